@@ -1,0 +1,273 @@
+"""The checkpointer port: what a store of threads must do (spec 4.1, rules E2 to E4).
+
+A store keeps rows and knows nothing of graphs: the bytes in `meta`, `data`, `items` and `snapshot`
+are made and read by `journal.py`. Everything is append-only but the thread row, the leases, the
+open interrupts and the queue.
+
+A thread's history is a chain of *lineages*: a lineage begins at the thread's start, at a fork, a
+rewind or an edit, and names its parent and the cut (the last ordinal of the parent that it shares).
+Reading a thread walks that chain; nothing is copied (E4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+
+class Lineage(msgspec.Struct, frozen=True, kw_only=True):
+    """One branch of history; `number` is drawn by whoever begins it and unique in the store."""
+
+    number: int
+    thread_id: str
+    """The thread that began it."""
+    parent: int | None = None
+    cut: int = 0
+    """Records of the parent up to this ordinal belong to this lineage too."""
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One entry of an append channel's log, keyed (lineage, frame, channel, ordinal) (E4)."""
+
+    frame: int
+    channel: str
+    ordinal: int
+    """0.. within (frame, channel), never reused in a chain of lineages."""
+    data: bytes
+
+
+class OpenInterrupt(msgspec.Struct, frozen=True, kw_only=True):
+    """What the inbox and the sweep need to know of an open interrupt."""
+
+    interrupt_id: str
+    thread_id: str
+    run_id: str
+    kind: str
+    node: str
+    owner: str | None = None
+    role: str | None = None
+    agent_key: str | None = None
+    opened_at: int = 0
+    """Epoch ms."""
+    due_at: int | None = None
+    """Epoch ms of its expiry or timer; None waits for ever."""
+    data: bytes = b""
+    """The interrupt in full, encoded by the codec."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the journal: what one tick changed (E3)."""
+
+    id: str
+    """UUIDv7; of a checkpoint it is the checkpoint id."""
+    lineage: int
+    ordinal: int
+    """1.. within the lineage, without gaps."""
+    checkpoint: bool
+    """False for records that history does not show (operation recorded, retry, recovered, …)."""
+    meta: bytes
+    """Small: what `list` and `tree` need (source, step, nodes, run, time). Never a value of the state."""
+    data: bytes
+    """The patch, the events sent since the record before, and what no rule derives."""
+    items: tuple[Item, ...] = ()
+    snapshot: bytes | None = None
+    """The whole Machine but its append channels, after this record (E4)."""
+    opened: tuple[OpenInterrupt, ...] = ()
+    closed: tuple[str, ...] = ()
+    """Ids of interrupts that this record answers, expires or voids."""
+
+
+class ThreadFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a thread's row that each commit carries along."""
+
+    status: str
+    """`idle`, `running`, `waiting`, `failed` or `stopped` (spec 3.2)."""
+    run_id: str | None = None
+    document: str | None = None
+    """Hash of the document that the thread is pinned to (E23)."""
+    agent_key: str | None = None
+    title: str | None = None
+    updated_at: int = 0
+
+
+class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread as the store has it."""
+
+    thread_id: str
+    facts: ThreadFacts
+    head: str | None
+    """Id of the newest record of any kind; None before the first."""
+    lineage: int | None
+    ordinal: int
+    fence: int
+    owner: str | None
+    """`host/boot id/uuid` of the process that drives it; None when nobody does."""
+    lease_until: int
+    """Epoch ms; a lease that is past may be taken."""
+    created_at: int
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """What `load` found: the thread, its chain of lineages, and the records since the last snapshot."""
+
+    thread: ThreadRow
+    chain: tuple[tuple[int, int], ...]
+    """(lineage, cut) from the oldest lineage to the target's; the last cut is the target's ordinal."""
+    snapshot: bytes | None
+    records: tuple[Record, ...]
+    """After the snapshot, oldest first, up to the target; `items` empty (see `read_items`)."""
+
+
+class ListedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of history: metadata only, no state is decoded."""
+
+    id: str
+    parent: str | None
+    """The checkpoint before it in its lineage, or where the lineage was cut."""
+    lineage: int
+    ordinal: int
+    meta: bytes
+    size: int
+    """Stored bytes of the record, its items and its snapshot."""
+
+
+@runtime_checkable
+class Durable(Protocol):
+    """The promise of one commit; awaiting it returns when the commit is durable or raises why not."""
+
+    @property
+    def done(self) -> bool: ...
+
+    def __await__(self) -> Any: ...
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Calls back on the event loop once the commit is durable or has failed; at once if it is."""
+
+
+@runtime_checkable
+class Checkpointer(Protocol):
+    """A store of threads. All methods but `commit` are async; every read sees all durable commits."""
+
+    async def setup(self) -> None:
+        """Opens the store and runs the numbered migrations; called by whoever uses it first.
+
+        Raises:
+            StoreError: `store_newer` when a newer version made it; `store_failed` when it can't be opened.
+        """
+
+    async def close(self) -> None:
+        """Makes all queued commits durable, then releases files, locks and threads."""
+
+    async def take(
+        self, thread_id: str, *, owner: str, now: int, lease_ms: int, create: bool = True
+    ) -> ThreadRow:
+        """Takes the thread by one compare-and-swap: the row with `owner` set and `fence` one higher (E2).
+
+        A lease that has expired, or whose owner is surely dead, is taken over at once.
+
+        Raises:
+            ThreadBusy: somebody else holds a living lease; `detail.retryAfterMs` says how long.
+            ThreadNotFound: no such thread, and `create` is false.
+        """
+
+    async def renew(self, owner: str, *, lease_until: int) -> None:
+        """Extends every lease of this owner."""
+
+    async def release(self, thread_id: str, fence: int) -> None:
+        """Gives the thread back; no effect when the fence is not the thread's."""
+
+    def commit(
+        self,
+        thread_id: str,
+        fence: int,
+        expected_head: str | None,
+        records: Sequence[Record],
+        *,
+        facts: ThreadFacts,
+        begins: Lineage | None = None,
+        release: bool = False,
+    ) -> Durable:
+        """Queues records as one atomic commit that moves the head to the last of them (E3).
+
+        A plain call that never blocks; commits of one thread become durable in the order of their calls.
+        `begins` inserts a new lineage first. `release` gives the thread back in the same transaction.
+        The promise fails with `Fenced` when fence or expected head are not the thread's, and with
+        `StoreError` when the store can't be written; nothing of a failed commit is kept, and every later
+        commit of the same fence fails as well.
+        """
+
+    async def flush(self) -> None:
+        """Returns when everything queued before is durable (or has failed)."""
+
+    async def thread(self, thread_id: str) -> ThreadRow | None:
+        """The thread's row, or None."""
+
+    async def load(self, thread_id: str, checkpoint_id: str | None = None) -> Stored | None:
+        """The thread at its head or at a checkpoint of its chains; None for an unknown thread or checkpoint."""
+
+    async def read_items(
+        self, chain: Sequence[tuple[int, int]], frame: int, channel: str, count: int
+    ) -> list[bytes]:
+        """The first `count` log entries of one append channel along a chain, in order of ordinal."""
+
+    async def list(
+        self, thread_id: str, *, before: str | None = None, limit: int | None = None, all_lineages: bool = False
+    ) -> list[ListedRecord]:
+        """Checkpoints newest first: of the head's chain, or with `all_lineages` of the thread's whole tree."""
+
+    async def read_records(self, thread_id: str, *, lineage: int, after: int, upto: int) -> list[Record]:
+        """Records of every kind of one lineage, oldest first, ordinals in (after, upto], without items."""
+
+    async def fork(self, checkpoint_id: str, source_id: str, thread_id: str, *, number: int, facts: ThreadFacts) -> ThreadRow:
+        """A new thread that shares the source's past up to the checkpoint; O(1) in the history's length.
+
+        Its first lineage is `number`, its head the checkpoint.
+
+        Raises:
+            ThreadNotFound, CheckpointNotFound, ThreadBusy: (the last when `thread_id` already exists).
+        """
+
+    async def delete_thread(self, thread_id: str) -> None:
+        """Removes the thread and every lineage that no other thread reaches; no effect on an unknown id."""
+
+    async def threads(
+        self, *, cursor: str | None = None, limit: int = 50, status: str | None = None, agent_key: str | None = None
+    ) -> list[ThreadRow]:
+        """Threads, most recently updated first; `cursor` is the last thread id of the page before."""
+
+    async def open_interrupts(
+        self,
+        *,
+        thread_id: str | None = None,
+        owner: str | None = None,
+        role: str | None = None,
+        agent_key: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> list[OpenInterrupt]:
+        """What waits for people, oldest first."""
+
+    async def find_run(self, run_id: str) -> str | None:
+        """The thread that a run belongs to, from the journal's index of runs; None when unknown."""
+
+    async def due(self, before: int) -> list[OpenInterrupt]:
+        """Open interrupts whose `due_at` is not later than `before` (epoch ms)."""
+
+    async def put_document(self, digest: str, document: bytes) -> None:
+        """Keeps a document under its hash; the second time is no effect."""
+
+    async def document(self, digest: str) -> bytes | None: ...
+
+    async def enqueue(self, thread_id: str, body: bytes, *, now: int) -> int:
+        """Appends an input to the thread's queue, durably; its position."""
+
+    async def dequeue(self, thread_id: str) -> bytes | None:
+        """Takes the oldest queued input, or None."""
+
+    def export_thread(self, thread_id: str) -> AsyncIterator[Mapping[str, Any]]:
+        """The thread as JSON-able lines: loss-free, whatever the back end (bytes as base64)."""
+
+    async def import_thread(self, lines: AsyncIterator[Mapping[str, Any]], *, thread_id: str | None = None) -> str:
+        """Stores an exported thread, under another id if asked; the id. Refuses an id that exists."""

@@ -1,0 +1,229 @@
+"""Every error of graphflow, in one shallow tree with stable codes.
+
+```
+GraphflowError
+├── DefinitionError        a document or agent file that was refused; holds every fault
+├── NodeFailed             a node's failure that may be routed or retried
+│   ├── NodeTimeout
+│   ├── ExpressionFailed
+│   ├── ModelError         a provider, the network, or a stream that ended early
+│   └── BudgetExceeded
+├── ThreadBusy             somebody else drives the thread
+├── ThreadNotFound, CheckpointNotFound, AgentNotFound
+├── AnswerRefused          an answer that changed nothing (unknown, stale, ill-typed, ambiguous)
+├── ThreadWaiting          new input for a thread that waits for a person
+├── EffectsNeedChoice      a rewind or re-run would pass over `write` effects
+├── StateError             a key or value outside the state schema
+└── StoreError             the store could not be read or written
+    ├── Fenced             another life took the thread; this one must stop
+    └── CodecError         a value that can't be stored
+```
+
+Codes cross processes and reach models, so they never change; texts may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+ERROR_CODES: dict[str, str] = {
+    "invalid_definition": "A document or agent file breaks a rule; nothing of it runs.",
+    "invalid_input": "The run's input does not fit the document's input schema.",
+    "timeout": "A node, tool or run took longer than its limit.",
+    "rate_limit": "The provider asked to slow down (HTTP 429).",
+    "provider_error": "The provider answered with an error, or with something that is no answer.",
+    "stream_truncated": "The provider's stream ended without a finish reason.",
+    "connection": "The provider or server could not be reached, or the connection broke.",
+    "tool_error": "A tool failed where its failure fails the node.",
+    "tool_required": "The agent must call a tool and the model did not.",
+    "validation": "A value does not fit its schema.",
+    "node_error": "A Python node raised an exception.",
+    "node_not_deterministic": "A re-entered node asked for a recorded operation with other arguments.",
+    "expression": "An expression failed while it was evaluated.",
+    "budget_exceeded": "A figure of the budget is used up.",
+    "middleware_error": "A middleware hook failed.",
+    "cancelled": "The run was cancelled.",
+    "rejected": "A person rejected what the run was about to do.",
+    "state_error": "A node wrote a key or a type outside the state schema.",
+    "state_incompatible": "A stored state key does not fit the new version of the graph.",
+    "thread_busy": "Another run drives this thread.",
+    "thread_waiting": "The thread waits for an answer; new input is refused.",
+    "thread_not_found": "No thread has this id.",
+    "checkpoint_not_found": "The thread has no checkpoint with this id.",
+    "agent_not_found": "No agent has this key.",
+    "nothing_to_resume": "The thread has no unfinished run to go on with.",
+    "answer_unmatched": "No interrupt with this id is open on this thread.",
+    "answer_stale": "The interrupt was answered, closed, or issued anew.",
+    "answer_invalid": "The answer does not fit the interrupt's schema.",
+    "answer_ambiguous": "Several interrupts are open; a bare answer fits none of them surely.",
+    "effects_need_choice": "Write effects lie behind the checkpoint; choose reuse, rerun or undo.",
+    "store_failed": "The store could not be read or written.",
+    "store_newer": "The store was made by a newer version.",
+    "fenced": "Another life took this thread; the older one stopped.",
+    "not_encodable": "A value can't be stored.",
+    "internal": "A defect of graphflow itself.",
+}
+"""Code → meaning: the closed list behind `error.code` everywhere."""
+
+TOOL_ERROR_CODES = frozenset(
+    "NOT_FOUND ACCESS_DENIED PERMISSION_DENIED INVALID_PARAM TIMEOUT INTERNAL_ERROR EXECUTION_ERROR "
+    "IS_DIRECTORY BINARY_FILE CONFLICT CIRCUIT_OPEN CANCELLED REJECTED".split()
+)
+"""Closed list behind `envelope.error.code` (spec 8.3)."""
+
+RETRYABLE_CODES = frozenset({"timeout", "rate_limit", "provider_error", "stream_truncated", "connection"})
+ROUTABLE_CODES = (
+    "timeout", "rate_limit", "provider_error", "connection", "tool_error", "validation",
+    "node_error", "expression", "budget_exceeded", "any",
+)  # fmt: skip
+"""What `error` routes and `retry.on` may name (E19); `provider_error` includes `stream_truncated`."""
+
+
+class GraphflowError(Exception):
+    """Root of all errors: a stable `code`, a text with the value and the next step, and facts in `detail`."""
+
+    code = "internal"
+
+    def __init__(self, message: str, *, code: str | None = None, retryable: bool | None = None, **detail: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        if code is not None:
+            self.code = code
+        self.retryable = self.code in RETRYABLE_CODES if retryable is None else retryable
+        self.detail: dict[str, Any] = detail
+
+    def as_dict(self, node: str | None = None) -> dict[str, Any]:
+        """The wire form `{code, message, node?, retryable, detail?}` (spec 3.3)."""
+        out: dict[str, Any] = {"code": self.code, "message": self.message, "retryable": self.retryable}
+        if node is not None:
+            out["node"] = node
+        if self.detail:
+            out["detail"] = self.detail
+        return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One thing wrong with a document: where, what stands there, what the rule is, what to do."""
+
+    pointer: str
+    """JSON pointer of the place, `""` for the whole document."""
+    message: str
+    """What is wrong, with the value."""
+    hint: str | None = None
+    """The next step: "did you mean", or the allowed values."""
+    file: str | None = None
+    line: int | None = None
+    """1-based."""
+    column: int | None = None
+    """1-based."""
+    severity: str = "error"
+    """`error` or `warning`; a document with warnings only still runs."""
+    kind: str = "shape"
+    """Which step found it: `syntax`, `shape`, `reference`, `graph`, `type`, `property`."""
+
+    def render(self) -> str:
+        """`file:line:column: pointer: message (hint)`, the parts that are known."""
+        place = ":".join(str(p) for p in (self.file, self.line, self.column) if p is not None)
+        head = ": ".join(p for p in (place, self.pointer) if p)
+        return f"{head}: {self.message}" + (f" ({self.hint})" if self.hint else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if v is not None}
+
+
+class DefinitionError(GraphflowError):
+    """A document that was refused, with all its faults at once."""
+
+    code = "invalid_definition"
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(fault.render() for fault in self.faults))
+
+
+class NodeFailed(GraphflowError):
+    """A failure of one node; `error` routes and `retry` may handle it."""
+
+    code = "node_error"
+
+
+class NodeTimeout(NodeFailed):
+    code = "timeout"
+
+
+class ExpressionFailed(NodeFailed):
+    code = "expression"
+
+
+class BudgetExceeded(NodeFailed):
+    """A budget figure is used up; `detail` has `figure`, `limit` and `used`."""
+
+    code = "budget_exceeded"
+
+
+class ModelError(NodeFailed):
+    """A model call failed; `detail` has `status`, `provider` and an `excerpt` of the answer."""
+
+    code = "provider_error"
+
+
+class ThreadBusy(GraphflowError):
+    """Somebody else drives the thread; `detail.retryAfterMs` says when to ask again."""
+
+    code = "thread_busy"
+
+
+class ThreadWaiting(GraphflowError):
+    code = "thread_waiting"
+
+
+class ThreadNotFound(GraphflowError):
+    code = "thread_not_found"
+
+
+class CheckpointNotFound(GraphflowError):
+    code = "checkpoint_not_found"
+
+
+class AgentNotFound(GraphflowError):
+    code = "agent_not_found"
+
+
+class AnswerRefused(GraphflowError):
+    """An answer that was not taken; the interrupt is as it was."""
+
+    code = "answer_unmatched"
+
+
+class EffectsNeedChoice(GraphflowError):
+    """`detail.effects` lists the `write` effects that a rewind or re-run would pass over."""
+
+    code = "effects_need_choice"
+
+
+class StateError(NodeFailed):
+    code = "state_error"
+
+
+class StoreError(GraphflowError):
+    code = "store_failed"
+
+
+class Fenced(StoreError):
+    code = "fenced"
+
+
+class CodecError(StoreError):
+    code = "not_encodable"
+
+
+def error_dict(error: BaseException, node: str | None = None) -> dict[str, Any]:
+    """The wire form of any exception; a foreign one becomes `node_error` with its type and message."""
+    if isinstance(error, GraphflowError):
+        return error.as_dict(node)
+    if isinstance(error, TimeoutError):
+        return NodeTimeout(str(error) or "timed out").as_dict(node)
+    return NodeFailed(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__).as_dict(node)

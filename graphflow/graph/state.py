@@ -1,0 +1,410 @@
+"""State: frozen values, append logs, the schema of a graph's keys, and their reducers (spec 2.1, E4, E22).
+
+Values are shared by reference between machines, nodes and checkpoints, so they can't be changed in
+place: mappings and lists are frozen when they are written, and a frozen value passes by identity.
+An append channel is a `ListView`: a window on a list that only grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn, overload
+
+import msgspec
+
+from graphflow.errors import StateError
+from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, ToolMessage, from_wire
+
+_ATOMS = frozenset({str, int, float, bool, type(None), bytes, *MESSAGE_TYPES})
+
+
+def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    raise TypeError("state is read-only: return the new value from the node instead of changing it in place")
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict whose mutators raise `TypeError`."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse  # type: ignore[assignment]
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
+
+
+class FrozenList(list[Any]):
+    """A list whose mutators raise `TypeError`."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse  # type: ignore[assignment]
+    pop = remove = reverse = sort = _refuse  # type: ignore[assignment]
+
+
+class State(FrozenDict):
+    """The values of one frame: `state["k"]` or `state.k`, read-only."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the state has no key {name!r}; it has {', '.join(sorted(self)) or 'none'}") from None
+
+    def evolve(self, changes: Mapping[str, Any]) -> State:
+        """A new state with these keys replaced."""
+        out = State(self)
+        dict.update(out, changes)
+        return out
+
+
+class ListView(Sequence[Any]):
+    """The first `length` items of a shared list that only grows (E22).
+
+    `ordinals` counts the log entries that made it: it is larger than the length once items were
+    replaced or removed.
+    """
+
+    __slots__ = ("_items", "_length", "ordinals")
+
+    def __init__(self, items: list[Any], length: int | None = None, ordinals: int | None = None) -> None:
+        self._items = items
+        self._length = len(items) if length is None else length
+        self.ordinals = self._length if ordinals is None else ordinals
+
+    def appended(self, new: Sequence[Any]) -> ListView:
+        """A view with `new` at its end; grows the list in place when this view owns its tail."""
+        items = self._items
+        if len(items) != self._length:
+            items = items[: self._length]
+        items.extend(new)
+        return ListView(items, self._length + len(new), self.ordinals + len(new))
+
+    def changed(self, entries: Sequence[LogEntry]) -> ListView:
+        """A view after any log entries (E4): `+` appends, `=` replaces, `-` removes, `*` is the list anew."""
+        if all(entry[0] == "+" for entry in entries):
+            return self.appended([entry[1] for entry in entries])
+        items = self._items[: self._length]
+        for entry in entries:
+            fold(items, entry)
+        return ListView(items, len(items), self.ordinals + len(entries))
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return self._items[: self._length][index]
+        if index < 0:
+            index += self._length
+        if not 0 <= index < self._length:
+            raise IndexError(f"index {index} of a list of {self._length}")
+        return self._items[index]
+
+    def __iter__(self) -> Any:
+        items = self._items
+        for index in range(self._length):
+            yield items[index]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ListView | list | tuple):
+            return len(other) == self._length and all(a == b for a, b in zip(self, other, strict=True))
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"ListView({self._items[: self._length]!r})"
+
+
+LogEntry = tuple[Any, ...]
+"""`("+", item)`, `("=", position, item)`, `("-", position)` or `("*", items)`."""
+
+def fold(items: list[Any], entry: LogEntry) -> None:
+    """Applies one log entry to a plain list."""
+    match entry[0]:
+        case "+":
+            items.append(entry[1])
+        case "=":
+            items[entry[1]] = entry[2]
+        case "-":
+            del items[entry[1]]
+        case "*":
+            items[:] = entry[1]
+
+
+def freeze(value: Any) -> Any:
+    """The value with every dict and list in it frozen; a frozen value comes back as itself."""
+    kind = type(value)
+    if kind in _ATOMS or kind is FrozenDict or kind is FrozenList or kind is State:
+        return value
+    if kind is dict:
+        return FrozenDict({k: freeze(v) for k, v in value.items()})
+    if kind is list or kind is ListView:
+        return FrozenList([freeze(v) for v in value])
+    if kind is tuple:
+        return tuple([freeze(v) for v in value])
+    if kind is set:
+        return frozenset(value)
+    return value
+
+
+def thaw(value: Any) -> Any:
+    """A plain, mutable JSON-like copy: for people and other libraries."""
+    if isinstance(value, Mapping):
+        return {k: thaw(v) for k, v in value.items()}
+    if isinstance(value, ListView | list | tuple):
+        return [thaw(v) for v in value]
+    return value
+
+
+class Update(msgspec.Struct):
+    """What a set of writes does to a frame's values, after reduction."""
+
+    sets: dict[str, Any]
+    """Key → the new value, for every channel that is no log."""
+    logs: dict[str, list[LogEntry]]
+    """Key → new log entries."""
+    merges: dict[str, dict[str, Any]]
+    """Key → the changed entries of a `merge` map, so that a patch stores only those."""
+
+
+LOG_REDUCERS = frozenset({"append", "messages", "union"})
+
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list, tuple, ListView, frozenset, set),
+    "object": (dict, *MESSAGE_TYPES),
+    "null": (type(None),),
+}
+
+
+class Channel(msgspec.Struct, frozen=True, kw_only=True):
+    """One state key: its type, default and reducer."""
+
+    key: str
+    reduce: str = "replace"
+    default: Any = None
+    types: tuple[type, ...] | None = None
+    """Python types that its values may have; None accepts any."""
+    boolean: bool = True
+    """Whether a `bool` fits (it is an `int` for Python, not for JSON)."""
+    declared: str = "any"
+    life: str = "thread"
+    scope: str = "frame"
+    expose: str = "all"
+    function: Callable[[Any, Any], Any] | None = None
+
+    @property
+    def is_log(self) -> bool:
+        return self.reduce in LOG_REDUCERS
+
+    def initial(self) -> Any:
+        """The value before anything was written."""
+        return ListView([freeze(v) for v in self.default or ()]) if self.is_log else freeze(self.default)
+
+    def check(self, value: Any, what: str = "value") -> None:
+        """Raises `StateError` when the value's top-level type is not the key's."""
+        if self.types is None:
+            return
+        if isinstance(value, self.types) and (self.boolean or not isinstance(value, bool)):
+            return
+        shown = repr(value)
+        raise StateError(
+            f"state key {self.key!r} takes {self.declared}, not the {what} {shown[:80]} of type "
+            f"{type(value).__name__}; change the node or the key's schema",
+            key=self.key,
+        )
+
+
+def channel_of(key: str, schema: Mapping[str, Any], find_reducer: Callable[[str], Any] = lambda name: None) -> Channel:
+    """The channel that a property of the state schema declares."""
+    declared = schema.get("type")
+    names = [declared] if isinstance(declared, str) else list(declared or ())
+    types = tuple(t for name in names for t in _JSON_TYPES.get(name, (object,))) or None
+    reduce = schema.get("x-reduce", "replace")
+    return Channel(
+        key=key,
+        reduce=reduce,
+        default=schema.get("default"),
+        types=None if types and object in types else types,
+        boolean="boolean" in names or not names,
+        declared=" or ".join(names) or "any",
+        life=schema.get("x-life", "thread"),
+        scope=schema.get("x-scope", "frame"),
+        expose=schema.get("x-expose", "all"),
+        function=find_reducer(reduce[3:]) if reduce.startswith("fn:") else None,
+    )
+
+
+class StateSchema:
+    """The keys of one graph, and how writes to them combine."""
+
+    __slots__ = ("channels",)
+
+    def __init__(self, channels: Iterable[Channel]) -> None:
+        self.channels = {channel.key: channel for channel in channels}
+
+    def initial(self) -> State:
+        """Every key at its default."""
+        return State({key: channel.initial() for key, channel in self.channels.items()})
+
+    def reduce(self, state: State, writes: Mapping[str, Any], *, replace: Iterable[str] = ()) -> Update:
+        """What these writes do to `state`; keys in `replace` are set instead of reduced.
+
+        Raises:
+            StateError: a key outside the schema, or a value of another type; nothing is written then.
+        """
+        update = Update({}, {}, {})
+        for key, value in writes.items():
+            channel = self.channels.get(key)
+            if channel is None:
+                known = ", ".join(sorted(self.channels)) or "none"
+                raise StateError(f"{key!r} is no state key; the schema has {known}", key=key)
+            if channel.reduce == "replace":
+                channel.check(value)
+                update.sets[key] = freeze(value)
+            elif key in replace:
+                _replace(channel, value, update)
+            else:
+                _REDUCERS.get(channel.reduce, _reduce_function)(channel, state.get(key), value, update)
+        return update
+
+
+def apply_update(state: State, update: Update) -> State:
+    """The state after an update; the same function serves the live run and the loading of a patch."""
+    changes: dict[str, Any] = dict(update.sets)
+    for key, entries in update.logs.items():
+        changes[key] = (state[key] if key in state else ListView([])).changed(entries)
+    for key, changed in update.merges.items():
+        changes[key] = FrozenDict({**(state.get(key) or {}), **changed})
+    return state.evolve(changes) if changes else state
+
+
+def _replace(channel: Channel, value: Any, update: Update) -> None:
+    channel.check(value)
+    if channel.is_log:
+        update.logs[channel.key] = [("*", [_item(channel, v) for v in value])]
+    else:
+        update.sets[channel.key] = freeze(value)
+
+
+def _item(channel: Channel, value: Any) -> Any:
+    if channel.reduce == "messages" and isinstance(value, Mapping):
+        try:
+            return from_wire(value)
+        except ValueError as error:
+            raise StateError(f"state key {channel.key!r}: {error}", key=channel.key) from None
+    return freeze(value)
+
+
+def _list(channel: Channel, value: Any) -> Sequence[Any]:
+    if isinstance(value, list | tuple | ListView):
+        return value
+    raise StateError(
+        f"state key {channel.key!r} ({channel.reduce}) takes a list and adds its items, not {value!r:.80}; write [value]",
+        key=channel.key,
+    )
+
+
+def _reduce_append(channel: Channel, old: Any, value: Any, update: Update) -> None:
+    if items := [("+", _item(channel, v)) for v in _list(channel, value)]:
+        update.logs[channel.key] = items
+
+
+def _reduce_union(channel: Channel, old: Any, value: Any, update: Update) -> None:
+    seen: list[Any] = list(old or ())
+    entries: list[LogEntry] = []
+    for item in map(freeze, _list(channel, value)):
+        if item not in seen:
+            seen.append(item)
+            entries.append(("+", item))
+    if entries:
+        update.logs[channel.key] = entries
+
+
+def _reduce_messages(channel: Channel, old: Any, value: Any, update: Update) -> None:
+    messages = [_item(channel, v) for v in _list(channel, value)]
+    if not messages:
+        return
+    for message in messages:
+        if not isinstance(message, MESSAGE_TYPES):
+            raise StateError(f"state key {channel.key!r} takes messages, not {message!r:.80}", key=channel.key)
+    if all(message.id is None for message in messages):
+        update.logs[channel.key] = [("+", message) for message in messages]
+        return
+    places = {message.id: place for place, message in enumerate(old or ()) if message.id is not None}
+    length, entries = len(old or ()), update.logs.setdefault(channel.key, [])
+    for message in messages:
+        if message.id is not None and message.id in places:
+            entries.append(("=", places[message.id], message))
+        else:
+            places[message.id], length = length, length + 1
+            entries.append(("+", message))
+
+
+def _reduce_merge(channel: Channel, old: Any, value: Any, update: Update) -> None:
+    if not isinstance(value, Mapping):
+        raise StateError(f"state key {channel.key!r} (merge) takes an object, not {value!r:.80}", key=channel.key)
+    update.merges[channel.key] = {k: freeze(v) for k, v in value.items()}
+
+
+def _number(channel: Channel, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise StateError(f"state key {channel.key!r} ({channel.reduce}) takes a number, not {value!r:.80}", key=channel.key)
+    return value
+
+
+def _reduce_sum(channel: Channel, old: Any, value: Any, update: Update) -> None:
+    update.sets[channel.key] = (old or 0) + _number(channel, value)
+
+
+def _reduce_min(channel: Channel, old: Any, value: Any, update: Update) -> None:
+    update.sets[channel.key] = _number(channel, value) if old is None else min(old, _number(channel, value))
+
+
+def _reduce_max(channel: Channel, old: Any, value: Any, update: Update) -> None:
+    update.sets[channel.key] = _number(channel, value) if old is None else max(old, _number(channel, value))
+
+
+def _reduce_function(channel: Channel, old: Any, value: Any, update: Update) -> None:
+    if channel.function is None:
+        raise StateError(f"state key {channel.key!r}: no reducer {channel.reduce!r} is registered", key=channel.key)
+    new = channel.function(thaw(old), value)
+    channel.check(new, "result of the reducer")
+    update.sets[channel.key] = freeze(new)
+
+
+_REDUCERS: dict[str, Callable[[Channel, Any, Any, Update], None]] = {
+    "append": _reduce_append,
+    "union": _reduce_union,
+    "messages": _reduce_messages,
+    "merge": _reduce_merge,
+    "sum": _reduce_sum,
+    "min": _reduce_min,
+    "max": _reduce_max,
+}
+
+
+def answer_open_calls(messages: Sequence[Any], text: str) -> list[ToolMessage]:
+    """An error result for every tool call that has none, so that calls stay paired (E9).
+
+    Only what came after the last human message is read: every run before it left its calls paired.
+    """
+    first = len(messages)
+    while first and not isinstance(messages[first - 1], HumanMessage):
+        first -= 1
+    waiting: dict[str, str] = {}
+    for message in messages[first:]:
+        if isinstance(message, AIMessage):
+            waiting.update({call.id: call.name for call in message.tool_calls})
+        elif isinstance(message, ToolMessage):
+            waiting.pop(message.tool_call_id, None)
+    return [ToolMessage(tool_call_id=i, name=name, content=text, error=True) for i, name in waiting.items()]
