@@ -1,0 +1,85 @@
+# One entry point for people and for CI. Needs Python 3.11 or newer and make; everything else goes into .venv.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMPS := $(VENV)/.stamps
+
+# pip options that would send the installation elsewhere than into .venv; index, proxy and certificate options stay.
+unexport PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_NO_DEPS PIP_DRY_RUN PIP_REQUIRE_HASHES PIP_NO_BUILD_ISOLATION
+unexport PYTHONHOME PYTHONPATH PYTHONSTARTUP VIRTUAL_ENV
+
+# An interpreter of one's own choice: make PYTHON=/path/to/python3.12 run
+CANDIDATES := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
+PIP := $(PY) -m pip --disable-pip-version-check install --quiet
+
+# A copied or moved folder must not run the code of the one that its .venv points to.
+ifneq ($(wildcard $(STAMPS)/venv),)
+ifneq ($(shell cat $(STAMPS)/venv),$(CURDIR))
+$(shell rm -rf $(VENV))
+endif
+endif
+
+.PHONY: help run test lint format bench docs coverage clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
+
+run: $(STAMPS)/run ## a first run: a graph, streamed tokens, an approval, the thread's checkpoints
+	@$(PY) examples/first_run.py
+
+test: $(STAMPS)/test ## every test
+	@$(PY) -m pytest $(ARGS)
+
+lint: $(STAMPS)/lint ## style, types, layers, spelling
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+	@$(VENV)/bin/lint-imports
+	@$(PY) -m codespell_lib
+
+format: $(STAMPS)/lint ## mend what the linter can mend
+	@$(PY) -m ruff check --fix --quiet . || true
+	@$(PY) -m ruff format .
+
+bench: $(STAMPS)/run ## the figures of docs/performance.md (ARGS="--only NAME" for one)
+	@$(PY) benchmarks/run.py $(ARGS)
+
+docs: $(STAMPS)/run ## write the generated pages of docs/ anew
+	@$(PY) docs/generate.py
+
+coverage: $(STAMPS)/test ## a map of what no test reaches
+	@$(PY) -m coverage run -m pytest $(ARGS)
+	@$(PY) -m coverage report
+
+clean: ## remove .venv and the caches; threads in checkpoints/ stay
+	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov dist
+
+$(STAMPS)/venv:
+	@for python in $(CANDIDATES); do \
+	  if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	    echo "Making .venv with $$("$$python" --version) …"; \
+	    "$$python" -m venv --clear $(VENV) && mkdir -p $(STAMPS) && printf %s "$(CURDIR)" > $@ && exit 0; \
+	    exit 1; \
+	  fi; \
+	done; \
+	echo "graphflow needs Python 3.11 or newer with the venv module; tried: $(CANDIDATES)." >&2; \
+	echo "Install one (on Debian: python3 and python3-venv), or name it: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; \
+	exit 1
+
+$(STAMPS)/run: $(STAMPS)/venv pyproject.toml
+	@echo "Installing graphflow into .venv (once) …"
+	@$(PIP) --editable .
+	@touch $@
+
+$(STAMPS)/test: $(STAMPS)/venv pyproject.toml
+	@echo "Installing what the tests need into .venv (once) …"
+	@$(PIP) --editable '.[test]'
+	@touch $@
+
+$(STAMPS)/lint: $(STAMPS)/test
+	@echo "Installing the linters into .venv (once) …"
+	@$(PIP) --editable '.[test,lint]'
+	@touch $@
