@@ -13,7 +13,7 @@ unexport PYTHONHOME PYTHONPATH PYTHONSTARTUP VIRTUAL_ENV
 
 # An interpreter of one's own choice: make PYTHON=/path/to/python3.12 run
 CANDIDATES := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
-PIP := $(PY) -m pip --disable-pip-version-check install --quiet
+PIP := $(PY) -m pip --disable-pip-version-check install -qq
 
 # A copied or moved folder must not run the code of the one that its .venv points to.
 ifneq ($(wildcard $(STAMPS)/venv),)
@@ -77,7 +77,7 @@ $(STAMPS)/run: $(STAMPS)/venv pyproject.toml
 $(STAMPS)/test: $(STAMPS)/venv pyproject.toml
 	@echo "Installing what the tests need into .venv (once) …"
 	@$(PIP) --editable '.[test]'
-	@touch $@
+	@touch $(STAMPS)/run $@
 
 $(STAMPS)/lint: $(STAMPS)/test
 	@echo "Installing the linters into .venv (once) …"
