@@ -1,0 +1,183 @@
+"""What the shape of an agent file can't say: names that must exist, ranges, a mode and its block (spec 1.1).
+
+Every check reads plain data and yields faults with JSON pointers, so that it also works on a file
+whose shape is wrong elsewhere: a person sees all faults of a file at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from graphflow.errors import Fault
+from graphflow.modes.definition import BLOCKS, GRAPH, mode_word
+
+_MAX_INT = 2**53 - 1
+
+_RANGES: Mapping[tuple[str, str], tuple[float, float, str]] = {
+    ("options", "temperature"): (0, 2, "from 0 to 2"),
+    ("options", "topP"): (math.ulp(0.0), 1, "above 0 and at most 1"),
+    ("options", "maxTokens"): (1, _MAX_INT, "at least 1"),
+    ("options", "timeoutMs"): (1, _MAX_INT, "at least 1 (milliseconds)"),
+    ("budget", "maxRounds"): (1, _MAX_INT, "at least 1"),
+    ("budget", "maxSteps"): (1, _MAX_INT, "at least 1"),
+    ("budget", "maxModelCalls"): (1, _MAX_INT, "at least 1"),
+    ("budget", "maxToolCalls"): (1, _MAX_INT, "at least 1"),
+    ("budget", "maxTokens"): (1, _MAX_INT, "at least 1"),
+    ("budget", "maxCostUsd"): (math.ulp(0.0), _MAX_INT, "above 0"),
+    ("budget", "timeoutMs"): (1, _MAX_INT, "at least 1 (milliseconds)"),
+    ("react", "maxRounds"): (1, _MAX_INT, "at least 1"),
+    ("react", "maxSteps"): (1, _MAX_INT, "at least 1"),
+}
+"""(part, field) → lowest, highest, in words."""
+
+_LEGACY = {
+    "systemPrompt": "the prompt stands in the mode's block",
+    "deepThink": "say `mode` THINKING or `compute` instead",
+}
+
+
+def agent_faults(
+    data: Mapping[str, Any],
+    *,
+    key: str | None = None,
+    tools: Collection[str] | None = None,
+    providers: Collection[str] | None = None,
+) -> Iterator[Fault]:
+    """Faults of the agent fields, legal in both forms of a file (E23).
+
+    Args:
+        data: the file's data, of any shape.
+        key: the file's name without its suffix; `None` for an agent that has no file.
+        tools: the names of all registered tools; `None` skips that check.
+        providers: the keys and aliases of all known providers; `None` skips that check.
+    """
+    yield from _key_faults(data.get("key"), key)
+    yield from _provider_faults(data.get("providerKey"), providers)
+    yield from _tool_faults(data.get("tools"), tools)
+    yield from _approval_faults(data.get("approval"), data.get("tools"), tools)
+    yield from _range_faults(data)
+
+
+def mode_faults(data: Mapping[str, Any], built: Collection[str]) -> Iterator[Fault]:
+    """Faults of `mode`, its block, and fields of formats that are no longer read.
+
+    Args:
+        data: the file's data, of any shape.
+        built: the modes that this version compiles.
+    """
+    for name, instead in _LEGACY.items():
+        if name in data:
+            yield _fault(f"/{name}", f"a top-level {name!r} is the old format and is not read", instead)
+    word = data.get("mode")
+    if not isinstance(word, str):
+        return  # missing or ill-typed: the shape says so
+    mode = mode_word(word)
+    if mode == GRAPH:
+        yield _fault(
+            "/mode",
+            "mode 'GRAPH' is not written in a file",
+            "leave `mode` out and write `graphflow`, `start` and `nodes`",
+        )
+    elif mode not in BLOCKS:
+        yield _fault("/mode", f"{word!r} is no mode", _choose(mode, BLOCKS), kind="reference")
+    elif mode not in built:
+        yield _fault("/mode", f"mode {mode} is not in this version; modes are {', '.join(sorted(built))}", None)
+    else:
+        yield from _block_faults(data, mode)
+    yield from _unused_blocks(data, mode)
+    for part in ("react", "budget"):
+        yield from _alias_faults(data, part)
+
+
+def _block_faults(data: Mapping[str, Any], mode: str) -> Iterator[Fault]:
+    name = BLOCKS[mode]
+    block = data.get(name)
+    if block is None:
+        yield _fault("/mode", f"mode {mode} needs its block {name!r}", f'add "{name}": {{"systemPrompt": "…"}}')
+    elif isinstance(block, Mapping):
+        prompt = block.get("systemPrompt")
+        if isinstance(prompt, str) and not prompt.strip():
+            yield _fault(f"/{name}/systemPrompt", "the system prompt is empty", "say what the agent is for")
+
+
+def _unused_blocks(data: Mapping[str, Any], mode: str) -> Iterator[Fault]:
+    for other, name in BLOCKS.items():
+        if name in data and other != mode:
+            message = f"block {name!r} belongs to mode {other} and is not used by mode {mode}"
+            yield _fault(f"/{name}", message, None, severity="warning")
+
+
+def _alias_faults(data: Mapping[str, Any], part: str) -> Iterator[Fault]:
+    block = data.get(part)
+    if isinstance(block, Mapping) and "maxSteps" in block and "maxRounds" in block:
+        yield _fault(
+            f"/{part}/maxSteps", "'maxSteps' is an alias of 'maxRounds' and both are given", "keep one of them"
+        )
+
+
+def _key_faults(written: Any, key: str | None) -> Iterator[Fault]:
+    if key is not None and (bad := sorted({c for c in key if c in "@:/\\" or c.isspace() or not c.isprintable()})):
+        yield _fault("", f"the agent's key {key!r} has {', '.join(map(repr, bad))} in it", "rename the file")
+    if isinstance(written, str) and key is not None and written != key:
+        yield _fault("/key", f"key {written!r} differs from the file's name {key!r}", "rename the file or remove `key`")
+
+
+def _provider_faults(written: Any, providers: Collection[str] | None) -> Iterator[Fault]:
+    if isinstance(written, str) and providers is not None and written not in providers:
+        yield _fault("/providerKey", f"no provider is named {written!r}", _choose(written, providers), kind="reference")
+
+
+def _tool_faults(written: Any, tools: Collection[str] | None) -> Iterator[Fault]:
+    if not isinstance(written, list | tuple):
+        return
+    for index, name in enumerate(written):
+        if not isinstance(name, str):
+            continue  # the shape says so
+        if name in written[:index]:
+            yield _fault(f"/tools/{index}", f"tool {name!r} is listed twice", "remove one")
+        if tools is not None and name not in tools:
+            yield _fault(f"/tools/{index}", f"no tool is named {name!r}", _choose(name, tools), kind="reference")
+
+
+def _approval_faults(written: Any, own: Any, tools: Collection[str] | None) -> Iterator[Fault]:
+    """A rule for a misspelt tool would silently ask for nothing, so it is refused."""
+    if not isinstance(written, Mapping):
+        return
+    listed = [name for name in own if isinstance(name, str)] if isinstance(own, list | tuple) else []
+    known = {*listed, *(tools or ())}
+    for name in written:
+        if isinstance(name, str) and name != "*" and name not in known:
+            hint = _choose(name, [*known, "*"])
+            yield _fault(f"/approval/{escape(name)}", f"no tool is named {name!r}", hint, kind="reference")
+
+
+def _range_faults(data: Mapping[str, Any]) -> Iterator[Fault]:
+    for (part, field), (low, high, words) in _RANGES.items():
+        block = data.get(part)
+        value = block.get(field) if isinstance(block, Mapping) else None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue  # missing, or the shape says so
+        if not low <= value <= high:
+            yield _fault(f"/{part}/{field}", f"{field} must be {words}, not {value!r}", None, kind="type")
+
+
+def escape(token: str) -> str:
+    """One token of a JSON pointer (RFC 6901)."""
+    return token.replace("~", "~0").replace("/", "~1")
+
+
+def _choose(wrong: str, allowed: Iterable[str]) -> str:
+    """ "did you mean", else the allowed words."""
+    words = sorted(allowed)
+    folded = {word.casefold(): word for word in words}
+    near = difflib.get_close_matches(wrong.casefold(), folded, n=1)
+    if near:
+        return f"did you mean {folded[near[0]]!r}?"
+    return f"one of {', '.join(words)}" if words else "none is registered"
+
+
+def _fault(pointer: str, message: str, hint: str | None, *, kind: str = "property", severity: str = "error") -> Fault:
+    return Fault(pointer=pointer, message=message, hint=hint, kind=kind, severity=severity)

@@ -1,0 +1,134 @@
+"""The agent file as data (spec 1.1): an `AgentDefinition` names a mode and fills in its block.
+
+The structs are the one definition of the format, as `graph/document.py` is of the graph's. What a
+shape can't say (ranges, names that must exist, a mode and its block) is in `checks.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+Compute = Literal["LOW", "MEDIUM", "HIGH"]
+Output = Literal["PLAIN", "REASONING_SUMMARY"]
+ToolPolicy = Literal["DISALLOW", "ALLOW", "REQUIRE"]
+Verify = Literal["NONE", "SECOND_PASS_FIX"]
+Approval = Literal["AUTO", "REQUIRE_APPROVAL", "DISABLED"]
+
+GRAPH = "GRAPH"
+"""What an agent that spells its graph out shows as its mode; never written in a file."""
+
+BLOCKS: Mapping[str, str] = {
+    "PLAIN": "plain",
+    "THINKING": "thinking",
+    "PLAIN_TOOLING": "plainTooling",
+    "THINKING_TOOLING": "thinkingTooling",
+    "REACT": "react",
+    "PLAN_EXECUTE": "planExecute",
+    "REACT_TEAM": "reactTeam",
+    "SINGLE": "single",
+    "PIPELINE": "pipeline",
+    "COLLABORATIVE": "collaborative",
+    "COMPETITIVE": "competitive",
+    "CODE": "code",
+}
+"""Every mode word → the key of its block."""
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """Base of every part of an agent file: strict, immutable, written without defaults."""
+
+
+class Options(_Part):
+    """Sampling options of every model call; `None` leaves the choice to the provider."""
+
+    temperature: float | None = None
+    """0 to 2."""
+    top_p: float | None = None
+    """Above 0, at most 1."""
+    max_tokens: int | None = None
+    """Of one answer."""
+    timeout_ms: int | None = None
+    """Of one model call."""
+    stop: tuple[str, ...] = ()
+
+
+class AgentBudget(_Part):
+    """Limits of one run; `maxSteps` is an alias of `maxRounds` here (E11)."""
+
+    max_rounds: int | None = None
+    max_steps: int | None = None
+    max_model_calls: int | None = None
+    max_tool_calls: int | None = None
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+    timeout_ms: int | None = None
+    """Active time of the run; waiting for a person does not count."""
+
+
+class PlainBlock(_Part):
+    system_prompt: str
+    expose_reasoning_to_user: bool | None = None
+    """Default: true when the output is `REASONING_SUMMARY`, else false."""
+
+
+class ReactBlock(_Part):
+    system_prompt: str
+    max_rounds: int | None = None
+    max_steps: int | None = None
+    """Alias of `maxRounds`."""
+    expose_reasoning_to_user: bool | None = None
+
+
+class AgentDefinition(_Part):
+    """A whole agent file that names a mode.
+
+    Blocks of modes that this version can't compile are taken as they are, so that the fault is
+    about the mode and not about its block.
+    """
+
+    mode: str
+    """A word of `BLOCKS`; a file may write it in any case and with `-` for `_`."""
+    key: str | None = None
+    name: str | None = None
+    icon: str | dict[str, Any] | None = None
+    description: str | None = None
+    provider_key: str | None = None
+    model: str | None = None
+    options: Options | None = None
+    tools: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = ()
+    approval: Approval | dict[str, Approval] | None = None
+    budget: AgentBudget | None = None
+    context: dict[str, Any] | None = None
+
+    compute: Compute | None = None
+    output: Output | None = None
+    tool_policy: ToolPolicy | None = None
+    verify: Verify | None = None
+
+    plain: PlainBlock | None = None
+    react: ReactBlock | None = None
+    thinking: dict[str, Any] | None = None
+    plain_tooling: dict[str, Any] | None = None
+    thinking_tooling: dict[str, Any] | None = None
+    plan_execute: dict[str, Any] | None = None
+    react_team: dict[str, Any] | None = None
+    single: dict[str, Any] | None = None
+    pipeline: dict[str, Any] | None = None
+    collaborative: dict[str, Any] | None = None
+    competitive: dict[str, Any] | None = None
+    code: dict[str, Any] | None = None
+
+
+def mode_word(text: str) -> str:
+    """The mode in its one spelling: upper case, `_` for `-`; not checked for being a mode."""
+    return text.strip().upper().replace("-", "_")
+
+
+def decode_definition(data: Mapping[str, Any]) -> AgentDefinition:
+    """The definition behind data whose shape was checked; raises `msgspec.ValidationError` for other data."""
+    definition = msgspec.convert(dict(data), AgentDefinition)
+    return msgspec.structs.replace(definition, mode=mode_word(definition.mode))

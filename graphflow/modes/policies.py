@@ -1,0 +1,128 @@
+"""Policies: the presets of every mode as a table, and how an agent file overrides them (spec 1.1, E11)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from graphflow.errors import Fault
+from graphflow.modes.definition import AgentBudget, AgentDefinition, Compute, Output, ToolPolicy, Verify
+
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """What a mode does where the agent file says nothing."""
+
+    output: Output = "PLAIN"
+    tool_policy: ToolPolicy = "ALLOW"
+    verify: Verify = "NONE"
+    compute: Compute = "MEDIUM"
+    model_calls: int = 15
+    tool_calls: int = 20
+    timeout_ms: int = 2 * MINUTE_MS
+    rounds: int | None = None
+    """`None` for modes without a loop."""
+
+
+_STRATEGY = Preset(model_calls=60, tool_calls=60, timeout_ms=10 * MINUTE_MS)
+
+PRESETS: dict[str, Preset] = {
+    "PLAIN": Preset(tool_policy="DISALLOW", compute="LOW"),
+    "THINKING": Preset(output="REASONING_SUMMARY", tool_policy="DISALLOW"),
+    "PLAIN_TOOLING": Preset(),
+    "THINKING_TOOLING": Preset(output="REASONING_SUMMARY"),
+    "REACT": Preset(rounds=6),
+    "PLAN_EXECUTE": Preset(
+        verify="SECOND_PASS_FIX", compute="HIGH", model_calls=50, tool_calls=60, timeout_ms=10 * MINUTE_MS, rounds=8
+    ),
+    "REACT_TEAM": Preset(model_calls=60, tool_calls=60, timeout_ms=10 * MINUTE_MS, rounds=10),
+    "SINGLE": _STRATEGY,
+    "PIPELINE": _STRATEGY,
+    "COLLABORATIVE": _STRATEGY,
+    "COMPETITIVE": _STRATEGY,
+    "CODE": Preset(compute="HIGH", model_calls=150, tool_calls=400, timeout_ms=60 * MINUTE_MS, rounds=50),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policies:
+    """The policies of one agent, nothing left open."""
+
+    output: Output
+    tool_policy: ToolPolicy
+    verify: Verify
+    compute: Compute
+    show_reasoning: bool
+    """Whether reasoning is streamed to people; it is in the state either way."""
+    budget: dict[str, Any]
+    """In the form of a document's `budget`, without `then`."""
+    warnings: tuple[Fault, ...] = ()
+
+
+def resolve_policies(definition: AgentDefinition, block: Any) -> Policies:
+    """The preset of the mode with everything that the file says laid over it.
+
+    Args:
+        definition: the agent, its mode in canonical spelling.
+        block: the mode's block (`PlainBlock`, `ReactBlock`, …).
+    """
+    preset = PRESETS[definition.mode]
+    output = definition.output or preset.output
+    tool_policy, warnings = _tool_policy(definition, preset)
+    shown = block.expose_reasoning_to_user
+    return Policies(
+        output=output,
+        tool_policy=tool_policy,
+        verify=definition.verify or preset.verify,
+        compute=definition.compute or preset.compute,
+        show_reasoning=output == "REASONING_SUMMARY" if shown is None else shown,
+        budget=_budget(definition.budget or AgentBudget(), preset, _rounds_of(block)),
+        warnings=warnings,
+    )
+
+
+def _tool_policy(definition: AgentDefinition, preset: Preset) -> tuple[ToolPolicy, tuple[Fault, ...]]:
+    asked = definition.tool_policy
+    if asked == "REQUIRE" and not definition.tools:
+        return "DISALLOW", (
+            _warning(
+                "/toolPolicy",
+                "toolPolicy 'REQUIRE' without tools can't be met; it falls back to 'DISALLOW'",
+                "list the agent's tools, or leave toolPolicy out",
+            ),
+        )
+    if asked is None and preset.tool_policy == "DISALLOW" and definition.tools:
+        return "DISALLOW", (
+            _warning(
+                "/tools",
+                f"mode {definition.mode} offers no tools by itself, so those listed are not used",
+                "set toolPolicy to 'ALLOW', choose mode REACT, or remove `tools`",
+            ),
+        )
+    return asked or preset.tool_policy, ()
+
+
+def _warning(pointer: str, message: str, hint: str) -> Fault:
+    return Fault(pointer=pointer, message=message, hint=hint, severity="warning", kind="property")
+
+
+def _rounds_of(part: Any) -> int | None:
+    """`maxRounds` or its alias `maxSteps`; a part that has neither has none."""
+    rounds: int | None = getattr(part, "max_rounds", None)
+    return rounds if rounds is not None else getattr(part, "max_steps", None)
+
+
+def _budget(budget: AgentBudget, preset: Preset, block_rounds: int | None) -> dict[str, Any]:
+    """The document's budget: explicit figures, else the preset's; of two explicit rounds the lower binds."""
+    explicit = [rounds for rounds in (block_rounds, _rounds_of(budget)) if rounds is not None]
+    figures = {
+        "maxRounds": min(explicit, default=preset.rounds),
+        "maxModelCalls": preset.model_calls if budget.max_model_calls is None else budget.max_model_calls,
+        "maxToolCalls": preset.tool_calls if budget.max_tool_calls is None else budget.max_tool_calls,
+        "maxTokens": budget.max_tokens,
+        "maxCostUsd": budget.max_cost_usd,
+        "timeoutMs": preset.timeout_ms if budget.timeout_ms is None else budget.timeout_ms,
+    }
+    return {name: figure for name, figure in figures.items() if figure is not None}
