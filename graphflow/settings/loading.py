@@ -1,0 +1,187 @@
+"""Reading the sources: flags, environment, `.env` and the two TOML files; all their faults at once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from graphflow.errors import DefinitionError, Fault
+from graphflow.settings.table import MCP_FIELDS, PROVIDER_FIELDS, SECTIONS, Setting, Settings, all_settings
+from graphflow.settings.values import converted, did_you_mean
+
+FILES = ("graphflow.local.toml", "graphflow.toml")
+"""Settings files, the stronger first."""
+
+
+def load_settings(
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Settings:
+    """The settings that hold in `folder` (default: the working directory); reads files, changes nothing.
+
+    Args:
+        folder: Holds `graphflow.toml`, `graphflow.local.toml` and `.env`, each of which may be missing.
+        environ: The environment; default `os.environ`.
+        flags: Setting name → value from the command line; `None` is a flag that was not given.
+
+    Raises:
+        DefinitionError: with every fault of every source at once.
+    """
+    base = Path(folder or ".").resolve()
+    rows = {row.name: row for row in all_settings()}
+    faults: list[Fault] = []
+    env = _merged_environ(base, os.environ if environ is None else environ)
+    files = [(name, _read_toml(base, name, faults)) for name in FILES]
+    values: dict[str, Any] = {}
+    for place, name, raw in _given_values(rows, files, env, flags or {}, faults):
+        if name not in values:
+            try:
+                values[name] = converted(rows[name], raw, base)
+            except ValueError as error:
+                shown = "***" if rows[name].secret else repr(raw)
+                faults.append(
+                    Fault(pointer="", message=f"{place} is {shown}; setting {name} takes {error}", kind="type")
+                )
+    providers = _tables("providers", PROVIDER_FIELDS, files, faults)
+    mcp = _tables("mcp", MCP_FIELDS, files, faults)
+    if faults:
+        raise DefinitionError(faults)
+    return Settings(
+        **{section: _section(section, rows, values, base) for section in SECTIONS},
+        providers=providers,
+        mcp=mcp,
+        folder=base,
+        environ=env,
+        warnings=tuple(_unknown_variables(rows, env)),
+    )
+
+
+def _section(section: str, rows: Mapping[str, Setting], values: Mapping[str, Any], base: Path) -> Any:
+    given = {}
+    for f in fields(SECTIONS[section]):
+        name = f"{section}.{f.name}"
+        default = rows[name].default
+        given[f.name] = values.get(name, base / default if isinstance(default, Path) else default)
+    return SECTIONS[section](**given)
+
+
+def _merged_environ(base: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    dotenv = base / ".env"
+    if not dotenv.is_file():
+        return dict(environ)
+    from dotenv import dotenv_values
+
+    from_file = {name: value for name, value in dotenv_values(dotenv, encoding="utf-8").items() if value}
+    # An empty variable counts as not set, so it must not hide the file's value.
+    return from_file | {name: value for name, value in environ.items() if value or name not in from_file}
+
+
+def _read_toml(base: Path, name: str, faults: list[Fault]) -> dict[str, Any]:
+    import tomllib
+
+    path = base / name
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        return {}
+    except tomllib.TOMLDecodeError as error:
+        where = re.search(r"line (\d+), column (\d+)", str(error))
+        line, column = (int(where[1]), int(where[2])) if where else (None, None)
+        faults.append(
+            Fault(pointer="", message=f"is no TOML: {error}", file=name, line=line, column=column, kind="syntax")
+        )
+    except (OSError, UnicodeDecodeError) as error:
+        faults.append(Fault(pointer="", message=f"can't be read: {error}", file=name, kind="syntax"))
+    return {}
+
+
+Files = list[tuple[str, dict[str, Any]]]
+
+
+def _given_values(
+    rows: Mapping[str, Setting], files: Files, env: Mapping[str, str], flags: Mapping[str, Any], faults: list[Fault]
+) -> Iterator[tuple[str, str, Any]]:
+    """`(place, setting name, raw value)` from every source, the strongest first."""
+    for name, value in flags.items():
+        if name not in rows:
+            raise KeyError(f"no setting is called {name!r}{did_you_mean(name, rows)}")
+        if value is not None:
+            yield f"the flag for {name}", name, value
+    for name, row in rows.items():
+        for variable in row.env_names:
+            if env.get(variable):
+                yield f"environment variable {variable}", name, env[variable]
+                break
+    for file, tables in files:
+        for name, value in _file_values(file, tables, rows, faults):
+            yield f"{file}: {name}", name, value
+
+
+def _file_values(
+    file: str, tables: Mapping[str, Any], rows: Mapping[str, Setting], faults: list[Fault]
+) -> Iterator[tuple[str, Any]]:
+    for key in tables:
+        if key not in ("settings", "tools", "providers", "mcp"):
+            hint = "settings stand in [settings.SECTION]" if key in SECTIONS else None
+            faults.append(_unknown(file, f"/{key}", key, ("settings", "tools", "providers", "mcp"), hint))
+    for key, value in _table(tables, "tools", file, faults).items():
+        if key == "modules":
+            yield "tools.modules", value
+        else:
+            hint = "write it under [settings.tools]" if f"tools.{key}" in rows else None
+            faults.append(_unknown(file, f"/tools/{key}", key, ("modules",), hint))
+    settings = _table(tables, "settings", file, faults)
+    for section in settings:
+        if section not in SECTIONS:
+            faults.append(_unknown(file, f"/settings/{section}", section, SECTIONS))
+            continue
+        known = [name.partition(".")[2] for name in rows if name.startswith(section + ".")]
+        for key, value in _table(settings, section, file, faults, "/settings").items():
+            if key in known:
+                yield f"{section}.{key}", value
+            else:
+                faults.append(_unknown(file, f"/settings/{section}/{key}", key, known))
+
+
+def _table(tables: Mapping[str, Any], key: str, file: str, faults: list[Fault], above: str = "") -> Mapping[str, Any]:
+    value = tables.get(key, {})
+    if isinstance(value, Mapping):
+        return value
+    faults.append(Fault(pointer=f"{above}/{key}", message=f"is {value!r}; it must be a table", file=file))
+    return {}
+
+
+def _tables(kind: str, known: Mapping[str, type], files: Files, faults: list[Fault]) -> dict[str, dict[str, Any]]:
+    """`[providers.KEY]` or `[mcp.NAME]` of both files; the stronger file wins field by field."""
+    merged: dict[str, dict[str, Any]] = {}
+    for file, tables in reversed(files):
+        entries = _table(tables, kind, file, faults)
+        for key in entries:
+            fields_ = _table(entries, key, file, faults, f"/{kind}")
+            for name, value in fields_.items():
+                pointer = f"/{kind}/{key}/{name}"
+                if name not in known:
+                    faults.append(_unknown(file, pointer, name, known))
+                elif not isinstance(value, known[name]) or (known[name] is int and isinstance(value, bool)):
+                    rule = f"is {value!r}; it must be of type {known[name].__name__}"
+                    faults.append(Fault(pointer=pointer, message=rule, file=file, kind="type"))
+            merged[key] = merged.get(key, {}) | dict(fields_)
+    return merged
+
+
+def _unknown(file: str, pointer: str, key: str, known: Any, hint: str | None = None) -> Fault:
+    hint = hint or did_you_mean(key, known).lstrip("; ") or f"known: {', '.join(known)}"
+    return Fault(pointer=pointer, message=f"unknown key {key!r}", hint=hint, file=file)
+
+
+def _unknown_variables(rows: Mapping[str, Setting], env: Mapping[str, str]) -> Iterator[str]:
+    known = {variable for row in rows.values() for variable in row.env_names}
+    for variable in sorted(env):
+        if variable.startswith("GRAPHFLOW_") and variable not in known:
+            yield f"environment variable {variable} is no setting{did_you_mean(variable, known)}"

@@ -1,0 +1,278 @@
+"""The table: every setting with its default, unit, environment names and meaning."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+
+def _setting(
+    default: Any,
+    meaning: str,
+    *,
+    env: str = "",
+    unit: str = "",
+    least: float | None = None,
+    most: float | None = None,
+    secret: bool = False,
+    reserved: bool = False,
+) -> Any:
+    """A row of the table; `env` holds the given names besides the ruled one, separated by spaces.
+
+    A `secret` value is never shown; a `reserved` one is accepted and checked, but nothing reads it yet.
+    """
+    row = {"meaning": meaning, "env": tuple(env.split()), "unit": unit, "least": least, "most": most}
+    row |= {"secret": secret, "reserved": reserved}
+    return field(default=default, metadata=row, repr=not secret)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    host: str = _setting("127.0.0.1", "Address that `graphflow serve` listens on.")
+    port: int = _setting(
+        8080, "Port that `graphflow serve` listens on; 0 takes a free one.", env="SERVER_PORT", least=0, most=65535
+    )
+    tokens: tuple[str, ...] = _setting(
+        (),
+        "Bearer tokens that may call the API; none lets everybody in who reaches it.",
+        env="GRAPHFLOW_TOKENS",
+        secret=True,
+    )
+    cors_origins: tuple[str, ...] = _setting((), "Origins that browsers may call from; none turns CORS off.")
+    max_body_bytes: int = _setting(
+        16_777_216, "Largest request body; a larger one is refused with 413.", unit="bytes", least=1
+    )
+    heartbeat_s: float = _setting(15.0, "Pause after which a silent stream gets a comment line.", unit="s", least=0.1)
+    shutdown_grace_s: float = _setting(
+        10.0, "Time that running nodes get to finish when the server stops.", unit="s", least=0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentsSettings:
+    dir: Path = _setting(Path("graphs"), "Folder of the agent files.", env="AGENT_EXTERNAL_DIR")
+    refresh_interval_ms: int = _setting(
+        10_000,
+        "How often the folders are looked through where the system reports no changes.",
+        env="AGENT_REFRESH_INTERVAL_MS",
+        unit="ms",
+        least=100,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolsSettings:
+    dir: Path = _setting(Path("graphs/tools"), "Folder of the tool files.", env="AGENT_TOOLS_EXTERNAL_DIR")
+    modules: tuple[str, ...] = _setting(
+        (),
+        "Python modules whose tools, functions and nodes are registered; importable from the folder of `graphflow.toml`. Also `[tools] modules`.",
+    )
+    approval_mode: Literal["AUTO", "REQUIRE_APPROVAL", "DISABLED"] | None = _setting(
+        None, "Approval for agents that say nothing of it.", env="AGENT_TOOLS_APPROVAL_MODE"
+    )
+    hold_ms: int = _setting(
+        300_000,
+        "How long a stream stays open while it waits for a person's answer.",
+        env="AGENT_TOOLS_FRONTEND_SUBMIT_TIMEOUT_MS",
+        unit="ms",
+        least=0,
+    )
+    legacy_adapter: bool = _setting(
+        True, "Convert tool results of the older dict format.", env="ENABLE_LEGACY_ADAPTER", reserved=True
+    )
+    mcp_servers: str | None = _setting(
+        None, "MCP servers as JSON, beside `[mcp.NAME]`.", env="MCP_SERVERS", reserved=True
+    )
+    circuit_failure_threshold: int = _setting(
+        3,
+        "Straight failures after which a tool is left alone.",
+        env="CIRCUIT_FAILURE_THRESHOLD",
+        least=1,
+        reserved=True,
+    )
+    circuit_recovery_s: float = _setting(
+        300.0, "How long it is left alone.", env="CIRCUIT_RECOVERY_TIMEOUT", unit="s", least=0, reserved=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BashSettings:
+    working_directory: Path = _setting(
+        Path(), "Folder in which the `bash` tool runs its commands.", env="AGENT_BASH_WORKING_DIRECTORY"
+    )
+    allowed_paths: tuple[str, ...] = _setting(
+        (), "Further folders that commands may name.", env="AGENT_BASH_ALLOWED_PATHS"
+    )
+    allow_network: bool = _setting(
+        False, "Let commands of the code agent use the network.", env="BASH_ALLOW_NETWORK", reserved=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlmSettings:
+    provider: str | None = _setting(None, "Provider of agents that name none.", env="LLM_PROVIDER")
+    api_key: str | None = _setting(
+        None, "Key for the provider; wins over the provider's own.", env="LLM_API_KEY", secret=True
+    )
+    base_url: str | None = _setting(None, "Address of an OpenAI-compatible server, with its `/v1`.", env="LLM_BASE_URL")
+    model_id: str | None = _setting(None, "Model of agents that name none.", env="LLM_MODEL_ID")
+    timeout_s: float = _setting(
+        120.0,
+        "How long a model call may take to its first data, and between data.",
+        env="LLM_TIMEOUT",
+        unit="s",
+        least=0.1,
+    )
+    max_retries: int = _setting(
+        2, "Retries, not tries, before anything was streamed.", env="LLM_MAX_RETRIES", least=0, most=20
+    )
+    interaction_log_enabled: bool = _setting(
+        True, "Log model calls: a summary at info, each delta at debug.", env="AGENT_LLM_INTERACTION_LOG_ENABLED"
+    )
+    interaction_log_mask_sensitive: bool = _setting(
+        True, "Mask keys, tokens and passwords in that log.", env="AGENT_LLM_INTERACTION_LOG_MASK_SENSITIVE"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreSettings:
+    path: Path = _setting(Path("checkpoints/threads.db"), "The embedded store of threads.")
+    durability: Literal["async", "sync"] = _setting(
+        "async", "`sync` commits each step before the next node starts, `async` while it runs."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySettings:
+    chat_dir: Path = _setting(Path("checkpoints/chats"), "Folder of the chat records.", env="MEMORY_CHAT_DIR")
+    chat_k: int = _setting(20, "Runs of a chat that the model is shown.", env="MEMORY_CHAT_K", unit="runs", least=1)
+    chat_charset: str = _setting("UTF-8", "Encoding of the chat records.", env="MEMORY_CHAT_CHARSET")
+    chat_action_tools: tuple[str, ...] = _setting(
+        (), "Tools whose calls are recorded as actions.", env="MEMORY_CHAT_ACTION_TOOLS"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogSettings:
+    level: Literal["debug", "info", "warning", "error"] = _setting(
+        "info", "Least severe line that is logged; each model delta is one at debug."
+    )
+    format: Literal["console", "json"] = _setting("console", "Lines for people, or one JSON object per line.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewportsSettings:
+    dir: Path = _setting(
+        Path("graphs/viewports"), "Folder of the viewport files.", env="AGENT_VIEWPORT_EXTERNAL_DIR", reserved=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceSettings:
+    enabled: bool = _setting(False, "Write trace files.", env="TRACE_ENABLED", reserved=True)
+    dir: Path = _setting(Path("checkpoints/traces"), "Folder of the trace files.", env="TRACE_DIR", reserved=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextSettings:
+    window: int = _setting(
+        200_000,
+        "Context window of models that are not known.",
+        env="CONTEXT_WINDOW",
+        unit="tokens",
+        least=1_000,
+        reserved=True,
+    )
+    compression_threshold: float = _setting(
+        0.8,
+        "Share of the window at which older rounds are summarised.",
+        env="COMPRESSION_THRESHOLD",
+        least=0.1,
+        most=1,
+        reserved=True,
+    )
+    min_retain_rounds: int = _setting(
+        10, "Rounds that are never summarised.", env="MIN_RETAIN_ROUNDS", unit="rounds", least=1, reserved=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings by section (`settings.server.port`), and what else the files hold. Paths are absolute once loaded."""
+
+    server: ServerSettings = ServerSettings()
+    agents: AgentsSettings = AgentsSettings()
+    tools: ToolsSettings = ToolsSettings()
+    bash: BashSettings = BashSettings()
+    llm: LlmSettings = LlmSettings()
+    store: StoreSettings = StoreSettings()
+    memory: MemorySettings = MemorySettings()
+    log: LogSettings = LogSettings()
+    viewports: ViewportsSettings = ViewportsSettings()
+    trace: TraceSettings = TraceSettings()
+    context: ContextSettings = ContextSettings()
+    providers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """`[providers.KEY]` as written, keys and types checked."""
+    mcp: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """`[mcp.NAME]` as written, keys and types checked."""
+    folder: Path = Path()
+    """Folder that held the files, and that relative paths start from."""
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The environment over `.env`: where `<KEY>_API_KEY`, `<KEY>_BASE_URL` and `<KEY>_MODEL` are looked up."""
+    warnings: tuple[str, ...] = ()
+    """`GRAPHFLOW_…` variables that are no setting."""
+
+
+SECTIONS: dict[str, type] = {
+    f.name: type(f.default) for f in fields(Settings) if dataclasses.is_dataclass(f.default)
+}  # fmt: skip
+PROVIDER_FIELDS: dict[str, type] = {
+    "base_url": str, "api_key_env": str, "model": str, "protocol": str, "finish_optional": bool, "think_tags": bool,
+    "replay_reasoning": bool, "usage": bool, "headers": dict, "knobs": dict,
+}  # fmt: skip
+MCP_FIELDS: dict[str, type] = {
+    "enabled": bool, "transport": str, "url": str, "sseEndpoint": str, "command": str, "args": list, "env": dict,
+    "headers": dict, "timeoutMs": int,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One row of the table."""
+
+    name: str
+    kind: Any
+    """Its type, as annotated."""
+    default: Any
+    meaning: str
+    env: tuple[str, ...]
+    """Given environment names; the ruled one is `ruled_env`."""
+    unit: str
+    least: float | None
+    most: float | None
+    secret: bool
+    reserved: bool
+
+    @property
+    def ruled_env(self) -> str:
+        return "GRAPHFLOW_" + self.name.replace(".", "_").upper()
+
+    @property
+    def env_names(self) -> tuple[str, ...]:
+        """All its environment names; the first that is set and not empty wins."""
+        return (self.ruled_env, *self.env)
+
+
+def all_settings() -> list[Setting]:
+    """Every row of the table, in order."""
+    rows: list[Setting] = []
+    for section, cls in SECTIONS.items():
+        hints = get_type_hints(cls)
+        rows += [
+            Setting(name=f"{section}.{f.name}", kind=hints[f.name], default=f.default, **f.metadata)
+            for f in fields(cls)
+        ]  # fmt: skip
+    return rows

@@ -1,0 +1,80 @@
+"""Raw value → value of the setting's type; a refusal's text is the rule ("a whole number from 0 to 9")."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal, NoReturn, get_args, get_origin
+
+from graphflow.settings.table import Setting
+
+_BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+def converted(row: Setting, raw: Any, base: Path) -> Any:
+    """The value of the setting's type; raises `ValueError` whose text is the rule ("a number from 0 to 9")."""
+    kind = next(k for k in get_args(row.kind) if k is not type(None)) if type(None) in get_args(row.kind) else row.kind
+    if get_origin(kind) is Literal:
+        return _choice(raw, get_args(kind))
+    if kind is bool:
+        return _boolean(raw)
+    if kind in (int, float):
+        return _number(raw, row, kind)
+    if kind is Path:
+        return base / Path(_text(raw, "a path")).expanduser()
+    if get_origin(kind) is tuple:
+        return _words(raw)
+    return _text(raw, "a text")
+
+
+def _refuse(rule: str) -> NoReturn:
+    raise ValueError(rule)
+
+
+def _choice(raw: Any, allowed: tuple[str, ...]) -> str:
+    match = next((word for word in allowed if isinstance(raw, str) and word.lower() == raw.strip().lower()), None)
+    return match or _refuse(
+        "one of " + ", ".join(allowed) + (did_you_mean(raw, allowed) if isinstance(raw, str) else "")
+    )
+
+
+def _boolean(raw: Any) -> bool:
+    value = raw if isinstance(raw, bool) else _BOOLEANS.get(raw.strip().lower()) if isinstance(raw, str) else None
+    return _refuse("true or false") if value is None else value
+
+
+def _number(raw: Any, row: Setting, kind: Any) -> float:
+    bounds = f" from {row.least:g}" if row.least is not None else ""
+    bounds += f" to {row.most:g}" if row.most is not None else " up" if bounds else ""
+    rule = f"a {'whole ' if kind is int else ''}number{bounds}" + (f" ({row.unit})" if row.unit else "")
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str) or (kind is int and isinstance(raw, float)):
+        _refuse(rule)
+    try:
+        value: float = kind(raw)
+    except ValueError:
+        _refuse(rule)
+    low = row.least is not None and value < row.least
+    high = row.most is not None and value > row.most
+    return _refuse(rule) if low or high or math.isnan(value) else value
+
+
+def _text(raw: Any, rule: str) -> str:
+    return str(raw) if isinstance(raw, str | os.PathLike) else _refuse(rule)
+
+
+def _words(raw: Any) -> tuple[str, ...]:
+    """A list, or in the environment words between commas."""
+    if isinstance(raw, str):
+        return tuple(word for word in (part.strip() for part in raw.split(",")) if word)
+    if isinstance(raw, list | tuple) and all(isinstance(word, str) for word in raw):
+        return tuple(raw)
+    return _refuse("a list of texts (in the environment: with commas between)")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or nothing when nothing is close."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

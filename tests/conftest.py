@@ -1,0 +1,21 @@
+"""What every test may rely on: no setting or key of the developer's machine reaches a test."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+_OURS = re.compile(
+    r"^(GRAPHFLOW|AGENT|MEMORY_CHAT|LLM|TRACE|CIRCUIT)_|_(API_KEY|BASE_URL|MODEL)$"
+    r"|^(SERVER_PORT|MCP_SERVERS|BASH_ALLOW_NETWORK|ENABLE_LEGACY_ADAPTER|NO_COLOR|FORCE_COLOR)$"
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removes every environment variable that graphflow would read."""
+    for name in list(os.environ):
+        if _OURS.search(name):
+            monkeypatch.delenv(name)
