@@ -35,7 +35,8 @@ def test_defaults_hold_where_no_source_says_anything(tmp_path):
 
 def test_each_source_wins_over_the_next(tmp_path):
     """Flags, environment, .env, graphflow.local.toml, graphflow.toml."""
-    folder, environ = tmp_path, {}
+    folder = tmp_path
+    environ: dict[str, str] = {}
 
     def port(**flags):
         return load_settings(folder, environ=environ, flags=flags).server.port
