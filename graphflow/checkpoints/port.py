@@ -11,6 +11,7 @@ Reading a thread walks that chain; nothing is copied (E4).
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -55,6 +56,11 @@ class OpenInterrupt(msgspec.Struct, frozen=True, kw_only=True):
     """Epoch ms of its expiry or timer; None waits for ever."""
     data: bytes = b""
     """The interrupt in full, encoded by the codec."""
+
+    @property
+    def cursor(self) -> str:
+        """Where the page after this one begins; it stays valid when the interrupt is answered meanwhile."""
+        return f"{self.opened_at}:{self.interrupt_id}"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,10 +120,25 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
     thread: ThreadRow
     chain: tuple[tuple[int, int], ...]
-    """(lineage, cut) from the oldest lineage to the target's; the last cut is the target's ordinal."""
+    """(lineage, cut) from the oldest lineage to the target's; the last cut is the target's ordinal.
+
+    At the head the last entry is `(thread.lineage, thread.ordinal)`, also when that lineage is still empty.
+    """
     snapshot: bytes | None
     records: tuple[Record, ...]
     """After the snapshot, oldest first, up to the target; `items` empty (see `read_items`)."""
+    target: Record | None = None
+    """The record that was loaded at, without items, also when its snapshot spares `records`; None before the first."""
+
+
+class Log(msgspec.Struct, frozen=True):
+    """Which entries of an append channel's log to read: ordinals `start` to `count - 1`."""
+
+    frame: int
+    channel: str
+    count: int
+    start: int = 0
+    """Where the newest compaction row lies, if there is one."""
 
 
 class ListedRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,6 +171,10 @@ class Durable(Protocol):
 class Checkpointer(Protocol):
     """A store of threads. All methods but `commit` are async; every read sees all durable commits."""
 
+    @property
+    def owner(self) -> str:
+        """`host/boot id/uuid` of this store object, for `take`: while it lives, other processes see that it does."""
+
     async def setup(self) -> None:
         """Opens the store and runs the numbered migrations; called by whoever uses it first.
 
@@ -160,9 +185,7 @@ class Checkpointer(Protocol):
     async def close(self) -> None:
         """Makes all queued commits durable, then releases files, locks and threads."""
 
-    async def take(
-        self, thread_id: str, *, owner: str, now: int, lease_ms: int, create: bool = True
-    ) -> ThreadRow:
+    async def take(self, thread_id: str, *, owner: str, now: int, lease_ms: int, create: bool = True) -> ThreadRow:
         """Takes the thread by one compare-and-swap: the row with `owner` set and `fence` one higher (E2).
 
         A lease that has expired, or whose owner is surely dead, is taken over at once.
@@ -188,11 +211,14 @@ class Checkpointer(Protocol):
         facts: ThreadFacts,
         begins: Lineage | None = None,
         release: bool = False,
+        consumes: int | None = None,
     ) -> Durable:
         """Queues records as one atomic commit that moves the head to the last of them (E3).
 
         A plain call that never blocks; commits of one thread become durable in the order of their calls.
-        `begins` inserts a new lineage first. `release` gives the thread back in the same transaction.
+        `begins` inserts a new lineage first. `release` gives the thread back in the same transaction; no commit
+        of that fence passes after it. `consumes` removes the queued input at this position with the commit that
+        records it, so that a crash neither loses nor repeats it. `records` may be empty (facts and release only).
         The promise fails with `Fenced` when fence or expected head are not the thread's, and with
         `StoreError` when the store can't be written; nothing of a failed commit is kept, and every later
         commit of the same fence fails as well.
@@ -208,19 +234,37 @@ class Checkpointer(Protocol):
         """The thread at its head or at a checkpoint of its chains; None for an unknown thread or checkpoint."""
 
     async def read_items(
-        self, chain: Sequence[tuple[int, int]], frame: int, channel: str, count: int
+        self, chain: Sequence[tuple[int, int]], frame: int, channel: str, count: int, *, start: int = 0
     ) -> list[bytes]:
-        """The first `count` log entries of one append channel along a chain, in order of ordinal."""
+        """Entries `start` to `count - 1` of one append channel's log along a chain, in order of ordinal.
+
+        Raises:
+            StoreError: an entry is missing.
+        """
+
+    async def read_logs(self, chain: Sequence[tuple[int, int]], logs: Sequence[Log]) -> list[list[bytes]]:
+        """The same for several logs at once, which costs one visit to the store."""
 
     async def list(
         self, thread_id: str, *, before: str | None = None, limit: int | None = None, all_lineages: bool = False
     ) -> list[ListedRecord]:
-        """Checkpoints newest first: of the head's chain, or with `all_lineages` of the thread's whole tree."""
+        """Checkpoints newest first: of the head's chain, or with `all_lineages` of the thread's whole tree.
 
-    async def read_records(self, thread_id: str, *, lineage: int, after: int, upto: int) -> list[Record]:
-        """Records of every kind of one lineage, oldest first, ordinals in (after, upto], without items."""
+        `before` is a checkpoint id; only older ones are returned. An unknown thread has none.
 
-    async def fork(self, checkpoint_id: str, source_id: str, thread_id: str, *, number: int, facts: ThreadFacts) -> ThreadRow:
+        Raises:
+            CheckpointNotFound: `before` is no checkpoint of them.
+        """
+
+    async def read_records(self, thread_id: str, *, lineage: int, after: int, upto: int) -> builtins.list[Record]:
+        """Records of every kind of one lineage, oldest first, ordinals in (after, upto], without items.
+
+        Empty for a lineage that the thread does not reach.
+        """
+
+    async def fork(
+        self, checkpoint_id: str, source_id: str, thread_id: str, *, number: int, facts: ThreadFacts
+    ) -> ThreadRow:
         """A new thread that shares the source's past up to the checkpoint; O(1) in the history's length.
 
         Its first lineage is `number`, its head the checkpoint.
@@ -234,8 +278,12 @@ class Checkpointer(Protocol):
 
     async def threads(
         self, *, cursor: str | None = None, limit: int = 50, status: str | None = None, agent_key: str | None = None
-    ) -> list[ThreadRow]:
-        """Threads, most recently updated first; `cursor` is the last thread id of the page before."""
+    ) -> builtins.list[ThreadRow]:
+        """Threads, most recently updated first; `cursor` is the last thread id of the page before.
+
+        Raises:
+            ThreadNotFound: the thread of `cursor` is gone.
+        """
 
     async def open_interrupts(
         self,
@@ -246,13 +294,13 @@ class Checkpointer(Protocol):
         agent_key: str | None = None,
         cursor: str | None = None,
         limit: int = 100,
-    ) -> list[OpenInterrupt]:
-        """What waits for people, oldest first."""
+    ) -> builtins.list[OpenInterrupt]:
+        """What waits for people, oldest first; `cursor` is `OpenInterrupt.cursor` of the last of the page before."""
 
     async def find_run(self, run_id: str) -> str | None:
         """The thread that a run belongs to, from the journal's index of runs; None when unknown."""
 
-    async def due(self, before: int) -> list[OpenInterrupt]:
+    async def due(self, before: int) -> builtins.list[OpenInterrupt]:
         """Open interrupts whose `due_at` is not later than `before` (epoch ms)."""
 
     async def put_document(self, digest: str, document: bytes) -> None:
@@ -261,10 +309,17 @@ class Checkpointer(Protocol):
     async def document(self, digest: str) -> bytes | None: ...
 
     async def enqueue(self, thread_id: str, body: bytes, *, now: int) -> int:
-        """Appends an input to the thread's queue, durably; its position."""
+        """Appends an input to the thread's queue, durably; its position (grows, never used twice).
+
+        Raises:
+            ThreadNotFound: no such thread.
+        """
+
+    async def queued(self, thread_id: str) -> tuple[int, bytes] | None:
+        """Position and body of the oldest queued input, which stays there (see `commit(consumes=)`), or None."""
 
     async def dequeue(self, thread_id: str) -> bytes | None:
-        """Takes the oldest queued input, or None."""
+        """Takes the oldest queued input away, or None; a crash right after loses it, `commit(consumes=)` does not."""
 
     def export_thread(self, thread_id: str) -> AsyncIterator[Mapping[str, Any]]:
         """The thread as JSON-able lines: loss-free, whatever the back end (bytes as base64)."""
