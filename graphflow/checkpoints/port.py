@@ -12,10 +12,14 @@ Reading a thread walks that chain; nothing is copied (E4).
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
+
+from graphflow.graph.ports import Durable
+
+__all__ = ["Checkpointer", "Durable", "Item", "Lineage", "ListedRecord", "OpenInterrupt", "Record", "Stored", "ThreadFacts", "ThreadRow"]
 
 
 class Lineage(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,19 +156,6 @@ class ListedRecord(msgspec.Struct, frozen=True, kw_only=True):
     meta: bytes
     size: int
     """Stored bytes of the record, its items and its snapshot."""
-
-
-@runtime_checkable
-class Durable(Protocol):
-    """The promise of one commit; awaiting it returns when the commit is durable or raises why not."""
-
-    @property
-    def done(self) -> bool: ...
-
-    def __await__(self) -> Any: ...
-
-    def when_done(self, callback: Callable[[], None]) -> None:
-        """Calls back on the event loop once the commit is durable or has failed; at once if it is."""
 
 
 @runtime_checkable

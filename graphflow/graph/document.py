@@ -108,7 +108,6 @@ class NodeDefinition(_Part):
     graph: str | dict[str, Any] | None = None
     ask: Ask | None = None
     with_: Any = msgspec.field(name="with", default=None)
-    out: str | None = None
     set: dict[str, str] = msgspec.field(default_factory=dict)
     next: str | tuple[Route, ...] | Choose | None = None
     error: tuple[ErrorRoute, ...] = ()

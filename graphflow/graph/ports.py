@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from graphflow.errors import Fault
+    from graphflow.events import Event
     from graphflow.graph.context import Context
     from graphflow.graph.document import GraphDefinition, NodeDefinition
     from graphflow.graph.machine import Commit
@@ -76,10 +77,16 @@ class Kinds(Protocol):
         """The registered pure function behind `"x-reduce": "fn:NAME"`."""
 
 
+@runtime_checkable
 class Durable(Protocol):
     """The promise of one commit."""
 
-    done: bool
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why the commit failed; None while it is under way or once it is durable."""
 
     def __await__(self) -> Any:
         """Returns when the commit is durable; raises what made it fail."""
@@ -91,8 +98,25 @@ class Durable(Protocol):
 class Journal(Protocol):
     """The thread's journal as the executor sees it: ordered, atomic, fenced (E3)."""
 
-    def commit(self, commit: Commit) -> Durable:
-        """Queues one record; never blocks. Later records are never durable before earlier ones."""
+    def prepare(self, commit: Commit) -> Any:
+        """The commit encoded, nothing written yet.
+
+        Raises:
+            CodecError: a value can't be stored; names its channel and type.
+        """
+
+    def write(self, prepared: Any, events: list[Event], seq: int, tail: int, release: bool) -> Durable:
+        """Queues the record; never blocks. Later records are never durable before earlier ones.
+
+        Args:
+            events: what the log keeps of the events since the record before, numbered.
+            seq: number of the last event sent, live-only ones included.
+            tail: how many events will follow the commit before any other record can keep them (E1).
+            release: gives the thread back in the same transaction.
+        """
+
+    async def release(self) -> None:
+        """Gives the thread back, unless the last record did."""
 
     async def flush(self) -> None:
-        """Returns when everything that was committed is durable."""
+        """Returns when everything that was written is durable; raises what made it fail."""

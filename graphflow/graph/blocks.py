@@ -1,0 +1,194 @@
+"""Blocks: the text and calls that one node run streams, as `*.start`, deltas and `*.end` (spec 3.3).
+
+The closing rules: a start is lazy; reasoning and content close each other; tool or action input closes both;
+an id is never opened again; closing everything goes reasoning, content, tools in the order of their opening.
+One delta in, one event out, at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphflow.events import (
+    ActionArgs,
+    ActionEnd,
+    ActionParam,
+    ActionResult,
+    ActionSnapshot,
+    ActionStart,
+    ContentDelta,
+    ContentEnd,
+    ContentSnapshot,
+    ContentStart,
+    Event,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningSnapshot,
+    ReasoningStart,
+    SourceSnapshot,
+    ToolArgs,
+    ToolEnd,
+    ToolProgress,
+    ToolResultEvent,
+    ToolSnapshot,
+    ToolStart,
+)
+
+Emit = Callable[[Event], None]
+EmitEnd = Callable[[Event, Event], None]
+"""`(end, snapshot)`: the end goes out, the snapshot stands for the whole block in the stored log (E1)."""
+
+
+class _Text:
+    __slots__ = ("id", "parts")
+
+    def __init__(self, block_id: str) -> None:
+        self.id = block_id
+        self.parts: list[str] = []
+
+
+class _Call:
+    __slots__ = ("action", "id", "name", "parts", "start")
+
+    def __init__(self, call_id: str, name: str | None, action: bool, start: dict[str, Any]) -> None:
+        self.id, self.name, self.action, self.start = call_id, name, action, start
+        self.parts: list[str] = []
+
+
+class Blocks:
+    """The open blocks of one node run."""
+
+    __slots__ = ("_calls", "_content", "_emit", "_emit_end", "_made", "_reasoning", "node_run_id", "run_id", "task_id")
+
+    def __init__(self, emit: Emit, emit_end: EmitEnd, run_id: str, node_run_id: str, task_id: str | None = None) -> None:
+        self._emit, self._emit_end = emit, emit_end
+        self.run_id, self.node_run_id, self.task_id = run_id, node_run_id, task_id
+        self._content: _Text | None = None
+        self._reasoning: _Text | None = None
+        self._calls: dict[str, _Call] = {}
+        self._made = 0
+
+    def _new_id(self, kind: str) -> str:
+        self._made += 1
+        return f"{kind}_{self.node_run_id}_{self._made}"
+
+    def content(self, delta: str) -> None:
+        """Text for the reader; opens a content block if none is open."""
+        if not delta:
+            return
+        block = self._content
+        if block is None:
+            self._end_reasoning()
+            block = self._content = _Text(self._new_id("content"))
+            self._emit(
+                ContentStart(content_id=block.id, run_id=self.run_id, task_id=self.task_id, node_run_id=self.node_run_id)
+            )
+        block.parts.append(delta)
+        self._emit(ContentDelta(content_id=block.id, delta=delta))
+
+    def reasoning(self, delta: str) -> None:
+        """Thinking aloud; opens a reasoning block if none is open."""
+        if not delta:
+            return
+        block = self._reasoning
+        if block is None:
+            self._end_content()
+            block = self._reasoning = _Text(self._new_id("reasoning"))
+            self._emit(
+                ReasoningStart(
+                    reasoning_id=block.id, run_id=self.run_id, task_id=self.task_id, node_run_id=self.node_run_id
+                )
+            )
+        block.parts.append(delta)
+        self._emit(ReasoningDelta(reasoning_id=block.id, delta=delta))
+
+    def call_start(self, call_id: str, name: str | None, *, action: bool = False, **facts: Any) -> None:
+        """A tool or action call begins; `facts` are further fields of its start event."""
+        if call_id in self._calls:
+            return
+        self._end_reasoning()
+        self._end_content()
+        self._calls[call_id] = _Call(call_id, name, action, facts)
+        common: dict[str, Any] = {"run_id": self.run_id, "task_id": self.task_id, "node_run_id": self.node_run_id}
+        if action:
+            self._emit(ActionStart(action_id=call_id, action_name=name, **common, **facts))
+        else:
+            self._emit(ToolStart(tool_id=call_id, tool_name=name, **common, **facts))
+
+    def call_args(self, call_id: str, delta: str) -> None:
+        """A piece of the call's arguments, as it came."""
+        call = self._calls[call_id]
+        if not delta:
+            return
+        index = len(call.parts)
+        call.parts.append(delta)
+        if call.action:
+            self._emit(ActionArgs(action_id=call_id, delta=delta))
+        else:
+            self._emit(ToolArgs(tool_id=call_id, delta=delta, chunk_index=index))
+
+    def call_end(self, call_id: str) -> None:
+        """The call's arguments are whole."""
+        call = self._calls.pop(call_id, None)
+        if call is None:
+            return
+        common: dict[str, Any] = {"task_id": self.task_id, "node_run_id": self.node_run_id, "arguments": "".join(call.parts)}
+        if call.action:
+            snapshot: Event = ActionSnapshot(action_id=call_id, action_name=call.name, **common, **call.start)
+            self._emit_end(ActionEnd(action_id=call_id), snapshot)
+        else:
+            snapshot = ToolSnapshot(tool_id=call_id, tool_name=call.name, **common, **call.start)
+            self._emit_end(ToolEnd(tool_id=call_id), snapshot)
+
+    def tool_result(self, call_id: str, text: str) -> None:
+        self.call_end(call_id)
+        self._emit(ToolResultEvent(tool_id=call_id, result=text))
+
+    def action_result(self, call_id: str, param: Any, result: Any) -> None:
+        """`action.end`, then the parsed arguments once, then the result."""
+        self.call_end(call_id)
+        self._emit(ActionParam(action_id=call_id, param=param))
+        self._emit(ActionResult(action_id=call_id, result=result))
+
+    def tool_progress(self, call_id: str, data: Any) -> None:
+        self._emit(ToolProgress(tool_id=call_id, data=data))
+
+    def source(self, facts: dict[str, Any]) -> None:
+        self._emit(SourceSnapshot(run_id=self.run_id, task_id=self.task_id, **facts))
+
+    def close(self) -> None:
+        """Ends whatever is open; nothing may be open at the node's end, a pause or a terminal."""
+        self._end_reasoning()
+        self._end_content()
+        for call_id in list(self._calls):
+            self.call_end(call_id)
+
+    def _end_content(self) -> None:
+        block, self._content = self._content, None
+        if block is not None:
+            self._emit_end(
+                ContentEnd(content_id=block.id),
+                ContentSnapshot(
+                    content_id=block.id, text="".join(block.parts), task_id=self.task_id, node_run_id=self.node_run_id
+                ),
+            )
+
+    def _end_reasoning(self) -> None:
+        block, self._reasoning = self._reasoning, None
+        if block is not None:
+            self._emit_end(
+                ReasoningEnd(reasoning_id=block.id),
+                ReasoningSnapshot(
+                    reasoning_id=block.id, text="".join(block.parts), task_id=self.task_id, node_run_id=self.node_run_id
+                ),
+            )
+
+    def open_texts(self) -> dict[str, tuple[str, str]]:
+        """Open text blocks: id → (kind, text so far); what a client that rejoins is told first (E1)."""
+        out = {}
+        if self._reasoning is not None:
+            out[self._reasoning.id] = ("reasoning", "".join(self._reasoning.parts))
+        if self._content is not None:
+            out[self._content.id] = ("content", "".join(self._content.parts))
+        return out

@@ -1,0 +1,413 @@
+"""What a node may use: recorded operations, questions, streams, and facts about where it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from graphflow.errors import GraphflowError, NodeFailed, NodeTimeout
+from graphflow.events import NodeProgress
+from graphflow.graph.blocks import Blocks
+from graphflow.graph.machine import Interrupt, Operation, OperationRecorded
+from graphflow.graph.state import State, freeze, thaw
+from graphflow.graph.transition import check_budget
+
+if TYPE_CHECKING:
+    from graphflow.graph.executor import Executor
+    from graphflow.graph.machine import Frame
+    from graphflow.graph.plan import PlanNode
+
+
+class Goto:
+    """A `node:` function's choice among its declared routes, with its updates (E19)."""
+
+    __slots__ = ("node", "update")
+
+    def __init__(self, node: str, update: Mapping[str, Any] | None = None) -> None:
+        self.node = node
+        self.update = update
+
+
+class Suspended(BaseException):
+    """The node waits for a person and the process shall not: it is entered again after the answer.
+
+    Not an `Exception`, so that a node's own error handling does not swallow it.
+    """
+
+
+class OutcomeUnknown(NodeFailed):
+    """A write was cut off between doing and recording; it is never tried again by itself (E6)."""
+
+
+def digest_of(value: Any) -> str:
+    """A short digest of JSON-like data, the same for equal data."""
+    data = msgspec.json.encode(thaw(value), enc_hook=repr, order="deterministic")
+    return hashlib.blake2b(data, digest_size=12).hexdigest()
+
+
+class _Soon:
+    """The awaitable that streaming calls return: done already, unless the consumer is too far behind."""
+
+    __slots__ = ("_room",)
+
+    def __init__(self, room: Callable[[], Awaitable[None]] | None) -> None:
+        self._room = room
+
+    def __await__(self) -> Any:
+        if self._room is not None:
+            yield from self._room().__await__()
+
+
+_DONE = _Soon(None)
+
+
+class Context:
+    """One node run's view of the engine.
+
+    `content`, `reasoning` and `emit` send their event when called; awaiting what they return lets a slow
+    consumer set the pace.
+    """
+
+    __slots__ = (
+        "_blocks", "_counts", "_executor", "_used", "alive", "attempt", "finish_reason", "frame", "limit", "node",
+        "node_run_id", "partial", "plan_node", "started", "state", "usage", "visit",
+    )  # fmt: skip
+
+    def __init__(self, executor: Executor, frame: Frame, plan_node: PlanNode, node_run_id: str) -> None:
+        self._executor = executor
+        self._blocks: Blocks | None = None
+        self._used: set[str] | None = None
+        self._counts: dict[str, int] | None = None
+        self.frame = frame.number
+        self.plan_node = plan_node
+        self.node: str = plan_node.name
+        self.visit: int = frame.visit
+        self.attempt: int = frame.attempt
+        self.node_run_id: str = node_run_id
+        self.state: State = frame.state
+        self.alive = True
+        self.started = 0.0
+        self.limit: asyncio.Timeout | None = None
+        self.usage: dict[str, Any] | None = None
+        """What this node run used so far; counted with the run's when the node ends."""
+        self.finish_reason: str | None = None
+        self.partial: Callable[[str], Any] | None = None
+        """Set by a node that streams a message: `(status) → the message as far as it came` (E15)."""
+
+    # facts
+
+    @property
+    def thread_id(self) -> str:
+        return self._executor.thread_id
+
+    @property
+    def run_id(self) -> str:
+        return self._executor.machine.run_id
+
+    @property
+    def params(self) -> Any:
+        """The `params` that came with the run's input."""
+        return self._executor.machine.params
+
+    @property
+    def input(self) -> Any:
+        return self._executor.machine.frames[self.frame].input
+
+    @property
+    def limits(self) -> Mapping[str, Any]:
+        return self._executor.machine.limits
+
+    @property
+    def services(self) -> Mapping[str, Any]:
+        """What the application gave the engine: models, tools, the long-term store."""
+        return self._executor.services
+
+    @property
+    def model(self) -> Any:
+        """The application's models: `ctx.model(provider_key, name)` opens one."""
+        return self._service("model")
+
+    @property
+    def tool(self) -> Any:
+        """The application's tool runner."""
+        return self._service("tool")
+
+    @property
+    def store(self) -> Any:
+        """The long-term store across threads (spec 5.3)."""
+        return self._service("store")
+
+    def _service(self, name: str) -> Any:
+        try:
+            return self._executor.services[name]
+        except KeyError:
+            raise NodeFailed(f"node {self.node!r} uses ctx.{name}, and the application gave none") from None
+
+    def now(self) -> int:
+        """Epoch milliseconds, from the injected clock."""
+        return self._executor.clock.now_ms()
+
+    now_ms = now
+
+    @property
+    def random(self) -> float:
+        """A draw in [0, 1) from the injected source."""
+        return self._executor.ids.random()
+
+    def idempotency_key(self, key: str = "") -> str:
+        """The same for this call on every retry and after a crash (E6)."""
+        executor = self._executor
+        path = executor.machine.frames[self.frame].path
+        parts = (executor.machine.run_id, executor.lineage, path, self.node, self.visit, key)
+        return digest_of(parts)
+
+    # streams
+
+    @property
+    def blocks(self) -> Blocks:
+        """The blocks of this node run, for kinds that stream calls."""
+        if self._blocks is None:
+            self._blocks = self._executor.new_blocks(self)
+        return self._blocks
+
+    def content(self, text: str) -> _Soon:
+        """Streams text to the reader: one call, one event."""
+        if self.alive:
+            self.blocks.content(text)
+        return self._room()
+
+    def reasoning(self, text: str) -> _Soon:
+        """Streams the model's reasoning: one call, one event."""
+        if self.alive:
+            self.blocks.reasoning(text)
+        return self._room()
+
+    def emit(self, data: Any) -> _Soon:
+        """Sends `node.progress` with any JSON-like data."""
+        if self.alive:
+            self._executor.emit(NodeProgress(node_run_id=self.node_run_id, data=data))
+        return self._room()
+
+    def _room(self) -> _Soon:
+        room = self._executor.room
+        return _DONE if room is None else room()
+
+    async def tool_progress(self, call_id: str, data: Any) -> None:
+        if self.alive:
+            self.blocks.tool_progress(call_id, data)
+        await self._room()
+
+    async def tool_result(self, call_id: str, text: str, action: bool = False, param: Any = None) -> None:
+        """The result of a call, whichever node run streamed the call itself."""
+        if self.alive and action:
+            self.blocks.action_result(call_id, param, text)
+        elif self.alive:
+            self.blocks.tool_result(call_id, text)
+        await self._room()
+
+    def source(self, facts: dict[str, Any]) -> None:
+        if self.alive:
+            self.blocks.source(facts)
+
+    def close_blocks(self) -> None:
+        if self._blocks is not None:
+            self._blocks.close()
+
+    # budget
+
+    def charge(self, figure: str, more: int = 1, *, reserve: int = 0) -> None:
+        """Counts `modelCalls` or `toolCalls` before the call; raises `BudgetExceeded` when none is left."""
+        machine = self._executor.machine
+        usage = self.usage = {} if self.usage is None else self.usage
+        total = dict(machine.usage)
+        for name, value in usage.items():
+            total[name] = total.get(name, 0) + value
+        check_budget(machine.limits, total, figure, more=more, reserve=1 if machine.wrapping else reserve)
+        if figure == "modelCalls":
+            check_budget(machine.limits, total, "tokens", more=1, reserve=1 << 60 if machine.wrapping else 0)
+        usage[figure] = usage.get(figure, 0) + more
+
+    def charge_tool_call(self) -> None:
+        self.charge("toolCalls")
+
+    def add_usage(self, **figures: int) -> None:
+        """Adds tokens to what this node run used."""
+        usage = self.usage = {} if self.usage is None else self.usage
+        for name, value in figures.items():
+            if value:
+                usage[name] = usage.get(name, 0) + value
+
+    # recorded operations (E5)
+
+    def _key(self, kind: str, name: str | None) -> str:
+        if self._used is None:
+            self._used, self._counts = set(), {}
+        assert self._counts is not None
+        if name is None:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            name = f"{kind}:{self._counts[kind]}"
+        if name in self._used:
+            raise NodeFailed(f"node {self.node!r} used the key {name!r} twice in one attempt; give each operation its own")
+        self._used.add(name)
+        return name
+
+    def _recorded(self, key: str, digest: str) -> Operation | None:
+        operation = self._executor.machine.frames[self.frame].operations.get(key)
+        if operation is not None and operation.digest != digest:
+            raise NodeFailed(
+                f"node {self.node!r} came back to the operation {key!r} with other arguments; what was recorded is kept. "
+                "Make what leads to it deterministic, or rewind",
+                code="node_not_deterministic",
+                key=key,
+            )
+        return operation
+
+    async def once(
+        self,
+        name: str | None,
+        fn: Callable[[], Any],
+        *,
+        effects: str = "write",
+        idempotent: bool = False,
+        arguments: Any = None,
+        kind: str = "once",
+        ends_node: bool = False,
+    ) -> Any:
+        """The result of `fn`, run at most once for this node run and key, also over retries and crashes.
+
+        Args:
+            name: the key; without one the ordinal of the call.
+            fn: a function without arguments, async or not; its result must be encodable.
+            effects: `write` records its intent durably before acting, so that a crash between doing and
+                recording is found and asked about; `read` and `none` are just run again after a crash.
+            idempotent: a cut-off write may be repeated under the same `idempotency_key`.
+            arguments: what the call depends on; other arguments under the same key are an error.
+            ends_node: nothing but the node's own end follows, whose commit is the record.
+
+        Raises:
+            NodeFailed: `node_not_deterministic` when it was recorded with other arguments.
+        """
+        key = self._key(kind, name)
+        digest = digest_of(arguments) if arguments is not None else ""
+        operation = self._recorded(key, digest)
+        if operation is not None and operation.state == "done":
+            return operation.result
+        if operation is not None and not (idempotent or operation.idempotent):
+            settled = await self._settle(key, operation)
+            if settled is not None:
+                return settled.result
+        if effects == "write":
+            self._record(key, Operation(kind, digest, effects, "intent", None, idempotent))
+            await self._executor.flush()
+        try:
+            result = fn()
+            if inspect.isawaitable(result):
+                result = await result
+        except BaseException as error:
+            if effects == "write":
+                self._failed(key, error, idempotent)
+            raise
+        result = freeze(result)
+        if not ends_node:
+            self._record(key, Operation(kind, digest, effects, "done", result, idempotent))
+        return result
+
+    def _failed(self, key: str, error: BaseException, idempotent: bool) -> None:
+        """A write that surely failed leaves nothing; one that was cut off keeps its intent (E6)."""
+        cut_off = isinstance(error, TimeoutError | NodeTimeout | ConnectionError) or not isinstance(error, Exception)
+        if isinstance(error, GraphflowError) and error.code in ("timeout", "connection"):
+            cut_off = True
+        if not cut_off and self.alive:
+            self._executor.feed(self._tick(OperationRecorded, frame=self.frame, key=key, operation=None))
+        elif cut_off and isinstance(error, Exception) and not idempotent:
+            raise OutcomeUnknown(
+                f"the write {key!r} of node {self.node!r} was cut off ({error}); whether it happened is unknown",
+                code=getattr(error, "code", "timeout"),
+                key=key,
+            ) from error
+
+    async def _settle(self, key: str, operation: Operation) -> Operation | None:
+        """Asks what became of a cut-off write; None means: do it again."""
+        await self.ask(
+            f"Whether the write {key!r} of node {self.node!r} happened before the crash is unknown.",
+            kind="outcome_unknown",
+            key=f"unknown:{key}",
+            schema=UNKNOWN_SCHEMA,
+            payload={"operation": key, "idempotencyKey": self.idempotency_key(key)},
+            digest=operation.digest,
+        )
+        return self._executor.machine.frames[self.frame].operations.get(key)
+
+    def _record(self, key: str, operation: Operation) -> None:
+        if self.alive:
+            self._executor.feed(self._tick(OperationRecorded, frame=self.frame, key=key, operation=operation))
+
+    def _tick(self, cls: Any, **fields: Any) -> Any:
+        return cls(id=self._executor.ids.new_id(), at=self._executor.clock.now_ms(), **fields)
+
+    async def ask(
+        self,
+        message: str,
+        *,
+        kind: str = "ask",
+        key: str | None = None,
+        schema: Mapping[str, Any] | None = None,
+        payload: Any = None,
+        tool_id: str | None = None,
+        tool_name: str | None = None,
+        arguments: Any = None,
+        hold_ms: int | None = None,
+        owner: str | None = None,
+        role: str | None = None,
+        expires: str | None = None,
+        digest: str | None = None,
+    ) -> Any:
+        """The answer of a person, validated against `schema`.
+
+        The question is durable before anybody sees it. While the process holds the run, the call waits; once
+        nothing holds it any more the node is left and entered again after the answer, and this call then
+        returns it at once.
+        """
+        asked = self._key("ask", key)
+        if digest is None:
+            digest = digest_of([message, thaw(payload), thaw(arguments), thaw(schema)])
+        operation = self._recorded(asked, digest)
+        if operation is not None:
+            return operation.result
+        expires_at = None
+        if expires is not None:
+            from graphflow.graph.types import parse_duration_ms
+
+            expires_at = self.now() + parse_duration_ms(expires)
+        interrupt = Interrupt(
+            id="",
+            kind=kind,
+            run_id="",
+            node=self.node,
+            frame=self.frame,
+            key=asked,
+            path=self._executor.machine.frames[self.frame].path,
+            schema=freeze(dict(schema or {})),
+            payload=freeze({"message": message} if payload is None else payload),
+            tool_id=tool_id,
+            tool_name=tool_name,
+            arguments=freeze(arguments),
+            digest=digest,
+            owner=owner,
+            role=role,
+            hold_ms=hold_ms,
+            expires_at=expires_at,
+        )
+        return await self._executor.wait_for_answer(interrupt)
+
+
+UNKNOWN_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["decision"],
+    "properties": {"decision": {"enum": ["retry", "skip", "result"]}, "result": {}},
+}
