@@ -41,7 +41,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     """Base of every part of an agent file: strict, immutable, written without defaults."""
 
 
-class Options(_Part):
+class Options(_Part, frozen=True):
     """Sampling options of every model call; `None` leaves the choice to the provider."""
 
     temperature: float | None = None
@@ -55,7 +55,7 @@ class Options(_Part):
     stop: tuple[str, ...] = ()
 
 
-class AgentBudget(_Part):
+class AgentBudget(_Part, frozen=True):
     """Limits of one run; `maxSteps` is an alias of `maxRounds` here (E11)."""
 
     max_rounds: int | None = None
@@ -68,13 +68,13 @@ class AgentBudget(_Part):
     """Active time of the run; waiting for a person does not count."""
 
 
-class PlainBlock(_Part):
+class PlainBlock(_Part, frozen=True):
     system_prompt: str
     expose_reasoning_to_user: bool | None = None
     """Default: true when the output is `REASONING_SUMMARY`, else false."""
 
 
-class ReactBlock(_Part):
+class ReactBlock(_Part, frozen=True):
     system_prompt: str
     max_rounds: int | None = None
     max_steps: int | None = None
@@ -82,15 +82,9 @@ class ReactBlock(_Part):
     expose_reasoning_to_user: bool | None = None
 
 
-class AgentDefinition(_Part):
-    """A whole agent file that names a mode.
+class AgentFields(_Part, frozen=True, kw_only=True):
+    """What an agent file may say in either form (E23), but for `budget`, which each form reads its own way."""
 
-    Blocks of modes that this version can't compile are taken as they are, so that the fault is
-    about the mode and not about its block.
-    """
-
-    mode: str
-    """A word of `BLOCKS`; a file may write it in any case and with `-` for `_`."""
     key: str | None = None
     name: str | None = None
     icon: str | dict[str, Any] | None = None
@@ -101,14 +95,24 @@ class AgentDefinition(_Part):
     tools: tuple[str, ...] = ()
     keywords: tuple[str, ...] = ()
     approval: Approval | dict[str, Approval] | None = None
-    budget: AgentBudget | None = None
+    """One word for all tools, or a word by tool name; `*` stands for the others."""
     context: dict[str, Any] | None = None
-
     compute: Compute | None = None
     output: Output | None = None
     tool_policy: ToolPolicy | None = None
     verify: Verify | None = None
 
+
+class AgentDefinition(AgentFields, frozen=True, kw_only=True):
+    """A whole agent file that names a mode.
+
+    Blocks of modes that this version can't compile are taken as they are, so that the fault is
+    about the mode and not about its block.
+    """
+
+    mode: str
+    """A word of `BLOCKS`; a file may write it in any case and with `-` for `_`."""
+    budget: AgentBudget | None = None
     plain: PlainBlock | None = None
     react: ReactBlock | None = None
     thinking: dict[str, Any] | None = None

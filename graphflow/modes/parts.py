@@ -30,7 +30,6 @@ def model_node(system_prompt: str, policies: Policies, **with_: Any) -> dict[str
         "systemPrompt": literal(system_prompt),
         **with_,
         "compute": policies.compute,
-        "stream": "content",
         "showReasoning": policies.show_reasoning,
     }
     return {"use": "model", "with": arguments, "set": {"messages": "[out.message]"}}

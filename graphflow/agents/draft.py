@@ -1,0 +1,225 @@
+"""A file read and taken apart, before anything that it refers to is looked at.
+
+Reading and checking are two steps because files refer to each other (subgraphs, `agent:` nodes):
+the registry reads all of them first and checks each against the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from graphflow.errors import DefinitionError, Fault
+from graphflow.graph.shape import check_shape
+from graphflow.graph.source import Source, parse_source
+from graphflow.modes.checks import Priced, agent_faults, mode_faults
+from graphflow.modes.definition import BLOCKS, GRAPH, AgentDefinition, AgentFields, decode_definition, mode_word
+from graphflow.modes.policies import Policies
+from graphflow.modes.registry import MODES, compile_agent
+
+Origin = Path | str | bytes | Mapping[str, Any]
+"""A path, a file's text (it begins with `{`) or bytes, or its data."""
+
+GRAPH_KEYS = frozenset({"graphflow", "start", "nodes", "state", "input", "result", "always"})
+"""Any of these makes a file an explicit graph."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """The names that agent files may use; `None` skips a check."""
+
+    tools: Collection[str] | None = None
+    providers: Collection[str] | None = None
+    """Provider keys, aliases included."""
+    priced: Priced | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """One agent as written, with the faults that can be seen without the others."""
+
+    key: str
+    mode: str
+    """A mode's word, or `GRAPH`."""
+    file: str | None
+    source: Source | None
+    """Where things stand in the text; `None` when there is no text."""
+    raw: Mapping[str, Any]
+    """The file's data."""
+    data: Mapping[str, Any] | None
+    """The explicit document; `None` when the file is too broken for one."""
+    definition: AgentDefinition | None = None
+    policies: Policies | None = None
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether the text is no JSON: perhaps somebody is still writing it."""
+        return any(fault.kind == "syntax" for fault in self.faults)
+
+    @property
+    def refers(self) -> bool:
+        """Whether the document names other agents, so that a change of theirs may change it."""
+        nodes = (self.data or {}).get("nodes")
+        return isinstance(nodes, Mapping) and any(map(_refers, nodes.values()))
+
+    def locate(self, fault: Fault) -> Fault:
+        """The fault with file, line and column, as far as they are known."""
+        if fault.line is not None:
+            return fault
+        return replace(fault, file=self.file) if self.source is None else self.source.locate(fault)
+
+
+def read_draft(origin: Origin, *, key: str | None = None, file: str | None = None, known: Known = Known()) -> Draft:
+    """The draft behind a file, a text or data; never raises, faults are in the draft.
+
+    Args:
+        origin: what to read.
+        key: the agent's key where no file name gives one; default the `key` inside, else `agent`.
+        file: where a text or its bytes were read from.
+        known: the names that the agent may use.
+    """
+    file = file or _file_of(origin)
+    name = None if file is None else Path(file).name.removesuffix(".json")
+    try:
+        source, raw = _open(origin, file)
+    except DefinitionError as error:
+        faults = tuple(replace(fault, file=fault.file or file) for fault in error.faults)
+        return _broken(key or name or "agent", file, faults)
+    written = raw.get("key")
+    draft = Draft(
+        key=key or name or (written if isinstance(written, str) and written else "agent"),
+        mode=GRAPH,
+        file=file,
+        source=source,
+        raw=raw,
+        data=None,
+    )
+    common = tuple(
+        agent_faults(raw, key=key or name, tools=known.tools, providers=known.providers, priced=known.priced)
+    )
+    return _as_mode(draft, common) if "mode" in raw else _as_graph(draft, common)
+
+
+def unreadable_draft(file: str, reason: str) -> Draft:
+    """The draft of a file whose bytes could not be had."""
+    fault = Fault(pointer="", message=f"can't be read: {reason}", file=file, kind="syntax")
+    return _broken(Path(file).name.removesuffix(".json"), file, (fault,))
+
+
+def _broken(key: str, file: str | None, faults: tuple[Fault, ...]) -> Draft:
+    return Draft(key=key, mode=GRAPH, file=file, source=None, raw={}, data=None, faults=faults)
+
+
+def _file_of(origin: Origin) -> str | None:
+    if isinstance(origin, Path):
+        return str(origin)
+    if isinstance(origin, str) and not origin.lstrip("\ufeff \t\r\n").startswith("{"):
+        return origin
+    return None
+
+
+def _open(origin: Origin, file: str | None) -> tuple[Source | None, Mapping[str, Any]]:
+    """Source and data; raises `DefinitionError` for what is no JSON object."""
+    if isinstance(origin, Mapping):
+        return None, _object(origin)
+    if isinstance(origin, str) and _file_of(origin) is None:
+        source = parse_source(origin, file=file)
+    else:
+        source = parse_source(_decode(origin if isinstance(origin, bytes) else _bytes_of(Path(origin))), file=file)
+    return source, _object(source.data)
+
+
+def _bytes_of(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DefinitionError([Fault(pointer="", message=f"can't be read: {reason}", kind="syntax")]) from error
+
+
+def _decode(content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line, column = before.count(b"\n") + 1, len(before.rpartition(b"\n")[2]) + 1
+        message = f"byte {content[error.start]:#04x} is no UTF-8"
+        hint = "save the file as UTF-8"
+        fault = Fault(pointer="", message=message, hint=hint, line=line, column=column, kind="syntax")
+        raise DefinitionError([fault]) from error
+
+
+def _object(data: Any) -> Mapping[str, Any]:
+    if isinstance(data, Mapping) and all(isinstance(name, str) for name in data):
+        return data
+    message = f"an agent file is a JSON object, not {type(data).__name__}"
+    raise DefinitionError([Fault(pointer="", message=message, kind="shape")])
+
+
+def _as_graph(draft: Draft, common: tuple[Fault, ...]) -> Draft:
+    """A file that spells its graph out; its graph is checked later, by the graph's compiler."""
+    raw = draft.raw
+    if not GRAPH_KEYS & raw.keys():
+        blocks = [mode for mode, block in BLOCKS.items() if block in raw]
+        hint = f'add "mode": "{blocks[0]}"' if blocks else f"modes are {', '.join(MODES)}"
+        missing = Fault(pointer="", message="neither a mode nor a graph: `mode` is missing", hint=hint, kind="shape")
+        return replace(draft, faults=_located(draft, [missing, *common, *mode_faults(raw, MODES)]))
+    fields = {name: raw[name] for name in _FIELD_NAMES if name in raw}
+    faults = _merged(common, check_shape(fields, AgentFields))
+    return replace(draft, data=raw, faults=_located(draft, faults))
+
+
+def _as_mode(draft: Draft, common: tuple[Fault, ...]) -> Draft:
+    """A file that names a mode: compiled when nothing is wrong with it."""
+    raw, word = draft.raw, draft.raw["mode"]
+    mode = mode_word(word) if isinstance(word, str) else GRAPH
+    both = sorted(GRAPH_KEYS & raw.keys())
+    own = [*_both_faults(both), *mode_faults(raw, MODES), *common]
+    shape = check_shape({name: value for name, value in raw.items() if name not in both}, AgentDefinition)
+    faults = _merged(own, shape)
+    draft = replace(draft, mode=mode, faults=_located(draft, faults))
+    if any(fault.severity == "error" for fault in faults):
+        return draft
+    definition = decode_definition(raw)
+    try:
+        compiled = compile_agent(definition, raw)
+    except DefinitionError as error:
+        return replace(draft, definition=definition, faults=draft.faults + _located(draft, error.faults))
+    return replace(
+        draft,
+        definition=definition,
+        data=compiled.data,
+        policies=compiled.policies,
+        faults=draft.faults + _located(draft, compiled.warnings),
+    )
+
+
+def _both_faults(graph_keys: list[str]) -> Iterator[Fault]:
+    for name in graph_keys:
+        message = f"the file names a mode and also has {name!r} of an explicit graph"
+        yield Fault(pointer=f"/{name}", message=message, hint="remove `mode` and its block, or the graph", kind="shape")
+
+
+def _merged(own: Iterable[Fault], shape: Iterable[Fault]) -> list[Fault]:
+    """Both, but for shape faults about a place for which there is a more telling one."""
+    first = list(own)
+    places = {fault.pointer for fault in first}
+    return [*first, *(fault for fault in shape if fault.pointer not in places)]
+
+
+def _located(draft: Draft, faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    return tuple(map(draft.locate, faults))
+
+
+def _refers(node: Any) -> bool:
+    if not isinstance(node, Mapping):
+        return False
+    use, body = node.get("use"), node.get("do")
+    names_agent = isinstance(use, str) and use.startswith("agent:")
+    return names_agent or "graph" in node or (isinstance(body, Mapping) and "graph" in body)
+
+
+_FIELD_NAMES = AgentFields.__struct_encode_fields__

@@ -1,0 +1,164 @@
+"""From a file, a text or data to a `LoadedAgent` that can run, or to all its faults at once (spec 1.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graphflow.agents.draft import Draft, Known, Origin, read_draft
+from graphflow.errors import DefinitionError, Fault
+from graphflow.graph.compiler import CheckedDocument, check_document
+from graphflow.graph.ports import Kinds
+from graphflow.modes.checks import Priced
+from graphflow.modes.definition import AgentDefinition
+from graphflow.modes.policies import Policies
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedAgent:
+    """One version of an agent; immutable, so a run keeps the version that it started with."""
+
+    key: str
+    name: str
+    icon: str | Mapping[str, Any] | None
+    description: str
+    mode: str
+    """A mode's word, or `GRAPH` for a file that spells its graph out."""
+    provider_key: str | None
+    """`None`: the provider is chosen at run time (`auto`)."""
+    model: str | None
+    tools: tuple[str, ...]
+    keywords: tuple[str, ...]
+    checked: CheckedDocument
+    definition: AgentDefinition | None
+    """`None` for an explicit graph."""
+    policies: Policies | None
+    """`None` for an explicit graph."""
+    file: str | None
+    warnings: tuple[Fault, ...]
+
+    @property
+    def version(self) -> str:
+        """The version hash (E23)."""
+        return self.checked.digest
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The explicit document as plain JSON data: what `graph show --json` prints, itself a valid file."""
+        data: Mapping[str, Any] = self.checked.data
+        return data
+
+    @property
+    def instructions(self) -> str | None:
+        """The primary system prompt, as written."""
+        if self.definition is not None:
+            block = self.definition.react or self.definition.plain
+            return block.system_prompt if block else None
+        for node in self.checked.document.nodes.values():
+            if node.use == "model" and isinstance(node.with_, Mapping) and "systemPrompt" in node.with_:
+                return str(node.with_["systemPrompt"])
+        return None
+
+
+def load_agent(
+    origin: Origin,
+    *,
+    kinds: Kinds,
+    tools: Collection[str] | None = None,
+    providers: Collection[str] | None = None,
+    priced: Priced | None = None,
+    key: str | None = None,
+) -> LoadedAgent:
+    """The agent behind a path, a file's text (it begins with `{`) or its data.
+
+    Args:
+        origin: what to load.
+        kinds: the registered node kinds; they also resolve subgraphs.
+        tools: the names of all registered tools; `None` skips that check.
+        providers: the keys and aliases of all known providers; `None` skips that check.
+        priced: tells whether a model's price is known; `None` knows none, so `maxCostUsd` is refused.
+        key: the agent's key where no file name gives one.
+
+    Raises:
+        DefinitionError: with all faults of the file, each with its place.
+    """
+    known = Known(tools=tools, providers=providers, priced=priced)
+    return check_draft(read_draft(origin, key=key, known=known), kinds)
+
+
+def check_draft(draft: Draft, kinds: Kinds) -> LoadedAgent:
+    """The draft checked as a graph, against everything that it refers to.
+
+    Raises:
+        DefinitionError: with the draft's own faults and the graph's.
+    """
+    faults = list(draft.faults)
+    checked = _check_graph(draft, kinds, faults)
+    if checked is None or any(fault.severity == "error" for fault in faults):
+        raise DefinitionError(faults)
+    return _loaded(draft, checked, tuple(faults))
+
+
+def _check_graph(draft: Draft, kinds: Kinds, faults: list[Fault]) -> CheckedDocument | None:
+    """The checked graph; what is wrong with it joins `faults`, each place once."""
+    if draft.data is None:
+        return None
+    explicit = draft.definition is None
+    document = draft.source if explicit and draft.source is not None else draft.data
+    try:
+        checked = check_document(document, kinds, file=draft.file)
+    except DefinitionError as error:
+        found, checked = error.faults, None
+    else:
+        found = checked.warnings
+    seen = {fault.pointer for fault in faults}
+    for fault in found:
+        placed = draft.locate(fault) if explicit else _in_mode_file(draft, fault)
+        if placed is not None and fault.pointer not in seen:
+            faults.append(placed)
+    return checked
+
+
+def _in_mode_file(draft: Draft, fault: Fault) -> Fault | None:
+    """A fault of a compiled graph at its place in the agent file; a mere warning about the mode's own graph is none."""
+    fault = replace(fault, file=None, line=None, column=None)
+    if _stands_in(draft.raw, fault.pointer):
+        return draft.locate(fault)
+    if fault.severity == "warning":
+        return None
+    return draft.locate(
+        replace(fault, pointer="/mode", message=f"in the mode's graph, {fault.pointer}: {fault.message}")
+    )
+
+
+def _stands_in(data: Any, pointer: str) -> bool:
+    for token in pointer.split("/")[1:]:
+        name = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(data, Mapping) and name in data:
+            data = data[name]
+        elif isinstance(data, list) and name.isdecimal() and int(name) < len(data):
+            data = data[int(name)]
+        else:
+            return False
+    return bool(pointer)
+
+
+def _loaded(draft: Draft, checked: CheckedDocument, warnings: tuple[Fault, ...]) -> LoadedAgent:
+    document = checked.document
+    return LoadedAgent(
+        key=draft.key,
+        name=document.name or draft.key,
+        icon=document.icon,
+        description=document.description or f"agent from {draft.file or 'memory'}",
+        mode=draft.mode,
+        provider_key=document.provider_key,
+        model=document.model,
+        tools=document.tools or (),
+        keywords=document.keywords or (),
+        checked=checked,
+        definition=draft.definition,
+        policies=draft.policies,
+        file=draft.file,
+        warnings=warnings,
+    )

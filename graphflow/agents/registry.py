@@ -1,0 +1,212 @@
+"""All agents of a folder: the last good version of each, what is wrong with the others, and hot reload (spec 1.1)."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from graphflow.agents.draft import Draft, Known, read_draft, unreadable_draft
+from graphflow.agents.loader import LoadedAgent
+from graphflow.agents.rounds import Change, InvalidAgent, Round, Table, current_round, next_table
+from graphflow.agents.watching import looks
+from graphflow.errors import AgentNotFound
+from graphflow.graph.ports import Kinds
+from graphflow.modes.checks import Priced
+
+RETRY_DELAYS_S = (0.05, 0.15, 0.3)
+"""When a file that vanished or is no JSON is read again before that is believed: it may be half written."""
+
+SUFFIX = ".json"
+
+log = logging.getLogger("graphflow.agents")
+
+
+class AgentRegistry:
+    """The agents of a folder (`*.json`); a file's name without its suffix is its agent's key.
+
+    A broken file keeps its last good version in service and takes no other file down.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        kinds: Callable[[AgentRegistry], Kinds],
+        tools: Callable[[], Collection[str]] | None = None,
+        providers: Collection[str] | None = None,
+        priced: Priced | None = None,
+        refresh_interval_ms: int = 10_000,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """A registry that has loaded nothing yet: call `reload()`.
+
+        Args:
+            folder: need not exist.
+            kinds: gives the node kinds; called once, with this registry to look agents up in.
+            tools: gives the names of all registered tools; `None` skips that check.
+            providers: the keys and aliases of all known providers; `None` skips that check.
+            priced: tells whether a model's price is known; `None` knows none.
+            refresh_interval_ms: how often `watch()` looks by itself (`AGENT_REFRESH_INTERVAL_MS`).
+            sleep: waits; tests give their own.
+        """
+        self.folder = Path(folder)
+        self._tools = tools
+        self._providers = providers
+        self._priced = priced
+        self._interval_ms = refresh_interval_ms
+        self._sleep = sleep
+        self._table = Table()
+        self._lock = threading.Lock()
+        self._listeners: list[Callable[[Change], None]] = []
+        self._kinds = kinds(self)
+
+    # --- looking up ---------------------------------------------------------------------------------------------------
+
+    def get(self, key: str) -> LoadedAgent:
+        """The newest good version of an agent.
+
+        Raises:
+            AgentNotFound: none has this key; the text names near ones, or the fault if its file was refused.
+        """
+        table = self._table
+        if agent := table.agents.get(key):
+            return agent
+        if refused := table.invalid.get(key):
+            faults = [fault.as_dict() for fault in refused.faults]
+            raise AgentNotFound(f"agent {key!r} was refused: {refused.faults[0].render()}", key=key, faults=faults)
+        known = sorted(table.agents)
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        text = f"no agent has the key {key!r}; {hint}agents are {', '.join(known) or 'none'}"
+        raise AgentNotFound(text, key=key, known=known)
+
+    def list(self) -> tuple[LoadedAgent, ...]:
+        """All agents in service, by key."""
+        return tuple(agent for _, agent in sorted(self._table.agents.items()))
+
+    def invalid(self) -> tuple[InvalidAgent, ...]:
+        """All refused files, by key."""
+        return tuple(refused for _, refused in sorted(self._table.invalid.items()))
+
+    def keys(self) -> tuple[str, ...]:
+        """All keys that a document may refer to."""
+        checking = self._round()
+        return tuple(sorted(self._table.agents if checking is None else checking.drafts))
+
+    def document(self, key: str) -> Mapping[str, Any] | None:
+        """The explicit document of `KEY` or `KEY@VERSION` as plain JSON data, or None.
+
+        `VERSION` is the document's own `version` or its version hash; only the newest version is looked at.
+        """
+        name, _, version = key.partition("@")
+        checking = self._round()
+        agent = self._table.agents.get(name)
+        data = agent.data if agent else None
+        if checking is not None:
+            data = checking.document(name)
+            agent = checking.good.get(name, agent)
+        if data is None or not version or version == data.get("version"):
+            return data
+        return data if agent is not None and agent.version == version else None
+
+    def _round(self) -> Round | None:
+        """The round of this registry's that the caller stands in."""
+        checking = current_round.get()
+        return checking if checking is not None and checking.kinds is self._kinds else None
+
+    # --- loading ------------------------------------------------------------------------------------------------------
+
+    def reload(self, paths: Iterable[str | Path] | None = None, *, recheck: bool = False) -> Change:
+        """Reads what changed, checks it, and puts it in service; what it finds broken is reported at once.
+
+        Args:
+            paths: look at these files only; `None` looks at the whole folder.
+            recheck: read unchanged files anew too, because tools, providers or kinds changed.
+        """
+        only = None if paths is None else {_key_of(Path(path)) for path in paths}
+        change, _ = self._look(only=only, recheck=recheck)
+        self._tell(change)
+        return change
+
+    async def refresh(self) -> None:
+        """As `reload`, off the event loop; a file that vanished or is no JSON is read again shortly before
+        that is believed, because somebody may still be writing it.
+        """
+        for delay in RETRY_DELAYS_S:
+            change, doubtful = await asyncio.to_thread(self._look, sure=True)
+            self._tell(change)
+            if not doubtful:
+                return
+            await self._sleep(delay)
+        change, _ = await asyncio.to_thread(self._look)
+        self._tell(change)
+
+    async def watch(self) -> None:
+        """Keeps the agents up to date until it is cancelled; belongs into its caller's task group."""
+        async with aclosing(looks(self.folder, suffix=SUFFIX, interval_ms=self._interval_ms, sleep=self._sleep)) as due:
+            async for _ in due:
+                await self.refresh()
+
+    def on_change(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Calls back after each reload that changed anything; calling the result ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def _tell(self, change: Change) -> None:
+        for refused in change.invalid:
+            for fault in refused.faults:
+                log.warning("agents: %s", fault.render())
+        if change:
+            for listener in tuple(self._listeners):
+                listener(change)
+
+    def _look(self, *, only: set[str] | None = None, recheck: bool = False, sure: bool = False) -> tuple[Change, bool]:
+        """Puts in service what differs, with `sure` only what is beyond doubt; tells whether a doubtful rest is left."""
+        with self._lock:
+            files, old = self._scan(), self._table
+            names = files.keys() | old.texts.keys()
+            news = {key for key in names if recheck or files.get(key) != old.texts.get(key)}
+            if only is not None:
+                news &= only
+            drafts = {key: self._read(key, files[key]) for key in news & files.keys()}
+            doubtful = {key for key in news if key not in drafts or drafts[key].unreadable} if sure else set()
+            news -= doubtful
+            if not news:
+                return Change(), bool(doubtful)
+            texts = {key: text for key, text in old.texts.items() if key not in news}
+            texts |= {key: files[key] for key in news & files.keys()}
+            read = {key: draft for key, draft in drafts.items() if key in news}
+            self._table, change = next_table(old, texts, read, self._kinds)
+            return change, bool(doubtful)
+
+    def _scan(self) -> dict[str, bytes | str]:
+        """Each agent file's bytes by key, or why it can't be read; hidden files are an editor's business."""
+        try:
+            files = sorted(file for file in self.folder.glob(f"[!.]*{SUFFIX}") if file.is_file())
+        except OSError:
+            return {}
+        return {_key_of(file): _content(file) for file in files}
+
+    def _read(self, key: str, content: bytes | str) -> Draft:
+        file = str(self.folder / f"{key}{SUFFIX}")
+        if isinstance(content, str):
+            return unreadable_draft(file, content)
+        known = Known(tools=self._tools and self._tools(), providers=self._providers, priced=self._priced)
+        return read_draft(content, file=file, known=known)
+
+
+def _key_of(file: Path) -> str:
+    return file.name.removesuffix(SUFFIX)
+
+
+def _content(file: Path) -> bytes | str:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        return error.strerror or type(error).__name__

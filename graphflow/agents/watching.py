@@ -1,0 +1,50 @@
+"""When to look at a folder again: at once after a change, and now and then in any case."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+
+TICK_MS = 500
+"""How often the watcher comes up for air; also how soon after its start the first look is due."""
+
+log = logging.getLogger("graphflow.agents")
+
+
+async def looks(
+    folder: Path, *, suffix: str, interval_ms: int, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> AsyncGenerator[None, None]:
+    """Yields whenever a file of the folder may have changed, until it is closed or cancelled.
+
+    The first look comes once the watcher runs, so nothing that happened before is missed. A folder that
+    can't be watched (it does not exist, the system has no watches left) is looked at every `interval_ms`.
+    """
+    while True:
+        try:
+            async for _ in _watched(folder, suffix, interval_ms):
+                yield
+        except (OSError, RuntimeError) as error:  # watchfiles raises both, by cause
+            log.info("agents: %s can't be watched (%s); looking every %d ms", folder, error, interval_ms)
+        yield
+        await sleep(interval_ms / 1000)
+
+
+async def _watched(folder: Path, suffix: str, interval_ms: int) -> AsyncGenerator[None, None]:
+    from watchfiles import awatch
+
+    quiet_ms = interval_ms  # so that the first tick is a look
+    changes = awatch(
+        folder,
+        watch_filter=lambda _, path: path.endswith(suffix),
+        debounce=200,
+        rust_timeout=TICK_MS,
+        yield_on_timeout=True,
+        recursive=False,
+    )
+    async for seen in changes:
+        quiet_ms += TICK_MS
+        if seen or quiet_ms >= interval_ms:
+            quiet_ms = 0
+            yield
