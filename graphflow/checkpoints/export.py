@@ -1,0 +1,190 @@
+"""A thread as one JSON-lines file, loss-free, whatever the back end (spec 4.1).
+
+A store makes a `ThreadCopy` in one consistent read and stores one in one transaction; this module is
+the way between a copy and its lines. Bytes are base64, so a line is plain JSON. The first line names the
+format and its version, the last one counts the lines, so a file that was cut off is refused.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from graphflow.checkpoints.port import Lineage, OpenInterrupt, Record, ThreadRow
+from graphflow.errors import StoreError
+
+FORMAT = "graphflow-thread"
+VERSION = 1
+
+
+class QueuedInput(msgspec.Struct, frozen=True, kw_only=True):
+    """One input that waits for its turn."""
+
+    body: bytes
+    at: int
+    """Epoch ms."""
+
+
+class StoredDocument(msgspec.Struct, frozen=True, kw_only=True):
+    digest: str
+    data: bytes
+
+
+class ThreadCopy(msgspec.Struct, kw_only=True):
+    """Everything that a store holds of one thread: its own lineages, and its ancestors' up to the cuts."""
+
+    thread: ThreadRow
+    document: StoredDocument | None = None
+    """The one that the thread is pinned to."""
+    lineages: list[Lineage] = msgspec.field(default_factory=list)
+    """Parents before children."""
+    records: list[Record] = msgspec.field(default_factory=list)
+    """With their items and snapshots; open interrupts are listed below instead of in `opened`."""
+    interrupts: list[OpenInterrupt] = msgspec.field(default_factory=list)
+    queue: list[QueuedInput] = msgspec.field(default_factory=list)
+    runs: list[str] = msgspec.field(default_factory=list)
+
+
+def to_lines(copy: ThreadCopy) -> Iterator[dict[str, Any]]:
+    """The lines of a copy, in the order in which `from_lines` wants them."""
+    count = 2
+    yield {"kind": FORMAT, "version": VERSION, "thread": msgspec.to_builtins(copy.thread), "runs": copy.runs}
+    if copy.document is not None:
+        count += 1
+        yield {"kind": "document", **msgspec.to_builtins(copy.document)}
+    for kind, rows in (
+        ("lineage", copy.lineages),
+        ("record", copy.records),
+        ("interrupt", copy.interrupts),
+        ("input", copy.queue),
+    ):
+        for row in rows:
+            count += 1
+            yield {"kind": kind, **msgspec.to_builtins(row)}
+    yield {"kind": "end", "lines": count}
+
+
+async def from_lines(lines: AsyncIterator[Mapping[str, Any]]) -> ThreadCopy:
+    """The copy that was exported.
+
+    The whole thread is held in memory, because a store takes it in one transaction.
+
+    Raises:
+        StoreError: `store_newer` for a newer format; `store_failed` for anything that is no whole export.
+    """
+    copy: ThreadCopy | None = None
+    count, ended = 0, False
+    async for line in lines:
+        count += 1
+        kind = line.get("kind")
+        if ended:
+            raise StoreError(f"line {count} follows the end of the export: one file holds one thread")
+        if copy is None:
+            copy = _head(line)
+        elif kind == "end":
+            ended = True
+            if line.get("lines") != count:
+                raise StoreError(f"the export says it has {line.get('lines')} lines, but {count} came: export it again")
+        elif kind == "document":
+            copy.document = _row(line, StoredDocument, count)
+        elif kind == "lineage":
+            copy.lineages.append(_row(line, Lineage, count))
+        elif kind == "record":
+            copy.records.append(_row(line, Record, count))
+        elif kind == "interrupt":
+            copy.interrupts.append(_row(line, OpenInterrupt, count))
+        elif kind == "input":
+            copy.queue.append(_row(line, QueuedInput, count))
+        else:
+            raise StoreError(f"line {count} of the export has kind {kind!r}, which version {VERSION} does not know")
+    if copy is None or not ended:
+        raise StoreError(f"the export ends after {count} lines without its end line: it was cut off, export it again")
+    _check(copy)
+    return copy
+
+
+def placed(copy: ThreadCopy, thread_id: str | None, is_taken: Callable[[int], bool]) -> ThreadCopy:
+    """The copy under its id in the new store: owned by nobody, lineages that collide numbered anew.
+
+    Args:
+        is_taken: whether the store has a lineage of this number already.
+    """
+    name = thread_id or copy.thread.thread_id
+    numbers = {lineage.number: _fresh(lineage.number, is_taken) for lineage in copy.lineages}
+    head = copy.thread.lineage
+    replace = msgspec.structs.replace
+    return ThreadCopy(
+        thread=replace(
+            copy.thread,
+            thread_id=name,
+            lineage=None if head is None else numbers[head],
+            owner=None,
+            lease_until=0,
+        ),
+        document=copy.document,
+        lineages=[
+            replace(
+                lineage,
+                number=numbers[lineage.number],
+                thread_id=name,
+                parent=None if lineage.parent is None else numbers[lineage.parent],
+            )
+            for lineage in copy.lineages
+        ],
+        records=[replace(record, lineage=numbers[record.lineage]) for record in copy.records],
+        interrupts=[replace(interrupt, thread_id=name) for interrupt in copy.interrupts],
+        queue=copy.queue,
+        runs=copy.runs,
+    )
+
+
+_T = TypeVar("_T")
+
+
+def _head(line: Mapping[str, Any]) -> ThreadCopy:
+    if line.get("kind") != FORMAT:
+        raise StoreError(f"the first line has kind {line.get('kind')!r}, not {FORMAT!r}: this is no exported thread")
+    version = line.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise StoreError(
+            f"the export has format version {version!r}, this is version {VERSION}: update graphflow to import it",
+            code="store_newer",
+        )
+    runs = line.get("runs", [])
+    return ThreadCopy(thread=_convert(line.get("thread"), ThreadRow, 1), runs=_convert(runs, list[str], 1))
+
+
+def _row(line: Mapping[str, Any], kind: type[_T], number: int) -> _T:
+    return _convert({k: v for k, v in line.items() if k != "kind"}, kind, number)
+
+
+def _convert(value: Any, kind: type[_T], number: int) -> _T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise StoreError(f"line {number} of the export is damaged: {error}") from error
+
+
+def _check(copy: ThreadCopy) -> None:
+    """Every reference within the copy leads somewhere."""
+    known: set[int] = set()
+    for lineage in copy.lineages:
+        if lineage.parent is not None and lineage.parent not in known:
+            raise StoreError(
+                f"lineage {lineage.number} of the export names the parent {lineage.parent}, which is missing"
+            )
+        known.add(lineage.number)
+    for record in copy.records:
+        if record.lineage not in known:
+            raise StoreError(f"record {record.id!r} of the export names lineage {record.lineage}, which is missing")
+    if copy.thread.lineage is not None and copy.thread.lineage not in known:
+        raise StoreError(f"the exported thread's head is in lineage {copy.thread.lineage}, which is missing")
+
+
+def _fresh(number: int, is_taken: Callable[[int], bool]) -> int:
+    while is_taken(number):
+        number = uuid.uuid4().int >> 66  # 62 bits: as good as never drawn twice, and a signed 64-bit integer
+    return number

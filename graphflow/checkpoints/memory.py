@@ -1,0 +1,704 @@
+"""`MemoryCheckpointer`: a store in this process's memory, for tests, notebooks and throw-away runs.
+
+It keeps the promises of the port (fences, compare-and-swap, atomic commits, shared pasts); only durability
+ends with the object. It may be used from several event loops and threads at once.
+"""
+
+from __future__ import annotations
+
+import builtins
+import threading
+import weakref
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from graphflow.checkpoints import export, refusals
+from graphflow.checkpoints.owners import new_owner
+from graphflow.checkpoints.port import (
+    Durable,
+    Lineage,
+    ListedRecord,
+    Log,
+    OpenInterrupt,
+    Record,
+    Stored,
+    ThreadFacts,
+    ThreadRow,
+)
+from graphflow.errors import GraphflowError, StoreError
+
+
+class _Settled:
+    """A promise that is settled when it is made."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: GraphflowError | None = None) -> None:
+        self.error = error
+
+    @property
+    def done(self) -> bool:
+        return True
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if self.error is not None:
+            raise self.error
+        return
+        yield
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        callback()
+
+
+_DURABLE = _Settled()
+
+
+class _Lineage:
+    """A lineage with its rows. It lives as long as a thread or a younger lineage refers to it (E4)."""
+
+    __slots__ = (
+        "__weakref__",
+        "cut",
+        "ids",
+        "indexed",
+        "logs",
+        "number",
+        "order",
+        "parent",
+        "records",
+        "snapshots",
+        "thread_id",
+    )
+
+    def __init__(self, number: int, order: int, thread_id: str, parent: _Lineage | None, cut: int) -> None:
+        self.number = number
+        self.order = order
+        self.thread_id = thread_id
+        self.parent = parent
+        self.cut = cut
+        self.records: list[Record] = []
+        self.snapshots: list[int] = []
+        """Ordinals of the records with a snapshot."""
+        self.logs: dict[tuple[int, str], dict[int, bytes]] = {}
+        self.ids: dict[str, int] = {}
+        self.indexed = 0
+        """Records that `ids` knows; it is filled when somebody looks, so that commits do not pay for it."""
+
+    def checkpoint(self, checkpoint_id: str) -> int:
+        """The ordinal of a checkpoint; 0 when there is none of this id."""
+        for record in self.records[self.indexed :]:
+            if record.checkpoint:
+                self.ids[record.id] = record.ordinal
+        self.indexed = len(self.records)
+        return self.ids.get(checkpoint_id, 0)
+
+    def add(self, record: Record) -> None:
+        self.records.append(record)
+        for item in record.items:
+            log = self.logs.get((item.frame, item.channel))
+            if log is None:
+                log = self.logs[item.frame, item.channel] = {}
+            log[item.ordinal] = item.data
+        if record.snapshot is not None:
+            self.snapshots.append(record.ordinal)
+
+    def trim(self, upto: int) -> None:
+        """Drops the rows that nobody reaches any more."""
+        kept = self.records[:upto]
+        self.records, self.snapshots, self.logs, self.ids, self.indexed = [], [], {}, {}, 0
+        for record in kept:
+            self.add(record)
+
+
+class _Thread:
+    __slots__ = (
+        "broken", "created_at", "facts", "fence", "head", "id", "lease_until", "lineage", "lineages", "ordinal", "owner"
+    )  # fmt: skip
+
+    def __init__(self, thread_id: str, facts: ThreadFacts, fence: int, created_at: int) -> None:
+        self.id = thread_id
+        self.facts = facts
+        self.fence = fence
+        self.created_at = created_at
+        self.head: str | None = None
+        self.lineage: _Lineage | None = None
+        self.ordinal = 0
+        self.owner: str | None = None
+        self.lease_until = 0
+        self.broken = False
+        """A commit of this fence failed, so every later one does."""
+        self.lineages: list[_Lineage] = []
+        """Those that it began, oldest first."""
+
+    def row(self) -> ThreadRow:
+        return ThreadRow(
+            thread_id=self.id,
+            facts=self.facts,
+            head=self.head,
+            lineage=None if self.lineage is None else self.lineage.number,
+            ordinal=self.ordinal,
+            fence=self.fence,
+            owner=self.owner,
+            lease_until=self.lease_until,
+            created_at=self.created_at,
+        )
+
+
+class MemoryCheckpointer:
+    """A `Checkpointer` whose data lives in the object; a commit is durable when `commit` returns."""
+
+    def __init__(self) -> None:
+        self._owner = new_owner()
+        self._lock = threading.Lock()
+        self._threads: dict[str, _Thread] = {}
+        self._lineages: weakref.WeakValueDictionary[int, _Lineage] = weakref.WeakValueDictionary()
+        self._begun = 0
+        self._interrupts: dict[tuple[str, str], OpenInterrupt] = {}
+        self._runs: dict[str, str] = {}
+        self._documents: dict[str, bytes] = {}
+        self._queue: dict[int, tuple[str, export.QueuedInput]] = {}
+        self._position = 0
+        self._fences: dict[str, int] = {}
+        """Fences of threads that were deleted while somebody drove them: a namesake goes on from there."""
+
+    @property
+    def owner(self) -> str:
+        return self._owner
+
+    async def setup(self) -> None:
+        """Nothing to open."""
+
+    async def close(self) -> None:
+        """Nothing to release; the data stays with the object."""
+
+    async def flush(self) -> None:
+        """Everything is durable already."""
+
+    # --- taking a thread (E2) ---
+
+    async def take(
+        self, thread_id: str, *, owner: str, now: int, lease_ms: int, create: bool = True
+    ) -> ThreadRow:  # fmt: skip
+        with self._lock:
+            thread = self._threads.get(thread_id)
+            if thread is None:
+                if not create:
+                    raise refusals.unknown_thread(thread_id)
+                thread = self._new(thread_id, ThreadFacts(status="idle", updated_at=now), now)
+            elif thread.owner is not None and thread.lease_until > now:
+                raise refusals.busy(thread_id, thread.lease_until, now)
+            thread.owner, thread.lease_until, thread.broken = owner, now + lease_ms, False
+            thread.fence += 1
+            return thread.row()
+
+    async def renew(self, owner: str, *, lease_until: int) -> None:
+        with self._lock:
+            for thread in self._threads.values():
+                if thread.owner == owner:
+                    thread.lease_until = max(thread.lease_until, lease_until)
+
+    async def release(self, thread_id: str, fence: int) -> None:
+        with self._lock:
+            thread = self._threads.get(thread_id)
+            if thread is not None and thread.fence == fence:
+                thread.owner, thread.lease_until = None, 0
+
+    def _new(self, thread_id: str, facts: ThreadFacts, created_at: int) -> _Thread:
+        thread = _Thread(thread_id, facts, self._fences.pop(thread_id, 0), created_at)
+        self._threads[thread_id] = thread
+        return thread
+
+    # --- commits (E3) ---
+
+    def commit(
+        self,
+        thread_id: str,
+        fence: int,
+        expected_head: str | None,
+        records: Sequence[Record],
+        *,
+        facts: ThreadFacts,
+        begins: Lineage | None = None,
+        release: bool = False,
+        consumes: int | None = None,
+    ) -> Durable:
+        with self._lock:
+            thread = self._threads.get(thread_id)
+            try:
+                if (
+                    thread is None
+                    or thread.fence != fence
+                    or thread.head != expected_head
+                    or thread.broken
+                    or thread.owner is None
+                ):
+                    raise _refusal(thread, thread_id, fence, expected_head)
+                lineage = thread.lineage if begins is None else self._begin(thread, begins)
+                if records:
+                    _check(thread_id, lineage, 0 if begins else thread.ordinal, records)
+                if consumes is not None and self._queue.get(consumes, ("",))[0] != thread_id:
+                    raise refusals.queue_gone(thread_id, consumes)
+            except StoreError as error:
+                if thread is not None and thread.fence == fence:
+                    thread.broken = True
+                return _Settled(error)
+            self._apply(thread, lineage, records, facts)
+            if begins is not None and lineage is not None:
+                self._keep(thread, lineage)
+            if consumes is not None:
+                del self._queue[consumes]
+            if release:
+                thread.owner, thread.lease_until = None, 0
+        return _DURABLE
+
+    def _begin(self, thread: _Thread, begins: Lineage) -> _Lineage:
+        """The new lineage, not yet known to anybody."""
+        if begins.number in self._lineages:
+            raise refusals.number_taken(begins.number)
+        parent = None if begins.parent is None else self._lineages.get(begins.parent)
+        if begins.parent is not None and parent is None:
+            raise refusals.unknown_parent(begins.number, begins.parent)
+        self._begun += 1
+        return _Lineage(begins.number, self._begun, thread.id, parent, begins.cut)
+
+    def _keep(self, thread: _Thread, lineage: _Lineage) -> None:
+        self._lineages[lineage.number] = lineage
+        thread.lineages.append(lineage)
+
+    def _apply(
+        self, thread: _Thread, lineage: _Lineage | None, records: Sequence[Record], facts: ThreadFacts
+    ) -> None:  # fmt: skip
+        if lineage is not thread.lineage:
+            thread.lineage, thread.ordinal = lineage, 0
+        for record in records:
+            assert lineage is not None
+            lineage.add(record)
+            thread.head, thread.ordinal = record.id, record.ordinal
+            for interrupt in record.opened:
+                self._interrupts[thread.id, interrupt.interrupt_id] = interrupt
+            for interrupt_id in record.closed:
+                self._interrupts.pop((thread.id, interrupt_id), None)
+        if facts.run_id is not None and facts.run_id != thread.facts.run_id:
+            self._runs.setdefault(facts.run_id, thread.id)
+        thread.facts = facts
+
+    # --- reading ---
+
+    async def thread(self, thread_id: str) -> ThreadRow | None:
+        thread = self._threads.get(thread_id)
+        return None if thread is None else thread.row()
+
+    async def load(self, thread_id: str, checkpoint_id: str | None = None) -> Stored | None:
+        with self._lock:
+            thread = self._threads.get(thread_id)
+            if thread is None:
+                return None
+            if checkpoint_id is None:
+                lineage, ordinal = thread.lineage, thread.ordinal
+            else:
+                found = _find(thread, checkpoint_id)
+                if found is None:
+                    return None
+                lineage, ordinal = found
+            chain = _chain(lineage, ordinal)
+            snapshot, records = _since_snapshot(chain)
+            return Stored(
+                thread=thread.row(),
+                chain=tuple((step.number, cut) for step, cut in chain),
+                snapshot=snapshot,
+                records=tuple(map(_bare, records)),
+                target=next((_bare(step.records[cut - 1]) for step, cut in reversed(chain) if cut), None),
+            )
+
+    async def read_items(
+        self, chain: Sequence[tuple[int, int]], frame: int, channel: str, count: int, *, start: int = 0
+    ) -> list[bytes]:
+        return (await self.read_logs(chain, [Log(frame, channel, count, start)]))[0]
+
+    async def read_logs(self, chain: Sequence[tuple[int, int]], logs: Sequence[Log]) -> list[list[bytes]]:
+        with self._lock:
+            lineages = [self._lineages.get(number) for number, _ in chain]
+            return [_read_log([x for x in lineages if x is not None], log) for log in logs]
+
+    async def list(
+        self, thread_id: str, *, before: str | None = None, limit: int | None = None, all_lineages: bool = False
+    ) -> list[ListedRecord]:
+        with self._lock:
+            thread = self._threads.get(thread_id)
+            if thread is None:
+                return []
+            if all_lineages:
+                scope = sorted(_reach(thread).items(), key=lambda pair: -pair[0].order)
+            else:
+                scope = [*reversed(_chain(thread.lineage, thread.ordinal))]
+            out: list[ListedRecord] = []
+            seen = before is None
+            for lineage, upto in scope:
+                for record in reversed(lineage.records[:upto]):
+                    if limit is not None and len(out) >= limit:
+                        return out
+                    if not record.checkpoint:
+                        continue
+                    if seen:
+                        out.append(_listed(lineage, record))
+                    elif record.id == before:
+                        seen = True
+            if not seen:
+                raise refusals.unknown_checkpoint(thread_id, str(before))
+            return out
+
+    async def read_records(
+        self, thread_id: str, *, lineage: int, after: int, upto: int
+    ) -> builtins.list[Record]:  # fmt: skip
+        with self._lock:
+            thread, rows = self._threads.get(thread_id), self._lineages.get(lineage)
+            if thread is None or rows is None:
+                return []
+            end = min(upto, _reach(thread).get(rows, 0))
+            return [_bare(record) for record in rows.records[max(after, 0) : max(end, 0)]]
+
+    async def threads(
+        self, *, cursor: str | None = None, limit: int = 50, status: str | None = None, agent_key: str | None = None
+    ) -> builtins.list[ThreadRow]:
+        with self._lock:
+            rows = sorted(self._threads.values(), key=_recency, reverse=True)
+            if cursor is not None:
+                last = self._threads.get(cursor)
+                if last is None:
+                    raise refusals.unknown_thread(cursor)
+                rows = [row for row in rows if _recency(row) < _recency(last)]
+            chosen = (
+                row
+                for row in rows
+                if status in (None, row.facts.status) and agent_key in (None, row.facts.agent_key)
+            )  # fmt: skip
+            return [row.row() for row, _ in zip(chosen, range(limit), strict=False)]
+
+    async def open_interrupts(
+        self,
+        *,
+        thread_id: str | None = None,
+        owner: str | None = None,
+        role: str | None = None,
+        agent_key: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> builtins.list[OpenInterrupt]:
+        after = None if cursor is None else parse_cursor(cursor)
+        with self._lock:
+            rows = sorted(self._interrupts.values(), key=_age)
+        chosen = (
+            row
+            for row in rows
+            if thread_id in (None, row.thread_id)
+            and owner in (None, row.owner)
+            and role in (None, row.role)
+            and agent_key in (None, row.agent_key)
+            and (after is None or _age(row) > after)
+        )
+        return [row for row, _ in zip(chosen, range(limit), strict=False)]
+
+    async def find_run(self, run_id: str) -> str | None:
+        return self._runs.get(run_id)
+
+    async def due(self, before: int) -> builtins.list[OpenInterrupt]:
+        with self._lock:
+            rows = [row for row in self._interrupts.values() if row.due_at is not None and row.due_at <= before]
+        return sorted(rows, key=lambda row: (row.due_at or 0, row.interrupt_id))
+
+    # --- forks, deletion ---
+
+    async def fork(
+        self, checkpoint_id: str, source_id: str, thread_id: str, *, number: int, facts: ThreadFacts
+    ) -> ThreadRow:  # fmt: skip
+        with self._lock:
+            source = self._threads.get(source_id)
+            if source is None:
+                raise refusals.unknown_thread(source_id)
+            found = _find(source, checkpoint_id)
+            if found is None:
+                raise refusals.unknown_checkpoint(source_id, checkpoint_id)
+            if thread_id in self._threads:
+                raise refusals.exists(thread_id)
+            if number in self._lineages:
+                raise refusals.number_taken(number)
+            thread = self._new(thread_id, facts, facts.updated_at)
+            self._begun += 1
+            thread.lineage = _Lineage(number, self._begun, thread_id, *found)
+            thread.head = checkpoint_id
+            self._keep(thread, thread.lineage)
+            return thread.row()
+
+    async def delete_thread(self, thread_id: str) -> None:
+        with self._lock:
+            thread = self._threads.pop(thread_id, None)
+            if thread is None:
+                return
+            if thread.owner is not None:
+                self._fences[thread_id] = thread.fence
+            for key in [key for key in self._interrupts if key[0] == thread_id]:
+                del self._interrupts[key]
+            for position in [p for p, (owner, _) in self._queue.items() if owner == thread_id]:
+                del self._queue[position]
+            for run_id in [run for run, owner in self._runs.items() if owner == thread_id]:
+                del self._runs[run_id]
+            self._trim(_reach(thread))
+
+    def _trim(self, left: Mapping[_Lineage, int]) -> None:
+        """Drops what only the deleted thread reached; what nobody refers to goes by itself."""
+        needed = dict.fromkeys(left, 0)
+        for thread in self._threads.values():
+            for lineage, upto in _reach(thread).items():
+                if lineage in needed:
+                    needed[lineage] = max(needed[lineage], upto)
+        for lineage, upto in needed.items():
+            if upto < len(lineage.records):
+                lineage.trim(upto)
+
+    # --- documents, queue ---
+
+    async def put_document(self, digest: str, document: bytes) -> None:
+        self._documents.setdefault(digest, document)
+
+    async def document(self, digest: str) -> bytes | None:
+        return self._documents.get(digest)
+
+    async def enqueue(self, thread_id: str, body: bytes, *, now: int) -> int:
+        with self._lock:
+            if thread_id not in self._threads:
+                raise refusals.unknown_thread(thread_id)
+            return self._push(thread_id, export.QueuedInput(body=body, at=now))
+
+    def _push(self, thread_id: str, queued: export.QueuedInput) -> int:
+        self._position += 1
+        self._queue[self._position] = (thread_id, queued)
+        return self._position
+
+    async def queued(self, thread_id: str) -> tuple[int, bytes] | None:
+        with self._lock:
+            return next(((p, queued.body) for p, (owner, queued) in self._queue.items() if owner == thread_id), None)
+
+    async def dequeue(self, thread_id: str) -> bytes | None:
+        with self._lock:
+            for position, (owner, queued) in self._queue.items():
+                if owner == thread_id:
+                    del self._queue[position]
+                    return queued.body
+            return None
+
+    # --- export ---
+
+    async def export_thread(self, thread_id: str) -> AsyncIterator[Mapping[str, Any]]:
+        with self._lock:
+            thread = self._threads.get(thread_id)
+            if thread is None:
+                raise refusals.unknown_thread(thread_id)
+            copy = self._copy(thread)
+        for line in export.to_lines(copy):
+            yield line
+
+    def _copy(self, thread: _Thread) -> export.ThreadCopy:
+        reach = sorted(_reach(thread).items(), key=lambda pair: pair[0].order)
+        digest = thread.facts.document
+        document = None if digest is None else self._documents.get(digest)
+        return export.ThreadCopy(
+            thread=thread.row(),
+            document=None
+            if digest is None or document is None
+            else export.StoredDocument(digest=digest, data=document),
+            lineages=[
+                Lineage(
+                    number=lineage.number,
+                    thread_id=thread.id,
+                    parent=None if lineage.parent is None else lineage.parent.number,
+                    cut=lineage.cut,
+                )
+                for lineage, _ in reach
+            ],
+            records=[
+                msgspec.structs.replace(record, opened=(), closed=())
+                for lineage, upto in reach
+                for record in lineage.records[:upto]
+            ],
+            interrupts=[row for (owner, _), row in self._interrupts.items() if owner == thread.id],
+            queue=[queued for owner, queued in self._queue.values() if owner == thread.id],
+            runs=[run for run, owner in self._runs.items() if owner == thread.id],
+        )
+
+    async def import_thread(self, lines: AsyncIterator[Mapping[str, Any]], *, thread_id: str | None = None) -> str:
+        exported = await export.from_lines(lines)
+        with self._lock:
+            copy = export.placed(exported, thread_id, self._lineages.__contains__)
+            row = copy.thread
+            if row.thread_id in self._threads:
+                raise refusals.exists(row.thread_id)
+            thread = self._new(row.thread_id, row.facts, row.created_at)
+            thread.fence = max(thread.fence, row.fence)
+            for lineage in copy.lineages:
+                self._keep(thread, self._begin(thread, lineage))
+            for record in copy.records:
+                self._lineages[record.lineage].add(record)
+            thread.head, thread.ordinal = row.head, row.ordinal
+            thread.lineage = None if row.lineage is None else self._lineages[row.lineage]
+            for interrupt in copy.interrupts:
+                self._interrupts[thread.id, interrupt.interrupt_id] = interrupt
+            for queued in copy.queue:
+                self._push(thread.id, queued)
+            for run_id in copy.runs:
+                self._runs.setdefault(run_id, thread.id)
+            if copy.document is not None:
+                self._documents.setdefault(copy.document.digest, copy.document.data)
+            return thread.id
+
+
+def parse_cursor(cursor: str) -> tuple[int, str]:
+    """`(opened_at, interrupt id)` of an `OpenInterrupt.cursor`."""
+    at, _, interrupt_id = cursor.partition(":")
+    with suppress(ValueError):
+        return int(at), interrupt_id
+    raise StoreError(f"{cursor!r} is no cursor of open interrupts: pass `OpenInterrupt.cursor` of the last one")
+
+
+def _recency(thread: _Thread) -> tuple[int, str]:
+    return thread.facts.updated_at, thread.id
+
+
+def _age(interrupt: OpenInterrupt) -> tuple[int, str]:
+    return interrupt.opened_at, interrupt.interrupt_id
+
+
+def _refusal(thread: _Thread | None, thread_id: str, fence: int, expected_head: str | None) -> GraphflowError:
+    if thread is None:
+        return refusals.fenced_gone(thread_id, fence)
+    if thread.fence != fence:
+        return refusals.fenced_life(thread_id, fence, thread.fence)
+    if thread.broken:
+        return refusals.fenced_earlier(thread_id, fence)
+    if thread.owner is None:
+        return refusals.fenced_released(thread_id, fence)
+    return refusals.fenced_head(thread_id, expected_head, thread.head)
+
+
+def _check(thread_id: str, lineage: _Lineage | None, ordinal: int, records: Sequence[Record]) -> None:
+    """Refuses records that do not follow the head without a gap, before any of them is kept."""
+    for record in records:
+        ordinal += 1
+        if lineage is None or record.lineage != lineage.number:
+            raise refusals.wrong_lineage(thread_id, record.lineage, None if lineage is None else lineage.number)
+        if record.ordinal != ordinal:
+            raise refusals.wrong_ordinal(thread_id, record.ordinal, ordinal)
+        for item in record.items:
+            log = lineage.logs.get((item.frame, item.channel))
+            if log is not None and item.ordinal in log:
+                raise refusals.item_taken(item.channel, item.ordinal)
+
+
+def _chain(lineage: _Lineage | None, ordinal: int) -> list[tuple[_Lineage, int]]:
+    """(lineage, cut) from the oldest to the given one."""
+    out: list[tuple[_Lineage, int]] = []
+    while lineage is not None:
+        out.append((lineage, ordinal))
+        lineage, ordinal = lineage.parent, lineage.cut
+    out.reverse()
+    return out
+
+
+def _reach(thread: _Thread) -> dict[_Lineage, int]:
+    """Every lineage of the thread's tree, with how many of its records belong to it."""
+    out: dict[_Lineage, int] = {lineage: len(lineage.records) for lineage in thread.lineages}
+    for own in thread.lineages:
+        for lineage, cut in _chain(own.parent, own.cut):
+            out[lineage] = max(out.get(lineage, 0), cut)
+    return out
+
+
+def _find(thread: _Thread, checkpoint_id: str) -> tuple[_Lineage, int] | None:
+    for lineage, upto in _reach(thread).items():
+        if 0 < (ordinal := lineage.checkpoint(checkpoint_id)) <= upto:
+            return lineage, ordinal
+    return None
+
+
+def _since_snapshot(chain: Sequence[tuple[_Lineage, int]]) -> tuple[bytes | None, list[Record]]:
+    """The newest snapshot of the chain, and the records after it."""
+    parts: list[list[Record]] = []
+    snapshot = None
+    for lineage, cut in reversed(chain):
+        index = bisect_right(lineage.snapshots, cut)
+        base = lineage.snapshots[index - 1] if index else 0
+        parts.append(lineage.records[base:cut])
+        if index:
+            snapshot = lineage.records[base - 1].snapshot
+            break
+    return snapshot, [record for part in reversed(parts) for record in part]
+
+
+def _bare(record: Record) -> Record:
+    """The record as `load` gives it: patch and metadata only."""
+    return Record(
+        id=record.id,
+        lineage=record.lineage,
+        ordinal=record.ordinal,
+        checkpoint=record.checkpoint,
+        meta=record.meta,
+        data=record.data,
+    )
+
+
+def _read_log(lineages: Sequence[_Lineage], log: Log) -> list[bytes]:
+    """Walks from the youngest lineage back: each has the entries before the first of its child."""
+    parts: list[list[bytes]] = []
+    upper = log.count
+    for lineage in reversed(lineages):
+        entries = lineage.logs.get((log.frame, log.channel))
+        if not entries or upper <= log.start:
+            continue
+        first = min(next(iter(entries)), upper)
+        parts.append([entries[n] for n in range(max(first, log.start), upper) if n in entries])
+        upper = first
+    out = [data for part in reversed(parts) for data in part]
+    wanted = max(log.count - log.start, 0)
+    if len(out) != wanted:
+        raise refusals.missing_items(log.channel, wanted, len(out))
+    return out
+
+
+def _listed(lineage: _Lineage, record: Record) -> ListedRecord:
+    return ListedRecord(
+        id=record.id,
+        parent=_parent(lineage, record.ordinal),
+        lineage=lineage.number,
+        ordinal=record.ordinal,
+        meta=record.meta,
+        size=stored_size(record),
+    )
+
+
+def _parent(lineage: _Lineage | None, ordinal: int) -> str | None:
+    """The id of the newest checkpoint before this ordinal."""
+    upto = ordinal - 1
+    while lineage is not None:
+        for record in _backwards(lineage.records, upto):
+            if record.checkpoint:
+                return record.id
+        lineage, upto = lineage.parent, lineage.cut
+    return None
+
+
+def _backwards(records: Sequence[Record], upto: int) -> Iterator[Record]:
+    for index in range(upto - 1, -1, -1):
+        yield records[index]
+
+
+def stored_size(record: Record) -> int:
+    """Bytes of the record, its items and its snapshot."""
+    return (
+        len(record.meta)
+        + len(record.data)
+        + sum(len(item.data) for item in record.items)
+        + (0 if record.snapshot is None else len(record.snapshot))
+    )

@@ -1,0 +1,117 @@
+"""The refusals that every store gives in the same words, so that a caller sees no difference between them."""
+
+from __future__ import annotations
+
+from graphflow.errors import CheckpointNotFound, Fenced, StoreError, ThreadBusy, ThreadNotFound
+
+
+def busy(thread_id: str, lease_until: int, now: int) -> ThreadBusy:
+    """Somebody else holds a living lease."""
+    wait = max(1, lease_until - now)
+    return ThreadBusy(
+        f"thread {thread_id!r} is driven by another run: ask again in {wait} ms, or cancel that run",
+        threadId=thread_id,
+        retryAfterMs=wait,
+    )
+
+
+def exists(thread_id: str) -> ThreadBusy:
+    """A fork or an import would overwrite a thread."""
+    return ThreadBusy(
+        f"a thread {thread_id!r} exists already: choose another id, or delete that thread first",
+        threadId=thread_id,
+        retryAfterMs=0,
+    )
+
+
+def unknown_thread(thread_id: str) -> ThreadNotFound:
+    return ThreadNotFound(f"no thread has the id {thread_id!r}: `threads()` lists those that exist", threadId=thread_id)
+
+
+def unknown_checkpoint(thread_id: str, checkpoint_id: str) -> CheckpointNotFound:
+    return CheckpointNotFound(
+        f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}: `list()` shows those that it has",
+        threadId=thread_id,
+        checkpointId=checkpoint_id,
+    )
+
+
+def fenced_gone(thread_id: str, fence: int) -> Fenced:
+    return Fenced(f"thread {thread_id!r} is gone: it was deleted while life {fence} drove it", threadId=thread_id)
+
+
+def fenced_life(thread_id: str, fence: int, current: int) -> Fenced:
+    return Fenced(
+        f"thread {thread_id!r} was taken by life {current}: life {fence} has to stop",
+        threadId=thread_id,
+        fence=fence,
+        current=current,
+    )
+
+
+def fenced_released(thread_id: str, fence: int) -> Fenced:
+    return Fenced(
+        f"thread {thread_id!r} was given back by life {fence}: take it again before committing", threadId=thread_id
+    )
+
+
+def fenced_head(thread_id: str, expected: str | None, head: str | None) -> Fenced:
+    return Fenced(
+        f"the head of thread {thread_id!r} is {head!r}, not {expected!r}: load the thread anew",
+        threadId=thread_id,
+        expected=expected,
+        head=head,
+    )
+
+
+def fenced_earlier(thread_id: str, fence: int) -> Fenced:
+    return Fenced(
+        f"an earlier commit of life {fence} of thread {thread_id!r} failed, so none after it is kept: load the thread anew",
+        threadId=thread_id,
+    )
+
+
+def wrong_lineage(thread_id: str, lineage: int, current: int | None) -> StoreError:
+    return StoreError(
+        f"a record of thread {thread_id!r} names lineage {lineage}, but its head is in lineage {current}:"
+        " a new lineage is begun with `begins`"
+    )
+
+
+def wrong_ordinal(thread_id: str, ordinal: int, expected: int) -> StoreError:
+    return StoreError(
+        f"a record of thread {thread_id!r} has ordinal {ordinal}, but the next of its lineage is {expected}:"
+        " ordinals have no gaps"
+    )
+
+
+def unknown_parent(number: int, parent: int) -> StoreError:
+    return StoreError(f"lineage {number} names the parent {parent}, which the store does not have")
+
+
+def number_taken(number: int) -> StoreError:
+    return StoreError(f"lineage number {number} is taken already: draw another")
+
+
+def item_taken(channel: str, ordinal: int) -> StoreError:
+    return StoreError(
+        f"entry {ordinal} of append channel {channel!r} exists already in its lineage: ordinals are never reused"
+    )
+
+
+def queue_gone(thread_id: str, position: int) -> StoreError:
+    return StoreError(f"the queued input {position} of thread {thread_id!r} is gone: somebody else consumed it")
+
+
+def missing_items(channel: str, wanted: int, found: int) -> StoreError:
+    return StoreError(
+        f"the store is damaged: {wanted} entries of append channel {channel!r} should be there, {found} are;"
+        " checkpoints before the gap can still be loaded"
+    )
+
+
+def missing_records(thread_id: str, wanted: int, found: int) -> StoreError:
+    return StoreError(
+        f"the store is damaged: {wanted} records of thread {thread_id!r} should be there, {found} are;"
+        " checkpoints before the gap can still be loaded"
+    )
