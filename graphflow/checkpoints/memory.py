@@ -47,8 +47,7 @@ class _Settled:
     def __await__(self) -> Generator[Any, None, None]:
         if self.error is not None:
             raise self.error
-        return
-        yield
+        yield from ()
 
     def when_done(self, callback: Callable[[], None]) -> None:
         callback()
@@ -602,7 +601,8 @@ def _chain(lineage: _Lineage | None, ordinal: int) -> list[tuple[_Lineage, int]]
     out: list[tuple[_Lineage, int]] = []
     while lineage is not None:
         out.append((lineage, ordinal))
-        lineage, ordinal = lineage.parent, lineage.cut
+        ordinal = lineage.cut
+        lineage = lineage.parent
     out.reverse()
     return out
 
@@ -685,7 +685,8 @@ def _parent(lineage: _Lineage | None, ordinal: int) -> str | None:
         for record in _backwards(lineage.records, upto):
             if record.checkpoint:
                 return record.id
-        lineage, upto = lineage.parent, lineage.cut
+        upto = lineage.cut
+        lineage = lineage.parent
     return None
 
 

@@ -15,11 +15,13 @@ import weakref
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+fcntl: Any
 try:
     import fcntl
 except ImportError:  # Windows: leases only
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None
 
 
 @cache

@@ -1,0 +1,436 @@
+"""The codec: values as bytes and back, with their types, and no pickle (spec 4.3).
+
+A blob is one format byte and a body. In format 1 the body is msgpack: what msgpack has by itself (str, int, float,
+bool, None, bytes, list, dict with str keys) is plain, everything else is an extension whose code stands in
+`EXTENSIONS`. msgspec would write datetimes, sets, tuples, enums and structs by itself, but as plain text, lists and
+maps, so they are turned into extensions before it sees them.
+
+Types of the user's own are stored under a registered name, never under an import path, with a version and upgrade
+functions (`register`, in `registry.py`), so that code may move and change under stored data.
+
+Reading a value calls no constructor of the user's and validates nothing: what was stored is what comes back.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, NoReturn
+from uuid import UUID
+
+import msgspec
+from msgspec.msgpack import Ext
+
+from graphflow.checkpoints import moments, registry
+from graphflow.checkpoints.registry import register
+from graphflow.errors import CodecError
+from graphflow.graph.state import FrozenDict, FrozenList, ListView, State
+from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, Message, SystemMessage, ToolCall, ToolMessage
+
+__all__ = ["EXTENSIONS", "FORMATS", "decode", "encode", "from_json", "register", "to_json"]
+
+PLAIN = 1
+FORMATS = {
+    PLAIN: "msgpack",
+    2: "msgpack, compressed by zstd (reserved)",
+    3: "msgpack, encrypted by AES-GCM (reserved)",
+    4: "msgpack, compressed, then encrypted (reserved)",
+}
+"""First byte of a blob → what follows. A number is never used for something else."""
+
+INTEGER, TUPLE, SET, FROZENSET, PAIRS, TEXT = 1, 2, 3, 4, 5, 6
+DATETIME, DATE, TIME, TIMEDELTA, DECIMAL, UUID_ = 10, 11, 12, 13, 14, 15
+MESSAGE, TOOL_CALL = 20, 21
+REGISTERED = 30
+
+EXTENSIONS = {
+    INTEGER: "integer",  # decimal text, beyond 64 bits
+    TUPLE: "tuple",  # an array
+    SET: "set",  # an array, sorted by its bytes
+    FROZENSET: "frozenset",  # the same
+    PAIRS: "map",  # an array of [key, value], where a key is no str
+    TEXT: "text",  # UTF-8 with surrogates passed, where a str has lone ones
+    DATETIME: "datetime",  # [ISO 8601, zone key or None, fold]
+    DATE: "date",  # ISO 8601
+    TIME: "time",  # [ISO 8601, zone key or None, fold]
+    TIMEDELTA: "timedelta",  # [days, seconds, microseconds]
+    DECIMAL: "decimal",  # text
+    UUID_: "uuid",  # 16 bytes
+    MESSAGE: "message",  # the struct as a map, told apart by `role`
+    TOOL_CALL: "tool_call",  # the struct as a map
+    REGISTERED: "type",  # [name, version, content]
+}
+"""Extension code → its name in JSON. Codes and names are never reused; msgpack keeps the negative ones for itself."""
+
+MAX_DEPTH = 100
+"""Containers in containers; a deeper value is refused, as is one that contains itself."""
+
+_encoder = msgspec.msgpack.Encoder()
+_pack = _encoder.encode
+_SCALARS = frozenset({str, float, bool, type(None), bytes, int})
+_TEXTS = frozenset({str})
+
+
+def encode(value: Any, *, channel: str = "") -> bytes:
+    """The value as a blob.
+
+    Args:
+        channel: the state key or place that the value is for; errors name it.
+
+    Raises:
+        CodecError: a value in it has a type that is not registered, contains itself, or is nested too deeply.
+    """
+    try:
+        return b"\x01" + _pack(_walk(value, 0))
+    except (OverflowError, UnicodeEncodeError):
+        pass  # an integer beyond 64 bits or a lone surrogate: rare, so only looked for when met
+    except _Refused as refused:
+        _refuse(refused, channel)
+    try:
+        return b"\x01" + _pack(_Careful().walk(value, 0))
+    except _Refused as refused:
+        _refuse(refused, channel)
+
+
+def decode(data: bytes) -> Any:
+    """The value that was encoded; frozen mappings and lists come back as plain ones.
+
+    Raises:
+        CodecError: the bytes are damaged, of a format or type that this process does not know, or of a newer version.
+    """
+    if not data or data[0] != PLAIN:
+        raise _unknown_format(data)
+    return _decoded(memoryview(data)[1:])
+
+
+def to_json(value: Any, *, channel: str = "") -> Any:
+    """The value as JSON-able data without loss: what JSON has no word for becomes `{"$": name, "value": …}`.
+
+    Raises:
+        CodecError: as `encode`.
+    """
+    return _to_json(_unwrapped(memoryview(encode(value, channel=channel))[1:]))
+
+
+def from_json(data: Any) -> Any:
+    """The value that `to_json` was given.
+
+    Raises:
+        CodecError: a marked value is damaged, or of an unknown kind or type.
+    """
+    try:
+        body = _pack(_from_json(data))
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise CodecError(f"the JSON form of a value is damaged: {error}", code="store_failed") from error
+    return _decoded(memoryview(body))
+
+
+# --- writing: plain data and extensions ----------------------------------------------------------
+
+
+class _Refused(Exception):
+    """Why a value can't be stored; `encode` adds the channel."""
+
+
+def _refuse(refused: _Refused, channel: str) -> NoReturn:
+    place = f"the value of {channel!r}" if channel else "the value"
+    raise CodecError(f"{place} can't be stored: {refused}", channel=channel) from None
+
+
+def _walk(value: Any, depth: int) -> Any:
+    """The value as what msgspec encodes without loss; untouched parts come back as they are."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    writer = _WRITERS.get(kind)
+    if writer is not None:
+        return writer(value, depth, _walk)
+    return _registered(value, depth, _walk)
+
+
+_Walk = Callable[[Any, int], Any]
+
+
+def _deeper(depth: int) -> int:
+    if depth >= MAX_DEPTH:
+        raise _Refused(
+            f"it is nested deeper than {MAX_DEPTH} levels, or contains itself: store references by id instead"
+        )
+    return depth + 1
+
+
+def _list(value: Any, depth: int, walk: _Walk) -> Any:
+    if walk is _walk and _SCALARS.issuperset(map(type, value)):
+        return value  # early outs in C: most values are leaves
+    depth = _deeper(depth)
+    return [walk(item, depth) for item in value]
+
+
+def _view(value: ListView, depth: int, walk: _Walk) -> Any:
+    return _list(list(value), depth, walk)
+
+
+def _dict(value: Any, depth: int, walk: _Walk) -> Any:
+    if walk is not _walk or not _TEXTS.issuperset(map(type, value)):
+        return _pairs(value, _deeper(depth), walk)
+    if _SCALARS.issuperset(map(type, value.values())):
+        return value
+    depth = _deeper(depth)
+    return {key: walk(item, depth) for key, item in value.items()}
+
+
+def _pairs(value: Mapping[Any, Any], depth: int, walk: _Walk) -> Any:
+    """A map whose keys need a walk of their own."""
+    pairs = [(walk(key, depth), walk(item, depth)) for key, item in value.items()]
+    if all(type(key) is str for key, _ in pairs):
+        return dict(pairs)
+    return Ext(PAIRS, _pack(pairs))
+
+
+def _array(code: int) -> Callable[[Any, int, _Walk], Any]:
+    def write(value: Any, depth: int, walk: _Walk) -> Ext:
+        depth = _deeper(depth)
+        return Ext(code, _pack([walk(item, depth) for item in value]))
+
+    return write
+
+
+def _bag(code: int) -> Callable[[Any, int, _Walk], Any]:
+    def write(value: Any, depth: int, walk: _Walk) -> Ext:
+        # Sorted, because a set of strings has another order in each process and equal values shall give equal bytes.
+        depth = _deeper(depth)
+        return Ext(code, _pack(sorted((walk(item, depth) for item in value), key=_pack)))
+
+    return write
+
+
+def _packed(code: int, form: Callable[[Any], Any]) -> Callable[[Any, int, _Walk], Any]:
+    return lambda value, depth, walk: Ext(code, _pack(form(value)))
+
+
+def _message(value: Message, depth: int, walk: _Walk) -> Ext:
+    return Ext(MESSAGE, _pack(value))
+
+
+def _ai_message(value: AIMessage, depth: int, walk: _Walk) -> Ext:
+    if value.reasoning_details:
+        depth = _deeper(depth)
+        details = tuple(walk(item, depth) for item in value.reasoning_details)
+        value = msgspec.structs.replace(value, reasoning_details=details)
+    return Ext(MESSAGE, _pack(value))
+
+
+def _human_message(value: HumanMessage, depth: int, walk: _Walk) -> Ext:
+    if value.references:
+        depth = _deeper(depth)
+        value = msgspec.structs.replace(value, references=tuple(walk(item, depth) for item in value.references))
+    return Ext(MESSAGE, _pack(value))
+
+
+def _registered(value: Any, depth: int, walk: _Walk) -> Ext:
+    kind = type(value)
+    entry = registry.entry_of(kind)
+    if entry is None:
+        raise _Refused(
+            f"it holds a value of type {kind.__module__}.{kind.__qualname__}, which is not registered: call"
+            f' graphflow.checkpoints.codec.register({kind.__qualname__}, "a name that never changes"),'
+            " or store plain data"
+        )
+    depth = _deeper(depth)
+    try:
+        content = entry.dump(value)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _Refused(f"its {entry.name!r} can't be taken apart: {error}") from error
+    return Ext(REGISTERED, _pack([entry.name, entry.version, walk(content, depth)]))
+
+
+class _Careful:
+    """The walk that also looks at integers and texts, which `encode` takes when msgspec could not write one."""
+
+    def walk(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind is int:
+            return value if -(2**63) <= value < 2**64 else Ext(INTEGER, _pack(str(value)))
+        if kind is str:
+            return value if _is_clean(value) else Ext(TEXT, value.encode("utf-8", "surrogatepass"))
+        if kind in _TEXTED:
+            # A text in a struct's field has no room for an extension: the fields become a map of their own.
+            code = TOOL_CALL if kind is ToolCall else MESSAGE
+            fields = {name: getattr(value, name) for name in value.__struct_fields__}
+            return Ext(code, _pack([kind.__name__, self.walk(fields, _deeper(depth))]))
+        if kind in _SCALARS:
+            return value
+        writer = _WRITERS.get(kind)
+        return _registered(value, depth, self.walk) if writer is None else writer(value, depth, self.walk)
+
+
+def _is_clean(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_TEXTED = {*MESSAGE_TYPES, ToolCall}
+_WRITERS: dict[type, Callable[[Any, int, _Walk], Any]] = {
+    dict: _dict,
+    FrozenDict: _dict,
+    State: _dict,
+    list: _list,
+    FrozenList: _list,
+    ListView: _view,
+    tuple: _array(TUPLE),
+    set: _bag(SET),
+    frozenset: _bag(FROZENSET),
+    datetime: _packed(DATETIME, moments.dump_zoned),
+    date: _packed(DATE, date.isoformat),
+    time: _packed(TIME, moments.dump_zoned),
+    timedelta: _packed(TIMEDELTA, lambda value: (value.days, value.seconds, value.microseconds)),
+    Decimal: _packed(DECIMAL, str),
+    UUID: lambda value, depth, walk: Ext(UUID_, value.bytes),
+    SystemMessage: _message,
+    ToolMessage: _message,
+    HumanMessage: _human_message,
+    AIMessage: _ai_message,
+    ToolCall: lambda value, depth, walk: Ext(TOOL_CALL, _pack(value)),
+}
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def _damaged(why: object) -> CodecError:
+    return CodecError(f"a stored value is damaged ({why}): load an earlier checkpoint", code="store_failed")
+
+
+def _unknown_format(data: bytes) -> CodecError:
+    if not data:
+        return _damaged("it is empty")
+    known = FORMATS.get(data[0])
+    if known is not None:
+        text = f"a stored value has format {data[0]} ({known}), which this version can't read: update graphflow"
+        return CodecError(text, code="store_newer")
+    return _damaged(f"its format byte is {data[0]}")
+
+
+def _decoded(data: memoryview) -> Any:
+    try:
+        return _unpack(data)
+    except (msgspec.DecodeError, msgspec.ValidationError, ValueError, TypeError, ArithmeticError) as error:
+        raise _damaged(error) from error
+    except RecursionError as error:
+        raise _damaged("it is nested too deeply") from error
+
+
+def _read_text(data: memoryview) -> str:
+    return bytes(data).decode("utf-8", "surrogatepass")
+
+
+def _read_message(data: memoryview) -> Any:
+    return _read_fields(data) if data[0] == _TWO_ENTRIES else _messages.decode(data)
+
+
+def _read_tool_call(data: memoryview) -> Any:
+    return _read_fields(data) if data[0] == _TWO_ENTRIES else _tool_calls.decode(data)
+
+
+_TWO_ENTRIES = 0x92
+"""msgpack's mark of an array of two: `[class, fields]`, what the careful walk wrote."""
+
+
+def _read_fields(data: memoryview) -> Any:
+    name, fields = _unpack(data)
+    return next(kind for kind in _TEXTED if kind.__name__ == name)(**fields)
+
+
+_READERS: dict[int, Callable[[memoryview], Any]] = {
+    INTEGER: lambda data: int(_unpack(data)),
+    TUPLE: lambda data: tuple(_unpack(data)),
+    SET: lambda data: set(_unpack(data)),
+    FROZENSET: lambda data: frozenset(_unpack(data)),
+    PAIRS: lambda data: {key: value for key, value in _unpack(data)},  # noqa: C416 – pairs are lists, dict() takes them too, but says less
+    TEXT: _read_text,
+    DATETIME: lambda data: moments.load_datetime(*_unpack(data)),
+    DATE: lambda data: date.fromisoformat(_unpack(data)),
+    TIME: lambda data: moments.load_time(*_unpack(data)),
+    TIMEDELTA: lambda data: timedelta(*_unpack(data)),
+    DECIMAL: lambda data: Decimal(_unpack(data)),
+    UUID_: lambda data: UUID(bytes=bytes(data)),
+    MESSAGE: _read_message,
+    TOOL_CALL: _read_tool_call,
+    REGISTERED: lambda data: registry.restore(*_unpack(data)),
+}
+
+
+def _read(code: int, data: memoryview) -> Any:
+    reader = _READERS.get(code)
+    if reader is None:
+        raise CodecError(
+            f"a stored value has the unknown extension {code}: a newer version wrote it, update graphflow",
+            code="store_newer",
+        )
+    return reader(data)
+
+
+_unpack: Callable[[Any], Any] = msgspec.msgpack.Decoder(ext_hook=_read).decode
+_messages: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Message, ext_hook=_read)
+_tool_calls: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ToolCall, ext_hook=_read)
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+_MARK = "$"
+_RAW = {TEXT, UUID_}
+"""Extensions whose content is bytes; that of all others is msgpack again."""
+_CODES = {name: code for code, name in EXTENSIONS.items()}
+_unwrapped = msgspec.msgpack.Decoder(ext_hook=lambda code, data: Ext(code, bytes(data))).decode
+"""Plain data in which extensions stay what they are."""
+
+
+def _to_json(value: Any) -> Any:
+    kind = type(value)
+    if kind is list:
+        return [_to_json(item) for item in value]
+    if kind is dict:
+        out = {key: _to_json(item) for key, item in value.items()}
+        return {_MARK: "dict", "value": out} if _MARK in out else out
+    if kind is bytes:
+        return {_MARK: "bytes", "value": base64.b64encode(value).decode()}
+    if kind is float and not math.isfinite(value):
+        return {_MARK: "float", "value": repr(value)}
+    if kind is int and not -(2**53) <= value <= 2**53:
+        return {_MARK: "int", "value": str(value)}  # beyond what a reader that has only doubles keeps
+    if kind is Ext:
+        content = value.data if value.code in _RAW else _unwrapped(value.data)
+        return {_MARK: EXTENSIONS[value.code], "value": _to_json(content)}
+    return value
+
+
+def _from_json(data: Any) -> Any:
+    if isinstance(data, list):
+        return [_from_json(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    if _MARK not in data:
+        return {key: _from_json(item) for key, item in data.items()}
+    return _from_mark(data[_MARK], data.get("value"))
+
+
+def _from_mark(mark: Any, value: Any) -> Any:
+    match mark:
+        case "dict":
+            return {key: _from_json(item) for key, item in value.items()}
+        case "bytes":
+            return base64.b64decode(value, validate=True)
+        case "float":
+            return float(value)
+        case "int":
+            return int(value)
+    if mark not in _CODES:
+        raise ValueError(f"a value is marked as {mark!r}; marks are {', '.join(sorted(_CODES))}")
+    content = _from_json(value)
+    return Ext(_CODES[mark], content if _CODES[mark] in _RAW else _pack(content))
