@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from graphflow.errors import DefinitionError, Fault
-from graphflow.settings.table import MCP_FIELDS, PROVIDER_FIELDS, SECTIONS, Setting, Settings, all_settings
-from graphflow.settings.values import converted, did_you_mean
+from graphflow.settings.table import MCP_FIELDS, PROVIDER_FIELDS, SECTIONS, Kinds, Setting, Settings, all_settings
+from graphflow.settings.values import as_text, converted, did_you_mean
 
 FILES = ("graphflow.local.toml", "graphflow.toml")
 """Settings files, the stronger first."""
@@ -57,7 +57,7 @@ def load_settings(
         providers=providers,
         mcp=mcp,
         folder=base,
-        environ=env,
+        environ=env | _given_names(rows, values),
         warnings=tuple(_unknown_variables(rows, env)),
     )
 
@@ -80,6 +80,11 @@ def _merged_environ(base: Path, environ: Mapping[str, str]) -> dict[str, str]:
     from_file = {name: value for name, value in dotenv_values(dotenv, encoding="utf-8").items() if value}
     # An empty variable counts as not set, so it must not hide the file's value.
     return from_file | {name: value for name, value in environ.items() if value or name not in from_file}
+
+
+def _given_names(rows: Mapping[str, Setting], values: Mapping[str, Any]) -> dict[str, str]:
+    """What was decided, under the given names, for code that reads an environment."""
+    return {variable: as_text(value) for name, value in values.items() for variable in rows[name].env}
 
 
 def _read_toml(base: Path, name: str, faults: list[Fault]) -> dict[str, Any]:
@@ -157,7 +162,7 @@ def _table(tables: Mapping[str, Any], key: str, file: str, faults: list[Fault], 
     return {}
 
 
-def _tables(kind: str, known: Mapping[str, type], files: Files, faults: list[Fault]) -> dict[str, dict[str, Any]]:
+def _tables(kind: str, known: Mapping[str, Kinds], files: Files, faults: list[Fault]) -> dict[str, dict[str, Any]]:
     """`[providers.KEY]` or `[mcp.NAME]` of both files; the stronger file wins field by field."""
     merged: dict[str, dict[str, Any]] = {}
     for file, tables in reversed(files):
@@ -168,8 +173,8 @@ def _tables(kind: str, known: Mapping[str, type], files: Files, faults: list[Fau
                 pointer = f"/{kind}/{key}/{name}"
                 if name not in known:
                     faults.append(_unknown(file, pointer, name, known))
-                elif not isinstance(value, known[name]) or (known[name] is int and isinstance(value, bool)):
-                    rule = f"is {value!r}; it must be of type {known[name].__name__}"
+                elif type(value) not in known[name]:
+                    rule = f"is {value!r}; it must be of type {' or '.join(kind.__name__ for kind in known[name])}"
                     faults.append(Fault(pointer=pointer, message=rule, file=file, kind="type"))
             merged[key] = merged.get(key, {}) | dict(fields_)
     return merged

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from graphflow.settings.table import MCP_FIELDS, PROVIDER_FIELDS, SECTIONS, Setting, all_settings
+from graphflow.settings.table import MCP_FIELDS, PROVIDER_FIELDS, SECTIONS, Kinds, Setting, all_settings
 
 _PAGE_HEAD = """# Settings
 
@@ -48,10 +49,14 @@ def settings_markdown() -> str:
         parts.append(f"## {section}\n\n| setting | environment | default | meaning |\n| --- | --- | --- | --- |")
         parts += [_page_row(row) for row in rows]
         parts.append("")
-    fields_ = ", ".join(f"`{name}` ({kind.__name__})" for name, kind in PROVIDER_FIELDS.items())
-    servers = ", ".join(f"`{name}` ({kind.__name__})" for name, kind in MCP_FIELDS.items())
+    fields_ = _fields(PROVIDER_FIELDS)
+    servers = _fields(MCP_FIELDS)
     parts.append(f"{_PAGE_TAIL}{fields_}.\n\n## MCP servers\n\nReserved. `[mcp.NAME]` has the fields {servers}.\n")
     return "\n".join(parts)
+
+
+def _fields(known: Mapping[str, Kinds]) -> str:
+    return ", ".join(f"`{name}` ({' or '.join(kind.__name__ for kind in kinds)})" for name, kinds in known.items())
 
 
 def _page_row(row: Setting) -> str:

@@ -221,7 +221,10 @@ class Settings:
     folder: Path = Path()
     """Folder that held the files, and that relative paths start from."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The environment over `.env`: where `<KEY>_API_KEY`, `<KEY>_BASE_URL` and `<KEY>_MODEL` are looked up."""
+    """The environment over `.env`: where `<KEY>_API_KEY`, `<KEY>_BASE_URL` and `<KEY>_MODEL` are looked up.
+
+    The given names of settings (`LLM_BASE_URL`) hold what was decided from all sources.
+    """
     warnings: tuple[str, ...] = ()
     """`GRAPHFLOW_…` variables that are no setting."""
 
@@ -229,14 +232,18 @@ class Settings:
 SECTIONS: dict[str, type] = {
     f.name: type(f.default) for f in fields(Settings) if dataclasses.is_dataclass(f.default)
 }  # fmt: skip
-PROVIDER_FIELDS: dict[str, type] = {
-    "base_url": str, "api_key_env": str, "model": str, "protocol": str, "finish_optional": bool, "think_tags": bool,
-    "replay_reasoning": bool, "usage": bool, "headers": dict, "knobs": dict,
+Kinds = tuple[type, ...]
+PROVIDER_FIELDS: dict[str, Kinds] = {
+    "base_url": (str,), "model": (str,), "api_key_env": (str, list), "needs_key": (bool,), "hosts": (list,),
+    "aliases": (list,), "protocol": (str,), "finish_optional": (bool,), "think_tags": (bool, str),
+    "replay_reasoning": (str,), "usage": (str,), "headers": (dict,), "knobs": (dict,), "script": (str,),
 }  # fmt: skip
-MCP_FIELDS: dict[str, type] = {
-    "enabled": bool, "transport": str, "url": str, "sseEndpoint": str, "command": str, "args": list, "env": dict,
-    "headers": dict, "timeoutMs": int,
+"""Fields of `[providers.KEY]`: those of `graphflow.models.profiles.Profile`, which says what each means."""
+MCP_FIELDS: dict[str, Kinds] = {
+    "enabled": (bool,), "transport": (str,), "url": (str,), "sseEndpoint": (str,), "command": (str,), "args": (list,),
+    "env": (dict,), "headers": (dict,), "timeoutMs": (int,),
 }  # fmt: skip
+"""Fields of `[mcp.NAME]` (spec 8.1)."""
 
 
 @dataclass(frozen=True, kw_only=True)

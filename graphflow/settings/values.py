@@ -78,3 +78,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?`, or nothing when nothing is close."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def as_text(value: Any) -> str:
+    """The value as it would stand in the environment: `converted` reads it back."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from graphflow.errors import DefinitionError
+from graphflow.models.profiles import Profile
 from graphflow.settings import all_settings, load_settings, settings_markdown
+from graphflow.settings.table import PROVIDER_FIELDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -91,6 +93,18 @@ def test_dotenv_reaches_what_looks_up_provider_keys(tmp_path):
     environ = load_settings(tmp_path, environ={"DEEPSEEK_MODEL": "v5"}).environ
     assert environ["OPENAI_API_KEY"] == "sk-from-file"
     assert environ["DEEPSEEK_MODEL"] == "v5"
+
+
+def test_what_was_decided_stands_under_the_given_names_for_code_that_reads_an_environment(tmp_path):
+    write(tmp_path, "graphflow.toml", "[settings.llm]\nbase_url = 'http://file/v1'\nmax_retries = 4")
+    environ = {"GRAPHFLOW_LLM_BASE_URL": "http://ruled/v1", "LLM_BASE_URL": "http://given/v1"}
+    found = load_settings(tmp_path, environ=environ).environ
+    assert (found["LLM_BASE_URL"], found["LLM_MAX_RETRIES"]) == ("http://ruled/v1", "4")
+    assert "LLM_MODEL_ID" not in found
+
+
+def test_the_fields_of_a_provider_are_those_that_the_models_know():
+    assert set(PROVIDER_FIELDS) == set(Profile.__struct_fields__)
 
 
 def test_lists_are_words_between_commas_in_the_environment_and_lists_in_a_file(tmp_path):
