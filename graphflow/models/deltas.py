@@ -1,0 +1,74 @@
+"""What a model's stream is made of: frozen structs, one per thing that can arrive.
+
+A stream is any number of deltas and then exactly one `Finish`. One chunk of a provider gives at most
+one delta per semantic block, at once; nothing is merged, held back or cut again (spec 1.4).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+FinishReason = Literal["stop", "length", "content_filter", "tool_calls"]
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Tokens of one model call, as the provider counted them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    """Everything the model wrote, reasoning included."""
+    reasoning_tokens: int = 0
+    """The part of `completion_tokens` that was reasoning; 0 also when the provider does not say."""
+    cached_tokens: int = 0
+    """The part of `prompt_tokens` that came from the provider's cache."""
+
+
+class TextDelta(msgspec.Struct, frozen=True, gc=False):
+    """A piece of the answer; white space counts."""
+
+    text: str
+
+
+class ReasoningDelta(msgspec.Struct, frozen=True, gc=False):
+    """A piece of what the model thinks aloud."""
+
+    text: str
+
+
+class ToolCallDelta(msgspec.Struct, frozen=True, gc=False):
+    """A piece of one tool call.
+
+    The first delta of a call always has `id` and `name`; later ones have them as `None`, except that
+    `name` comes again, whole, when the provider sent the name in pieces.
+    """
+
+    index: int
+    """Position of the call in the turn, counted here from 0: stable, without holes."""
+    id: str | None
+    """Unique in the conversation; made here when the wire sent none, or one that was used before."""
+    name: str | None
+    arguments: str
+    """A fragment of the JSON text, possibly empty."""
+    restart: bool = False
+    """The arguments begin anew with this fragment: a provider sent a whole object and then another."""
+
+
+class ReasoningDetails(msgspec.Struct, frozen=True):
+    """Opaque reasoning items, kept in order and sent back unchanged with the turn."""
+
+    items: tuple[Any, ...]
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The end of the turn: comes exactly once, last."""
+
+    reason: FinishReason
+    raw_reason: str | None = None
+    """The provider's own word; `None` when it sent none (see `finish_optional`)."""
+    usage: Usage | None = None
+    """`None` when the provider does not count."""
+
+
+Delta = TextDelta | ReasoningDelta | ToolCallDelta | ReasoningDetails | Finish

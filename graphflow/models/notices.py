@@ -1,0 +1,54 @@
+"""Where the models write their logs: structlog, loaded when the first line is due.
+
+An application that configured structlog gets the lines its way. Otherwise they go to stderr (never to
+stdout, which belongs to the program's output) from the level in `GRAPHFLOW_LOG_LEVEL`, default `info`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from typing import Any
+
+from graphflow.models.environment import environment
+
+
+def model_logger() -> Any:
+    """A structlog logger named `graphflow.models`."""
+    import structlog
+
+    if structlog.is_configured():
+        return structlog.get_logger("graphflow.models")
+    return _stderr_logger(environment().get("GRAPHFLOW_LOG_LEVEL", "info"))
+
+
+def notice(event: str, **facts: Any) -> None:
+    """A warning about something odd that did not fail the call."""
+    model_logger().warning(event, **facts)
+
+
+@functools.lru_cache(maxsize=4)
+def _stderr_logger(level: str) -> Any:
+    import structlog
+
+    number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
+    return structlog.wrap_logger(
+        _Stderr(),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.dev.ConsoleRenderer(colors=False),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+    )
+
+
+class _Stderr:
+    """Prints to whatever `sys.stderr` is at that moment."""
+
+    def msg(self, message: str) -> None:
+        sys.stderr.write(f"{message}\n")
+        sys.stderr.flush()
+
+    debug = info = warning = error = critical = msg

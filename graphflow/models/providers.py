@@ -1,0 +1,294 @@
+"""From a provider's key to a model: profiles, environment and `auto` (spec 7).
+
+Order of `auto`: `LLM_BASE_URL` if set; else `LLM_PROVIDER`; else the one provider whose key is set;
+else `scripted`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from graphflow.errors import ModelError
+from graphflow.models.environment import environment
+from graphflow.models.profiles import CUSTOM, PROFILES, Profile
+from graphflow.models.retry import Limits
+
+if TYPE_CHECKING:
+    from graphflow.models.port import ChatModel
+    from graphflow.models.transport import Transport
+
+Profiles = Mapping[str, Mapping[str, Any]]
+"""`[providers.KEY]` tables of `graphflow.toml`: key → fields of `Profile`."""
+
+_WIRE_NAMES = {"baseUrl": "base_url", "apiKey": "api_key_env", "apiKeyEnv": "api_key_env"}
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "host.docker.internal"})  # noqa: S104 - compared
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+class UnknownProvider(ModelError):
+    """No provider has this key; `detail.known` lists those that exist."""
+
+
+class ProviderNotReady(ModelError):
+    """A provider that can't be used as things are set: a key, address or model is missing, or the
+    choice between several is open. The text says which variable to set.
+    """
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider ready to be called."""
+
+    key: str
+    profile: Profile
+    base_url: str = ""
+    model: str = ""
+    """What is asked for when the agent names no model."""
+    api_key: str | None = None
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    source: str = ""
+    """What decided for this provider, for `graphflow doctor`: `LLM_BASE_URL`, `DEEPSEEK_API_KEY` …"""
+
+    @property
+    def protocol(self) -> str:
+        return self.profile.protocol
+
+    def __repr__(self) -> str:
+        return f"Provider(key={self.key!r}, base_url={self.base_url!r}, model={self.model!r}, source={self.source!r})"
+
+
+def known_providers(profiles: Profiles | None = None) -> list[str]:
+    """Every key that an agent may name, `auto` and aliases included."""
+    table = _table(profiles)
+    return sorted({*table, *(alias for p in table.values() for alias in p.aliases), "auto"})
+
+
+def resolve_provider(
+    key: str | None = None, env: Mapping[str, str] | None = None, profiles: Profiles | None = None
+) -> Provider:
+    """The provider behind `key`; `None`, an empty key and `auto` choose by the environment.
+
+    Raises:
+        UnknownProvider: no profile has this key.
+        ProviderNotReady: `auto` finds the keys of several providers, or a profile is wrong.
+    """
+    variables, table = environment(env), _table(profiles)
+    name = (key or "auto").strip().lower()
+    if name == "auto":
+        return _auto(variables, table)
+    return _named(name, variables, table, source="provider key")
+
+
+def open_model(
+    provider_key: str | None = None,
+    model: str | None = None,
+    env: Mapping[str, str] | None = None,
+    profiles: Profiles | None = None,
+    *,
+    limits: Limits | None = None,
+    transport: Transport | None = None,
+) -> ChatModel:
+    """A model ready to stream; opens no connection yet.
+
+    `model` wins over what the environment and the profile say. Keep one per provider and model: it
+    holds the pool of connections. Close it by `aclose`.
+
+    Raises:
+        UnknownProvider, ProviderNotReady: see `resolve_provider`; also when a needed key is missing.
+    """
+    provider = resolve_provider(provider_key, env, profiles)
+    if provider.protocol == "scripted":
+        return _scripted(provider, model)
+    if provider.protocol == "library":
+        raise _not_ready(provider.key, "its protocol `library` is not part of this version; set protocol = 'openai'")
+    _require(provider, model)
+    from graphflow.models.openai_compatible import OpenAICompatibleModel
+
+    return OpenAICompatibleModel(
+        provider, model or provider.model, limits=limits or limits_from(env), transport=transport
+    )
+
+
+def limits_from(env: Mapping[str, str] | None = None) -> Limits:
+    """The limits with `LLM_TIMEOUT` (seconds, of a whole call) and `LLM_MAX_RETRIES` filled in.
+
+    Raises:
+        ProviderNotReady: for a value that is no number of its range.
+    """
+    variables, changes = environment(env), {}
+    timeout, retries = variables.get("LLM_TIMEOUT"), variables.get("LLM_MAX_RETRIES")
+    if timeout:
+        changes["total_s"] = _number("LLM_TIMEOUT", timeout, above=0)
+    if retries:
+        changes["max_retries"] = int(_number("LLM_MAX_RETRIES", retries, above=-1))
+    return msgspec.structs.replace(Limits(), **changes)
+
+
+# --- choosing ------------------------------------------------------------------------------------
+
+
+def _auto(env: Mapping[str, str], table: Mapping[str, Profile]) -> Provider:
+    if env.get("LLM_BASE_URL"):
+        return _by_address(env, table)
+    wanted = (env.get("LLM_PROVIDER") or "auto").strip().lower()
+    if wanted != "auto":
+        return _named(wanted, env, table, source="LLM_PROVIDER", model=env.get("LLM_MODEL_ID"))
+    found = {key: name for key, profile in table.items() if (name := _key_variable(key, profile, env))}
+    if len(found) > 1:
+        listed = ", ".join(f"{key} ({name})" for key, name in found.items())
+        raise ProviderNotReady(
+            f"keys of several providers are set: {listed}; name one by LLM_PROVIDER or in the agent's providerKey",
+            retryable=False,
+            providers=sorted(found),
+        )
+    for key, name in found.items():
+        return _named(key, env, table, source=name, model=env.get("LLM_MODEL_ID"))
+    return _named("scripted", env, table, source="no key is set")
+
+
+def _by_address(env: Mapping[str, str], table: Mapping[str, Profile]) -> Provider:
+    base_url = env["LLM_BASE_URL"].strip()
+    key = infer_provider(base_url, table)
+    profile = table.get(key, CUSTOM)
+    name = _key_variable(key, profile, env)
+    return Provider(
+        key=key,
+        profile=profile,
+        base_url=base_url,
+        model=env.get("LLM_MODEL_ID") or env.get(f"{_prefix(key)}_MODEL") or profile.model,
+        api_key=env.get("LLM_API_KEY") or (env[name] if name else None) or env.get("OPENAI_API_KEY") or None,
+        headers=_headers(profile, env),
+        source="LLM_BASE_URL",
+    )
+
+
+def infer_provider(base_url: str, table: Mapping[str, Profile] = PROFILES) -> str:
+    """The key of the provider that a base URL belongs to; `local` for this machine, else `custom`."""
+    try:
+        parts = urlsplit(base_url)
+        host, port = (parts.hostname or "").lower(), parts.port
+    except ValueError:
+        return "custom"
+    for key, profile in table.items():
+        if any(host == ending or host.endswith(f".{ending}") for ending in profile.hosts):
+            return key
+    if host in _LOOPBACK:
+        return "ollama" if port == 11434 else "local"
+    return "custom"
+
+
+def _named(
+    name: str, env: Mapping[str, str], table: Mapping[str, Profile], *, source: str, model: str | None = None
+) -> Provider:
+    key = next((k for k, p in table.items() if name == k or name in p.aliases), None)
+    if key is None:
+        known = sorted({*table, "auto"})
+        raise UnknownProvider(
+            f"unknown provider {name!r}; known are {', '.join(known)}; add others as [providers.{name}] in graphflow.toml",
+            retryable=False,
+            known=known,
+        )
+    profile, prefix = table[key], _prefix(key)
+    base_url = env.get(f"{prefix}_BASE_URL") or profile.base_url
+    if profile.protocol == "scripted" and base_url:
+        profile = msgspec.structs.replace(profile, protocol="openai")  # the scripted model as a server
+    return Provider(
+        key=key,
+        profile=profile,
+        base_url=base_url,
+        model=model or env.get(f"{prefix}_MODEL") or profile.model,
+        api_key=_api_key(key, profile, env),
+        headers=_headers(profile, env),
+        source=source,
+    )
+
+
+def _api_key(key: str, profile: Profile, env: Mapping[str, str]) -> str | None:
+    """`LLM_API_KEY` wins over the provider's own, unless it belongs to the server of `LLM_BASE_URL`."""
+    general, address = env.get("LLM_API_KEY"), env.get("LLM_BASE_URL")
+    if general and (not address or infer_provider(address) == key):
+        return general
+    name = _key_variable(key, profile, env)
+    return env[name] if name else None
+
+
+def _key_variable(key: str, profile: Profile, env: Mapping[str, str]) -> str | None:
+    """The first variable that holds a key of this provider."""
+    return next((n for n in (f"{_prefix(key)}_API_KEY", *profile.api_key_env) if env.get(n)), None)
+
+
+# --- profiles ------------------------------------------------------------------------------------
+
+
+def _table(profiles: Profiles | None) -> Mapping[str, Profile]:
+    if not profiles:
+        return PROFILES
+    table = dict(PROFILES)
+    for key, fields in profiles.items():
+        table[key.strip().lower()] = _profile(key, fields, table.get(key.strip().lower()))
+    return table
+
+
+def _profile(key: str, fields: Mapping[str, Any], base: Profile | None) -> Profile:
+    given = {_WIRE_NAMES.get(name, name): value for name, value in fields.items()}
+    if isinstance(given.get("api_key_env"), str):
+        given["api_key_env"] = [given["api_key_env"]]
+    start: dict[str, Any] = {"needs_key": "api_key_env" in given} if base is None else msgspec.to_builtins(base)
+    if isinstance(given.get("knobs"), Mapping):
+        given["knobs"] = {**start.get("knobs", {}), **given["knobs"]}
+    try:
+        profile = msgspec.convert({**start, **given}, Profile)
+    except msgspec.ValidationError as error:
+        known = ", ".join(Profile.__struct_fields__)
+        raise _not_ready(key, f"[providers.{key}] is wrong: {error}; fields are {known}") from error
+    if base is None and profile.protocol == "openai" and not profile.base_url:
+        raise _not_ready(key, f"[providers.{key}] has no base_url; add it")
+    return profile
+
+
+def _headers(profile: Profile, env: Mapping[str, str]) -> dict[str, str]:
+    return {name: _VARIABLE.sub(lambda m: env.get(m[1], ""), value) for name, value in profile.headers.items()}
+
+
+def _require(provider: Provider, model: str | None) -> None:
+    key, prefix = provider.key, _prefix(provider.key)
+    if not (model or provider.model):
+        name = "LLM_MODEL_ID" if provider.source == "LLM_BASE_URL" else f"{prefix}_MODEL"
+        raise _not_ready(key, f"no model is named; set {name}, or `model` in the agent's file")
+    if not urlsplit(provider.base_url).scheme.startswith("http"):
+        raise _not_ready(key, f"the base URL {provider.base_url!r} must begin with http:// or https://")
+    if provider.profile.needs_key and not provider.api_key:
+        names = [f"{prefix}_API_KEY", *provider.profile.api_key_env, "LLM_API_KEY"]
+        raise _not_ready(key, f"no API key is set; set one of {', '.join(dict.fromkeys(names))}")
+
+
+def _scripted(provider: Provider, model: str | None) -> ChatModel:
+    from graphflow.models.scripted import ScriptedModel
+
+    name = model or provider.model
+    path = provider.profile.script
+    if path is None:
+        return ScriptedModel(model=name, provider=provider.key)
+    return ScriptedModel.from_file(path, model=name, provider=provider.key)
+
+
+def _not_ready(key: str, text: str) -> ProviderNotReady:
+    return ProviderNotReady(f"provider {key!r} can't be used: {text}", retryable=False, provider=key)
+
+
+def _prefix(key: str) -> str:
+    return re.sub(r"\W", "_", key).upper()
+
+
+def _number(name: str, text: str, *, above: float) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = above
+    if not above < number < float("inf"):
+        raise ProviderNotReady(f"{name} is {text!r}; it must be a number above {above:g}", retryable=False)
+    return number

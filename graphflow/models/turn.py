@@ -1,0 +1,159 @@
+"""A turn put together from its deltas: the message so far, and which of its calls may run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from graphflow.messages import AIMessage, ToolCall
+from graphflow.models.deltas import (
+    Delta,
+    Finish,
+    FinishReason,
+    ReasoningDelta,
+    ReasoningDetails,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """One whole turn of a model."""
+
+    message: AIMessage
+    finish_reason: FinishReason
+    raw_reason: str | None = None
+    usage: Usage | None = None
+
+    def call_faults(self) -> dict[str, str]:
+        """See `call_faults`."""
+        return call_faults(self.message, self.finish_reason)
+
+
+class _OpenCall:
+    __slots__ = ("arguments", "id", "name")
+
+    def __init__(self, call_id: str, name: str) -> None:
+        self.id = call_id
+        self.name = name
+        self.arguments: list[str] = []
+
+
+class TurnAccumulator:
+    """Adds deltas up to a message; may be asked at any time what there is."""
+
+    __slots__ = ("_calls", "_details", "_reasoning", "_text", "finish")
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: dict[int, _OpenCall] = {}
+        self._details: list[Any] = []
+        self.finish: Finish | None = None
+        """Set once the turn is whole."""
+
+    def feed(self, delta: Delta) -> None:
+        if type(delta) is TextDelta:
+            self._text.append(delta.text)
+        elif type(delta) is ReasoningDelta:
+            self._reasoning.append(delta.text)
+        elif isinstance(delta, ToolCallDelta):
+            self._feed_call(delta)
+        elif isinstance(delta, ReasoningDetails):
+            self._details.extend(delta.items)
+        elif isinstance(delta, Finish):
+            self.finish = delta
+
+    def _feed_call(self, delta: ToolCallDelta) -> None:
+        call = self._calls.get(delta.index)
+        if call is None:
+            call = self._calls[delta.index] = _OpenCall(delta.id or "", delta.name or "")
+        elif delta.name is not None:
+            call.name = delta.name
+        if delta.restart:
+            call.arguments.clear()
+        if delta.arguments:
+            call.arguments.append(delta.arguments)
+
+    @property
+    def text(self) -> str:
+        return "".join(self._text)
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(self._reasoning)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has come yet but, perhaps, the end."""
+        return not (self._text or self._reasoning or self._calls or self._details)
+
+    def message(self, *, message_id: str | None = None, status: str | None = None) -> AIMessage:
+        """The message so far.
+
+        Calls are left out until the turn is whole: a call that was cut off must neither run nor stand
+        unanswered in the thread. `status` marks partial text (`cancelled`, `error`, `timeout`; E15).
+        """
+        calls = self._calls if self.finish is not None else {}
+        return AIMessage(
+            id=message_id,
+            content=self.text,
+            reasoning=self.reasoning,
+            tool_calls=tuple(
+                ToolCall(id=c.id, name=c.name, arguments=_arguments("".join(c.arguments)))
+                for _, c in sorted(calls.items())
+            ),
+            reasoning_details=tuple(self._details),
+            status=status,
+        )
+
+    def completion(self, *, message_id: str | None = None) -> Completion:
+        """The whole turn.
+
+        Raises:
+            ValueError: while `finish` has not come.
+        """
+        if self.finish is None:
+            raise ValueError("the turn is not finished; ask for message() instead")
+        end = self.finish
+        return Completion(
+            message=self.message(message_id=message_id),
+            finish_reason=end.reason,
+            raw_reason=end.raw_reason,
+            usage=end.usage,
+        )
+
+
+def call_faults(message: AIMessage, finish_reason: str) -> dict[str, str]:
+    """Call id → why this call must not run; a call that is absent may run.
+
+    No call of a turn that ended by `length` runs, nor one whose arguments are no JSON object: each gets
+    an error result with this text, so that the model can mend it and every call stays paired.
+    """
+    if finish_reason == "length":
+        cut = "the turn was cut at the token limit, so the arguments may be incomplete; call again with less"
+        return {call.id: cut for call in message.tool_calls}
+    faults = {}
+    for call in message.tool_calls:
+        fault = arguments_fault(call.arguments)
+        if fault is not None:
+            faults[call.id] = fault
+    return faults
+
+
+def arguments_fault(arguments: str) -> str | None:
+    """What is wrong with a call's arguments as a JSON object, or `None`."""
+    try:
+        value = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        return f"the arguments are no JSON ({error}); call again with a JSON object"
+    if not isinstance(value, dict):
+        return f"the arguments are a JSON {type(value).__name__}, not an object; call again with a JSON object"
+    return None
+
+
+def _arguments(text: str) -> str:
+    # `null` and nothing at all are how some providers write "no arguments".
+    return text if text.strip() not in ("", "null") else "{}"
