@@ -1,0 +1,101 @@
+"""Approval of tool calls by a person (spec 8.5, E13): when to ask, what to ask, and what an answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from graphflow.tools.context import CallContext, Terminated
+from graphflow.tools.port import Tool
+from graphflow.tools.result import ToolResult, failed
+
+ApprovalMode = Literal["AUTO", "REQUIRE_APPROVAL", "DISABLED"]
+APPROVAL_MODES: tuple[ApprovalMode, ...] = ("AUTO", "REQUIRE_APPROVAL", "DISABLED")
+DECISIONS = ("approve", "edit", "reject", "respond", "terminate")
+NEEDS = {"edit": "arguments", "reject": "reason", "respond": "response"}
+"""Decision → the field that its answer must have (E13)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approved:
+    """Run the call with these arguments; they need checking again when `edited`."""
+
+    arguments: dict[str, Any]
+    edited: bool = False
+
+
+def approval_mode(tool: str, agent: str | Mapping[str, str] | None, default: str) -> str:
+    """The mode of one tool: its own entry of the agent's map, the map's `*`, the agent's word, the global one."""
+    if isinstance(agent, str):
+        return agent
+    if agent is None:
+        return default
+    return agent.get(tool) or agent.get("*") or default
+
+
+def must_ask(tool: Tool, mode: str) -> bool:
+    """Whether a person is asked: always, never, or (AUTO) when the tool itself wants it."""
+    if mode == "AUTO":
+        return tool.approval_hint is not None
+    return mode == "REQUIRE_APPROVAL"
+
+
+def answer_schema(tool: Tool) -> dict[str, Any]:
+    """The schema of an approval's answer; flat when the tool's is, so that answering loads no library (E20).
+
+    That `edit`, `reject` and `respond` need a further field (`NEEDS`) can't be said in a flat schema.
+    """
+    parameters = dict(tool.parameters)
+    definitions = {"$defs": parameters.pop("$defs")} if "$defs" in parameters else {}
+    return {
+        "type": "object",
+        "required": ["decision"],
+        "properties": {
+            "decision": {"type": "string", "enum": list(DECISIONS)},
+            "arguments": parameters,
+            "reason": {"type": "string"},
+            "response": {"type": "string"},
+        },
+        **definitions,
+    }
+
+
+async def ask_approval(tool: Tool, call_id: str, arguments: dict[str, Any], ctx: CallContext) -> Approved | ToolResult:
+    """A person's decision on one call: go on with these arguments, or the call's result.
+
+    Raises:
+        Terminated: the person ended the run.
+    """
+    message = f"Run {tool.name}?" if tool.approval_hint is None else f"Run {tool.name}? {tool.approval_hint}"
+    answer = await ctx.ask(
+        message,
+        kind="approval",
+        key=f"approval:{call_id}",
+        schema=answer_schema(tool),
+        payload={"message": message, "description": tool.spec.description, "effects": tool.effects},
+        tool_id=call_id,
+        tool_name=tool.name,
+        arguments=arguments,
+        hold_ms=tool.hold_ms,
+    )
+    return _decided(tool, arguments, answer)
+
+
+def _decided(tool: Tool, arguments: dict[str, Any], answer: Mapping[str, Any]) -> Approved | ToolResult:
+    match answer["decision"]:
+        case "approve":
+            return Approved(arguments=arguments)
+        case "edit":
+            if not isinstance(answer.get("arguments"), Mapping):
+                return failed("INVALID_PARAM", "the person chose to edit this call and gave no arguments", "Ask again.")
+            return Approved(arguments=dict(answer["arguments"]), edited=True)
+        case "respond":
+            return ToolResult(text=str(answer.get("response") or "").strip() or "(an empty answer)")
+        case "terminate":
+            reason = answer.get("reason")
+            raise Terminated(
+                f"a person ended the run instead of approving {tool.name}" + (f": {reason}" if reason else "")
+            )
+    reason = str(answer.get("reason") or "").strip() or "no reason was given"
+    return failed("REJECTED", f"a person rejected this call of {tool.name}: {reason}", "Do not repeat it unchanged.")

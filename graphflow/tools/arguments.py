@@ -1,0 +1,87 @@
+"""From the text that a model wrote to the arguments of a call: tolerant parsing, and what earlier results there are.
+
+Templates (`{{tool.field}}`) are in `templates.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from graphflow.masking import mask_text
+from graphflow.messages import ToolMessage
+from graphflow.tools.result import ArgumentsRefused, ToolResult
+
+_JSON_WORDS = {
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "a boolean",
+}
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """The arguments behind a model's text.
+
+    Nothing at all (or `null`) is no arguments; a JSON string that holds JSON is read twice. Text that does not
+    parse is never repaired: half a call must not run.
+
+    Raises:
+        ArgumentsRefused: the text is no JSON, or no object.
+    """
+    value = _decode(text)
+    if isinstance(value, str):
+        value = _decode(value)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ArgumentsRefused(
+            [f"the arguments are {_JSON_WORDS[type(value)]}, {_excerpt(text)}; expected a JSON object"]
+        )
+    return value
+
+
+def _decode(text: str) -> Any:
+    if not text.strip():
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise ArgumentsRefused([f"the arguments are no valid JSON ({error}): {_excerpt(text)}"]) from None
+
+
+def _excerpt(text: str, limit: int = 160) -> str:
+    masked = mask_text(text)
+    return repr(masked if len(masked) <= limit else f"{masked[: limit - 60]}…{masked[-60:]}")
+
+
+def result_value(result: ToolResult) -> Any:
+    """What templates read of a result: its data, else `{text}`."""
+    return result.data or {"text": result.text}
+
+
+def latest_results(messages: Iterable[Any]) -> dict[str, Any]:
+    """Data of the latest result of each tool, by tool name, out of a run's messages; error results do not count.
+
+    A result that is no JSON object is read as `{text}`.
+    """
+    found: dict[str, Any] = {}
+    for message in messages:
+        if isinstance(message, ToolMessage) and message.name and not message.error:
+            found[message.name] = message.content
+    return {name: _read(content) for name, content in found.items()}
+
+
+def _read(content: str) -> Mapping[str, Any]:
+    if content.startswith("{"):
+        try:
+            value = msgspec.json.decode(content)
+        except msgspec.DecodeError:  # a cut result, or text that only looks like JSON
+            return {"text": content}
+        if isinstance(value, dict):
+            return value
+    return {"text": content}

@@ -1,0 +1,69 @@
+"""Reads a command line without a shell: words, quotes and wildcards, and a refusal of everything else.
+
+No shell ever sees the text, so this is not what keeps commands apart; it is what tells the model that pipes,
+chaining, redirection and substitution do not exist here, instead of passing them on as strange file names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_FORBIDDEN = {
+    ";": "chaining", "&": "chaining", "|": "pipes", "<": "redirection", ">": "redirection", "(": "subshells",
+    ")": "subshells", "`": "command substitution", "$": "variables and substitution",
+}  # fmt: skip
+_IN_DOUBLE_QUOTES = frozenset("`$")
+_NEVER = {"\n": "several lines", "\r": "several lines", "\0": "NUL bytes"}
+WILDCARDS = frozenset("*?[")
+
+
+class CommandRefused(ValueError):
+    """A command line that is not run, and why."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word of a command line, its quotes removed."""
+
+    text: str
+    wild: bool
+    """Whether it has a wildcard outside of quotes."""
+
+
+def split_words(line: str) -> list[Word]:
+    """The words of a command line.
+
+    Raises:
+        CommandRefused: the line uses more than words, quotes and wildcards.
+    """
+    words: list[Word] = []
+    text, wild, begun, quote = "", False, False, ""
+    characters = iter(line)
+    for character in characters:
+        if character in _NEVER:
+            raise CommandRefused(f"a command has one line and no {_NEVER[character]}")
+        if quote == "'":
+            quote, text = ("", text) if character == "'" else (quote, text + character)
+        elif character in _FORBIDDEN and (not quote or character in _IN_DOUBLE_QUOTES):
+            raise CommandRefused(f"{character!r}: {_FORBIDDEN[character]} can't be used here")
+        elif character == "\\":
+            text, begun = text + _escaped(next(characters, "")), True
+        elif quote:
+            quote, text = ("", text) if character == quote else (quote, text + character)
+        elif character in "'\"":
+            quote, begun = character, True
+        elif character.isspace():
+            if begun:
+                words.append(Word(text, wild))
+            text, wild, begun = "", False, False
+        else:
+            text, begun, wild = text + character, True, wild or character in WILDCARDS
+    if quote:
+        raise CommandRefused(f"the quote {quote} is not closed")
+    return [*words, Word(text, wild)] if begun else words
+
+
+def _escaped(character: str) -> str:
+    if not character or character in _NEVER:
+        raise CommandRefused("a backslash at the end of the line")
+    return character

@@ -1,0 +1,138 @@
+"""The commands that `bash` knows, and the options of each: a list of what is allowed, as lists of what is not have gaps.
+
+Left out on purpose: whatever follows links on its own (`ls -L`, `ls -H`), never ends (`tail -f`, `free -s`), or
+shows what other processes were started with (`top -c`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphflow.tools.builtin.command_line import CommandRefused, Word
+
+_COUNT = re.compile(r"[+-]?[0-9]{1,12}[bkKMG]?B?", re.ASCII)
+_OLD_COUNT = re.compile(r"[-+][0-9]{1,9}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """One command."""
+
+    flags: str = ""
+    """Letters that may stand behind one dash, together."""
+    counted: str = ""
+    """Letters that take a count."""
+    long: frozenset[str] = frozenset()
+    """Names that may stand behind two dashes; with `=` they take a count."""
+    paths: bool = True
+    always: tuple[str, ...] = ()
+    """Arguments that are always given."""
+    old_count: bool = False
+    """`-5` and `+5` are counts."""
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+COMMANDS: dict[str, Command] = {
+    "ls": Command(
+        flags="1aAbBcCdfFghGiklmnNopqrRsStuUvxXZ",
+        long=_names(
+            "all almost-all author classify directory full-time group-directories-first human-readable inode no-group "
+            "numeric-uid-gid recursive reverse si size"
+        ),
+    ),
+    "pwd": Command(flags="LP", paths=False),
+    "cat": Command(
+        flags="AbeEnstTuv",
+        long=_names("number number-nonblank show-all show-ends show-nonprinting show-tabs squeeze-blank"),
+    ),
+    "head": Command(
+        flags="qvz", counted="nc", long=_names("lines= bytes= quiet silent verbose zero-terminated"), old_count=True
+    ),
+    "tail": Command(
+        flags="qvz", counted="nc", long=_names("lines= bytes= quiet silent verbose zero-terminated"), old_count=True
+    ),
+    "top": Command(flags="bHi", counted="nw", paths=False, always=("-b", "-n", "1")),
+    "free": Command(
+        flags="bkmghltvw", long=_names("human total wide lohi si bytes kibi mebi gibi kilo mega giga"), paths=False
+    ),
+    "df": Command(flags="ahHiklPT", long=_names("all human-readable inodes local portability print-type si total")),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """A command line, its options checked."""
+
+    name: str
+    options: tuple[str, ...]
+    operands: tuple[Word, ...]
+    """The words that name paths."""
+
+
+def read_command(words: Sequence[Word]) -> Parts:
+    """The parts of a command line.
+
+    Raises:
+        CommandRefused: an unknown command or option, or an operand where there is none.
+    """
+    name = words[0].text
+    command = COMMANDS.get(name)
+    if command is None:
+        raise CommandRefused(f"command not allowed: {name!r}; commands are {', '.join(COMMANDS)}")
+    options: list[str] = []
+    operands: list[Word] = []
+    rest = list(words[1:])
+    while rest:
+        word = rest.pop(0)
+        if word.text == "--":
+            operands += rest
+            break
+        if word.text == "-" or (
+            not word.text.startswith("-") and not (command.old_count and _OLD_COUNT.fullmatch(word.text))
+        ):
+            operands.append(word)
+        else:
+            options += _option(name, command, word.text, rest)
+    if operands and not command.paths:
+        raise CommandRefused(f"{name} takes no {operands[0].text!r}; it takes options only")
+    if name == "top":  # it is always run once, as text
+        options = [option for option in options if option in {"-H", "-i"}]
+    return Parts(name=name, options=(*command.always, *options), operands=tuple(operands))
+
+
+def _is_option(command: Command, text: str) -> bool:
+    return (text.startswith("-") and text != "-") or (command.old_count and _OLD_COUNT.fullmatch(text) is not None)
+
+
+def _option(name: str, command: Command, text: str, rest: list[Word]) -> list[str]:
+    if text.startswith("--"):
+        word, equals, count = text[2:].partition("=")
+        if word + equals in command.long and (not equals or _COUNT.fullmatch(count)):
+            return [text]
+        raise _unknown(name, text)
+    if command.old_count and _OLD_COUNT.fullmatch(text):
+        return ["-n", text.removeprefix("-")]
+    letters = text[1:]
+    for index, letter in enumerate(letters):
+        if letter in command.counted:
+            count = letters[index + 1 :] or (rest.pop(0).text if rest else "")
+            if not _COUNT.fullmatch(count):
+                raise CommandRefused(f"{name} -{letter} takes a count, not {count!r}")
+            return [*([f"-{letters[:index]}"] if index else []), f"-{letter}", count]
+        if letter not in command.flags:
+            raise _unknown(name, f"-{letter}")
+    return [text]
+
+
+def _unknown(name: str, option: str) -> CommandRefused:
+    command = COMMANDS[name]
+    known = [
+        *(f"-{letter}" for letter in command.flags + command.counted),
+        *(f"--{word}" for word in sorted(command.long)),
+    ]
+    return CommandRefused(f"option not allowed: {name} {option}; options are {' '.join(known)}")

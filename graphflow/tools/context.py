@@ -1,0 +1,94 @@
+"""What a running tool may use, and what the runner needs from the node that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from graphflow.errors import GraphflowError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolContext:
+    """Injected into a tool function's parameter that is annotated `ToolContext` or named `ctx`."""
+
+    call_id: str
+    tool_name: str
+    thread_id: str
+    run_id: str
+    idempotency_key: str
+    """The same on a retry and after a crash (E6); hand it to services that know such keys."""
+    results: Mapping[str, Any]
+    """Data of the latest result of each tool in this run, by tool name."""
+    now_ms: Callable[[], int]
+    """Milliseconds since the epoch, from the run's clock: the only clock a tool should read."""
+    progress: Callable[[Any], Awaitable[None]]
+    """Sends a JSON-able value as `tool.progress`."""
+
+
+class CallContext(Protocol):
+    """The part of a node's context that running a tool call needs."""
+
+    @property
+    def thread_id(self) -> str: ...
+    @property
+    def run_id(self) -> str: ...
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, from the run's clock."""
+
+    def idempotency_key(self, key: str) -> str:
+        """The idempotency key of the operation `key` of this node run (E6)."""
+
+    def charge_tool_call(self) -> None:
+        """Counts one tool call; raises `BudgetExceeded` when none is left."""
+
+    async def once(
+        self,
+        name: str,
+        fn: Callable[[], Awaitable[Any]],
+        *,
+        effects: str = "write",
+        idempotent: bool = False,
+        arguments: Any = None,
+        kind: str = "once",
+        ends_node: bool = False,
+    ) -> Any:
+        """`fn`'s JSON-able value, recorded under `name`; the recorded one on re-entry (E5).
+
+        An exception of `fn` is not recorded. The runner lets `fn` raise `timeout` and `connection` failures only
+        for a `write` that is not idempotent: its outcome is unknown then (E6).
+        """
+
+    async def ask(
+        self,
+        message: str,
+        *,
+        kind: str = "ask",
+        key: str | None = None,
+        schema: dict[str, Any] | None = None,
+        payload: Any = None,
+        tool_id: str | None = None,
+        tool_name: str | None = None,
+        arguments: Any = None,
+        hold_ms: int | None = None,
+        owner: str | None = None,
+        role: str | None = None,
+        expires: str | None = None,
+    ) -> Any:
+        """A person's answer, checked against `schema`; may leave by a signal that is no `Exception`."""
+
+    async def tool_progress(self, call_id: str, data: Any) -> None: ...
+
+    async def tool_result(self, call_id: str, text: str, action: bool = False, param: Any = None) -> None:
+        """Sends the call's result; for an action after `param`, its parsed arguments."""
+
+    def source(self, facts: dict[str, Any]) -> None:
+        """Sends `source.snapshot` for one source of a result."""
+
+
+class Terminated(GraphflowError):
+    """A person ended the run instead of approving a call: `run.complete` with finish reason `rejected` (E13)."""
+
+    code = "rejected"

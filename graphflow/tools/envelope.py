@@ -1,0 +1,169 @@
+"""The response envelope (spec 8.3): whatever a tool returns becomes a `ToolResult`, and what the wire and the model get of it.
+
+`record_of` and `from_record` are the form that a thread records; it leaves out what can be derived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from graphflow.tools.legacy import is_legacy, read_legacy
+from graphflow.tools.result import ToolFailure, ToolResult, failed
+
+if TYPE_CHECKING:
+    from graphflow.tools.port import Tool
+
+_STATUSES = frozenset({"success", "partial", "error"})
+_FIELDS = frozenset(ToolResult.__struct_fields__)
+
+_encoder = msgspec.json.Encoder(enc_hook=str)
+
+
+def json_text(value: Any) -> str:
+    """Compact JSON; what JSON does not know becomes its `str`."""
+    return _encoder.encode(value).decode()
+
+
+def plain(value: Any) -> Any:
+    """A JSON-able copy of any value: models, dataclasses, structs, dates, sets, bytes included."""
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=_foreign)
+
+
+def _foreign(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return dict(value)
+    return str(value)
+
+
+def wrap(value: Any, *, legacy: bool = True) -> ToolResult:
+    """Any return value of a tool as a result: always wrapped, never an exception.
+
+    An object is the data; a text is the text; nothing is `OK`; anything else is `data.result`.
+
+    Args:
+        value: what the tool returned; a `ToolResult` or an envelope passes.
+        legacy: convert dicts of the older format too (`ENABLE_LEGACY_ADAPTER`).
+    """
+    if isinstance(value, ToolResult):
+        return msgspec.structs.replace(value, data=plain(value.data), sources=plain(value.sources))
+    if value is None:
+        return ToolResult(text="OK")
+    if isinstance(value, str):
+        return ToolResult(text=str(value))
+    data = plain(value)
+    if not isinstance(data, dict):
+        return ToolResult(data={"result": data})
+    if is_envelope(data):
+        return from_envelope(data)
+    return read_legacy(data) if legacy and is_legacy(data) else ToolResult(data=data)
+
+
+def is_envelope(data: Mapping[str, Any]) -> bool:
+    """Whether a dict is a response envelope rather than a tool's own data."""
+    return (
+        isinstance(data.get("status"), str)
+        and data["status"] in _STATUSES
+        and isinstance(data.get("data"), Mapping)
+        and isinstance(data.get("text"), str)
+        and _FIELDS.issuperset(data)
+    )
+
+
+def from_envelope(data: Mapping[str, Any]) -> ToolResult:
+    """The result behind an envelope; one that breaks the protocol becomes an `INTERNAL_ERROR`."""
+    try:
+        return msgspec.convert(dict(data), ToolResult)
+    except (msgspec.ValidationError, ValueError) as error:
+        return failed("INTERNAL_ERROR", f"the tool's answer is no valid envelope: {error}", "Try another way.")
+
+
+def completed(result: ToolResult, arguments: Mapping[str, Any]) -> ToolResult:
+    """The result with what is derived: its text, and where and with what the tool ran."""
+    text = result.text if result.text.strip() else json_text(result.data) if result.data else "OK (no output)"
+    stats = result.stats if "time_ms" in result.stats else {"time_ms": 0, **result.stats}
+    context = {"cwd": ".", "params_input": dict(arguments), **result.context}
+    return msgspec.structs.replace(result, text=text, stats=stats, context=context)
+
+
+def to_envelope(result: ToolResult) -> dict[str, Any]:
+    """The envelope of spec 8.3: exactly `status, data, text, stats, context`, and `error` when it is one."""
+    full = completed(result, result.context.get("params_input", {}))
+    out = {
+        "status": full.status,
+        "data": full.data,
+        "text": full.text,
+        "stats": full.stats,
+        "context": full.context,
+    }
+    if full.error is not None:
+        out["error"] = {"code": full.error.code, "message": full.error.message}
+    return out
+
+
+def record_of(result: ToolResult) -> dict[str, Any]:
+    """The result as JSON data for the thread's record; defaults are left out, `status` never."""
+    record: dict[str, Any] = msgspec.to_builtins(result)
+    return {"status": result.status, **record}
+
+
+def from_record(record: Any) -> ToolResult:
+    """The result behind a record, or behind what a person gave for a call whose outcome was unknown (E6)."""
+    if record is None:
+        return failed(
+            "CANCELLED",
+            "whether this call happened is unknown, and it was skipped",
+            "Do not rely on it; check before you call it again.",
+        )
+    if isinstance(record, Mapping) and "status" in record and _FIELDS.issuperset(record):
+        return from_envelope(record)
+    return wrap(record, legacy=False)
+
+
+def wire_text(result: ToolResult, tool: Tool | None) -> str:
+    """What `tool.result.result` and the model get (spec 3.3): a string.
+
+    `"OK"` for an action, the whole envelope for a coding tool, the data (or text) for others; an error says code,
+    message and next step.
+
+    Args:
+        result: of one call.
+        tool: None when no such tool exists.
+    """
+    if result.cut_text:
+        return result.cut_text
+    if tool is not None and tool.whole_envelope:
+        return json_text(to_envelope(result))
+    if result.error is not None:
+        return _error_text(result, result.error)
+    if tool is not None and tool.kind == "action":
+        return "OK"
+    return json_text(result.data) if result.data else result.text or "OK"
+
+
+def cut_to(result: ToolResult, tool: Tool | None, max_chars: int) -> ToolResult:
+    """The result with a `cut_text` when its text for the model is longer than `max_chars`.
+
+    Such a result is `partial` and says so; its data stays whole.
+    """
+    whole = wire_text(result, tool)
+    if len(whole) <= max_chars:
+        return result
+    notice = f"{max_chars} of {len(whole)} characters shown; ask for less, or for a part"
+    cut_text = f"{whole[:max_chars]}\n[CUT: {notice}]"
+    if result.error is not None:
+        return msgspec.structs.replace(result, cut_text=cut_text)
+    data = {**(result.data or {"text": result.text}), "truncated": True}
+    return msgspec.structs.replace(
+        result, status="partial", data=data, text=f"Cut for the model: {notice}.", cut_text=cut_text
+    )
+
+
+def _error_text(result: ToolResult, error: ToolFailure) -> str:
+    text = result.text if error.message in result.text else f"{error.message} {result.text}".strip()
+    head = f"Error {error.code}: {text}"
+    return f"{head}\n{json_text(result.data)}" if result.data else head

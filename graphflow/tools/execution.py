@@ -1,0 +1,144 @@
+"""Really runs one call that may run: circuit breaker, time limit, cancellation, and failures as results (spec 8.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from graphflow.errors import BudgetExceeded, NodeFailed, NodeTimeout, StoreError
+from graphflow.masking import mask, mask_text
+from graphflow.messages import ToolCall
+from graphflow.tools.breaker import BREAKING_CODES, CircuitBreaker
+from graphflow.tools.context import CallContext, Terminated, ToolContext
+from graphflow.tools.envelope import json_text, wrap
+from graphflow.tools.log import log_exception, log_info, logs_info
+from graphflow.tools.port import Tool
+from graphflow.tools.result import ToolResult, failed
+
+_CUT_OFF = ("timeout", "connection")
+"""Codes of failures after which a call may have done its work all the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """A call that was parsed, checked and approved."""
+
+    tool: Tool
+    call: ToolCall
+    key: str
+    """Of its recorded operation."""
+    arguments: dict[str, Any]
+    prepared: dict[str, Any]
+    results: Mapping[str, Any]
+
+
+class Execution:
+    """Runs calls for a `ToolRunner`; see there for what the arguments mean."""
+
+    def __init__(
+        self, *, breaker: CircuitBreaker, timeout_s: float, legacy: bool, monotonic: Callable[[], float]
+    ) -> None:
+        self._breaker = breaker
+        self._timeout_s = timeout_s
+        self._legacy = legacy
+        self._monotonic = monotonic
+
+    async def run(self, ready: Ready, ctx: CallContext) -> ToolResult:
+        """Really runs the tool, once. A refusal of the circuit breaker is recorded too, so a re-entry agrees."""
+        tool = ready.tool
+        if (wait_s := self._breaker.wait_s(tool.name)) is not None:
+            return failed(
+                "CIRCUIT_OPEN",
+                f"{tool.name} failed several times in a row and is left alone for another {wait_s:.0f} s.",
+                "Use another tool, or go on without it.",
+            )
+        if logs_info():
+            log_info("tool.start", tool=tool.name, call_id=ready.call.id, arguments=mask(ready.arguments))
+        began = self._monotonic()
+        try:
+            result = await self._guarded(ready, ctx)
+        except BaseException as error:
+            if isinstance(error, NodeFailed) and error.code in _CUT_OFF:
+                self._breaker.report(tool.name, failed=True)
+            else:
+                self._breaker.leave(tool.name)
+            raise
+        time_ms = round((self._monotonic() - began) * 1000)
+        self._breaker.report(tool.name, failed=result.error is not None and result.error.code in BREAKING_CODES)
+        if logs_info():
+            size = len(result.text) or len(json_text(result.data))
+            log_info("tool.end", tool=tool.name, call_id=ready.call.id, status=result.status, chars=size, ms=time_ms)
+        return msgspec.structs.replace(result, stats={"time_ms": time_ms, **result.stats})
+
+    async def _guarded(self, ready: Ready, ctx: CallContext) -> ToolResult:
+        """The tool's own result, or the error result for what went wrong in it."""
+        tool = ready.tool
+        limit = self._timeout_s if tool.timeout_s is None else tool.timeout_s
+        deadline = asyncio.timeout(limit)
+        try:
+            async with deadline:
+                value = await tool.body.run(ready.prepared, self._tool_context(ready, ctx))
+            return wrap(value, legacy=self._legacy)
+        except (StoreError, BudgetExceeded, Terminated):
+            raise
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            return failed("CANCELLED", f"{tool.name} cancelled itself.", "Try again, or go on without it.")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool's failure is a result for the model
+            log_exception("tool.failed", error, tool=tool.name, call_id=ready.call.id)
+            return _failure(tool, TimeoutError(f"no end after {limit:g} s") if deadline.expired() else error)
+
+    def _tool_context(self, ready: Ready, ctx: CallContext) -> ToolContext:
+        call_id = ready.call.id
+
+        async def progress(data: Any) -> None:
+            await ctx.tool_progress(call_id, data)
+
+        return ToolContext(
+            call_id=call_id,
+            tool_name=ready.tool.name,
+            thread_id=ctx.thread_id,
+            run_id=ctx.run_id,
+            idempotency_key=ctx.idempotency_key(ready.key),
+            results=ready.results,
+            now_ms=ctx.now_ms,
+            progress=progress,
+        )
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _outcome_unknown(error: BaseException) -> bool:
+    """Whether a call that ended so may have done its work all the same (E6)."""
+    if isinstance(error, NodeFailed):
+        return error.code in _CUT_OFF
+    httpx: Any = sys.modules.get("httpx")
+    if httpx is not None and isinstance(error, httpx.TransportError):
+        return not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+    return isinstance(error, TimeoutError | ConnectionError) and not isinstance(error, ConnectionRefusedError)
+
+
+def _failure(tool: Tool, error: BaseException) -> ToolResult:
+    """What went wrong, for the model; raises where nobody can say whether a `write` did its work (E6)."""
+    words = _words(error)
+    if tool.effects == "write" and not tool.idempotent and _outcome_unknown(error):
+        message = f"{tool.name} was cut off: {words}; whether it did its work is unknown"
+        raise NodeTimeout(message) if isinstance(error, TimeoutError) else NodeFailed(message, code="connection")
+    if isinstance(error, TimeoutError):
+        return failed("TIMEOUT", f"{tool.name} failed: {words}.", "Ask for less, or go on without it.")
+    return failed("EXECUTION_ERROR", f"{tool.name} failed: {words}.", "Change the arguments, or go on without it.")
+
+
+def _words(error: BaseException) -> str:
+    """Type and message; keys and tokens masked."""
+    text = mask_text(str(error)).strip()
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,85 @@
+"""The body of a tool made from a Python function: sync or async, plain or streaming its progress."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from typing import Any
+
+from graphflow.tools.context import ToolContext
+from graphflow.tools.signature import Signature, context_parameter
+
+_END = object()
+
+
+class FunctionBody:
+    """Runs a function with checked arguments: sync ones in a thread, generators step by step."""
+
+    def __init__(self, function: Callable[..., Any], signature: Signature) -> None:
+        self.function = function
+        self.signature = signature
+        self._context = context_parameter(function)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return self.signature.parameters
+
+    def prepare(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return self.signature.prepare(arguments)
+
+    async def run(self, arguments: Mapping[str, Any], ctx: ToolContext) -> Any:
+        """What the function returns; of a generator its return value, else its last yield."""
+        given = dict(arguments)
+        if self._context is not None:
+            given[self._context] = ctx
+        function = self.function
+        if inspect.isasyncgenfunction(function):
+            return await _drain(function(**given), ctx)
+        if inspect.isgeneratorfunction(function):
+            return await _drain_in_thread(function(**given), ctx)
+        if inspect.iscoroutinefunction(function):
+            return await function(**given)
+        value = await asyncio.to_thread(_guarded, function, given)
+        return await value if inspect.isawaitable(value) else value
+
+
+async def _drain(steps: AsyncGenerator[Any, None], ctx: ToolContext) -> Any:
+    """Sends each yield as progress; the last one is the result."""
+    last: Any = None
+    try:
+        async for last in steps:
+            await ctx.progress(last)
+    finally:
+        await steps.aclose()
+    return last
+
+
+async def _drain_in_thread(steps: Generator[Any, None, Any], ctx: ToolContext) -> Any:
+    last: Any = None
+    returned: list[Any] = []
+    try:
+        while (step := await asyncio.to_thread(_step, steps, returned)) is not _END:
+            last = step
+            await ctx.progress(step)
+    finally:
+        with contextlib.suppress(ValueError):  # cancelled in the middle of a step: the thread still runs it
+            steps.close()
+    return last if returned[0] is None else returned[0]
+
+
+def _step(steps: Generator[Any, None, Any], returned: list[Any]) -> Any:
+    """The next yield, or `_END` with the return value put aside: `StopIteration` can't cross a thread's future."""
+    try:
+        return next(steps)
+    except StopIteration as end:
+        returned.append(end.value)
+        return _END
+
+
+def _guarded(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    try:
+        return function(**given)
+    except StopIteration as error:  # a future that got it would never end
+        raise RuntimeError(f"{type(error).__name__} left the tool function") from error

@@ -1,0 +1,205 @@
+"""The front door of tools: `Tool`, the `@tool` decorator, and the types that a tool and its caller share.
+
+Importing this loads neither pydantic nor structlog.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Protocol, overload
+
+import msgspec
+
+from graphflow.tools.context import CallContext, Terminated, ToolContext
+from graphflow.tools.docstring import parse_docstring
+from graphflow.tools.envelope import completed, wrap
+from graphflow.tools.function import FunctionBody
+from graphflow.tools.result import ArgumentsRefused, ToolFailure, ToolResult, ToolStatus, failed
+from graphflow.tools.schema import schema_faults
+from graphflow.tools.signature import FunctionSignature, SchemaSignature
+
+ToolKind = Literal["backend", "action", "frontend"]
+Effects = Literal["none", "read", "write"]
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model is told of a tool."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """JSON Schema of an object."""
+
+
+class ToolBody(Protocol):
+    """What does a tool's work."""
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """JSON Schema of the arguments."""
+
+    def prepare(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Checked and converted arguments; raises `ArgumentsRefused` with every fault."""
+
+    async def run(self, arguments: Mapping[str, Any], ctx: ToolContext) -> Any:
+        """The raw value of one call with prepared arguments."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """One tool: what the model is told, how it is treated, and the body that does the work."""
+
+    name: str
+    body: ToolBody
+    description: str = ""
+    kind: ToolKind = "backend"
+    effects: Effects = "write"
+    """What it does to the world (E6); a `write` is recorded and never run twice."""
+    idempotent: bool = False
+    """A `write` that may be repeated under the same idempotency key."""
+    undo: str | None = None
+    """`tool:NAME` of the tool that takes this one's effect back."""
+    prompt: str | None = None
+    """Added to the system prompt of agents that have the tool."""
+    after_call_hint: str | None = None
+    """Told to the model once the tool was called."""
+    approval_hint: str | None = None
+    """Why a person should look first; a tool that has one is asked about in approval mode AUTO."""
+    hold_ms: int | None = None
+    """How long a live stream waits for a person; None: the default of the edge (E12)."""
+    viewport: str | None = None
+    """Key of the viewport that a frontend tool renders."""
+    timeout_s: float | None = None
+    """None: the runner's default."""
+    version: str | None = None
+    """Declared by the author; enters the hash of documents that use the tool (E23)."""
+    whole_envelope: bool = False
+    """The model and the wire get the whole envelope (coding tools)."""
+    templates: bool = True
+    """Whether `{{tool.field}}` in arguments is resolved; off for tools that take source text."""
+    schema: Mapping[str, Any] | None = None
+    """Takes the place of the body's schema for the model; arguments must fit both."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"tool name {self.name!r}: use 1 to 64 letters, digits, `_` and `-`, as providers demand")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """JSON Schema of the arguments, as the model gets it."""
+        return dict(self.schema) if self.schema is not None else self.body.parameters
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        return ToolSpec(name=self.name, description=self.description or self.name, parameters=self.parameters)
+
+    def prepare(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Checked arguments for `run`.
+
+        Raises:
+            ArgumentsRefused: with every fault: which field, what value, what rule.
+        """
+        if self.schema is not None and (faults := schema_faults(arguments, self.schema)):
+            raise ArgumentsRefused(faults)
+        return self.body.prepare(arguments)
+
+    async def call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
+        """Checks the arguments and runs the tool once, without approval, record or time limit."""
+        try:
+            prepared = self.prepare(arguments)
+        except ArgumentsRefused as refused:
+            return completed(refused_result(self.name, refused), arguments)
+        return completed(wrap(await self.body.run(prepared, ctx)), arguments)
+
+    def changed(self, **fields: Any) -> Tool:
+        """The same tool with other fields."""
+        return dataclasses.replace(self, **fields)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the decorated function as it is, for tests and other code."""
+        if not isinstance(self.body, FunctionBody):
+            raise TypeError(f"tool {self.name!r} is no Python function; use its `call`")
+        return self.body.function(*args, **kwargs)
+
+
+def refused_result(name: str, refused: ArgumentsRefused) -> ToolResult:
+    """The error result that tells the model exactly which arguments are wrong."""
+    return failed(
+        "INVALID_PARAM",
+        f"the arguments of {name} do not fit: {refused}",
+        f"Call {name} again with every one of these mended.",
+    )
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    function: None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effects: Effects = "write",
+    idempotent: bool = False,
+    undo: str | None = None,
+    timeout_s: float | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    prompt: str | None = None,
+    after_call_hint: str | None = None,
+    approval_hint: str | None = None,
+    hold_ms: int | None = None,
+    version: str | None = None,
+    templates: bool = True,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Makes a tool of a typed function: `@tool`, or `@tool(effects="read", …)`.
+
+    The schema comes from the signature and the docstring, arguments are checked by pydantic, and a parameter that
+    is annotated `ToolContext` or named `ctx` gets the context. A sync function runs in a thread. A generator sends
+    each yield as progress; its return value, else its last yield, is the result. The tool can still be called as
+    the function it was.
+
+    Args:
+        function: the function; given by bare `@tool`.
+        name: default: the function's name.
+        description: default: the docstring up to its first section.
+        parameters: a JSON Schema that takes the place of the signature's; pydantic is then not used.
+        **fields: other fields of `Tool`.
+
+    Raises:
+        TypeError: for a parameter that can't be given by name.
+    """
+
+    def make(made: Callable[..., Any]) -> Tool:
+        said = parse_docstring(inspect.getdoc(made))
+        signature = FunctionSignature(made, said.parameters) if parameters is None else SchemaSignature(parameters)
+        return Tool(
+            name=name or made.__name__,
+            description=said.description if description is None else description,
+            body=FunctionBody(made, signature),
+            **fields,
+        )
+
+    return make if function is None else make(function)
+
+
+__all__ = [
+    "ArgumentsRefused", "CallContext", "Effects", "Terminated", "Tool", "ToolBody", "ToolContext", "ToolFailure",
+    "ToolKind", "ToolResult", "ToolSpec", "ToolStatus", "failed", "tool",
+]  # fmt: skip

@@ -1,0 +1,103 @@
+"""Every tool that exists in an application, by its exact name, and by keywords."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from graphflow.errors import DefinitionError, Fault
+from graphflow.tools.builtin import builtin_tools
+from graphflow.tools.port import Tool, ToolSpec, tool
+from graphflow.tools.schema import did_you_mean
+
+
+class ToolRegistry:
+    """Tools by name; names match exactly, so `bash` and `Bash` may both exist.
+
+    Args:
+        tools: registered at once, in this order.
+        builtins: default: the built-in tools with their default settings; `()` for none.
+    """
+
+    def __init__(
+        self, tools: Iterable[Tool | Callable[..., Any]] = (), *, builtins: Iterable[Tool] | None = None
+    ) -> None:
+        self._tools: dict[str, Tool] = {}
+        self._keywords: dict[str, frozenset[str]] = {}
+        for builtin in builtin_tools() if builtins is None else builtins:
+            self.register(builtin)
+        for item in tools:
+            self.register(item)
+
+    def register(self, new: Tool | Callable[..., Any], *, keywords: Iterable[str] = ()) -> Tool:
+        """Adds a tool, or a plain typed function as one; agents with one of the keywords get it.
+
+        Raises:
+            DefinitionError: another tool has this name.
+        """
+        made = new if isinstance(new, Tool) else tool(new)
+        if made.name in self._tools:
+            hint = "give one of them another name: @tool(name=…)"
+            raise DefinitionError([_fault(f"there is a tool {made.name!r} already", hint)])
+        self._tools[made.name] = made
+        self._keywords[made.name] = frozenset(word.lower() for word in keywords)
+        return made
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of exactly this name, or None."""
+        return self._tools.get(name)
+
+    def require(self, name: str) -> Tool:
+        """The tool of exactly this name.
+
+        Raises:
+            DefinitionError: there is none; says which one may be meant.
+        """
+        if (found := self._tools.get(name)) is None:
+            raise DefinitionError([_fault(f"there is no tool {name!r}", self.hint(name))])
+        return found
+
+    def hint(self, name: str) -> str:
+        """What to say to somebody who used an unknown name."""
+        names = self.names()
+        return f"tools are {', '.join(names) or 'none'}.{did_you_mean(name, names)}"
+
+    def names(self) -> list[str]:
+        """All names, in the order of registration."""
+        return list(self._tools)
+
+    def for_keywords(self, keywords: Iterable[str]) -> list[Tool]:
+        """The tools registered under any of these words; case does not matter."""
+        wanted = {word.lower() for word in keywords}
+        return [found for name, found in self._tools.items() if not wanted.isdisjoint(self._keywords[name])]
+
+    def specs(self, names: Sequence[str]) -> list[ToolSpec]:
+        """What a model is told of these tools, in this order.
+
+        Raises:
+            DefinitionError: for an unknown name.
+        """
+        return [self.require(name).spec for name in names]
+
+    def overlaid(self, tools: Iterable[Tool]) -> ToolRegistry:
+        """A new registry in which these take the place of tools of the same name, or stand beside the others.
+
+        The old one stays as it is, for runs that began with it.
+        """
+        new = ToolRegistry(builtins=())
+        new._tools = {**self._tools, **{item.name: item for item in tools}}
+        new._keywords = {name: self._keywords.get(name, frozenset()) for name in new._tools}
+        return new
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+
+def _fault(message: str, hint: str) -> Fault:
+    return Fault(pointer="", message=message, hint=hint, kind="reference")

@@ -1,0 +1,141 @@
+"""JSON Schema for arguments: flat schemas are checked by the few lines here, all others by `jsonschema-rs` (E20).
+
+A flat schema uses only `type, enum, const, required, properties, items` and `additionalProperties: true | false`
+beside annotations. Checking one loads no library.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from graphflow.masking import mask
+
+_ANNOTATIONS = frozenset(
+    "title description default examples $schema $id $comment format deprecated readOnly writeOnly strict".split()
+)
+_FLAT = frozenset("type enum const required properties items additionalProperties".split()) | _ANNOTATIONS
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list, tuple),
+    "object": (dict,),
+    "null": (type(None),),
+}
+
+
+def schema_faults(value: Any, schema: Mapping[str, Any], name: str = "") -> list[str]:
+    """Everything in `value` that breaks `schema`: one text each, with the field, the value and the rule."""
+    if is_flat(schema):
+        return list(_flat_faults(value, schema, name))
+    return list(_library_faults(value, schema, name))
+
+
+def is_flat(schema: Any) -> bool:
+    """Whether the few lines here are enough for this schema."""
+    if schema is True:
+        return True
+    if not isinstance(schema, Mapping) or not _FLAT.issuperset(schema):
+        return False
+    children = [*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])]
+    return isinstance(schema.get("additionalProperties", True), bool) and all(is_flat(child) for child in children)
+
+
+def schema_error(schema: Any) -> str | None:
+    """What is wrong with a parameters schema itself, or None; tools take an object."""
+    if not isinstance(schema, Mapping):
+        return f"parameters are {shown(schema)}; expected a JSON Schema object"
+    if schema.get("type", "object") != "object":
+        return f"parameters have type {schema['type']!r}; a tool takes an object"
+    import jsonschema_rs
+
+    try:
+        jsonschema_rs.validator_for(dict(schema))
+    except (ValueError, jsonschema_rs.ValidationError) as error:
+        return f"parameters are no valid JSON Schema: {str(error).splitlines()[0]}"
+    return None
+
+
+def shown(value: Any, limit: int = 80) -> str:
+    """A value for an error text: masked, and cut to `limit` characters."""
+    text = repr(mask(value))
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """` Did you mean 'x'?` with a leading space, or an empty string."""
+    lowered = {name.lower(): name for name in reversed(known)}
+    close = difflib.get_close_matches(word.lower(), list(lowered), n=1, cutoff=0.6)
+    return f" Did you mean {lowered[close[0]]!r}?" if close else ""
+
+
+def unknown_argument(name: str, known: Sequence[str]) -> str:
+    """The fault text for an argument that the tool does not take."""
+    listed = ", ".join(known) or "none"
+    return f"{name}: no such argument; arguments are {listed}.{did_you_mean(name.rpartition('.')[2], known)}"
+
+
+def _flat_faults(value: Any, schema: Any, name: str) -> Iterator[str]:
+    if schema is True:
+        return
+    label = name or "arguments"
+    if "type" in schema and not _has_type(value, schema["type"]):
+        yield f"{label}: {shown(value)} is not of type {_type_words(schema['type'])}"
+        return
+    if "enum" in schema and not any(_equal(value, allowed) for allowed in schema["enum"]):
+        yield f"{label}: {shown(value)} is not one of {', '.join(repr(allowed) for allowed in schema['enum'])}"
+    if "const" in schema and not _equal(value, schema["const"]):
+        yield f"{label}: {shown(value)} is not {schema['const']!r}"
+    if isinstance(value, Mapping):
+        yield from _object_faults(value, schema, name)
+    elif isinstance(value, list | tuple) and "items" in schema:
+        for index, item in enumerate(value):
+            yield from _flat_faults(item, schema["items"], f"{name}[{index}]")
+
+
+def _object_faults(value: Mapping[str, Any], schema: Mapping[str, Any], name: str) -> Iterator[str]:
+    properties = schema.get("properties", {})
+    prefix = f"{name}." if name else ""
+    for required in schema.get("required", ()):
+        if required not in value:
+            yield f"{prefix}{required}: required and not given"
+    for key, item in value.items():
+        if key in properties:
+            yield from _flat_faults(item, properties[key], prefix + key)
+        elif schema.get("additionalProperties", True) is False:
+            yield unknown_argument(prefix + key, list(properties))
+
+
+def _has_type(value: Any, expected: str | Sequence[str]) -> bool:
+    names = [expected] if isinstance(expected, str) else expected
+    return any(_is(value, name) for name in names)
+
+
+def _is(value: Any, name: str) -> bool:
+    if isinstance(value, bool):  # a bool is an int for Python, not for JSON
+        return name == "boolean"
+    if name == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES.get(name, ()))
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """JSON equality: `true` is not `1`."""
+    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
+
+
+def _type_words(expected: str | Sequence[str]) -> str:
+    return expected if isinstance(expected, str) else " or ".join(expected)
+
+
+def _library_faults(value: Any, schema: Mapping[str, Any], name: str) -> Iterator[str]:
+    import jsonschema_rs
+
+    for error in jsonschema_rs.validator_for(dict(schema)).iter_errors(value):
+        place = name
+        for part in error.instance_path:
+            place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else part
+        yield f"{place or 'arguments'}: {error.message}"

@@ -1,0 +1,176 @@
+"""Argument templates (spec 1.5): `{{tool_name.field}}`, dotted paths and list indexes, with date offsets.
+
+A reference that can't be resolved is an `ArgumentsRefused` that names what exists; its text never reaches the tool.
+What a resolved value itself contains is data and is not read as a template again.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from graphflow.tools.envelope import json_text
+from graphflow.tools.result import ArgumentsRefused
+from graphflow.tools.schema import did_you_mean, shown
+
+_REFERENCE = re.compile(r"\{\{\s*(?P<inner>[^\W\d][^{}]*?)\s*\}\}")
+"""Anything in double braces that begins like a name; `{{1, 2}}` or nested braces are ordinary text."""
+_INNER = re.compile(
+    r"(?P<tool>[^\W\d][\w-]*?)(?P<path>(?:\.[^\s.\[\]+]+?|\[-?[0-9]+\])*)(?P<offsets>(?:\s*[+-]\s*[0-9]+\s*[A-Za-z]+)*)"
+)
+_STEP = re.compile(r"\.([^\s.\[\]+]+)|\[(-?[0-9]+)\]")
+_OFFSET = re.compile(r"([+-])\s*([0-9]+)\s*([A-Za-z]+)")
+_ISO = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:(?P<sep>[T ])[0-9]{2}:[0-9]{2}(?P<seconds>:[0-9]{2}(?:[.,][0-9]+)?)?(?P<zone>\S*))?"
+)
+_UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "w": timedelta(weeks=1)}
+_FORMS = (
+    "{{tool_name.field}}, {{tool_name.list[0].field}}, or with an offset on a date {{tool_name.date+1d}} (d, h, w, mo)"
+)
+
+
+def has_template(value: Any) -> bool:
+    """Whether any text in `value`, at any depth, holds a reference."""
+    if isinstance(value, str):
+        return "{{" in value and _REFERENCE.search(value) is not None
+    if isinstance(value, Mapping):
+        return any(has_template(key) or has_template(item) for key, item in value.items())
+    return isinstance(value, list | tuple) and any(has_template(item) for item in value)
+
+
+def resolve_templates(arguments: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with every reference replaced by the value that it names.
+
+    A text that is one whole reference becomes the value itself (number, list, …); inside a longer text a value is
+    written as text, objects as JSON.
+
+    Args:
+        arguments: any JSON data.
+        results: data of the latest result of each tool in this run, by tool name.
+
+    Raises:
+        ArgumentsRefused: with every reference that can't be resolved, and what exists instead.
+    """
+    faults: list[str] = []
+    resolved = _resolve(arguments, results, "", faults)
+    if faults:
+        raise ArgumentsRefused(faults)
+    out: dict[str, Any] = resolved
+    return out
+
+
+def _resolve(value: Any, results: Mapping[str, Any], place: str, faults: list[str]) -> Any:
+    if isinstance(value, str):
+        return _resolve_text(value, results, place, faults) if "{{" in value else value
+    if isinstance(value, Mapping):
+        return {
+            _as_text(_resolve(key, results, place, faults)): _resolve(
+                item, results, f"{place}.{key}" if place else key, faults
+            )
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_resolve(item, results, f"{place}[{index}]", faults) for index, item in enumerate(value)]
+    return value
+
+
+def _resolve_text(text: str, results: Mapping[str, Any], place: str, faults: list[str]) -> Any:
+    def value_of(reference: re.Match[str]) -> Any:
+        try:
+            return _value(reference["inner"], results)
+        except ValueError as error:
+            faults.append(f"{place}: {shown(reference[0])} can't be resolved: {error}")
+            return ""
+
+    whole = _REFERENCE.fullmatch(text.strip())
+    if whole is not None:
+        return value_of(whole)
+    return _REFERENCE.sub(lambda reference: _as_text(value_of(reference)), text)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json_text(value)
+
+
+def _value(inner: str, results: Mapping[str, Any]) -> Any:
+    parsed = _INNER.fullmatch(inner)
+    if parsed is None:
+        raise ValueError(f"this is no reference; the forms are {_FORMS}")
+    tool, offsets = parsed["tool"], parsed["offsets"]
+    if tool not in results:
+        known = ", ".join(sorted(results)) or "no tool yet"
+        raise ValueError(
+            f"there is no result of {tool!r} in this run; results exist of {known}.{did_you_mean(tool, sorted(results))}"
+        )
+    value = results[tool]
+    walked = tool
+    for step in _steps(parsed["path"]):
+        value = _child(value, step, walked)
+        walked += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return _shifted(value, offsets) if offsets else value
+
+
+def _steps(path: str) -> Iterator[str | int]:
+    for name, index in _STEP.findall(path):
+        yield name or int(index)
+
+
+def _child(value: Any, step: str | int, walked: str) -> Any:
+    if isinstance(value, Mapping):
+        if str(step) in value:
+            return value[str(step)]
+        keys = [str(key) for key in value]
+        raise ValueError(
+            f"{walked} has no {str(step)!r}; it has {', '.join(keys) or 'nothing'}.{did_you_mean(str(step), keys)}"
+        )
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        try:
+            return value[int(step)]
+        except ValueError:
+            raise ValueError(f"{walked} is a list of {len(value)}; {step!r} is no index") from None
+        except IndexError:
+            raise ValueError(f"{walked} is a list of {len(value)}; there is no index {step}") from None
+    raise ValueError(f"{walked} is {shown(value)}, which has no fields")
+
+
+def _shifted(value: Any, offsets: str) -> str:
+    form = _ISO.fullmatch(value) if isinstance(value, str) else None
+    if form is None:
+        raise ValueError(f"an offset needs an ISO date or date-time, and this is {shown(value)}")
+    try:
+        moment = datetime.fromisoformat(value.replace(",", "."))
+        hours = False
+        for sign, count, unit in _OFFSET.findall(offsets):
+            moment = _moved(moment, int(sign + count[:9]), unit)
+            hours = hours or unit == "h"
+    except OverflowError:
+        raise ValueError(f"{value} with {offsets.strip()} lies outside of the years 1 to 9999") from None
+    except ValueError as error:
+        raise ValueError(f"{shown(value)}: {error}") from None
+    return _written(moment, value, form, hours)
+
+
+def _moved(moment: datetime, count: int, unit: str) -> datetime:
+    if unit in _UNITS:
+        return moment + count * _UNITS[unit]
+    if unit != "mo":
+        raise ValueError(f"{unit!r} is no unit of an offset; units are d, h, w, mo")
+    months = moment.year * 12 + moment.month - 1 + count
+    year, month = divmod(months, 12)
+    if not 1 <= year <= 9999:
+        raise OverflowError
+    last_day = calendar.monthrange(year, month + 1)[1]
+    return moment.replace(year=year, month=month + 1, day=min(moment.day, last_day))
+
+
+def _written(moment: datetime, value: str, form: re.Match[str], hours: bool) -> str:
+    """In the form of the original; hours turn a date into a date-time."""
+    if form["sep"] is None:
+        return moment.isoformat(timespec="seconds") if hours else moment.date().isoformat()
+    seconds = form["seconds"]
+    precision = "minutes" if seconds is None else "seconds" if len(seconds) == 3 else "auto"
+    text = moment.isoformat(sep=form["sep"], timespec=precision)
+    return text.removesuffix("+00:00") + "Z" if form["zone"] in ("Z", "z") else text
