@@ -36,42 +36,47 @@ from graphflow.events import (
 )
 
 Emit = Callable[[Event], None]
-EmitEnd = Callable[[Event, Event], None]
-"""`(end, snapshot)`: the end goes out, the snapshot stands for the whole block in the stored log (E1)."""
+EmitEnd = Callable[[Event, Event, int], None]
+"""`(end, snapshot, first)`: the end goes out, the snapshot stands for the block from number `first` on (E1)."""
 
 
 class _Text:
-    __slots__ = ("id", "parts")
+    __slots__ = ("first", "id", "parts")
 
     def __init__(self, block_id: str) -> None:
         self.id = block_id
+        self.first = 0
         self.parts: list[str] = []
 
 
 class _Call:
-    __slots__ = ("action", "id", "name", "parts", "start")
+    __slots__ = ("action", "first", "id", "name", "parts", "start")
 
     def __init__(self, call_id: str, name: str | None, action: bool, start: dict[str, Any]) -> None:
         self.id, self.name, self.action, self.start = call_id, name, action, start
+        self.first = 0
         self.parts: list[str] = []
 
 
 class Blocks:
     """The open blocks of one node run."""
 
-    __slots__ = ("_calls", "_content", "_emit", "_emit_end", "_made", "_reasoning", "node_run_id", "run_id", "task_id")
+    __slots__ = ("_calls", "_content", "_emit", "_emit_end", "_new_id", "_reasoning", "node_run_id", "run_id", "task_id")
 
-    def __init__(self, emit: Emit, emit_end: EmitEnd, run_id: str, node_run_id: str, task_id: str | None = None) -> None:
-        self._emit, self._emit_end = emit, emit_end
+    def __init__(
+        self,
+        emit: Emit,
+        emit_end: EmitEnd,
+        new_id: Callable[[str], str],
+        run_id: str,
+        node_run_id: str,
+        task_id: str | None = None,
+    ) -> None:
+        self._emit, self._emit_end, self._new_id = emit, emit_end, new_id
         self.run_id, self.node_run_id, self.task_id = run_id, node_run_id, task_id
         self._content: _Text | None = None
         self._reasoning: _Text | None = None
         self._calls: dict[str, _Call] = {}
-        self._made = 0
-
-    def _new_id(self, kind: str) -> str:
-        self._made += 1
-        return f"{kind}_{self.node_run_id}_{self._made}"
 
     def content(self, delta: str) -> None:
         """Text for the reader; opens a content block if none is open."""
@@ -81,9 +86,11 @@ class Blocks:
         if block is None:
             self._end_reasoning()
             block = self._content = _Text(self._new_id("content"))
-            self._emit(
-                ContentStart(content_id=block.id, run_id=self.run_id, task_id=self.task_id, node_run_id=self.node_run_id)
+            start = ContentStart(
+                content_id=block.id, run_id=self.run_id, task_id=self.task_id, node_run_id=self.node_run_id
             )
+            self._emit(start)
+            block.first = start.seq
         block.parts.append(delta)
         self._emit(ContentDelta(content_id=block.id, delta=delta))
 
@@ -95,11 +102,11 @@ class Blocks:
         if block is None:
             self._end_content()
             block = self._reasoning = _Text(self._new_id("reasoning"))
-            self._emit(
-                ReasoningStart(
-                    reasoning_id=block.id, run_id=self.run_id, task_id=self.task_id, node_run_id=self.node_run_id
-                )
+            start = ReasoningStart(
+                reasoning_id=block.id, run_id=self.run_id, task_id=self.task_id, node_run_id=self.node_run_id
             )
+            self._emit(start)
+            block.first = start.seq
         block.parts.append(delta)
         self._emit(ReasoningDelta(reasoning_id=block.id, delta=delta))
 
@@ -109,12 +116,15 @@ class Blocks:
             return
         self._end_reasoning()
         self._end_content()
-        self._calls[call_id] = _Call(call_id, name, action, facts)
+        call = self._calls[call_id] = _Call(call_id, name, action, facts)
         common: dict[str, Any] = {"run_id": self.run_id, "task_id": self.task_id, "node_run_id": self.node_run_id}
+        start: Event
         if action:
-            self._emit(ActionStart(action_id=call_id, action_name=name, **common, **facts))
+            start = ActionStart(action_id=call_id, action_name=name, **common, **facts)
         else:
-            self._emit(ToolStart(tool_id=call_id, tool_name=name, **common, **facts))
+            start = ToolStart(tool_id=call_id, tool_name=name, **common, **facts)
+        self._emit(start)
+        call.first = start.seq
 
     def call_args(self, call_id: str, delta: str) -> None:
         """A piece of the call's arguments, as it came."""
@@ -136,10 +146,10 @@ class Blocks:
         common: dict[str, Any] = {"task_id": self.task_id, "node_run_id": self.node_run_id, "arguments": "".join(call.parts)}
         if call.action:
             snapshot: Event = ActionSnapshot(action_id=call_id, action_name=call.name, **common, **call.start)
-            self._emit_end(ActionEnd(action_id=call_id), snapshot)
+            self._emit_end(ActionEnd(action_id=call_id), snapshot, call.first)
         else:
             snapshot = ToolSnapshot(tool_id=call_id, tool_name=call.name, **common, **call.start)
-            self._emit_end(ToolEnd(tool_id=call_id), snapshot)
+            self._emit_end(ToolEnd(tool_id=call_id), snapshot, call.first)
 
     def tool_result(self, call_id: str, text: str) -> None:
         self.call_end(call_id)
@@ -172,6 +182,7 @@ class Blocks:
                 ContentSnapshot(
                     content_id=block.id, text="".join(block.parts), task_id=self.task_id, node_run_id=self.node_run_id
                 ),
+                block.first,
             )
 
     def _end_reasoning(self) -> None:
@@ -182,13 +193,5 @@ class Blocks:
                 ReasoningSnapshot(
                     reasoning_id=block.id, text="".join(block.parts), task_id=self.task_id, node_run_id=self.node_run_id
                 ),
+                block.first,
             )
-
-    def open_texts(self) -> dict[str, tuple[str, str]]:
-        """Open text blocks: id → (kind, text so far); what a client that rejoins is told first (E1)."""
-        out = {}
-        if self._reasoning is not None:
-            out[self._reasoning.id] = ("reasoning", "".join(self._reasoning.parts))
-        if self._content is not None:
-            out[self._content.id] = ("content", "".join(self._content.parts))
-        return out

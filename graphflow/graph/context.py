@@ -402,6 +402,7 @@ class Context:
             role=role,
             hold_ms=hold_ms,
             expires_at=expires_at,
+            node_run_id=self.node_run_id,
         )
         return await self._executor.wait_for_answer(interrupt)
 

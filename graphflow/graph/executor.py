@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -62,9 +62,10 @@ from graphflow.graph.machine import (
     Resolve,
     Run,
     Started,
+    next_nodes,
 )
 from graphflow.graph.plan import Plan, PlanNode
-from graphflow.graph.ports import Clock, Durable, Ids, Journal
+from graphflow.graph.ports import Clock, Durable, Ids, Journal, Logged
 from graphflow.graph.state import freeze
 from graphflow.graph.transition import advance, scope_of
 
@@ -86,6 +87,8 @@ class After(msgspec.Struct):
     durable: Durable | None
     requests: list[Interrupt]
     finished: str | None
+    parent: str | None = None
+    """The checkpoint before it."""
 
 
 def _count(after: After) -> int:
@@ -101,23 +104,14 @@ def events_after(after: After, machine: Machine) -> list[Event]:
     """
     commit, out = after.commit, list[Event]()
     if commit.checkpoint and after.durable is not None:
-        out.append(CheckpointCreate(checkpoint_id=commit.id, step=machine.steps, next=next_nodes(machine)))
+        out.append(
+            CheckpointCreate(
+                checkpoint_id=commit.id, parent_id=after.parent, step=machine.steps, next=next_nodes(machine)
+            )
+        )
     out.extend(interrupt_event(interrupt) for interrupt in after.requests)
-    if after.finished == "complete":
-        out.append(RunComplete(run_id=machine.run_id, finish_reason=machine.finish_reason or "stop"))
-    elif after.finished == "error":
-        out.append(RunError(run_id=machine.run_id, error=dict(machine.error or {})))
-    elif after.finished == "cancel":
-        out.append(RunCancel(run_id=machine.run_id))
-    return out
-
-
-def next_nodes(machine: Machine) -> list[str]:
-    """The nodes that run next, with their frame's path unless it is the root."""
-    out = []
-    for frame in machine.frames.values():
-        if frame.status not in ("open", "done"):
-            out.append(f"{frame.path}/{frame.node}" if frame.path else frame.node)
+    if after.finished is not None and (end := ending_event(machine, commit.source)) is not None:
+        out.append(end)
     return out
 
 
@@ -140,6 +134,19 @@ def interrupt_event(interrupt: Interrupt) -> InterruptRequest:
     )
 
 
+def ending_event(machine: Machine, source: str) -> Event | None:
+    """How a run that rests after its last commit has ended or paused; None when nothing was said (E1)."""
+    if machine.status == "waiting":
+        return waiting_event(machine)
+    if source in ("edit", "rewind", "fork"):
+        return None
+    if machine.status == "idle":
+        return RunComplete(run_id=machine.run_id, finish_reason=machine.finish_reason or "stop")
+    if machine.status == "failed":
+        return RunError(run_id=machine.run_id, error=dict(machine.error or {}))
+    return RunCancel(run_id=machine.run_id) if machine.status == "stopped" else None
+
+
 def waiting_event(machine: Machine) -> RunWaiting:
     interrupts = [{"interruptId": i.id, "kind": i.kind, "node": i.node} for i in machine.interrupts.values()]
     return RunWaiting(run_id=machine.run_id, interrupts=interrupts)
@@ -155,6 +162,7 @@ class Executor:
         hold_ms: how long the process waits for an answer when the question names no time of its own.
         life: the thread's fence; part of ids that must not repeat in a later life (E1).
         seq: number of the last event of the run so far.
+        checkpoint_id: the newest checkpoint, the parent of the next.
     """
 
     def __init__(
@@ -173,13 +181,15 @@ class Executor:
         life: int = 1,
         lineage: int = 0,
         seq: int = 0,
+        checkpoint_id: str | None = None,
     ) -> None:
         self.plan, self.machine, self.thread_id = plan, machine, thread_id
         self.clock, self.ids, self.journal = clock, ids, journal
         self.sink, self.room = sink, room
         self.services: Mapping[str, Any] = services or {}
         self.hold_ms, self.life, self.lineage, self.seq = hold_ms, life, lineage, seq
-        self.sent: list[Event] = []
+        self.checkpoint_id = checkpoint_id
+        self.sent: list[Logged] = []
         """What the log keeps of the events since the last record; blocks as their snapshots."""
         self.error: GraphflowError | None = None
         """Why the store failed, if it did."""
@@ -199,7 +209,10 @@ class Executor:
         self._release: asyncio.TimerHandle | None = None
         self._released = False
         self._made = 0
+        self._blocks_made = 0
         self._closed = False
+        self.abandoned = False
+        """The process shuts down: the thread is left at its last checkpoint, neither cancelled nor failed."""
 
     # --- events
 
@@ -209,7 +222,7 @@ class Executor:
         event.seq = self.seq
         event.timestamp = self.clock.now_ms()
         if self.journal is not None and type(event) not in UNLOGGED:
-            self.sent.append(event)
+            self.sent.append((event, event.seq))
         if self.sink is not None:
             self.sink(event)
 
@@ -218,27 +231,29 @@ class Executor:
         self.seq += 1
         event.seq, event.timestamp = self.seq, at
         if self.journal is not None:
-            self.sent.append(event)
+            self.sent.append((event, event.seq))
         if self.sink is not None:
             self.sink(event)
 
-    def _emit_end(self, end: Event, snapshot: Event) -> None:
+    def _emit_end(self, end: Event, snapshot: Event, first: int) -> None:
         """A block's end; its snapshot, under the same number, is what the log keeps (E1)."""
         self.emit(end)
         if self.journal is not None:
             snapshot.seq, snapshot.timestamp = end.seq, end.timestamp
-            self.sent.append(snapshot)
+            self.sent.append((snapshot, first))
 
     def new_blocks(self, ctx: Context) -> Blocks:
-        return Blocks(self.emit, self._emit_end, self.machine.run_id, ctx.node_run_id)
+        return Blocks(self.emit, self._emit_end, self._block_id, self.machine.run_id, ctx.node_run_id)
 
-    def log(self, event: Event) -> None:
-        """Keeps an event that an earlier life has numbered and sent, or was about to (E1)."""
-        self.seq = event.seq
-        if self.journal is not None:
-            self.sent.append(event)
-        if self.sink is not None:
-            self.sink(event)
+    def _block_id(self, kind: str) -> str:
+        """Unique in the run: a node that runs again, in this life or a later one, uses new ids (E1)."""
+        self._blocks_made += 1
+        return f"{kind}_{self.life}.{self._blocks_made}"
+
+    def send_again(self, events: Iterable[tuple[Event, int]]) -> None:
+        """What followed the last commit of an earlier life, `(event, time)`: under the same numbers (E1)."""
+        for event, at in events:
+            self._emit_at(event, at)
 
     # --- the meeting point
 
@@ -273,7 +288,9 @@ class Executor:
             elif kind is Finished:
                 finished = command.how
                 self._close_runs()
-        after = After(commit, None, requests, finished)
+        after = After(commit, None, requests, finished, self.checkpoint_id)
+        if commit.checkpoint:
+            self.checkpoint_id = commit.id
         if self.journal is not None:
             pauses = machine.status == "waiting"
             release = finished is not None or (pauses and not self._would_hold())
@@ -556,6 +573,7 @@ class Executor:
                 hold_ms=question.hold_ms,
                 expires_at=None if question.expires_ms is None else now + question.expires_ms,
                 on_expire=question.on_expire,
+                node_run_id=ctx.node_run_id,
             )
             self._open(interrupt)
         except NodeFailed as error:
@@ -590,6 +608,14 @@ class Executor:
             )
         )
         return ctx
+
+    def _take_up(self, interrupt: Interrupt) -> None:
+        """A node run that asked in an earlier life goes on in this one: it has no second `node.start`."""
+        frame = self.machine.frames[interrupt.frame]
+        node = self.plan.graphs[frame.graph].nodes.get(interrupt.node)
+        if node is not None:
+            ctx = self._runs[interrupt.frame] = Context(self, frame, node, interrupt.node_run_id)
+            ctx.started = self.clock.monotonic()
 
     def _end_node(self, command: Ended) -> None:
         ctx = self._runs.pop(command.frame, None)
@@ -722,6 +748,8 @@ class Executor:
 
     def _resolve(self, command: Resolve) -> None:
         interrupt = command.interrupt
+        if interrupt.node_run_id and interrupt.frame not in self._runs and interrupt.frame in self.machine.frames:
+            self._take_up(interrupt)
         self.emit(InterruptResolve(interrupt_id=interrupt.id, decision=command.decision))
         future = self._waiters.pop(interrupt.id, None)
         if future is not None and not future.done():
@@ -759,9 +787,14 @@ class Executor:
     async def _cancelled_from_outside(self) -> None:
         """The task was cancelled (the consumer left): the run is cancelled and its last commit completed."""
         self._here = None
-        if self.error is None:
-            self.cancel()
-            await asyncio.shield(self._settle())
+        if self.error is not None:
+            return
+        if self.abandoned:
+            self._close_runs()
+            await asyncio.shield(self._acknowledged())
+            return
+        self.cancel()
+        await asyncio.shield(self._settle())
 
     def _arm_deadline(self) -> None:
         machine = self.machine

@@ -60,6 +60,8 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_at: int | None = None
     on_expire: str | None = None
     reissue_of: str | None = None
+    node_run_id: str = ""
+    """The node run that asked; it goes on under this id after the answer, also in a later life."""
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -125,6 +127,16 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def root(self) -> Frame:
         return self.frames[ROOT]
+
+
+def next_nodes(machine: Machine) -> list[str]:
+    """The nodes that run next, with their frame's path unless it is the root."""
+    out = []
+    for frame in machine.frames.values():
+        if frame.status not in ("open", "done"):
+            out.append(f"{frame.path}/{frame.node}" if frame.path else frame.node)
+    return out
+
 
 
 # --- patches -------------------------------------------------------------------------------------

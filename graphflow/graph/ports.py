@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from graphflow.events import Event
+
 if TYPE_CHECKING:
     from graphflow.errors import Fault
-    from graphflow.events import Event
     from graphflow.graph.context import Context
     from graphflow.graph.document import GraphDefinition, NodeDefinition
     from graphflow.graph.machine import Commit
 
 NodeFunction = Callable[[Any, "Context"], Awaitable[Any]]
 """What runs a node: `(arguments, context) → out`. `arguments` is the evaluated `with`."""
+
+
+Logged = tuple[Event, int]
+"""An event as the stored log keeps it, and the number of the first event that it stands for."""
 
 
 class Clock(Protocol):
@@ -105,7 +110,7 @@ class Journal(Protocol):
             CodecError: a value can't be stored; names its channel and type.
         """
 
-    def write(self, prepared: Any, events: list[Event], seq: int, tail: int, release: bool) -> Durable:
+    def write(self, prepared: Any, events: list[Logged], seq: int, tail: int, release: bool) -> Durable:
         """Queues the record; never blocks. Later records are never durable before earlier ones.
 
         Args:

@@ -892,7 +892,7 @@ def _on_moved(step: _Step, tick: Moved) -> None:
             step.change(frame.number, {"status": "ready", "attempt": 1})
     for interrupt in list(step.before.interrupts.values()):
         again = msgspec.structs.replace(
-            interrupt, id=step.new_interrupt_id(), run_id=tick.run_id, reissue_of=interrupt.id, opened_at=tick.at
+            interrupt, id=step.new_interrupt_id(), run_id=tick.run_id, reissue_of=interrupt.id, opened_at=tick.at, node_run_id=""
         )
         step.interrupts[interrupt.id] = None
         step.interrupts[again.id] = again

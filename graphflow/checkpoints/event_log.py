@@ -1,0 +1,192 @@
+"""The stored form of a run's log (E1): compact events, with references to text that the state holds.
+
+An event is `[code, seq, ms, …]`, its number and time relative to the record's. The frequent ones are
+positional; the rest carry their fields as a map, and a block also how many numbers it spans. A text, argument or result that the same record appends to a
+log of the state is stored as `[frame, channel, ordinal, what]` instead of twice.
+Codes are part of the stored format: never reuse one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from graphflow.checkpoints.records import Counts
+from graphflow.events import (
+    EVENT_TYPES,
+    CheckpointCreate,
+    ContentSnapshot,
+    Event,
+    NodeEnd,
+    NodeStart,
+    ReasoningSnapshot,
+    RequestQuery,
+    ToolResultEvent,
+    ToolSnapshot,
+)
+from graphflow.graph.machine import Commit
+from graphflow.graph.ports import Logged
+from graphflow.messages import AIMessage, HumanMessage, ToolMessage
+
+CODES: dict[str, int] = {
+    "node.start": 1, "node.end": 2, "checkpoint.create": 3, "node.error": 4, "interrupt.request": 5, "interrupt.resolve": 6,
+    "run.start": 7, "run.complete": 8, "run.cancel": 9, "run.error": 10, "run.waiting": 11, "run.resume": 12,
+    "request.query": 13, "request.submit": 14, "request.upload": 15, "chat.start": 16, "content.snapshot": 17,
+    "reasoning.snapshot": 18, "tool.snapshot": 19, "tool.result": 20, "action.snapshot": 21, "action.param": 22,
+    "action.result": 23, "source.snapshot": 24, "plan.create": 25, "plan.update": 26, "task.start": 27, "task.complete": 28,
+    "task.cancel": 29, "task.fail": 30, "context.compact": 31,
+}  # fmt: skip
+_TYPES = {code: EVENT_TYPES[tag] for tag, code in CODES.items()}
+
+Ref = list[Any]
+"""`[frame, channel, ordinal, what]`; `what` is a field of the message, or the position of a tool call."""
+Resolve = Callable[[Ref], str]
+
+
+def pack(events: Sequence[Logged], commit: Commit, seq: int, counts: Counts) -> list[Any]:
+    """The events as the record keeps them; `seq` is the record's own last number, `counts` from before it."""
+    if not events:
+        return []
+    held = None
+    out: list[Any] = []
+    at = commit.at
+    for event, first in events:
+        head = [CODES[event.type], seq - event.seq, event.timestamp - at]
+        if type(event) is NodeStart:
+            row = [event.node, event.node_run_id, event.step, event.attempt, event.path]
+            while row[-1] is None or (len(row) == 4 and row[-1] == 1):
+                row.pop()
+            out.append(head + row)
+        elif type(event) is NodeEnd:
+            row = [event.node, event.node_run_id, event.duration_ms, event.writes, event.usage]
+            while row[-1] is None:
+                row.pop()
+            out.append(head + row)
+        elif type(event) is CheckpointCreate:
+            out.append([*head, short_id(event.checkpoint_id), event.step, event.next, short_id(event.parent_id)])
+        else:
+            if held is None:
+                held = _Held(commit, counts)
+            row = [_fields(event, held)]
+            if first != event.seq:
+                row.append(event.seq - first)
+            out.append(head + row)
+    return out
+
+
+def short_id(text: str | None) -> Any:
+    """An id as its 16 bytes when it is a UUID: half the size."""
+    if text is not None and len(text) == 36:
+        try:
+            return bytes.fromhex(text.replace("-", ""))
+        except ValueError:
+            return text
+    return text
+
+
+def long_id(value: Any) -> Any:
+    if isinstance(value, bytes):
+        h = value.hex()
+        return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+    return value
+
+
+class _Held:
+    """Texts that a commit appends to logs of the state: text → reference."""
+
+    def __init__(self, commit: Commit, counts: Counts) -> None:
+        self.texts: dict[tuple[str, str], Ref] = {}
+        for number, change in commit.patch.frames.items():
+            if change is None or change.update is None:
+                continue
+            for channel, entries in change.update.logs.items():
+                first = counts.get((number, channel), 0)
+                for offset, entry in enumerate(entries):
+                    if entry[0] == "+":
+                        self._add(entry[1], [number, channel, first + offset])
+
+    def _add(self, item: Any, place: Ref) -> None:
+        if isinstance(item, AIMessage):
+            self.texts["content", item.content] = [*place, "content"]
+            self.texts["reasoning", item.reasoning] = [*place, "reasoning"]
+            for position, call in enumerate(item.tool_calls):
+                self.texts[call.id, call.arguments] = [*place, position]
+        elif isinstance(item, ToolMessage):
+            self.texts[f"result:{item.tool_call_id}", item.content] = [*place, "content"]
+        elif isinstance(item, HumanMessage):
+            self.texts["query", item.content] = [*place, "content"]
+
+    def reference(self, event: Event) -> tuple[str, Ref] | None:
+        """(field, reference) of an event's long text, if the state holds it."""
+        if isinstance(event, ContentSnapshot):
+            found, field = self.texts.get(("content", event.text)), "text"
+        elif isinstance(event, ReasoningSnapshot):
+            found, field = self.texts.get(("reasoning", event.text)), "text"
+        elif isinstance(event, ToolSnapshot):
+            found, field = self.texts.get((event.tool_id, event.arguments or "")), "arguments"
+        elif isinstance(event, ToolResultEvent):
+            found, field = self.texts.get((f"result:{event.tool_id}", event.result)), "result"
+        elif isinstance(event, RequestQuery):
+            found, field = self.texts.get(("query", event.message)), "message"
+        else:
+            return None
+        return None if found is None else (field, found)
+
+
+def _fields(event: Event, held: _Held) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(event, enc_hook=str)
+    for key in ("type", "seq", "timestamp"):
+        data.pop(key, None)
+    if (reference := held.reference(event)) is not None:
+        field, place = reference
+        del data[field]
+        data["$"] = [field, *place]
+    return data
+
+
+def references(packed: Sequence[Any]) -> Iterator[Ref]:
+    """Every reference in a record's events, for reading the rows that they name."""
+    for row in packed:
+        if row[0] > 3 and "$" in row[3]:
+            yield row[3]["$"][1:]
+
+
+def unpack(packed: Sequence[Any], seq: int, at: int, resolve: Resolve) -> list[Logged]:
+    """The events of a record, in their order, as they were sent (blocks as snapshots)."""
+    out = []
+    for row in packed:
+        event = _event(row, seq, at, resolve)
+        span = row[4] if row[0] > 3 and len(row) > 4 else 0
+        out.append((event, event.seq - span))
+    return out
+
+
+def _event(row: Sequence[Any], seq: int, at: int, resolve: Resolve) -> Event:
+    code, number, time, *rest = row
+    event: Event
+    if code == 1:
+        node, run, step, attempt, path = [*rest, *(None for _ in range(5 - len(rest)))]
+        event = NodeStart(node=node, node_run_id=run, step=step, attempt=attempt or 1, path=path)
+    elif code == 2:
+        node, run, duration, writes, usage = [*rest, *(None for _ in range(5 - len(rest)))]
+        event = NodeEnd(node=node, node_run_id=run, duration_ms=duration, writes=writes, usage=usage)
+    elif code == 3:
+        event = CheckpointCreate(checkpoint_id=long_id(rest[0]), step=rest[1], next=rest[2], parent_id=long_id(rest[3]))
+    else:
+        fields: Mapping[str, Any] = rest[0]
+        if "$" in fields:
+            field, *place = fields["$"]
+            fields = {**{k: v for k, v in fields.items() if k != "$"}, field: resolve(place)}
+        cls = _TYPES[code]
+        event = msgspec.convert({**fields, "type": cls.__struct_config__.tag}, cls)
+    event.seq, event.timestamp = seq - number, at + time
+    return event
+
+
+def resolve_message(item: Any, what: Any) -> str:
+    """The text that a reference names in a message."""
+    if isinstance(what, int):
+        return str(item.tool_calls[what].arguments)
+    return str(getattr(item, what))

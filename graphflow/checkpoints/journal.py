@@ -1,0 +1,314 @@
+"""A thread's journal: what the executor commits to, and how a thread is read back.
+
+Snapshot policy (spec 4.2): a record carries a snapshot once the patches since the last one outweigh it, so that
+stored bytes stay within a small constant of the data and loading costs what the state costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from graphflow.checkpoints.event_log import CODES, long_id, pack, references, resolve_message, short_id, unpack
+from graphflow.checkpoints.port import Checkpointer, Lineage, Log, Record, Stored, ThreadFacts, ThreadRow
+from graphflow.checkpoints.records import (
+    Body,
+    Counts,
+    Folded,
+    after_commit,
+    decode_body,
+    decode_entry,
+    decode_snapshot,
+    encode_data,
+    encode_commit,
+    encode_snapshot,
+    fold_records,
+    opened_rows,
+    with_logs,
+)
+from graphflow.events import CheckpointCreate, Event
+from graphflow.graph.executor import ending_event, interrupt_event
+from graphflow.graph.machine import Commit, Machine, next_nodes
+from graphflow.graph.ports import Durable, Logged
+
+SNAPSHOT_MIN_BYTES = 4096
+"""Patches lighter than this are cheaper to read than to replace."""
+
+SOURCES = {"failed": "node", "resumed": "node"}
+"""Tick sources whose name in history differs (spec 3.2)."""
+
+
+class Meta(msgspec.Struct, array_like=True):
+    """The small part of a record that history lists without decoding the rest."""
+
+    source: str
+    at: int
+    step: int
+    node: str
+    next: list[str]
+    run_id: Any
+    error: str | None = None
+
+
+_meta_encoder = msgspec.msgpack.Encoder()
+_meta_decoder = msgspec.msgpack.Decoder(Meta)
+
+
+def decode_meta(data: bytes) -> Meta:
+    """A record's metadata, ids as text."""
+    meta = _meta_decoder.decode(data)
+    meta.run_id = long_id(meta.run_id)
+    return meta
+
+
+class Loaded(msgspec.Struct):
+    """A thread as it was read."""
+
+    row: ThreadRow
+    machine: Machine
+    chain: tuple[tuple[int, int], ...]
+    counts: Counts
+    seq: int
+    """Number of the run's last event, `pending` included."""
+    pending: list[Logged]
+    """What followed the last commit, still to be kept with the next record (E1)."""
+    last: Record | None
+    """The record that was loaded at; None for a thread that never left this process."""
+    checkpoint_id: str | None
+    """The newest checkpoint at or before it."""
+    bytes_since: int
+    """Size of the patches since the last snapshot."""
+    snapshot_bytes: int
+
+
+async def load_thread(store: Checkpointer, thread_id: str, checkpoint_id: str | None = None) -> Loaded | None:
+    """The thread at its head or at a checkpoint; None when the store has no such thread or checkpoint."""
+    stored = await store.load(thread_id, checkpoint_id)
+    if stored is None:
+        return None
+    start = Folded(Machine(), {}) if stored.snapshot is None else decode_snapshot(stored.snapshot)
+    folded = fold_records(start, (decode_body(record.data) for record in stored.records))
+    wanted = [Log(number, channel, count) for (number, channel), count in folded.counts.items() if number in folded.machine.frames]
+    rows = await store.read_logs(stored.chain, wanted) if wanted else []
+    logs = {(log.frame, log.channel): entries for log, entries in zip(wanted, rows, strict=True)}
+    machine = with_logs(folded, logs)
+    pending = [] if checkpoint_id is not None else await _pending(store, stored, machine, folded.seq)
+    return Loaded(
+        stored.thread,
+        machine,
+        stored.chain,
+        folded.counts,
+        folded.seq + len(pending),
+        pending,
+        stored.target,
+        await _newest_checkpoint(store, stored),
+        sum(len(record.data) for record in stored.records),
+        len(stored.snapshot or b""),
+    )
+
+
+async def _newest_checkpoint(store: Checkpointer, stored: Stored) -> str | None:
+    for record in (stored.target, *reversed(stored.records)):
+        if record is not None and record.checkpoint:
+            return record.id
+    listed = await store.list(stored.thread.thread_id, limit=1)
+    return listed[0].id if listed else None
+
+
+async def _pending(store: Checkpointer, stored: Stored, machine: Machine, seq: int) -> list[Logged]:
+    """What followed the last commits and no record keeps: a function of the records, numbered as it was (E1)."""
+    bodies = [(record, decode_body(record.data)) for record in stored.records]
+    said = _said(body for _, body in bodies)
+    if not any(_settled(record, body, said) for record, body in bodies[1:]):
+        lineage, last = stored.chain[-1] if stored.chain else (0, 0)
+        first = bodies[0][0].ordinal if bodies else last + 1
+        earlier = await store.read_records(
+            stored.thread.thread_id, lineage=lineage, after=max(0, first - PAGE), upto=first - 1
+        )
+        bodies = [*((record, decode_body(record.data)) for record in earlier), *bodies]
+        said = _said(body for _, body in bodies)
+    if not bodies:
+        return []
+    since = max((i for i, (record, body) in enumerate(bodies) if _settled(record, body, said)), default=0)
+    parent = next((record.id for record, _ in reversed(bodies[:since]) if record.checkpoint), None)
+    events: list[tuple[Event, int]] = []
+    for record, body in bodies[since:]:
+        if record.checkpoint and record.id not in said:
+            meta = decode_meta(record.meta)
+            create = CheckpointCreate(checkpoint_id=record.id, parent_id=parent, step=meta.step, next=meta.next)
+            events.append((create, body.at))
+        parent = record.id if record.checkpoint else parent
+        opened = (i for i in body.patch.interrupts.values() if i is not None and i.id not in said)
+        events += [(interrupt_event(i), body.at) for i in opened]
+    last_body = bodies[-1][1]
+    if (end := ending_event(machine, last_body.source)) is not None:
+        events.append((end, last_body.at))
+    for number, (event, at) in enumerate(events, seq + 1):
+        event.seq, event.timestamp = number, at
+    return [(event, event.seq) for event, _ in events]
+
+
+def _said(bodies: Iterable[Body]) -> set[str]:
+    """Ids of the checkpoints and interrupts that these records' events announce."""
+    out: set[str] = set()
+    for body in bodies:
+        for row in body.events:
+            if row[0] == CODES["checkpoint.create"]:
+                out.add(long_id(row[3]))
+            elif row[0] == CODES["interrupt.request"]:
+                out.add(row[3]["interruptId"])
+    return out
+
+
+PAGE = 300
+"""More than the executor ever leaves unacknowledged."""
+STARTS_RUN = frozenset({"input", "edit", "rewind", "fork"})
+
+
+def _settled(record: Record, body: Body, said: set[str]) -> bool:
+    """Whether nothing before this record can be unannounced: it is announced itself, or begins a run."""
+    return body.source in STARTS_RUN or record.id in said
+
+
+class Prepared(msgspec.Struct):
+    commit: Commit
+    body: bytes
+    items: tuple[Any, ...]
+
+
+class ThreadJournal:
+    """The journal of one life of one thread.
+
+    Args:
+        row: the thread as it was taken; its fence goes with every commit.
+        begins: a lineage that the first commit begins (a new thread, a rewind, an edit).
+        loaded: what was read of the thread; None for a new one.
+    """
+
+    def __init__(
+        self, store: Checkpointer, row: ThreadRow, facts: ThreadFacts, *, loaded: Loaded | None = None, begins: Lineage | None = None
+    ) -> None:
+        self.store, self.row, self.facts = store, row, facts
+        self._begins = begins
+        self.head = row.head
+        self.lineage = begins.number if begins is not None else row.lineage or 0
+        self._ordinal = 0 if begins is not None else row.ordinal
+        chain = loaded.chain if loaded is not None else ()
+        self._chain = chain if begins is not None else tuple(entry for entry in chain if entry[0] != self.lineage)
+        self._counts: Counts = dict(loaded.counts) if loaded is not None else {}
+        self._bytes_since = loaded.bytes_since if loaded is not None else 0
+        self._snapshot_bytes = loaded.snapshot_bytes if loaded is not None else 0
+        self.checkpoint_id: str | None = None
+        """The newest checkpoint; the parent of the next."""
+        if loaded is not None:
+            self.checkpoint_id = loaded.checkpoint_id
+        self._released = False
+        self._last: Durable | None = None
+
+    def prepare(self, commit: Commit) -> Prepared:
+        return Prepared(commit, *encode_commit(commit, self._counts))
+
+    def write(self, prepared: Prepared, events: list[Logged], seq: int, tail: int, release: bool) -> Durable:
+        commit = prepared.commit
+        machine = commit.machine
+        assert machine is not None
+        data = encode_data(prepared.body, seq, tail, pack(events, commit, seq, self._counts))
+        after_commit(commit.patch.frames, self._counts)
+        self._bytes_since += len(data)
+        snapshot = self._snapshot(machine, seq, tail) if commit.checkpoint else None
+        self._ordinal += 1
+        record = Record(
+            id=commit.id,
+            lineage=self.lineage,
+            ordinal=self._ordinal,
+            checkpoint=commit.checkpoint,
+            meta=encode_meta(commit, machine),
+            data=data,
+            items=prepared.items,
+            snapshot=snapshot,
+            opened=opened_rows(commit, self.row.thread_id, self.facts.agent_key) if commit.patch.interrupts else (),
+            closed=tuple(key for key, value in commit.patch.interrupts.items() if value is None),
+        )
+        status, run_id = machine.status, machine.run_id
+        if status != self.facts.status or run_id != self.facts.run_id or commit.at - self.facts.updated_at > 1000:
+            self.facts = msgspec.structs.replace(self.facts, status=status, run_id=run_id, updated_at=commit.at)
+        begins, self._begins = self._begins, None
+        durable = self.store.commit(
+            self.row.thread_id, self.row.fence, self.head, (record,), facts=self.facts, begins=begins, release=release
+        )
+        self.head, self._released, self._last = commit.id, release, durable
+        if commit.checkpoint:
+            self.checkpoint_id = commit.id
+        return durable
+
+    def _snapshot(self, machine: Machine, seq: int, tail: int) -> bytes | None:
+        if self._bytes_since < max(SNAPSHOT_MIN_BYTES, self._snapshot_bytes):
+            return None
+        data = encode_snapshot(machine, seq, tail, self._counts)
+        self._snapshot_bytes = len(data)
+        if len(data) > self._bytes_since:
+            return None
+        self._bytes_since = 0
+        return data
+
+    def as_loaded(self, machine: Machine, seq: int, pending: list[Logged]) -> Loaded:
+        """The thread as `load_thread` would find it, from what this process knows already."""
+        row = msgspec.structs.replace(
+            self.row, facts=self.facts, head=self.head, lineage=self.lineage, ordinal=self._ordinal, owner=None
+        )
+        return Loaded(row, machine, self.chain, self._counts, seq, pending, None, self.checkpoint_id, self._bytes_since, self._snapshot_bytes)
+
+    @property
+    def chain(self) -> tuple[tuple[int, int], ...]:
+        """(lineage, last ordinal) from the oldest lineage to the present."""
+        return (*self._chain, (self.lineage, self._ordinal))
+
+    async def release(self) -> None:
+        if not self._released:
+            self._released = True
+            await self.store.release(self.row.thread_id, self.row.fence)
+
+    async def flush(self) -> None:
+        if self._last is not None:
+            await self._last
+
+
+def encode_meta(commit: Commit, machine: Machine) -> bytes:
+    error = machine.error or {}
+    meta = Meta(
+        SOURCES.get(commit.source, commit.source),
+        commit.at,
+        machine.steps,
+        commit.node,
+        next_nodes(machine),
+        short_id(machine.run_id),
+        error.get("code") if machine.status == "failed" else None,
+    )
+    return _meta_encoder.encode(meta)
+
+
+async def read_events(store: Checkpointer, loaded_chain: Sequence[tuple[int, int]], records: Sequence[Record]) -> list[Logged]:
+    """The stored log of these records, oldest first, texts read from the state's logs."""
+    bodies = [decode_body(record.data) for record in records]
+    texts = await _read_references(store, loaded_chain, bodies)
+    out: list[Logged] = []
+    for body in bodies:
+        out += unpack(body.events, body.seq, body.at, lambda ref: resolve_message(texts[ref[0], ref[1]][ref[2]], ref[3]))
+    return out
+
+
+async def _read_references(
+    store: Checkpointer, chain: Sequence[tuple[int, int]], bodies: Sequence[Body]
+) -> dict[tuple[int, str], dict[int, Any]]:
+    wanted: dict[tuple[int, str], set[int]] = {}
+    for body in bodies:
+        for frame, channel, ordinal, _ in references(body.events):
+            wanted.setdefault((frame, channel), set()).add(ordinal)
+    out: dict[tuple[int, str], dict[int, Any]] = {}
+    for (frame, channel), ordinals in wanted.items():
+        first = min(ordinals)
+        rows = await store.read_items(chain, frame, channel, max(ordinals) + 1, start=first)
+        out[frame, channel] = {o: decode_entry(rows[o - first])[1] for o in ordinals}
+    return out

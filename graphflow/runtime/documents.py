@@ -1,0 +1,80 @@
+"""Which version of a document a thread runs: the newest for new runs, its own for what it has begun (E23)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from graphflow.checkpoints.port import Checkpointer
+from graphflow.errors import StoreError
+from graphflow.graph.plan import Plan, build_plan
+from graphflow.graph.ports import Kinds
+
+if TYPE_CHECKING:
+    from graphflow.graph.compiler import CheckedDocument
+
+
+class Documents:
+    """The newest version of one document, and older ones by their hash."""
+
+    def __init__(
+        self, checked: CheckedDocument | Callable[[], CheckedDocument], kinds: Kinds, store: Checkpointer | None
+    ) -> None:
+        self._source = checked
+        self._kinds, self._store = kinds, store
+        self._newest: Plan | None = None
+        self._checked: CheckedDocument | None = None
+        self._plans: dict[str, Plan] = {}
+        self._kept: set[str] = set()
+
+    def newest(self) -> Plan:
+        if self._newest is None:
+            self._newest = build_plan(self.checked(), self._kinds)
+            self._plans[self._newest.digest] = self._newest
+        return self._newest
+
+    def checked(self) -> CheckedDocument:
+        """The document with its warnings; checks it first if that has not happened."""
+        if self._checked is None:
+            self._checked = self._source() if callable(self._source) else self._source
+        return self._checked
+
+    async def keep(self, plan: Plan) -> None:
+        """Stores the newest document under its hash, so that its threads can go on under it for ever."""
+        if self._store is not None and plan.digest not in self._kept:
+            await self._store.put_document(plan.digest, msgspec.json.encode(_packed(self.checked())))
+            self._kept.add(plan.digest)
+
+    async def pinned(self, digest: str | None) -> Plan:
+        """The plan of a version that a thread has begun; validated when it was stored (E20)."""
+        if digest is None or (self._newest is not None and digest == self._newest.digest):
+            return self.newest()
+        plan = self._plans.get(digest)
+        if plan is None:
+            data = await self._store.document(digest) if self._store is not None else None
+            if data is None:
+                raise StoreError(f"the store has no document {digest}; it was begun with one that is gone")
+            plan = self._plans[digest] = build_plan(_unpacked(msgspec.json.decode(data), digest), self._kinds)
+        return plan
+
+
+def _packed(checked: CheckedDocument) -> dict[str, Any]:
+    out: dict[str, Any] = {"document": checked.data}
+    if checked.subgraphs:
+        out["graphs"] = {key: {"digest": sub.digest, **_packed(sub)} for key, sub in checked.subgraphs.items()}
+    return out
+
+
+def _unpacked(data: dict[str, Any], digest: str) -> CheckedDocument:
+    from graphflow.graph.compiler import CheckedDocument
+    from graphflow.graph.document import decode_document
+
+    return CheckedDocument(
+        document=decode_document(data["document"]),
+        data=data["document"],
+        digest=digest,
+        warnings=(),
+        subgraphs={key: _unpacked(sub, sub["digest"]) for key, sub in data.get("graphs", {}).items()},
+    )

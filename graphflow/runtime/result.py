@@ -1,0 +1,61 @@
+"""What a finished or waiting run gives its caller."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from graphflow.errors import GraphflowError
+from graphflow.graph.machine import ROOT, Interrupt, Machine
+from graphflow.graph.plan import Plan
+from graphflow.graph.state import State
+from graphflow.graph.transition import result_of, scope_of
+
+RunStatus = Literal["completed", "waiting", "failed", "cancelled"]
+_STATUS: dict[str, RunStatus] = {"idle": "completed", "waiting": "waiting", "failed": "failed", "stopped": "cancelled"}
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of `run`, `answer` or `resume`."""
+
+    status: RunStatus
+    state: State
+    """The root's values, read-only."""
+    output: Any = None
+    """The document's `result`, by default the last assistant text; None unless completed."""
+    interrupts: tuple[Interrupt, ...] = ()
+    """What waits for an answer."""
+    usage: dict[str, Any] = msgspec.field(default_factory=dict)
+    run_id: str = ""
+    thread_id: str = ""
+    checkpoint_id: str | None = None
+    finish_reason: str | None = None
+    error: dict[str, Any] | None = None
+    """`{code, message, node?, retryable, detail?}` of a failed run."""
+
+    def raise_for_error(self) -> RunResult:
+        """Itself, unless the run failed; then a `GraphflowError` with its code."""
+        if self.error is not None:
+            detail = self.error.get("detail") or {}
+            raise GraphflowError(self.error["message"], code=self.error["code"], **detail)
+        return self
+
+
+def result_from(plan: Plan, machine: Machine, thread_id: str, checkpoint_id: str | None) -> RunResult:
+    """The result that a machine stands for."""
+    status = _STATUS.get(machine.status, "cancelled")
+    frame = machine.frames.get(ROOT)
+    done = status == "completed" and frame is not None
+    return RunResult(
+        status=status,
+        state=frame.state if frame is not None else State(),
+        output=result_of(plan, frame, scope_of(machine, frame)) if done and frame is not None else None,
+        interrupts=tuple(machine.interrupts.values()),
+        usage=dict(machine.usage),
+        run_id=machine.run_id,
+        thread_id=thread_id,
+        checkpoint_id=checkpoint_id,
+        finish_reason=machine.finish_reason or None if done else None,
+        error=dict(machine.error) if status == "failed" and machine.error else None,
+    )

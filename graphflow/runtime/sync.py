@@ -1,0 +1,53 @@
+"""The sync twins of the async surface, made by one helper: each call runs on a loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def _refuse_running_loop(name: str) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(f"{name} would block the running event loop; await the method without `_sync` instead")
+
+
+def run_sync(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[S, P], T]:
+    """A method that runs `method` to its end and returns its result."""
+
+    @functools.wraps(method)
+    def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        _refuse_running_loop(f"{method.__name__}_sync")
+        return asyncio.run(method(self, *args, **kwargs))
+
+    return twin
+
+
+def stream_sync(method: Callable[Concatenate[S, P], AsyncIterator[T]]) -> Callable[Concatenate[S, P], Iterator[T]]:
+    """A method that iterates over what `method` streams, as it comes; leaving the loop ends the stream."""
+
+    @functools.wraps(method)
+    def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        _refuse_running_loop(f"{method.__name__}_sync")
+        with asyncio.Runner() as runner:
+            stream = method(self, *args, **kwargs)
+            try:
+                while True:
+                    try:
+                        yield runner.run(anext(stream))  # type: ignore[arg-type]
+                    except StopAsyncIteration:
+                        return
+            finally:
+                close = getattr(stream, "aclose", None)
+                if close is not None:
+                    runner.run(close())
+
+    return twin
