@@ -32,7 +32,9 @@ def errors_markdown() -> str:
     """The text of docs/errors.md: one heading for each code."""
     parts = [_ERRORS_HEAD]
     for code, meaning in ERROR_CODES.items():
-        marks = [word for word, codes in (("Retryable", RETRYABLE_CODES), ("Routable", ROUTABLE_CODES)) if code in codes]
+        marks = [
+            word for word, codes in (("Retryable", RETRYABLE_CODES), ("Routable", ROUTABLE_CODES)) if code in codes
+        ]
         parts.append(f"## `{code}`\n\n{meaning}" + (f" *{', '.join(marks).capitalize()}.*" if marks else "") + "\n")
     codes = ", ".join(f"`{code}`" for code in sorted(TOOL_ERROR_CODES))
     parts.append(f"## Tool results\n\nA tool's result with status `error` has one of these codes: {codes}.\n")
@@ -112,18 +114,22 @@ def events_markdown() -> str:
 
 def _sorted_events() -> list[str]:
     groups = list(dict.fromkeys(name.partition(".")[0] for name in EVENT_MEANINGS))
-    return sorted(EVENT_TYPES, key=lambda name: (groups.index(name.partition(".")[0]), list(EVENT_MEANINGS).index(name)))
+    return sorted(
+        EVENT_TYPES, key=lambda name: (groups.index(name.partition(".")[0]), list(EVENT_MEANINGS).index(name))
+    )
 
 
 def _event_part(name: str, cls: type[Event]) -> str:
-    marks = [cls.family]
+    marks: list[str] = [cls.family]
     marks += ["live only"] if issubclass(cls, LIVE_ONLY) else []
     marks += ["terminal"] if cls in TERMINAL else []
     common = {field.name for field in msgspec.structs.fields(Event)}
     fields = [field for field in msgspec.structs.fields(cls) if field.name not in common]
     rows = [f"| `{f.encode_name}` | {_type_words(f.type)} | {'yes' if f.required else 'no'} |" for f in fields]
     head = "| field | type | always there |\n| --- | --- | --- |\n"
-    return f"## `{name}`\n\n{EVENT_MEANINGS[name]} *{', '.join(marks).capitalize()}.*\n\n{head}" + "\n".join(rows) + "\n"
+    return (
+        f"## `{name}`\n\n{EVENT_MEANINGS[name]} *{', '.join(marks).capitalize()}.*\n\n{head}" + "\n".join(rows) + "\n"
+    )
 
 
 _JSON_WORDS = {"str": "string", "int": "integer", "bool": "boolean", "Any": "any", "dict": "object", "list": "list"}

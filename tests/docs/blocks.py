@@ -1,0 +1,118 @@
+"""Finds and runs the blocks of a Markdown page that are marked to run.
+
+```` ```python run ```` is a program; a ```` ```text output ```` block right after it must equal what it prints.
+```` ```console run ```` holds commands after `$ `, each followed by what it prints; without any, only its exit code counts.
+In what is expected, `...` stands for anything, over several lines if it stands alone.
+Blocks of one page run in order in one folder, so a later one may use what an earlier one left.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 60
+_FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One fenced block of a page."""
+
+    info: str
+    body: str
+    place: str
+    """`README.md:12`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    text: str
+    expected: str
+
+
+def blocks_of(path: Path) -> list[Block]:
+    text = path.read_text(encoding="utf-8")
+    return [
+        Block(info=m["info"].strip(), body=m["body"], place=f"{path.name}:{text.count(chr(10), 0, m.start()) + 1}")
+        for m in _FENCE.finditer(text)
+    ]
+
+
+def is_runnable(block: Block) -> bool:
+    return block.info in ("python run", "console run")
+
+
+def commands_of(block: Block) -> list[Command]:
+    """`$ ` begins a command, `> ` goes on with it, anything else is what it prints."""
+    found: list[tuple[list[str], list[str]]] = []
+    for line in block.body.splitlines():
+        if line.startswith("$ "):
+            found.append(([line[2:]], []))
+        elif found and line.startswith("> ") and not found[-1][1]:
+            found[-1][0].append(line[2:])
+        elif found:
+            found[-1][1].append(line)
+        else:
+            raise AssertionError(f"{block.place}: the block begins with {line!r}, not with a command after '$ '")
+    return [Command(text="\n".join(lines), expected="\n".join(output).strip()) for lines, output in found]
+
+
+def matches(expected: str, printed: str) -> bool:
+    pattern = ".*".join(re.escape(part) for part in expected.strip().split("..."))
+    return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
+
+
+def working_copy(folder: Path) -> Path:
+    """A folder with the demo agents and examples, as a clone has them, and nothing else."""
+    for name in ("graphs", "examples"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "checkpoints").mkdir()
+    return folder
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The environment of a user who activated the virtual environment."""
+    scripts = Path(sys.executable).parent
+    first = str(scripts)
+    if shutil.which("graphflow", path=first) is None:  # the package is on the path, but not installed
+        shim = folder / ".bin" / "graphflow"
+        shim.parent.mkdir(exist_ok=True)
+        shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m graphflow "$@"\n', encoding="utf-8")
+        shim.chmod(0o755)
+        first = f"{shim.parent}{os.pathsep}{first}"
+    more = {
+        "PATH": f"{first}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "NO_COLOR": "1",
+        "COLUMNS": "120",
+    }
+    return os.environ | more
+
+
+def run_page(path: Path, folder: Path) -> None:
+    """Runs the page's blocks in `folder`; raises `AssertionError` with the place of the first that is not as written."""
+    blocks = blocks_of(path)
+    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+        if block.info == "python run":
+            expected = following.body if following and following.info == "text output" else ""
+            _check([sys.executable, "-c", block.body], expected, block.place, folder)
+        elif block.info == "console run":
+            for command in commands_of(block):
+                _check(["bash", "-euo", "pipefail", "-c", command.text], command.expected, block.place, folder)
+
+
+def _check(command: list[str], expected: str, place: str, folder: Path) -> None:
+    done = subprocess.run(
+        command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    told = f"{place}: {command[-1]}\n--- printed\n{done.stdout}--- errors\n{done.stderr}"
+    assert done.returncode == 0, f"exit code {done.returncode}\n{told}"
+    assert not expected or matches(expected, done.stdout), f"--- expected\n{expected}\n{told}"

@@ -1,0 +1,91 @@
+"""The docs are true: their blocks run, their generated pages are up to date, their links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from graphflow.events import EVENT_TYPES
+from tests.docs.blocks import ROOT, Block, blocks_of, commands_of, is_runnable, matches, run_page, working_copy
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "checkpoints" / "README.md"])
+
+
+def page_id(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", [p for p in PAGES if any(map(is_runnable, blocks_of(p)))], ids=page_id)
+def test_every_block_that_is_marked_to_run_does_what_the_page_says(path, tmp_path):
+    run_page(path, working_copy(tmp_path))
+
+
+def test_both_readmes_have_the_same_example():
+    first, second = (
+        [b.body for b in blocks_of(ROOT / name) if is_runnable(b)] for name in ("README.md", "README.zh.md")
+    )
+    assert first == second
+    assert first
+
+
+@pytest.mark.parametrize("name", ["settings.md", "errors.md", "events.md"])
+def test_a_generated_page_is_what_its_source_says(generate, name):
+    """Mend with `make docs`."""
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == generate.pages()[name]
+
+
+def test_every_event_has_its_meaning(generate):
+    assert set(generate.EVENT_MEANINGS) == set(EVENT_TYPES)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=page_id)
+def test_links_between_pages_lead_somewhere(path):
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), f"{page_id(path)} links to {target}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=page_id)
+def test_files_of_the_package_that_a_page_names_exist(path):
+    for name in re.findall(r"`(graphflow/[\w/]+\.py)`", path.read_text(encoding="utf-8")):
+        assert (ROOT / name).exists(), f"{page_id(path)} names {name}"
+
+
+def test_every_decision_is_listed_and_has_the_parts_of_the_template():
+    folder = ROOT / "docs" / "decisions"
+    listed = (folder / "README.md").read_text(encoding="utf-8")
+    parts = re.findall(r"^## .*$", (folder / "template.md").read_text(encoding="utf-8"), re.MULTILINE)
+    for path in folder.glob("[0-9]*.md"):
+        assert path.name in listed
+        assert re.findall(r"^## .*$", path.read_text(encoding="utf-8"), re.MULTILINE) == parts
+
+
+def test_a_console_block_is_commands_and_what_they_print():
+    found = commands_of(Block(info="console run", body="$ echo a \\\n> b\na b\n$ true\n", place="x:1"))
+    assert [(c.text, c.expected) for c in found] == [("echo a \\\nb", "a b"), ("true", "")]
+
+
+def test_dots_stand_for_anything_and_nothing_else_does():
+    assert matches("a\n...\nz", "a\nb\nc\nz")
+    assert matches("took ... ms", "took 12 ms\n")
+    assert not matches("took 1. ms", "took 12 ms")
+
+
+def test_a_page_that_lies_is_found_out(tmp_path):
+    page = tmp_path / "page.md"
+    for body in ("```python run\nprint(1)\n```\n\n```text output\n2\n```\n", "```console run\n$ false\n```\n"):
+        page.write_text(body, encoding="utf-8")
+        with pytest.raises(AssertionError, match=r"page\.md:1"):
+            run_page(page, tmp_path)
