@@ -11,7 +11,6 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -28,6 +27,7 @@ from graphflow.checkpoints.port import (
     Stored,
     ThreadFacts,
     ThreadRow,
+    parse_cursor,
 )
 from graphflow.errors import GraphflowError, StoreError
 
@@ -552,14 +552,6 @@ class MemoryCheckpointer:
             if copy.document is not None:
                 self._documents.setdefault(copy.document.digest, copy.document.data)
             return thread.id
-
-
-def parse_cursor(cursor: str) -> tuple[int, str]:
-    """`(opened_at, interrupt id)` of an `OpenInterrupt.cursor`."""
-    at, _, interrupt_id = cursor.partition(":")
-    with suppress(ValueError):
-        return int(at), interrupt_id
-    raise StoreError(f"{cursor!r} is no cursor of open interrupts: pass `OpenInterrupt.cursor` of the last one")
 
 
 def _recency(thread: _Thread) -> tuple[int, str]:

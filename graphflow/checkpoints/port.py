@@ -17,9 +17,21 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from graphflow.errors import StoreError
 from graphflow.graph.ports import Durable
 
-__all__ = ["Checkpointer", "Durable", "Item", "Lineage", "ListedRecord", "OpenInterrupt", "Record", "Stored", "ThreadFacts", "ThreadRow"]
+__all__ = [
+    "Checkpointer",
+    "Durable",
+    "Item",
+    "Lineage",
+    "ListedRecord",
+    "OpenInterrupt",
+    "Record",
+    "Stored",
+    "ThreadFacts",
+    "ThreadRow",
+]
 
 
 class Lineage(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +77,15 @@ class OpenInterrupt(msgspec.Struct, frozen=True, kw_only=True):
     def cursor(self) -> str:
         """Where the page after this one begins; it stays valid when the interrupt is answered meanwhile."""
         return f"{self.opened_at}:{self.interrupt_id}"
+
+
+def parse_cursor(cursor: str) -> tuple[int, str]:
+    """`(opened_at, interrupt id)` of an `OpenInterrupt.cursor`."""
+    at, _, interrupt_id = cursor.partition(":")
+    try:
+        return int(at), interrupt_id
+    except ValueError:
+        raise StoreError(f"{cursor!r} is no cursor of open interrupts: pass `OpenInterrupt.cursor`") from None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,200 @@
+"""Changes of the SQLite store that are no commits: taking, forking, deleting, importing, the queue.
+
+Each function runs in the writer's thread, inside its transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+from graphflow.checkpoints import export, refusals
+from graphflow.checkpoints._sqlite_commits import ADD_INTERRUPT, ADD_RUN, Rows, add_lineage, add_record
+from graphflow.checkpoints._sqlite_reader import find_checkpoint, reach
+from graphflow.checkpoints._sqlite_rows import ORDINALS, interrupt_values, pack, read_thread
+from graphflow.checkpoints.port import Lineage, ThreadFacts, ThreadRow
+
+_ADD_THREAD = (
+    "INSERT INTO threads (id, status, run, document, agent_key, title, updated_at, created_at, head, lineage, ordinal,"
+    " fence, owner, lease_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, 0)"
+)
+
+
+def take(
+    db: sqlite3.Connection,
+    thread_id: str,
+    owner: str,
+    now: int,
+    lease_ms: int,
+    *,
+    create: bool,
+    is_dead: Callable[[str], bool],
+) -> ThreadRow:
+    """The thread's row after the compare-and-swap of E2; the transaction holds the file's only write lock."""
+    row = read_thread(db, thread_id)
+    if row is None:
+        if not create:
+            raise refusals.unknown_thread(thread_id)
+        add_thread(db, thread_id, ThreadFacts(status="idle", updated_at=now), now)
+    elif row.owner is not None and row.lease_until > now and not is_dead(row.owner):
+        raise refusals.busy(thread_id, row.lease_until, now)
+    db.execute(
+        "UPDATE threads SET owner = ?, lease_until = ?, fence = fence + 1 WHERE id = ?",
+        (owner, now + lease_ms, pack(thread_id)),
+    )
+    taken = read_thread(db, thread_id)
+    assert taken is not None
+    return taken
+
+
+def add_thread(
+    db: sqlite3.Connection,
+    thread_id: str,
+    facts: ThreadFacts,
+    created_at: int,
+    *,
+    head: str | None = None,
+    lineage: int | None = None,
+    ordinal: int = 0,
+    fence: int = 0,
+) -> None:
+    """A new row; a namesake that was deleted while somebody drove it leaves its fence to it."""
+    name = pack(thread_id)
+    grave = db.execute("SELECT fence FROM fences WHERE thread = ?", (name,)).fetchone()
+    if grave is not None:
+        db.execute("DELETE FROM fences WHERE thread = ?", (name,))
+        fence = max(fence, grave[0])
+    db.execute(
+        _ADD_THREAD,
+        (
+            name,
+            facts.status,
+            pack(facts.run_id),
+            facts.document,
+            facts.agent_key,
+            facts.title,
+            facts.updated_at,
+            created_at,
+            pack(head),
+            lineage,
+            ordinal,
+            fence,
+        ),
+    )
+
+
+def renew(db: sqlite3.Connection, owner: str, lease_until: int) -> None:
+    db.execute("UPDATE threads SET lease_until = max(lease_until, ?) WHERE owner = ?", (lease_until, owner))
+
+
+def release(db: sqlite3.Connection, thread_id: str, fence: int) -> None:
+    db.execute("UPDATE threads SET owner = NULL, lease_until = 0 WHERE id = ? AND fence = ?", (pack(thread_id), fence))
+
+
+def fork(
+    db: sqlite3.Connection, checkpoint_id: str, source_id: str, thread_id: str, number: int, facts: ThreadFacts
+) -> ThreadRow:  # fmt: skip
+    """One row for the thread and one for its lineage, however long the history is."""
+    if read_thread(db, source_id) is None:
+        raise refusals.unknown_thread(source_id)
+    found = find_checkpoint(db, source_id, checkpoint_id)
+    if found is None:
+        raise refusals.unknown_checkpoint(source_id, checkpoint_id)
+    if read_thread(db, thread_id) is not None:
+        raise refusals.exists(thread_id)
+    parent, cut = found
+    lineage = add_lineage(db, Lineage(number=number, thread_id=thread_id, parent=parent.number, cut=cut))
+    add_thread(db, thread_id, facts, facts.updated_at, head=checkpoint_id, lineage=lineage)
+    forked = read_thread(db, thread_id)
+    assert forked is not None
+    return forked
+
+
+def delete_thread(db: sqlite3.Connection, thread_id: str) -> None:
+    """Removes the thread, the lineages that nobody else reaches, and of the others the rows behind the last cut."""
+    name = pack(thread_id)
+    row = read_thread(db, thread_id)
+    if row is None:
+        return
+    reached = sorted(reach(db, thread_id), reverse=True)  # children before parents
+    if row.owner is not None:
+        db.execute("INSERT OR REPLACE INTO fences (thread, fence) VALUES (?, ?)", (name, row.fence))
+    db.execute("DELETE FROM threads WHERE id = ?", (name,))
+    for table in ("interrupts", "runs", "inputs"):
+        db.execute(f"DELETE FROM {table} WHERE thread = ?", (name,))  # noqa: S608 – a constant
+    db.execute("UPDATE lineages SET thread = NULL WHERE thread = ?", (name,))
+    for lineage in reached:
+        _drop_unreached(db, lineage)
+
+
+def _drop_unreached(db: sqlite3.Connection, lineage: int) -> None:
+    """Deletes a lineage without owner and children; one with children keeps what the longest of them shares."""
+    if db.execute("SELECT thread FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0] is not None:
+        return
+    upto = db.execute("SELECT max(cut) FROM lineages WHERE parent = ?", (lineage,)).fetchone()[0]
+    keep = -1 if upto is None else upto
+    first, last = lineage * ORDINALS + keep + 1, (lineage + 1) * ORDINALS
+    for table in ("records", "snapshots"):
+        db.execute(f"DELETE FROM {table} WHERE record >= ? AND record < ?", (first, last))  # noqa: S608 – a constant
+    for (log,) in db.execute("SELECT log FROM logs WHERE lineage = ?", (lineage,)).fetchall():
+        span = (log * ORDINALS, (log + 1) * ORDINALS, keep)
+        db.execute("DELETE FROM items WHERE item >= ? AND item < ? AND record > ?", span)
+    if upto is None:
+        db.execute("DELETE FROM logs WHERE lineage = ?", (lineage,))
+        db.execute("DELETE FROM lineages WHERE lineage = ?", (lineage,))
+
+
+def put_document(db: sqlite3.Connection, digest: str, document: bytes) -> None:
+    db.execute("INSERT OR IGNORE INTO documents (digest, data) VALUES (?, ?)", (digest, document))
+
+
+def enqueue(db: sqlite3.Connection, thread_id: str, body: bytes, now: int) -> int:
+    if read_thread(db, thread_id) is None:
+        raise refusals.unknown_thread(thread_id)
+    values = (pack(thread_id), now, body)
+    position = db.execute("INSERT INTO inputs (thread, at, body) VALUES (?, ?, ?)", values).lastrowid
+    assert position is not None
+    return position
+
+
+def dequeue(db: sqlite3.Connection, thread_id: str) -> bytes | None:
+    sql = "SELECT position, body FROM inputs WHERE thread = ? ORDER BY position LIMIT 1"
+    row = db.execute(sql, (pack(thread_id),)).fetchone()
+    if row is None:
+        return None
+    db.execute("DELETE FROM inputs WHERE position = ?", (row[0],))
+    return bytes(row[1])
+
+
+def import_thread(db: sqlite3.Connection, exported: export.ThreadCopy, thread_id: str | None) -> str:
+    def is_taken(number: int) -> bool:
+        return db.execute("SELECT 1 FROM lineages WHERE number = ?", (number,)).fetchone() is not None
+
+    copy = export.placed(exported, thread_id, is_taken)
+    row = copy.thread
+    name = row.thread_id
+    if read_thread(db, name) is not None:
+        raise refusals.exists(name)
+    lineages = {lineage.number: add_lineage(db, lineage) for lineage in copy.lineages}
+    logs: dict[int, dict[tuple[int, str], int]] = {number: {} for number in lineages}
+    rows = Rows()
+    for record in copy.records:
+        add_record(db, rows, record, lineages[record.lineage], logs[record.lineage])
+    rows.write(db)
+    add_thread(
+        db,
+        name,
+        row.facts,
+        row.created_at,
+        head=row.head,
+        lineage=None if row.lineage is None else lineages[row.lineage],
+        ordinal=row.ordinal,
+        fence=row.fence,
+    )
+    db.executemany(ADD_INTERRUPT, [interrupt_values(interrupt) for interrupt in copy.interrupts])
+    db.executemany(ADD_RUN, [(pack(run), pack(name)) for run in copy.runs])
+    for queued in copy.queue:
+        enqueue(db, name, queued.body, queued.at)
+    if copy.document is not None:
+        put_document(db, copy.document.digest, copy.document.data)
+    return name

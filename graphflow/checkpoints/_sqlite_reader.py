@@ -1,0 +1,337 @@
+"""Reading threads from SQLite: each function is one visit to the store and runs in one read transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from graphflow.checkpoints import refusals
+from graphflow.checkpoints._sqlite_rows import (
+    INTERRUPT_COLUMNS,
+    ORDINALS,
+    THREAD_COLUMNS,
+    THREAD_TABLES,
+    interrupt_row,
+    pack,
+    read_thread,
+    thread_row,
+    unpack,
+)
+from graphflow.checkpoints.export import QueuedInput, StoredDocument, ThreadCopy
+from graphflow.checkpoints.port import Item, Lineage, ListedRecord, Log, Record, Stored
+
+_LOAD_THREAD = f"SELECT {THREAD_COLUMNS}, t.lineage, l.parent, l.cut FROM {THREAD_TABLES} WHERE t.id = ?"  # noqa: S608 – constants only
+
+
+class Step(NamedTuple):
+    """One lineage of a chain: the file's own number, the port's, and the last ordinal that counts."""
+
+    lineage: int
+    number: int
+    cut: int
+
+
+def load(db: sqlite3.Connection, thread_id: str, checkpoint_id: str | None) -> Stored | None:
+    row = db.execute(_LOAD_THREAD, (pack(thread_id),)).fetchone()
+    if row is None:
+        return None
+    thread = thread_row(row)
+    lineage, parent, parent_cut = row[14:]
+    if checkpoint_id is not None:
+        found = find_checkpoint(db, thread_id, checkpoint_id)
+        if found is None:
+            return None
+        chain = _chain(db, found[0].lineage, found[1])
+    elif lineage is None:
+        chain = []
+    else:
+        assert thread.lineage is not None
+        chain = [] if parent is None else _chain(db, parent, parent_cut)
+        chain.append(Step(lineage, thread.lineage, thread.ordinal))
+    snapshot, records, target = _since_snapshot(db, thread_id, chain)
+    return Stored(
+        thread=thread,
+        chain=tuple((step.number, step.cut) for step in chain),
+        snapshot=snapshot,
+        records=records,
+        target=target,
+    )
+
+
+def _chain(db: sqlite3.Connection, lineage: int, cut: int) -> list[Step]:
+    """From the oldest lineage to the given one."""
+    out: list[Step] = []
+    place: int | None = lineage
+    while place is not None:
+        number, parent, parent_cut = db.execute(
+            "SELECT number, parent, cut FROM lineages WHERE lineage = ?", (place,)
+        ).fetchone()
+        out.append(Step(place, number, cut))
+        place, cut = parent, parent_cut
+    out.reverse()
+    return out
+
+
+def reach(db: sqlite3.Connection, thread_id: str) -> dict[int, int | None]:
+    """Every lineage of the thread's tree → the last ordinal of it that belongs to the tree; None is all."""
+    own = db.execute("SELECT lineage, parent, cut FROM lineages WHERE thread = ?", (pack(thread_id),)).fetchall()
+    out: dict[int, int | None] = {lineage: None for lineage, _, _ in own}
+    for _, parent, cut in own:
+        _reach_up(db, out, parent, cut)
+    return out
+
+
+def _reach_up(db: sqlite3.Connection, out: dict[int, int | None], lineage: int | None, cut: int) -> None:
+    """Adds the ancestors from here on, as far as they are not known to belong up to at least this cut."""
+    while lineage is not None:
+        known = out.get(lineage, -1)
+        if known is None or known >= cut:
+            return
+        out[lineage] = cut
+        lineage, cut = db.execute("SELECT parent, cut FROM lineages WHERE lineage = ?", (lineage,)).fetchone()
+
+
+def find_checkpoint(db: sqlite3.Connection, thread_id: str, checkpoint_id: str) -> tuple[Step, int] | None:
+    """The lineage and ordinal of a checkpoint in the thread's tree."""
+    rows = db.execute(
+        "SELECT record FROM records WHERE id = ? AND checkpoint = 1", (pack(checkpoint_id),)
+    ).fetchall()  # fmt: skip
+    if not rows:
+        return None
+    tree = reach(db, thread_id)
+    for (record,) in rows:
+        lineage, ordinal = divmod(record, ORDINALS)
+        upto = tree.get(lineage, 0)
+        if upto is None or ordinal <= upto:
+            number = db.execute("SELECT number FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0]
+            return Step(lineage, number, ordinal), ordinal
+    return None
+
+
+def _since_snapshot(
+    db: sqlite3.Connection, thread_id: str, chain: Sequence[Step]
+) -> tuple[bytes | None, tuple[Record, ...], Record | None]:
+    """The newest snapshot of the chain, the records after it, and the last record of the chain."""
+    parts: list[list[Record]] = []
+    snapshot: bytes | None = None
+    for step in reversed(chain):
+        first, last = step.lineage * ORDINALS, step.lineage * ORDINALS + step.cut
+        found = db.execute(
+            "SELECT record, data FROM snapshots WHERE record > ? AND record <= ? ORDER BY record DESC LIMIT 1",
+            (first, last),
+        ).fetchone()
+        if found is not None:
+            first, snapshot = found
+        parts.append(_records(db, step, first % ORDINALS, step.cut, thread_id))
+        if found is not None:
+            break
+    records = tuple(record for part in reversed(parts) for record in part)
+    if records:
+        return snapshot, records, records[-1]
+    last_step = next((step for step in reversed(chain) if step.cut), None)
+    target = None if last_step is None else _records(db, last_step, last_step.cut - 1, last_step.cut, thread_id)[0]
+    return snapshot, records, target
+
+
+def _records(db: sqlite3.Connection, step: Step, after: int, upto: int, thread_id: str) -> list[Record]:
+    """Records with ordinals in (after, upto]; a missing one is damage."""
+    base, number = step.lineage * ORDINALS, step.number
+    rows = db.execute(
+        "SELECT record, id, checkpoint, meta, data FROM records WHERE record > ? AND record <= ? ORDER BY record",
+        (base + after, base + upto),
+    ).fetchall()
+    if len(rows) != max(upto - after, 0):
+        raise refusals.missing_records(thread_id, upto - after, len(rows))
+    return [
+        Record(id=unpack(id_), lineage=number, ordinal=record - base, checkpoint=bool(checkpoint), meta=meta, data=data)
+        for record, id_, checkpoint, meta, data in rows
+    ]
+
+
+def read_logs(db: sqlite3.Connection, chain: Sequence[tuple[int, int]], logs: Sequence[Log]) -> list[list[bytes]]:
+    lineages: list[int] = []
+    for number, _ in chain:
+        row = db.execute("SELECT lineage FROM lineages WHERE number = ?", (number,)).fetchone()
+        if row is not None:
+            lineages.append(row[0])
+    return [_read_log(db, lineages, log) for log in logs]
+
+
+def _read_log(db: sqlite3.Connection, lineages: Sequence[int], log: Log) -> list[bytes]:
+    """Walks from the youngest lineage back: each has the entries before the first of its child."""
+    parts: list[list[bytes]] = []
+    upper = log.count
+    for lineage in reversed(lineages):
+        if upper <= log.start:
+            break
+        row = db.execute(
+            "SELECT log FROM logs WHERE lineage = ? AND frame = ? AND channel = ?", (lineage, log.frame, log.channel)
+        ).fetchone()
+        if row is None:
+            continue
+        base = row[0] * ORDINALS
+        rows = db.execute(
+            "SELECT item, data FROM items WHERE item >= ? AND item < ? ORDER BY item", (base + log.start, base + upper)
+        ).fetchall()
+        if rows:
+            parts.append([data for _, data in rows])
+            upper = rows[0][0] - base
+    out = [data for part in reversed(parts) for data in part]
+    wanted = max(log.count - log.start, 0)
+    if len(out) != wanted:
+        raise refusals.missing_items(log.channel, wanted, len(out))
+    return out
+
+
+def list_records(
+    db: sqlite3.Connection, thread_id: str, before: str | None, limit: int | None, *, all_lineages: bool
+) -> list[ListedRecord]:
+    """Metadata of checkpoints, newest first. Lineages of one tree are begun one after the other, so their order is theirs."""
+    thread = read_thread(db, thread_id)
+    if thread is None:
+        return []
+    scope = _scope(db, thread_id, all_lineages=all_lineages)
+    if before is not None:
+        scope = _older(db, thread_id, scope, before)
+    out: list[ListedRecord] = []
+    for step in scope:
+        left = None if limit is None else limit - len(out)
+        if left is not None and left <= 0:
+            break
+        out += _listed(db, step, left)
+    return out
+
+
+def _scope(db: sqlite3.Connection, thread_id: str, *, all_lineages: bool) -> list[Step]:
+    """The lineages to list, newest first."""
+    if not all_lineages:
+        row = db.execute("SELECT lineage, ordinal FROM threads WHERE id = ?", (pack(thread_id),)).fetchone()
+        return [] if row[0] is None else _chain(db, *row)[::-1]
+    tree = reach(db, thread_id)
+    steps = []
+    for lineage in sorted(tree, reverse=True):
+        number = db.execute("SELECT number FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0]
+        upto = tree[lineage]
+        steps.append(Step(lineage, number, ORDINALS - 1 if upto is None else upto))
+    return steps
+
+
+def _older(db: sqlite3.Connection, thread_id: str, scope: Sequence[Step], before: str) -> list[Step]:
+    found = find_checkpoint(db, thread_id, before)
+    if found is not None:
+        place, ordinal = found
+        for index, step in enumerate(scope):
+            if step.lineage == place.lineage and ordinal <= step.cut:
+                return [step._replace(cut=ordinal - 1), *scope[index + 1 :]]
+    raise refusals.unknown_checkpoint(thread_id, before)
+
+
+def _listed(db: sqlite3.Connection, step: Step, limit: int | None) -> list[ListedRecord]:
+    """One lineage's checkpoints, newest first; one more than asked for is read, to know the parent of the last."""
+    base = step.lineage * ORDINALS
+    rows: list[Any] = db.execute(
+        "SELECT record, id, size, meta FROM records WHERE record > ? AND record <= ? AND checkpoint = 1"
+        " ORDER BY record DESC LIMIT ?",
+        (base, base + step.cut, -1 if limit is None else limit + 1),
+    ).fetchall()
+    wanted = rows if limit is None else rows[:limit]
+    out = []
+    for index, (record, id_, size, meta) in enumerate(wanted):
+        parent = rows[index + 1][1] if index + 1 < len(rows) else _parent_of(db, step.lineage)
+        out.append(
+            ListedRecord(
+                id=unpack(id_), parent=unpack(parent), lineage=step.number, ordinal=record - base, meta=meta, size=size
+            )
+        )
+    return out
+
+
+def _parent_of(db: sqlite3.Connection, lineage: int) -> Any:
+    """The newest checkpoint at or before the cut that a lineage was begun at."""
+    while True:
+        parent, cut = db.execute("SELECT parent, cut FROM lineages WHERE lineage = ?", (lineage,)).fetchone()
+        if parent is None:
+            return None
+        base = parent * ORDINALS
+        row = db.execute(
+            "SELECT id FROM records WHERE record > ? AND record <= ? AND checkpoint = 1 ORDER BY record DESC LIMIT 1",
+            (base, base + cut),
+        ).fetchone()
+        if row is not None:
+            return row[0]
+        lineage = parent
+
+
+def read_records(db: sqlite3.Connection, thread_id: str, number: int, after: int, upto: int) -> list[Record]:
+    row = db.execute("SELECT lineage FROM lineages WHERE number = ?", (number,)).fetchone()
+    tree = reach(db, thread_id)
+    if row is None or row[0] not in tree:
+        return []
+    limit = tree[row[0]]
+    newest = db.execute(
+        "SELECT max(record) FROM records WHERE record > ? AND record < ?",
+        (row[0] * ORDINALS, (row[0] + 1) * ORDINALS),
+    ).fetchone()[0]
+    if newest is None:
+        return []
+    end = min(upto, newest % ORDINALS, ORDINALS if limit is None else limit)
+    after = max(after, 0)
+    return _records(db, Step(row[0], number, end), after, end, thread_id) if end > after else []
+
+
+def copy_thread(db: sqlite3.Connection, thread_id: str) -> ThreadCopy:
+    """Everything of the thread, for an export."""
+    thread = read_thread(db, thread_id)
+    if thread is None:
+        raise refusals.unknown_thread(thread_id)
+    name = pack(thread_id)
+    copy = ThreadCopy(thread=thread, document=_document(db, thread.facts.document))
+    for step in reversed(_scope(db, thread_id, all_lineages=True)):
+        parent, cut = db.execute(
+            "SELECT p.number, l.cut FROM lineages l LEFT JOIN lineages p ON p.lineage = l.parent WHERE l.lineage = ?",
+            (step.lineage,),
+        ).fetchone()
+        copy.lineages.append(Lineage(number=step.number, thread_id=thread_id, parent=parent, cut=cut))
+        copy.records += _whole_records(db, step)
+    sql = f"SELECT {INTERRUPT_COLUMNS} FROM interrupts WHERE thread = ? ORDER BY rowid"  # noqa: S608 – constants only
+    copy.interrupts = [interrupt_row(row) for row in db.execute(sql, (name,))]
+    sql = "SELECT body, at FROM inputs WHERE thread = ? ORDER BY position"
+    copy.queue = [QueuedInput(body=body, at=at) for body, at in db.execute(sql, (name,))]
+    copy.runs = [unpack(run) for (run,) in db.execute("SELECT run FROM runs WHERE thread = ?", (name,))]
+    return copy
+
+
+def _document(db: sqlite3.Connection, digest: str | None) -> StoredDocument | None:
+    row = db.execute("SELECT data FROM documents WHERE digest = ?", (digest,)).fetchone()
+    return None if row is None or digest is None else StoredDocument(digest=digest, data=row[0])
+
+
+def _whole_records(db: sqlite3.Connection, step: Step) -> list[Record]:
+    """The lineage's records with their items and snapshots."""
+    items: dict[int, list[Item]] = {}
+    for log, frame, channel in db.execute(
+        "SELECT log, frame, channel FROM logs WHERE lineage = ? ORDER BY log", (step.lineage,)
+    ).fetchall():
+        base = log * ORDINALS
+        sql = "SELECT item, record, data FROM items WHERE item >= ? AND item < ? AND record <= ? ORDER BY item"
+        for item, record, data in db.execute(sql, (base, base + ORDINALS, step.cut)):
+            items.setdefault(record, []).append(Item(frame, channel, item - base, data))
+    base = step.lineage * ORDINALS
+    sql = (
+        "SELECT r.record, r.id, r.checkpoint, r.meta, r.data, s.data FROM records r"
+        " LEFT JOIN snapshots s ON s.record = r.record WHERE r.record > ? AND r.record <= ? ORDER BY r.record"
+    )
+    return [
+        Record(
+            id=unpack(id_),
+            lineage=step.number,
+            ordinal=record - base,
+            checkpoint=bool(checkpoint),
+            meta=meta,
+            data=data,
+            items=tuple(items.get(record - base, ())),
+            snapshot=snapshot,
+        )
+        for record, id_, checkpoint, meta, data, snapshot in db.execute(sql, (base, base + step.cut))
+    ]

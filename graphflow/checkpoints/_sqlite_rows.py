@@ -1,0 +1,107 @@
+"""How the SQLite store writes ids, keys and thread rows down."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from graphflow.checkpoints.port import OpenInterrupt, ThreadFacts, ThreadRow
+
+ORDINALS = 1 << 32
+"""Ordinals have the lower 32 bits of a key; lineage or log has the bits above."""
+
+
+def pack(identifier: str | None) -> str | bytes | None:
+    """The id as it is stored: 16 bytes for a UUID in its canonical form, which halves it; else the text."""
+    if identifier is None or len(identifier) != 36 or identifier[14:15] not in "12345678":
+        return identifier
+    digits = identifier.replace("-", "")
+    try:
+        raw = bytes.fromhex(digits)
+    except ValueError:
+        return identifier
+    return raw if len(raw) == 16 and unpack(raw) == identifier else identifier
+
+
+def unpack(stored: Any) -> Any:
+    """The id that `pack` was given."""
+    if type(stored) is not bytes:
+        return stored
+    h = stored.hex()
+    return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+
+
+def key(lineage: int, ordinal: int) -> int:
+    """The key of a record or an item. Raises OverflowError beyond the four billionth of a lineage."""
+    if not 0 <= ordinal < ORDINALS:
+        raise OverflowError(f"ordinal {ordinal} is outside 0 to {ORDINALS - 1}")
+    return lineage * ORDINALS + ordinal
+
+
+THREAD_COLUMNS = (
+    "t.id, t.status, t.run, t.document, t.agent_key, t.title, t.updated_at, t.created_at, t.head, l.number, t.ordinal,"
+    " t.fence, t.owner, t.lease_until"
+)
+THREAD_TABLES = "threads t LEFT JOIN lineages l ON l.lineage = t.lineage"
+
+
+def thread_row(row: tuple[Any, ...]) -> ThreadRow:
+    """A `ThreadRow` of the columns above."""
+    id_, status, run, document, agent_key, title, updated, created, head, lineage, ordinal, fence, owner, lease = row[
+        :14
+    ]
+    return ThreadRow(
+        thread_id=unpack(id_),
+        facts=ThreadFacts(
+            status=status, run_id=unpack(run), document=document, agent_key=agent_key, title=title, updated_at=updated
+        ),
+        head=unpack(head),
+        lineage=lineage,
+        ordinal=ordinal,
+        fence=fence,
+        owner=owner,
+        lease_until=lease,
+        created_at=created,
+    )
+
+
+def read_thread(db: sqlite3.Connection, thread_id: str) -> ThreadRow | None:
+    sql = f"SELECT {THREAD_COLUMNS} FROM {THREAD_TABLES} WHERE t.id = ?"  # noqa: S608 – constants only
+    row = db.execute(sql, (pack(thread_id),)).fetchone()
+    return None if row is None else thread_row(row)
+
+
+INTERRUPT_COLUMNS = "thread, id, run, kind, node, owner, role, agent_key, opened_at, due_at, data"
+
+
+def interrupt_values(interrupt: OpenInterrupt) -> tuple[Any, ...]:
+    return (
+        pack(interrupt.thread_id),
+        pack(interrupt.interrupt_id),
+        pack(interrupt.run_id),
+        interrupt.kind,
+        interrupt.node,
+        interrupt.owner,
+        interrupt.role,
+        interrupt.agent_key,
+        interrupt.opened_at,
+        interrupt.due_at,
+        interrupt.data,
+    )
+
+
+def interrupt_row(row: Any) -> OpenInterrupt:
+    thread, id_, run, kind, node, owner, role, agent_key, opened_at, due_at, data = row
+    return OpenInterrupt(
+        interrupt_id=unpack(id_),
+        thread_id=unpack(thread),
+        run_id=unpack(run),
+        kind=kind,
+        node=node,
+        owner=owner,
+        role=role,
+        agent_key=agent_key,
+        opened_at=opened_at,
+        due_at=due_at,
+        data=data,
+    )

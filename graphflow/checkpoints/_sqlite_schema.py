@@ -1,0 +1,166 @@
+"""Opening a SQLite store: connections, numbered migrations, and what its errors mean."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from graphflow.errors import StoreError
+
+APPLICATION_ID = 0x67666C77
+"""`gflw` in the file's header: told apart from other people's databases."""
+
+PAGE_SIZE = 8192
+"""Set when the file is made: rows of a kilobyte fill such pages well."""
+
+WAL_PAGES = 1000
+"""8 MiB of log between the checkpoints of SQLite: the batch that trips one waits for some 10 ms."""
+
+MIGRATIONS = Path(__file__).parent / "migrations" / "sqlite"
+
+
+def open_writer(path: Path, *, synchronous: str, busy_timeout_s: float) -> sqlite3.Connection:
+    """The writing connection, with the schema up to date.
+
+    Raises:
+        StoreError: `store_newer` when a newer version made the file; `store_failed` when it can't be opened.
+    """
+    db: sqlite3.Connection | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        db = _connect(path, busy_timeout_s)
+        db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+        _use_wal(db, busy_timeout_s)
+        db.execute(f"PRAGMA synchronous = {synchronous}")
+        db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+        db.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_SIZE}")
+        migrate(db, path)
+    except (sqlite3.Error, OSError) as error:
+        if db is not None:
+            db.close()
+        raise store_error(path, error, "opened") from error
+    except StoreError:
+        if db is not None:
+            db.close()
+        raise
+    return db
+
+
+def open_reader(path: Path, *, busy_timeout_s: float) -> sqlite3.Connection:
+    """A connection that can't write."""
+    try:
+        db = _connect(path, busy_timeout_s)
+        db.execute("PRAGMA query_only = ON")
+    except sqlite3.Error as error:
+        raise store_error(path, error, "opened") from error
+    return db
+
+
+def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
+    # Each connection stays with one thread, but is closed from wherever the store is.
+    return sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
+
+
+def _use_wal(db: sqlite3.Connection, busy_timeout_s: float) -> None:
+    """Switches to the write-ahead log; SQLite does not wait by itself when two processes switch at once."""
+    until = time.monotonic() + busy_timeout_s
+    while True:
+        try:
+            mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if not _is(error, sqlite3.SQLITE_BUSY) or time.monotonic() > until:
+                raise
+            time.sleep(0.005)
+        else:
+            if mode != "wal":
+                raise StoreError(
+                    f"the store's file system has no shared memory for a write-ahead log (mode {mode!r}): use a local disk"
+                )
+            return
+
+
+def migrate(db: sqlite3.Connection, path: Path) -> None:
+    """Brings the schema up to date in one transaction; safe when several processes do it at once.
+
+    Raises:
+        StoreError: the file belongs to something else, or a newer version made it.
+    """
+    steps = sorted(MIGRATIONS.glob("[0-9]*.sql"))
+    newest = _number(steps[-1])
+    if _version(db, path, newest) == newest:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        version = _version(db, path, newest)
+        for step in steps:
+            if _number(step) > version:
+                for statement in _statements(step.read_text(encoding="utf-8")):
+                    db.execute(statement)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {newest}")
+        db.execute("COMMIT")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+
+
+def _version(db: sqlite3.Connection, path: Path, newest: int) -> int:
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    ours = db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
+    if not ours and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise StoreError(f"{str(path)!r} is a SQLite database of another program: choose another file for the store")
+    if ours and version > newest:
+        raise StoreError(
+            f"the store {str(path)!r} has schema version {version}, this graphflow knows up to {newest}: update graphflow",
+            code="store_newer",
+        )
+    return version if ours else 0
+
+
+def _number(step: Path) -> int:
+    return int(step.name.partition("_")[0])
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The script's statements, because `executescript` would commit between them."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _is(error: BaseException, *codes: int) -> bool:
+    """Whether SQLite's error code (its lower byte, the kind) is one of these."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in codes
+
+
+def is_busy(error: BaseException) -> bool:
+    return _is(error, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def store_error(path: Path, error: BaseException, doing: str) -> StoreError:
+    """What went wrong, in words that say what to do; `doing` is a participle (`read`, `written`, `opened`)."""
+    start = f"the store {str(path)!r} could not be {doing}"
+    if isinstance(error, sqlite3.IntegrityError):
+        return StoreError(f"{start}: a row of this commit is there already; ordinals are never reused ({error})")
+    if is_busy(error):
+        why = "another process kept it locked for longer than the busy timeout: raise `busy_timeout_s` or end that process"
+    elif _is(error, sqlite3.SQLITE_FULL):
+        why = "the disk is full: make room, then resume the thread"
+    elif _is(error, sqlite3.SQLITE_READONLY):
+        why = "the file or its folder is read-only: make it writable for this user"
+    elif _is(error, sqlite3.SQLITE_CANTOPEN):
+        why = "the file can't be opened: the folder must exist and be writable for this user"
+    elif _is(error, sqlite3.SQLITE_NOTADB):
+        why = "the file is no SQLite database: choose another file, or restore it from a backup"
+    elif _is(error, sqlite3.SQLITE_CORRUPT):
+        why = "the file is damaged: restore it from a backup; `PRAGMA integrity_check` says where"
+    elif _is(error, sqlite3.SQLITE_IOERR):
+        why = "the disk reported an error: look at the system's log"
+    else:
+        why = str(error)
+    return StoreError(f"{start}: {why} ({type(error).__name__}: {error})")
