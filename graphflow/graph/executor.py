@@ -211,6 +211,8 @@ class Executor:
         self._made = 0
         self._blocks_made = 0
         self._closed = False
+        self.resuming: Event | None = None
+        """Sent once with the next tick, after what that tick resolves: the run goes on (spec 3.3)."""
         self.abandoned = False
         """The process shuts down: the thread is left at its last checkpoint, neither cancelled nor failed."""
 
@@ -288,6 +290,9 @@ class Executor:
             elif kind is Finished:
                 finished = command.how
                 self._close_runs()
+        if self.resuming is not None and finished is None:
+            resuming, self.resuming = self.resuming, None
+            self.emit(resuming)
         after = After(commit, None, requests, finished, self.checkpoint_id)
         if commit.checkpoint:
             self.checkpoint_id = commit.id

@@ -27,7 +27,7 @@ from graphflow.runtime.identity import SystemClock, Uuid7Ids
 from graphflow.runtime.live import LiveRun, Runs
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.runtime.run_log import RunLog
-from graphflow.runtime.sync import run_sync, stream_sync
+from graphflow.runtime.sync import blocking, blocking_stream
 
 if TYPE_CHECKING:
     from graphflow.graph.compiler import CheckedDocument
@@ -166,11 +166,11 @@ class CompiledGraph:
 
         return Thread(self, thread_id)
 
-    run_sync = run_sync(run)
-    answer_sync = run_sync(answer)
-    resume_sync = run_sync(resume)
-    batch_sync = run_sync(batch)
-    stream_sync = stream_sync(stream)
+    run_sync = blocking(run)
+    answer_sync = blocking(answer)
+    resume_sync = blocking(resume)
+    batch_sync = blocking(batch)
+    stream_sync = blocking_stream(stream)
 
     # --- detached lives, for servers
 
@@ -371,9 +371,11 @@ class CompiledGraph:
         def before() -> None:
             for event in preamble:
                 executor.emit(event)
+            executor.resuming = RunResume(
+                run_id=loaded.machine.run_id, chat_id=thread_id, checkpoint_id=executor.checkpoint_id or ""
+            )
             for answer in checked:
                 executor.answer(answer.interrupt_id, answer.value, answer.decision, by)
-            self._announce_resume(executor, loaded)
 
         return live, None, before
 
@@ -419,13 +421,6 @@ class CompiledGraph:
             executor.emit(RunResume(run_id=run_id, chat_id=thread_id, checkpoint_id=executor.checkpoint_id or ""))
 
         return live, tick, before
-
-    def _announce_resume(self, executor: Executor, loaded: Loaded) -> None:
-        machine = executor.machine
-        if machine.status in ("running", "waiting"):
-            executor.emit(
-                RunResume(run_id=machine.run_id, chat_id=executor.thread_id, checkpoint_id=executor.checkpoint_id or "")
-            )
 
     def _preamble(self, executor: Executor, preamble: tuple[Event, ...], run_id: str) -> Callable[[], None]:
         def before() -> None:

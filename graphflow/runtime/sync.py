@@ -20,7 +20,7 @@ def _refuse_running_loop(name: str) -> None:
     raise RuntimeError(f"{name} would block the running event loop; await the method without `_sync` instead")
 
 
-def run_sync(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[S, P], T]:
+def blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[S, P], T]:
     """A method that runs `method` to its end and returns its result."""
 
     @functools.wraps(method)
@@ -31,7 +31,7 @@ def run_sync(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Cal
     return twin
 
 
-def stream_sync(method: Callable[Concatenate[S, P], AsyncIterator[T]]) -> Callable[Concatenate[S, P], Iterator[T]]:
+def blocking_stream(method: Callable[Concatenate[S, P], AsyncIterator[T]]) -> Callable[Concatenate[S, P], Iterator[T]]:
     """A method that iterates over what `method` streams, as it comes; leaving the loop ends the stream."""
 
     @functools.wraps(method)

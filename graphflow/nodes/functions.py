@@ -1,0 +1,91 @@
+"""Nodes of registered Python functions: `fn:NAME` gets arguments, `node:NAME` gets state and context."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from graphflow.errors import Fault
+from graphflow.graph.context import Context
+from graphflow.graph.document import GraphDefinition, NodeDefinition
+
+if TYPE_CHECKING:
+    from graphflow.graph.ports import NodeFunction
+
+
+class FunctionKind:
+    """`use: fn:NAME`: called as `f(**with)`; out is its return value. A sync function runs in a thread."""
+
+    name = "fn"
+    effects = "none"
+    with_schema: Mapping[str, Any] | None = None
+    out_schema: Mapping[str, Any] | None = None
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+        given = node.with_ if isinstance(node.with_, Mapping) else {}
+        try:
+            inspect.signature(self._function).bind(**dict.fromkeys(given))
+        except TypeError as error:
+            yield Fault(
+                pointer="/with",
+                message=f"{node.use!r} can't be called with {sorted(given)}: {error}",
+                hint=f"its signature is {inspect.signature(self._function)}",
+                kind="type",
+            )
+
+    def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
+        function = self._function
+        if inspect.iscoroutinefunction(function):
+
+            async def run(arguments: Mapping[str, Any], ctx: Context) -> Any:
+                return await function(**arguments)
+
+            return run
+
+        async def run_in_thread(arguments: Mapping[str, Any], ctx: Context) -> Any:
+            return await asyncio.to_thread(function, **arguments)
+
+        return run_in_thread
+
+
+class NodeKind:
+    """`use: node:NAME`: called as `f(state, ctx)`; returns updates, nothing, or a `Goto`."""
+
+    name = "node"
+    effects = "none"
+    with_schema: Mapping[str, Any] | None = {"type": "object", "additionalProperties": False}
+    out_schema: Mapping[str, Any] | None = None
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+        if node.set:
+            yield Fault(
+                pointer="/set",
+                message="a `node:` function returns its updates itself",
+                hint="remove `set`, or use fn:NAME",
+                kind="shape",
+            )
+
+    def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
+        function = self._function
+        takes_context = len(inspect.signature(function).parameters) > 1
+        if inspect.iscoroutinefunction(function):
+            if takes_context:
+                return function
+
+            async def run(state: Any, ctx: Context) -> Any:
+                return await function(state)
+
+            return run
+
+        async def run_in_thread(state: Any, ctx: Context) -> Any:
+            return await asyncio.to_thread(function, *((state, ctx) if takes_context else (state,)))
+
+        return run_in_thread

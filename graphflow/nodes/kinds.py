@@ -1,0 +1,102 @@
+"""The table of node kinds: what a document's `use` may name, and where subgraphs and reducers come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from graphflow.nodes.functions import FunctionKind, NodeKind
+
+if TYPE_CHECKING:
+    from graphflow.graph.ports import Kind
+    from graphflow.tools.registry import ToolRegistry
+
+
+class AgentLookup(Protocol):
+    """Where subgraphs and `agent:` nodes find their documents; the agents' layer fills it (E21)."""
+
+    def document(self, key: str) -> Mapping[str, Any] | None:
+        """The document of `KEY` or `KEY@VERSION` as plain JSON data, or None."""
+
+
+class NodeKinds:
+    """Every kind that documents may use here.
+
+    Args:
+        tools: the registry behind `model`, `tools` and `tool:NAME`; None leaves those out.
+        agents: where subgraphs are looked up.
+        providers: provider keys that exist, for checking.
+    """
+
+    def __init__(
+        self,
+        tools: ToolRegistry | Callable[[], ToolRegistry] | None = None,
+        *,
+        agents: AgentLookup | None = None,
+        providers: Sequence[str] | None = None,
+    ) -> None:
+        self._tools = tools
+        self._providers = providers
+        self.agents = agents
+        self._nodes: dict[str, Callable[..., Any]] = {}
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._reducers: dict[str, Callable[[Any, Any], Any]] = {}
+        self._kinds: dict[str, Kind] = {}
+
+    @property
+    def tools(self) -> ToolRegistry | None:
+        """The tool registry, made when it is first asked for."""
+        if callable(self._tools):
+            self._tools = self._tools()
+        return self._tools
+
+    def node(self, name: str, function: Callable[..., Any]) -> None:
+        """Registers `node:NAME`."""
+        self._nodes[name] = function
+
+    def function(self, name: str, function: Callable[..., Any]) -> None:
+        """Registers `fn:NAME`."""
+        self._functions[name] = function
+
+    def register_reducer(self, name: str, function: Callable[[Any, Any], Any]) -> None:
+        """Registers the pure function behind `"x-reduce": "fn:NAME"`."""
+        self._reducers[name] = function
+
+    def register(self, kind: Kind) -> None:
+        """Registers a kind of one's own under its name."""
+        self._kinds[kind.name] = kind
+
+    def find(self, use: str) -> Kind | None:
+        word, _, name = use.partition(":")
+        if use in self._kinds:
+            return self._kinds[use]
+        if word == "node" and name in self._nodes:
+            return NodeKind(self._nodes[name])
+        if word == "fn" and name in self._functions:
+            return FunctionKind(self._functions[name])
+        if word in ("model", "tools", "tool") and self.tools is not None:
+            return self._tool_kind(word, name)
+        return None
+
+    def _tool_kind(self, word: str, name: str) -> Kind | None:
+        from graphflow.nodes.model import ModelKind
+        from graphflow.nodes.tools import ToolKind, ToolsKind
+
+        assert self.tools is not None
+        if word == "tool":
+            return ToolKind(self.tools, name) if name in self.tools else None
+        if name:
+            return None
+        return ModelKind(self.tools, self._providers) if word == "model" else ToolsKind()
+
+    def names(self) -> list[str]:
+        out = [*self._kinds, *(f"node:{n}" for n in self._nodes), *(f"fn:{n}" for n in self._functions)]
+        if self.tools is not None:
+            out += ["model", "tools", *(f"tool:{n}" for n in self.tools.names())]
+        return sorted(out)
+
+    def graph(self, key: str) -> Mapping[str, Any] | None:
+        return None if self.agents is None else self.agents.document(key)
+
+    def reducer(self, name: str) -> Callable[[Any, Any], Any] | None:
+        return self._reducers.get(name)

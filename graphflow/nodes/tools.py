@@ -1,0 +1,155 @@
+"""The `tools` node runs the calls of a model's turn; `tool:NAME` runs one tool with given arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from graphflow.errors import Fault, NodeFailed
+from graphflow.graph.context import Context
+from graphflow.graph.document import GraphDefinition, NodeDefinition
+from graphflow.messages import AIMessage, HumanMessage, ToolCall, ToolMessage
+from graphflow.tools.envelope import completed
+from graphflow.tools.result import failed
+from graphflow.tools.runner import CallPolicy
+
+if TYPE_CHECKING:
+    from graphflow.graph.ports import NodeFunction
+    from graphflow.tools.registry import ToolRegistry
+    from graphflow.tools.runner import ToolRunner
+
+TOOLS_WITH: dict[str, Any] = {
+    "type": "object",
+    "properties": {"calls": {"type": "array"}, "max": {"type": "integer", "minimum": 0}},
+    "additionalProperties": False,
+}
+
+
+def policy_of(document: GraphDefinition) -> CallPolicy:
+    """What the document's agent fields allow its calls (E23)."""
+    approval = document.approval
+    return CallPolicy(tools=document.tools, approval=approval if approval is None or isinstance(approval, str) else dict(approval))
+
+
+class ToolsKind:
+    """`use: tools`."""
+
+    name = "tools"
+    effects = "none"
+    with_schema: Mapping[str, Any] | None = TOOLS_WITH
+    out_schema: Mapping[str, Any] | None = {
+        "type": "object",
+        "properties": {"results": {"type": "array"}, "messages": {"type": "array"}},
+    }
+
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+        return ()
+
+    def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
+        policy = policy_of(document)
+
+        async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+            runner: ToolRunner = ctx.tool
+            messages = ctx.state.get("messages", ())
+            last = messages[-1] if len(messages) else None
+            calls = arguments.get("calls")
+            if calls is None:
+                calls = last.tool_calls if isinstance(last, AIMessage) else ()
+            calls = [_as_call(call) for call in calls]
+            if isinstance(last, AIMessage) and last.status == "length" and arguments.get("calls") is None:
+                results = [await _cut_off(call, ctx, runner) for call in calls]
+            else:
+                results = await runner.run_all(
+                    calls, ctx, policy=policy, results=_latest(messages), max_calls=arguments.get("max"), ends_node=True
+                )
+            replies = [runner.message(call, result) for call, result in zip(calls, results, strict=True)]
+            return {"results": [_plain(result) for result in results], "messages": replies}
+
+        return run
+
+
+async def _cut_off(call: ToolCall, ctx: Context, runner: ToolRunner) -> Any:
+    """A turn that ended by `length` runs none of its calls (spec 7)."""
+    result = completed(
+        failed("INVALID_PARAM", "this call was not run: the model's turn was cut off at its length limit; write less and call again"),
+        {},
+    )
+    await ctx.tool_result(call.id, runner.wire_text(call, result))
+    return result
+
+
+def _as_call(call: Any) -> ToolCall:
+    if isinstance(call, ToolCall):
+        return call
+    if isinstance(call, Mapping) and "name" in call:
+        arguments = call.get("arguments", "{}")
+        text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+        return ToolCall(id=str(call.get("id") or f"call_{call['name']}"), name=str(call["name"]), arguments=text)
+    raise NodeFailed(f"a tool call is an object with id, name and arguments, not {call!r:.80}", code="validation")
+
+
+def _latest(messages: Any) -> dict[str, Any]:
+    """Data of each tool's latest result in this run, for argument templates (spec 1.5)."""
+    out: dict[str, Any] = {}
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if isinstance(message, HumanMessage):
+            break
+        if isinstance(message, ToolMessage) and message.name and not message.error and message.name not in out:
+            try:
+                out[message.name] = msgspec.json.decode(message.content)
+            except msgspec.DecodeError:
+                out[message.name] = message.content
+    return out
+
+
+def _plain(result: Any) -> dict[str, Any]:
+    out: dict[str, Any] = {"status": result.status, "data": result.data, "text": result.text}
+    if result.error is not None:
+        out["error"] = msgspec.to_builtins(result.error)
+    return out
+
+
+class ToolKind:
+    """`use: tool:NAME`: the node's `with` are the tool's arguments; out is `{data, text, status}`.
+
+    Args:
+        tools: where the tool is looked up.
+        tool: its name.
+    """
+
+    name = "tool"
+
+    def __init__(self, tools: ToolRegistry, tool: str) -> None:
+        self._tools, self._tool = tools, tool
+        found = tools.get(tool)
+        self.effects = found.effects if found is not None else "write"
+        self.with_schema: Mapping[str, Any] | None = None
+        self.out_schema: Mapping[str, Any] | None = {
+            "type": "object",
+            "properties": {"data": {}, "text": {"type": "string"}, "status": {"type": "string"}},
+        }
+
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+        return ()
+
+    def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
+        policy = CallPolicy(approval=policy_of(document).approval)
+        tool = self._tool
+
+        async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+            runner: ToolRunner = ctx.tool
+            call_id = f"call_{ctx.node_run_id}"
+            text = msgspec.json.encode(arguments, enc_hook=str).decode()
+            call = ToolCall(id=call_id, name=tool, arguments=text)
+            ctx.blocks.call_start(call_id, tool, tool_type="function")
+            ctx.blocks.call_args(call_id, text)
+            result = await runner.run(call, ctx, policy=policy, key="call", ends_node=True)
+            if result.error is not None:
+                code = "timeout" if result.error.code == "TIMEOUT" else "tool_error"
+                raise NodeFailed(f"tool {tool!r} failed: {result.error.message}", code=code, toolError=result.error.code)
+            return {"data": result.data, "text": result.text, "status": result.status}
+
+        return run
