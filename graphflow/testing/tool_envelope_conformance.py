@@ -57,7 +57,12 @@ def check_envelope(envelope: Any, *, tool: str | None = None) -> Report:
     if not isinstance(envelope, Mapping):
         return Report(errors=(f"the envelope is {type(envelope).__name__}; expected an object",), warnings=())
     errors = [*_key_errors(envelope), *_part_errors(envelope), *_error_errors(envelope), *_partial_errors(envelope)]
-    if tool in _SHAPES and envelope.get("status") != "error" and isinstance(envelope.get("data"), Mapping):
+    if (
+        tool is not None
+        and tool in _SHAPES
+        and envelope.get("status") != "error"
+        and isinstance(envelope.get("data"), Mapping)
+    ):
         errors += [f"data of {tool}: {fault}" for fault in _SHAPES[tool](envelope["data"])]
     return Report(errors=tuple(errors), warnings=tuple(_warnings(envelope)) if not errors else ())
 

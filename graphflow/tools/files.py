@@ -100,16 +100,11 @@ def load_tool_files(folder: Path, registry: ToolRegistry) -> ToolFiles:
 def _entries(file: Path, faults: list[Fault]) -> Iterator[_Entry]:
     """The entries of one file; a file that can't be read has none and adds a fault."""
 
-    def fault(message: str, hint: str, *, pointer: str = "", kind: str = "shape", **place: int) -> None:
-        faults.append(Fault(file=str(file), pointer=pointer, message=message, hint=hint, kind=kind, **place))
+    def fault(message: str, hint: str, *, pointer: str = "") -> None:
+        faults.append(Fault(file=str(file), pointer=pointer, message=message, hint=hint))
 
-    try:
-        data = json.loads(file.read_text(encoding="utf-8-sig"))
-    except json.JSONDecodeError as error:
-        fault(f"no valid JSON: {error.msg}", "mend the JSON", kind="syntax", line=error.lineno, column=error.colno)
-        return
-    except (OSError, UnicodeDecodeError, RecursionError) as error:
-        fault(f"the file can't be read: {error}", "save it as UTF-8 text", kind="syntax")
+    data = _read(file, faults)
+    if data is None:
         return
     listed = data.get("tools") if isinstance(data, dict) else None
     if not isinstance(listed, list):
@@ -122,6 +117,26 @@ def _entries(file: Path, faults: list[Fault]) -> Iterator[_Entry]:
             yield _Entry(file=file, pointer=f"/tools/{index}", data=item)
         else:
             fault(f"a tool is {shown(item)}", "write an object with `name`", pointer=f"/tools/{index}")
+
+
+def _read(file: Path, faults: list[Fault]) -> Any:
+    """The file's JSON, or None and a fault with its place."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8-sig"), object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        message, line, column = f"no valid JSON: {error.msg}", error.lineno, error.colno
+        faults.append(Fault(file=str(file), pointer="", message=message, line=line, column=column, kind="syntax"))
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, or a key twice
+        faults.append(Fault(file=str(file), pointer="", message=f"the file can't be read: {error}", kind="syntax"))
+    return None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object")
+    return found
 
 
 def _single(entries: list[_Entry], faults: list[Fault]) -> Iterator[_Entry]:
