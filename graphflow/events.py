@@ -39,7 +39,7 @@ class RequestQuery(Event, tag="request.query"):
     request_id: str
     chat_id: str
     message: str
-    role: str = "user"
+    role: str
     agent_key: str | None = None
     references: list[Any] | None = None
     params: dict[str, Any] | None = None

@@ -53,11 +53,22 @@ class Documents:
             return self.newest()
         plan = self._plans.get(digest)
         if plan is None:
-            data = await self._store.document(digest) if self._store is not None else None
-            if data is None:
-                raise StoreError(f"the store has no document {digest}; it was begun with one that is gone")
-            plan = self._plans[digest] = build_plan(_unpacked(msgspec.json.decode(data), digest), self._kinds)
+            if self._store is None:
+                raise StoreError(f"without a checkpointer there is no document {digest}")
+            plan = self._plans[digest] = build_plan(await stored_document(self._store, digest), self._kinds)
         return plan
+
+
+async def stored_document(store: Checkpointer, digest: str | None) -> CheckedDocument:
+    """A document that the store keeps, without checking it again (E20).
+
+    Raises:
+        StoreError: the store has none of this hash.
+    """
+    data = await store.document(digest) if digest is not None else None
+    if data is None:
+        raise StoreError(f"the store has no document {digest}; the thread can't go on without the version it was begun with")
+    return _unpacked(msgspec.json.decode(data), digest or "")
 
 
 def _packed(checked: CheckedDocument) -> dict[str, Any]:

@@ -1,0 +1,37 @@
+"""One open model per provider and name, shared by every run of an application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphflow.models.port import ChatModel
+
+Opener = Callable[[str | None, str | None], "ChatModel"]
+"""`(provider key, model) → model`; None leaves the choice to the environment."""
+
+
+class ModelPool:
+    """Opens models when they are first asked for and keeps their connections; calling it gives a model.
+
+    Args:
+        open_model: makes a model; called once per provider and name.
+    """
+
+    def __init__(self, open_model: Opener) -> None:
+        self._open = open_model
+        self._models: dict[tuple[str | None, str | None], ChatModel] = {}
+
+    def __call__(self, provider_key: str | None = None, model: str | None = None) -> ChatModel:
+        key = (provider_key, model)
+        found = self._models.get(key)
+        if found is None:
+            found = self._models[key] = self._open(provider_key, model)
+        return found
+
+    async def aclose(self) -> None:
+        """Closes every model that was opened."""
+        models, self._models = list(self._models.values()), {}
+        for model in models:
+            await model.aclose()

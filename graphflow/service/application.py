@@ -1,0 +1,220 @@
+"""The application: settings, store, agents, tools and models put together once, for every edge.
+
+The CLI, the server and scripts all begin here; nothing below knows that they exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphflow.agents.loader import LoadedAgent, load_agent
+from graphflow.agents.registry import AgentRegistry
+from graphflow.checkpoints.port import Checkpointer
+from graphflow.errors import Fault, ThreadNotFound
+from graphflow.graph.ports import Clock, Ids
+from graphflow.models.pool import ModelPool, Opener
+from graphflow.models.providers import known_providers, open_model
+from graphflow.nodes.kinds import NodeKinds
+from graphflow.runtime.compiled import CompiledGraph
+from graphflow.runtime.identity import SystemClock, Uuid7Ids
+from graphflow.runtime.live import Runs
+from graphflow.settings import Settings, load_settings
+from graphflow.tools.builtin import BashPolicy, builtin_tools
+from graphflow.tools.files import ToolFiles, load_tool_files
+from graphflow.tools.registry import ToolRegistry
+from graphflow.tools.runner import ToolRunner
+
+if TYPE_CHECKING:
+    from graphflow.models.port import ChatModel
+
+
+class Application:
+    """Everything that an edge needs. Use it as an async context manager.
+
+    Args:
+        settings: default: those of the current folder and environment.
+        checkpointer: default: SQLite at `settings.store.path`.
+        models: opens models; default: by provider key and environment.
+        tools: further tools, beside the built-in ones and `settings.tools.modules`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        checkpointer: Checkpointer | None = None,
+        models: Opener | None = None,
+        tools: Sequence[Any] = (),
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self.settings = settings or load_settings()
+        self.clock: Clock = clock or SystemClock()
+        self.ids: Ids = ids or Uuid7Ids()
+        self._store = checkpointer
+        self.tool_files = ToolFiles(tools=(), faults=())
+        self.tools = self._make_tools(tools)
+        self.runner = ToolRunner(
+            self.tools, approval=self.settings.tools.approval_mode, legacy=self.settings.tools.legacy_adapter
+        )
+        self.models = ModelPool(models or self._open_model)
+        self.providers = known_providers(self.settings.providers)
+        self._kinds: NodeKinds | None = None
+        self.agents = AgentRegistry(
+            self.settings.agents.dir,
+            kinds=self._make_kinds,
+            tools=self.tools.names,
+            providers=self.providers,
+            refresh_interval_ms=self.settings.agents.refresh_interval_ms,
+        )
+        self._graphs: dict[str, tuple[str, CompiledGraph]] = {}
+        self._watcher: asyncio.Task[None] | None = None
+
+    def _make_tools(self, more: Sequence[Any]) -> ToolRegistry:
+        settings = self.settings
+        bash = BashPolicy(
+            working_directory=settings.bash.working_directory,
+            allowed_paths=tuple(Path(path) for path in settings.bash.allowed_paths),
+        )
+        registry = ToolRegistry(builtins=builtin_tools(bash=bash))
+        if settings.tools.modules:
+            from graphflow.tools.modules import import_tools
+
+            for tool in import_tools(settings.tools.modules, settings.folder):
+                registry.register(tool)
+        for tool in more:
+            registry.register(tool)
+        self.tool_files = load_tool_files(settings.tools.dir, registry)
+        return registry.overlaid(self.tool_files.tools)
+
+    def _make_kinds(self, agents: AgentRegistry) -> NodeKinds:
+        self._kinds = NodeKinds(self.tools, agents=agents, providers=self.providers)
+        return self._kinds
+
+    @property
+    def kinds(self) -> NodeKinds:
+        """Every kind of node; register functions here before agents that use them are loaded."""
+        assert self._kinds is not None
+        return self._kinds
+
+    def _open_model(self, provider_key: str | None, model: str | None) -> ChatModel:
+        opened = open_model(provider_key, model, env=self.settings.environ, profiles=self.settings.providers)
+        if not self.settings.llm.interaction_log_enabled:
+            return opened
+        from graphflow.models.interaction_log import LoggedModel
+
+        return LoggedModel(opened, mask_sensitive=self.settings.llm.interaction_log_mask_sensitive)
+
+    # --- life
+
+    async def __aenter__(self) -> Application:
+        await asyncio.to_thread(self.agents.reload)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    def watch(self) -> None:
+        """Takes changed agent files into service until `aclose` (spec 1.1)."""
+        if self._watcher is None:
+            self._watcher = asyncio.create_task(self.agents.watch())
+
+    async def aclose(self, grace_s: float = 0.0) -> None:
+        """Stops watching, gives running nodes `grace_s` to finish, leaves the rest at their last checkpoint."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
+            self._watcher = None
+        if self._store is not None:
+            await self.runs.close(grace_s)
+            await self._store.close()
+        await self.models.aclose()
+
+    # --- what edges call
+
+    @property
+    def store(self) -> Checkpointer:
+        """The store of threads, opened when it is first asked for."""
+        if self._store is None:
+            from graphflow.checkpoints.sqlite import SqliteCheckpointer
+
+            self.settings.store.path.parent.mkdir(parents=True, exist_ok=True)
+            self._store = SqliteCheckpointer(self.settings.store.path)
+        return self._store
+
+    @property
+    def runs(self) -> Runs:
+        """The live runs of this process over the store."""
+        return Runs.over(self.store, self.clock)
+
+    @property
+    def services(self) -> dict[str, Any]:
+        return {"model": self.models, "tool": self.runner}
+
+    def graph(self, agent_key: str) -> CompiledGraph:
+        """The newest version of an agent, ready to run.
+
+        Raises:
+            AgentNotFound: names near keys, or the fault of a refused file.
+        """
+        agent = self.agents.get(agent_key)
+        known = self._graphs.get(agent_key)
+        if known is None or known[0] != agent.version:
+            known = self._graphs[agent_key] = (agent.version, self.compiled(agent))
+        return known[1]
+
+    def compiled(self, agent: LoadedAgent) -> CompiledGraph:
+        """An agent that is in no folder, ready to run on this application's store."""
+        return CompiledGraph(
+            agent.checked,
+            kinds=self.kinds,
+            checkpointer=self.store,
+            services=self.services,
+            agent_key=agent.key,
+            clock=self.clock,
+            ids=self.ids,
+        )
+
+    def load(self, origin: Any) -> LoadedAgent:
+        """An agent from a file, a text or data, checked against this application's tools and providers."""
+        return load_agent(origin, kinds=self.kinds, tools=self.tools.names(), providers=self.providers)
+
+    async def graph_of_thread(self, thread_id: str) -> CompiledGraph:
+        """The graph that a thread belongs to; its own version of the document is used for what it has begun.
+
+        Raises:
+            ThreadNotFound: no such thread.
+        """
+        await self.runs.ready()
+        row = await self.store.thread(thread_id)
+        if row is None:
+            raise ThreadNotFound(f"no thread {thread_id!r}; list them with `graphflow threads list`")
+        key = row.facts.agent_key
+        if key is not None and key in {agent.key for agent in self.agents.list()}:
+            return self.graph(key)
+        return await self._orphan(row.facts.document, key)
+
+    async def _orphan(self, digest: str | None, key: str | None) -> CompiledGraph:
+        """The graph of a thread whose agent is gone: the version that it has begun lives in the store."""
+        from graphflow.runtime.documents import stored_document
+
+        checked = await stored_document(self.store, digest)
+        return CompiledGraph(
+            checked,
+            kinds=self.kinds,
+            checkpointer=self.store,
+            services=self.services,
+            agent_key=key,
+            clock=self.clock,
+            ids=self.ids,
+        )
+
+    def faults(self) -> list[Fault]:
+        """Faults of tool files; those of agents are in `agents.invalid()`."""
+        return list(self.tool_files.faults)
+
+
+ApplicationFactory = Callable[[], Application]
