@@ -84,6 +84,8 @@ class CallTable:
 
     def take(self, parts: list[CallPart], out: list[Delta]) -> None:
         """Adds the parts of one chunk; what they give goes to `out`."""
+        if len(parts) == 1 and self._goes_on(parts[0], out):
+            return
         seen: set[int] = set()
         for part in parts:
             function = part.function or _NO_FUNCTION
@@ -99,6 +101,21 @@ class CallTable:
             if not call.parts:
                 call.append("{}")
             out.append(self._begin(call) if not call.started else ToolCallDelta(call.position, None, None, "{}"))
+
+    def _goes_on(self, part: CallPart, out: list[Delta]) -> bool:
+        """Takes what nearly every part is, a bare fragment for a known index; whether it was one."""
+        function = part.function
+        if part.id or part.index is None or function is None or function.name:
+            return False
+        call, fragment = self._by_index.get(part.index), function.arguments
+        if call is None or not call.parts or type(fragment) is not str or not fragment or not call.started:
+            return False
+        if call.last == "}" and fragment.lstrip().startswith("{"):
+            return False
+        call.append(fragment)
+        self._current = call
+        out.append(ToolCallDelta(call.position, None, None, fragment))
+        return True
 
     # --- which call is meant ---------------------------------------------------------------------
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
 
@@ -49,16 +53,16 @@ class Transport(Protocol):
 
 
 class HttpxTransport:
-    """A keep-alive pool of HTTP/1.1 connections over httpx, one pool per event loop."""
+    """Keep-alive pools of HTTP/1.1 connections over httpx; they belong to the event loop that uses them."""
 
     def __init__(self) -> None:
-        self._client: httpx.AsyncClient | None = None
+        self._clients: dict[bool, httpx.AsyncClient] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, connect_s: float) -> Response:
         import httpx
 
-        client = self._open()
+        client = self._client(_is_loopback(url))
         timeout = httpx.Timeout(None, connect=connect_s)  # reads are bounded by the caller, by data events
         try:
             request = client.build_request("POST", url, headers=dict(headers), content=body, timeout=timeout)
@@ -69,25 +73,31 @@ class HttpxTransport:
             raise TransportError(_text(error), connecting=early or never) from error
         return _HttpxResponse(response)
 
-    def _open(self) -> httpx.AsyncClient:
+    def _client(self, loopback: bool) -> httpx.AsyncClient:
+        """The pool for this machine's own plain HTTP (no proxy, no certificates to load), or the other."""
         import httpx
 
         loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
-            # Sockets belong to their loop: a pool of a loop that has ended can only be dropped.
+        if self._loop is not loop:
+            self._clients = {}  # sockets of a loop that has ended can only be dropped
+            self._loop = loop
+        client = self._clients.get(loopback)
+        if client is None:
+            limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
             try:
-                limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
-                direct = {f"all://{host}": httpx.AsyncHTTPTransport(limits=limits) for host in _LOOPBACK}
-                self._client = httpx.AsyncClient(limits=limits, mounts=direct, follow_redirects=False)
+                client = httpx.AsyncClient(
+                    limits=limits, trust_env=not loopback, verify=False if loopback else _certificates()
+                )
             except (ValueError, ImportError) as error:  # a proxy in the environment that httpx can't use
                 raise TransportError(_text(error), connecting=True) from error
-            self._loop = loop
-        return self._client
+            self._clients[loopback] = client
+        return client
 
     async def aclose(self) -> None:
-        client, self._client = self._client, None
-        if client is not None and self._loop is asyncio.get_running_loop():
-            await client.aclose()
+        clients, self._clients = self._clients, {}
+        if self._loop is asyncio.get_running_loop():
+            for client in clients.values():
+                await client.aclose()
 
 
 class _HttpxResponse:
@@ -112,8 +122,17 @@ class _HttpxResponse:
             await self._response.aclose()
 
 
-_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""Reached directly even where the environment names a proxy."""
+def _is_loopback(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """Loaded once for all pools: reading the certificates takes some 20 ms."""
+    import httpx
+
+    return httpx.create_ssl_context()
 
 
 def _text(error: BaseException) -> str:

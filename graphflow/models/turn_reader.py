@@ -34,33 +34,12 @@ from graphflow.models.deltas import (
     Usage,
 )
 from graphflow.models.failures import Masker, failure, in_band_failure
+from graphflow.models.finish_reasons import BROKEN, finish_reason, is_known
 from graphflow.models.options import ToolSpec
 from graphflow.models.profiles import Profile
 from graphflow.models.sse import SseEvent
 from graphflow.models.surrogates import SurrogateMender
 from graphflow.models.think import ThinkSplitter
-
-_REASONS: dict[str, FinishReason] = {
-    "stop": "stop",
-    "eos": "stop",
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "length": "length",
-    "max_tokens": "length",
-    "model_length": "length",
-    "model_context_window_exceeded": "length",
-    "content_filter": "content_filter",
-    "sensitive": "content_filter",
-    "safety": "content_filter",
-    "refusal": "content_filter",
-    "tool_calls": "tool_calls",
-    "tool_use": "tool_calls",
-    "function_call": "tool_calls",
-}
-"""Finish reasons in the wild; any other word but those of `_BROKEN` counts as `stop`, its word kept."""
-
-_BROKEN = frozenset({"error", "network_error", "insufficient_system_resource", "abort", "aborted"})
-"""Words for "the turn broke off at our side"."""
 
 _DONE = b"[DONE]"
 
@@ -215,7 +194,7 @@ class TurnReader:
             self._usage = choice.usage
         if choice.finish_reason:
             self._raw_reason = choice.finish_reason
-            if choice.finish_reason in _BROKEN:
+            if choice.finish_reason in BROKEN:
                 raise failure(
                     f"provider {self._provider!r} broke off ({choice.finish_reason!r}) {self.progress}",
                     "provider_error",
@@ -286,16 +265,10 @@ class TurnReader:
         return bool(self._finish_optional and something and (self.done or self._usage is not None))
 
     def _reason(self) -> FinishReason:
-        raw = self._raw_reason or "stop"
-        reason = _REASONS.get(raw.lower())
-        if reason is None:
+        raw = self._raw_reason
+        if raw is not None and not is_known(raw):
             self._warn("model.finish_reason_unknown", provider=self._provider, finish_reason=raw)
-            reason = "stop"
-        if self._refused and reason == "stop":
-            return "content_filter"
-        if reason in ("stop", "tool_calls"):
-            return "tool_calls" if len(self._calls) else "stop"  # the calls decide, not the word
-        return reason
+        return finish_reason(raw, has_calls=len(self._calls) > 0, refused=self._refused)
 
     # --- errors ----------------------------------------------------------------------------------
 

@@ -1,0 +1,257 @@
+"""CPU per upstream chunk: graphflow's client beside the openai SDK and bare httpx, in one interleaved run.
+
+    python benchmarks/model_client.py [--sdk-python PATH] [--chunks 4000] [--rounds 7] [--block 64]
+
+A loopback server in a process of its own streams the same OpenAI chunks to each client; every client runs
+in a process of its own, is opened once (as in a server) and counts its own CPU (`time.process_time`) per
+stream, request included. The rounds of the clients are interleaved; the table shows medians and the ratio
+to the SDK. `--sdk-python` is
+the interpreter of an environment that has `openai`; without it that row is left out. `--block N` is how
+many chunks the server writes at a time: 64 for the cost of decoding, 1 for the cost of a real, slow stream.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORDS = "the quick brown fox jumps over the lazy dog and then it rests".split()
+
+
+def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
+    data = {
+        "id": "chatcmpl-9f2c1b7e5a",
+        "object": "chat.completion.chunk",
+        "created": 1763650000,
+        "model": "gpt-4.1-mini",
+        "system_fingerprint": "fp_51db84afab",
+        "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}],
+    }
+    return b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"
+
+
+def body(kind: str, chunks: int) -> list[bytes]:
+    if kind == "tool":
+        out = [chunk({"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}]})]
+        out += [chunk({"tool_calls": [{"index": 0, "function": {"arguments": '{"a' if i == 0 else "abc"}}]}) for i in range(chunks - 2)]
+        return [*out, chunk({"tool_calls": [{"index": 0, "function": {"arguments": '":1}'}}]})]
+    if kind == "reasoning":
+        return [chunk({"content": None, "reasoning_content": f" {WORDS[i % 13]}"}) for i in range(chunks)]
+    return [chunk({"content": f" {WORDS[i % 13]}"}) for i in range(chunks)]
+
+
+# --- the server ----------------------------------------------------------------------------------
+
+
+async def serve() -> None:
+    """Answers `/{kind}/{chunks}/{block}/chat/completions`; prints its port."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            try:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            except asyncio.IncompleteReadError:
+                break
+            _, kind, chunks, block, *_ = head.split(" ")[1].split("/")
+            length = next(line for line in head.split("\r\n") if line.startswith("content-length"))
+            await reader.readexactly(int(length.split(":")[1]))
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+            events = body(kind, int(chunks))
+            for start in range(0, len(events), int(block)):
+                data = b"".join(events[start : start + int(block)])
+                writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+                await writer.drain()
+                if block == "1":
+                    await asyncio.sleep(0)
+            tail = chunk({}, "tool_calls" if kind == "tool" else "stop") + b"data: [DONE]\n\n"
+            writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(tail), tail))
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    async with server:
+        await server.serve_forever()
+
+
+# --- the clients ---------------------------------------------------------------------------------
+
+
+Stream = Callable[[str], Awaitable[int]]
+"""Streams one URL and counts the deltas."""
+
+
+@asynccontextmanager
+async def graphflow_client() -> AsyncIterator[Stream]:
+    from graphflow.messages import HumanMessage
+    from graphflow.models.openai_compatible import OpenAICompatibleModel
+    from graphflow.models.profiles import Profile
+    from graphflow.models.providers import Provider
+    from graphflow.models.transport import HttpxTransport
+
+    transport = HttpxTransport()
+
+    async def stream(url: str) -> int:
+        model = OpenAICompatibleModel(Provider(key="bench", profile=Profile(), base_url=url), "m", transport=transport)
+        count = 0
+        async for _ in model.stream([HumanMessage(content="go")]):
+            count += 1
+        return count - 1  # Finish
+
+    yield stream
+    await transport.aclose()
+
+
+@asynccontextmanager
+async def openai_client() -> AsyncIterator[Stream]:
+    import openai
+
+    async with openai.AsyncOpenAI(base_url="http://127.0.0.1", api_key="none", max_retries=0) as client:
+
+        async def stream(url: str) -> int:
+            client.base_url = url  # type: ignore[assignment]  # the SDK's setter takes text
+            count = 0
+            messages = [{"role": "user", "content": "go"}]
+            chunks = await client.chat.completions.create(model="m", messages=messages, stream=True)  # type: ignore[arg-type]
+            async for part in chunks:
+                delta = part.choices[0].delta
+                if delta.content or delta.tool_calls or getattr(delta, "reasoning_content", None):
+                    count += 1
+            return count
+
+        yield stream
+
+
+@asynccontextmanager
+async def httpx_client() -> AsyncIterator[Stream]:
+    """httpx and the standard JSON decoder over lines: what a hand-written client does, untyped."""
+    import httpx
+
+    async with httpx.AsyncClient() as client:
+
+        async def stream(url: str) -> int:
+            count = 0
+            async with client.stream("POST", f"{url}/chat/completions", json={}) as response:
+                async for line in response.aiter_lines():
+                    if line.startswith("data: {") and json.loads(line[6:])["choices"][0]["delta"]:
+                        count += 1
+            return count
+
+        yield stream
+
+
+@asynccontextmanager
+async def raw_client() -> AsyncIterator[Stream]:
+    """httpx alone: the bytes are read and thrown away; the floor under any client on httpx."""
+    import httpx
+
+    async with httpx.AsyncClient() as client:
+
+        async def stream(url: str) -> int:
+            async with client.stream("POST", f"{url}/chat/completions", json={}) as response:
+                async for _ in response.aiter_raw():
+                    pass
+            return _chunks(url)
+
+        yield stream
+
+
+CLIENTS: dict[str, Callable[[], AbstractAsyncContextManager[Stream]]] = {
+    "graphflow": graphflow_client,
+    "openai": openai_client,
+    "httpx-json": httpx_client,
+    "httpx-raw": raw_client,
+}
+
+
+def _chunks(url: str) -> int:
+    return int(url.rsplit("/", 2)[1])
+
+
+async def work(name: str) -> None:
+    """A client's process: for each URL on stdin, prints the CPU seconds of one stream."""
+    sys.path.insert(0, str(ROOT))
+    async with CLIENTS[name]() as stream:
+        while url := (await asyncio.to_thread(sys.stdin.readline)).strip():
+            start = time.process_time()
+            got = await stream(url)
+            spent = time.process_time() - start
+            if got != _chunks(url):
+                raise SystemExit(f"{name} counted {got} deltas of {_chunks(url)}")
+            print(spent, flush=True)
+
+
+# --- the run -------------------------------------------------------------------------------------
+
+
+def measure(options: argparse.Namespace) -> None:
+    server = subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    port = server.stdout.readline().strip()
+    pythons = {name: sys.executable for name in CLIENTS}
+    if options.sdk_python:
+        pythons["openai"] = options.sdk_python
+    else:
+        del pythons["openai"]
+    workers = {
+        name: subprocess.Popen(
+            [python, __file__, "--work", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for name, python in pythons.items()
+    }
+
+    def once(name: str, kind: str) -> float:
+        worker = workers[name]
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(f"http://127.0.0.1:{port}/{kind}/{options.chunks}/{options.block}\n")
+        worker.stdin.flush()
+        return float(worker.stdout.readline()) / options.chunks * 1e6
+
+    try:
+        print(f"CPU us per chunk, {options.chunks} chunks, {options.block} per block, median of {options.rounds} rounds")
+        for kind in ("text", "reasoning", "tool"):
+            for name in workers:
+                once(name, kind)  # imports, first connection
+            got: dict[str, list[float]] = {name: [] for name in workers}
+            for _ in range(options.rounds):
+                for name in workers:
+                    got[name].append(once(name, kind))
+            medians = {name: statistics.median(values) for name, values in got.items()}
+            sdk = medians.get("openai")
+            for name, value in medians.items():
+                ratio = f"{value / sdk:6.3f}x the SDK" if sdk else ""
+                print(f"  {kind:10s} {name:12s} {value:8.2f}  {ratio}", flush=True)
+    finally:
+        for process in (*workers.values(), server):
+            process.terminate()
+            process.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sdk-python", help="interpreter of an environment that has `openai`")
+    parser.add_argument("--chunks", type=int, default=4000)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--block", type=int, default=64)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        asyncio.run(serve())
+    elif options.work:
+        asyncio.run(work(options.work))
+    else:
+        measure(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Finish reasons in the wild, in our four words."""
+
+from __future__ import annotations
+
+from graphflow.models.deltas import FinishReason
+
+_REASONS: dict[str, FinishReason] = {
+    "stop": "stop",
+    "eos": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "model_context_window_exceeded": "length",
+    "content_filter": "content_filter",
+    "sensitive": "content_filter",
+    "safety": "content_filter",
+    "refusal": "content_filter",
+    "tool_calls": "tool_calls",
+    "tool_use": "tool_calls",
+    "function_call": "tool_calls",
+}
+
+BROKEN = frozenset({"error", "network_error", "insufficient_system_resource", "abort", "aborted"})
+"""Words for "the turn broke off at our side": an error, not an end."""
+
+
+def is_known(raw: str) -> bool:
+    return raw.lower() in _REASONS
+
+
+def finish_reason(raw: str | None, *, has_calls: bool, refused: bool = False) -> FinishReason:
+    """The reason behind a provider's word; an unknown one, or none at all, is an ordinary end.
+
+    Whether a turn ended in calls is decided by the calls, for providers say `stop` with calls and
+    `tool_calls` without.
+    """
+    reason = _REASONS.get((raw or "stop").lower(), "stop")
+    if refused and reason == "stop":
+        return "content_filter"
+    if reason in ("stop", "tool_calls"):
+        return "tool_calls" if has_calls else "stop"
+    return reason
