@@ -77,7 +77,11 @@ def test_the_validator_names_missing_keys_and_what_is_no_object():
     [
         ("LS", {"entries": [{"path": "a", "type": "dir"}]}, {"entries": [{"path": "a", "type": "door"}]}),
         ("Glob", {"paths": ["a"]}, {"paths": [1]}),
-        ("Grep", {"matches": [{"file": "a", "line": 1, "text": "x"}]}, {"matches": [{"file": "a", "line": True, "text": ""}]}),
+        (
+            "Grep",
+            {"matches": [{"file": "a", "line": 1, "text": "x"}]},
+            {"matches": [{"file": "a", "line": True, "text": ""}]},
+        ),
         ("Read", {"content": ""}, {"content": None}),
         ("Edit", {"applied": True}, {}),
         ("LS", {"entries": []}, {}),
@@ -95,7 +99,9 @@ def test_the_validator_warns_of_what_is_allowed_and_unhelpful():
     assert check_envelope(GOOD).warnings == ()
 
 
-@pytest.mark.parametrize("value", [None, "text", "", {"a": 1}, [], 0, failed("TIMEOUT", "slow", "Wait."), {"error": "no"}])
+@pytest.mark.parametrize(
+    "value", [None, "text", "", {"a": 1}, [], 0, failed("TIMEOUT", "slow", "Wait."), {"error": "no"}]
+)
 def test_everything_that_is_wrapped_is_a_valid_envelope(value: Any):
     assert_envelope(to_envelope(wrap(value)))
 
@@ -148,7 +154,13 @@ def test_an_error_that_is_too_long_stays_an_error():
 
 
 def test_a_record_gives_the_same_result_back():
-    for value in ({"a": 1}, "text", None, failed("TIMEOUT", "slow"), ToolResult(sources=[{"url": "u"}], stats={"time_ms": 1})):
+    for value in (
+        {"a": 1},
+        "text",
+        None,
+        failed("TIMEOUT", "slow"),
+        ToolResult(sources=[{"url": "u"}], stats={"time_ms": 1}),
+    ):
         result = wrap(value)
         assert from_record(msgspec.json.decode(msgspec.json.encode(record_of(result)))) == result
 
@@ -194,7 +206,13 @@ def test_older_listings_are_renamed_and_flags_become_the_status():
 
 
 def test_plain_dicts_are_not_mistaken_for_older_ones():
-    for data in ({"items": [1]}, {"matches": ["a"]}, {"error": None}, {"error": "", "x": 1}, {"ok": True, "error": "none"}):
+    for data in (
+        {"items": [1]},
+        {"matches": ["a"]},
+        {"error": None},
+        {"error": "", "x": 1},
+        {"ok": True, "error": "none"},
+    ):
         assert wrap(data).data == data
 
 

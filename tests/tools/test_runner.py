@@ -105,7 +105,9 @@ async def test_whatever_is_wrong_with_a_call_is_an_error_result(name: str, argum
 
 
 async def test_a_tool_that_the_agent_does_not_have_is_unknown_to_it():
-    result = await runner_of(echo, send).run(call("send", {"to": "a"}), FakeContext(), policy=CallPolicy(tools=("echo",)))
+    result = await runner_of(echo, send).run(
+        call("send", {"to": "a"}), FakeContext(), policy=CallPolicy(tools=("echo",))
+    )
     assert code_of(result) == "NOT_FOUND"
     assert "tools are echo." in result.text
 
@@ -119,7 +121,9 @@ async def test_a_call_that_comes_although_tools_are_disallowed_is_answered_and_n
 
 async def test_a_template_is_resolved_before_the_arguments_are_checked():
     ctx = FakeContext()
-    result = await runner_of(echo).run(call("echo", {"text": "x", "n": "{{other.n}}"}), ctx, results={"other": {"n": 7}})
+    result = await runner_of(echo).run(
+        call("echo", {"text": "x", "n": "{{other.n}}"}), ctx, results={"other": {"n": 7}}
+    )
     assert result.data["n"] == 7
     assert ctx.records["call-1"]["arguments"]["arguments"] == {"text": "x", "n": 7}
 
@@ -271,7 +275,12 @@ async def test_a_tool_gets_the_facts_of_its_call():
         seen.append(ctx)
 
     await runner_of(looks).run(call("looks", {}, "c7"), FakeContext(), results={"a": {"b": 1}})
-    assert (seen[0].call_id, seen[0].tool_name, seen[0].thread_id, seen[0].run_id) == ("c7", "looks", "thread-1", "run-1")
+    assert (seen[0].call_id, seen[0].tool_name, seen[0].thread_id, seen[0].run_id) == (
+        "c7",
+        "looks",
+        "thread-1",
+        "run-1",
+    )
     assert (seen[0].idempotency_key, seen[0].results) == ("key-of-c7", {"a": {"b": 1}})
     assert seen[0].now_ms() == FakeContext().now_ms()
 

@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from typing import Any, Literal
@@ -245,7 +245,7 @@ async def test_each_yield_of_a_generator_is_progress_and_the_last_one_the_result
 
 async def test_a_generators_return_value_is_the_result():
     @tool
-    def works() -> Iterator[str]:
+    def works() -> Generator[str, None, dict[str, bool]]:
         yield "half"
         return {"done": True}
 

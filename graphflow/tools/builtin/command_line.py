@@ -50,6 +50,8 @@ def split_words(line: str) -> list[Word]:
             text, begun = text + _escaped(next(characters, "")), True
         elif quote:
             quote, text = ("", text) if character == quote else (quote, text + character)
+        elif character == "~" and not begun:
+            raise CommandRefused("'~': home folders can't be used here")
         elif character in "'\"":
             quote, begun = character, True
         elif character.isspace():

@@ -1,0 +1,253 @@
+"""The registry, modules that are named in the settings, and tool files (spec 8.1)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphflow.errors import DefinitionError, Fault
+from graphflow.messages import ToolCall
+from graphflow.tools.files import load_tool_files
+from graphflow.tools.modules import import_tool_modules
+from graphflow.tools.port import Tool, ToolSpec, tool
+from graphflow.tools.registry import ToolRegistry
+from graphflow.tools.runner import ToolRunner
+from tests.tools.fakes import FakeContext, call
+
+
+@tool(effects="read")
+async def lookup(word: str) -> str:
+    """Looks a word up."""
+    return word
+
+
+def test_the_built_in_tools_are_there_by_default():
+    registry = ToolRegistry()
+    assert {"bash", "city_datetime", "mock_city_weather", "task_done", "time_now", "math_eval"} <= set(registry.names())
+    assert ToolRegistry(builtins=()).names() == []
+
+
+def test_effects_of_the_built_in_tools_are_those_of_rule_e6():
+    effects = {each.name: each.effects for each in ToolRegistry()}
+    for name in ("city_datetime", "mock_city_weather", "time_now", "math_eval"):
+        assert effects[name] == "read"
+    assert effects["bash"] == "write"
+
+
+def test_names_match_exactly_so_two_may_differ_by_case():
+    registry = ToolRegistry([lookup, lookup.changed(name="Lookup")], builtins=())
+    assert registry.get("LOOKUP") is None
+    assert registry.names() == ["lookup", "Lookup"]
+
+
+def test_an_unknown_name_is_refused_with_a_hint():
+    with pytest.raises(
+        DefinitionError, match=r"there is no tool 'lookupp' \(tools are lookup. Did you mean 'lookup'\?\)"
+    ):
+        ToolRegistry([lookup], builtins=()).require("lookupp")
+
+
+def test_a_second_tool_of_a_name_is_refused():
+    with pytest.raises(DefinitionError, match="there is a tool 'bash' already"):
+        ToolRegistry([lookup.changed(name="bash")])
+
+
+def test_a_plain_typed_function_can_be_registered():
+    def shout(text: str) -> str:
+        """Says it louder."""
+        return text.upper()
+
+    made = ToolRegistry(builtins=()).register(shout)
+    assert (made.name, made.description) == ("shout", "Says it louder.")
+
+
+def test_tools_are_found_by_any_of_their_keywords_whatever_the_case():
+    registry = ToolRegistry(builtins=())
+    registry.register(lookup, keywords={"Words", "search"})
+    registry.register(lookup.changed(name="plain"))
+    assert registry.for_keywords(["WORDS", "x"]) == [lookup]
+    assert registry.for_keywords([]) == []
+
+
+def test_specs_are_what_a_model_is_told_in_the_order_asked_for():
+    registry = ToolRegistry([lookup])
+    first, second = registry.specs(["lookup", "task_done"])
+    assert first == ToolSpec(name="lookup", description="Looks a word up.", parameters=lookup.parameters)
+    assert second.name == "task_done"
+    with pytest.raises(DefinitionError):
+        registry.specs(["nothing"])
+
+
+# modules
+
+
+def test_modules_are_imported_from_the_folder_that_is_on_the_path_only_meanwhile(tmp_path: Path):
+    (tmp_path / "my_tools_a.py").write_text(
+        "from graphflow.tools.port import tool\nimport my_helper_a\n"
+        "@tool\ndef first(x: int) -> int:\n    return x\n@tool\ndef second() -> str:\n    return my_helper_a.WORD\nalias = first\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "my_helper_a.py").write_text("WORD = 'hi'\n", encoding="utf-8")
+    loaded = import_tool_modules(["my_tools_a"], tmp_path)
+    assert [each.name for each in loaded.tools] == ["first", "second"]
+    assert loaded.faults == ()
+    assert loaded.modules[0].__name__ == "my_tools_a"
+    assert str(tmp_path.resolve()) not in sys.path
+
+
+def test_a_broken_module_is_a_fault_and_the_others_stay(tmp_path: Path):
+    (tmp_path / "my_tools_b.py").write_text(
+        "from graphflow.tools.port import tool\n@tool\ndef ok(): ...\n", encoding="utf-8"
+    )
+    (tmp_path / "my_broken_b.py").write_text("1 / 0\n", encoding="utf-8")
+    loaded = import_tool_modules(["my_broken_b", "my_missing_b", "my_tools_b"], tmp_path)
+    assert [each.name for each in loaded.tools] == ["ok"]
+    assert [fault.pointer for fault in loaded.faults] == ["/tools/modules/0", "/tools/modules/1"]
+    assert "ZeroDivisionError" in loaded.faults[0].message
+    assert "put my_missing_b.py into" in (loaded.faults[1].hint or "")
+
+
+# tool files
+
+
+def write(folder: Path, name: str, *tools: Any) -> None:
+    (folder / name).write_text(json.dumps({"tools": tools}), encoding="utf-8")
+
+
+def load(folder: Path) -> tuple[dict[str, Tool], list[Fault]]:
+    found = load_tool_files(folder, ToolRegistry([lookup]))
+    return {each.name: each for each in found.tools}, list(found.faults)
+
+
+def test_a_folder_that_does_not_exist_has_no_tools(tmp_path: Path):
+    assert load(tmp_path / "none") == ({}, [])
+
+
+def test_a_backend_file_overrides_what_the_model_is_told(tmp_path: Path):
+    schema = {"type": "object", "properties": {"word": {"type": "string", "enum": ["a"]}}, "required": ["word"]}
+    write(
+        tmp_path,
+        "x.backend",
+        {"name": "lookup", "description": "New.", "prompt": "Use it.", "parameters": schema, "afterCallHint": "h"},
+    )
+    tools, faults = load(tmp_path)
+    assert faults == []
+    changed = tools["lookup"]
+    assert changed.spec == ToolSpec(name="lookup", description="New.", parameters=schema)
+    assert (changed.prompt, changed.after_call_hint, changed.effects) == ("Use it.", "h", "read")
+
+
+async def test_an_overridden_tool_runs_and_its_arguments_must_fit_the_new_schema_too(tmp_path: Path):
+    schema = {"type": "object", "properties": {"word": {"type": "string", "pattern": "^a"}}}
+    write(tmp_path, "x.backend", {"name": "lookup", "parameters": schema})
+    registry = ToolRegistry([lookup])
+    over = registry.overlaid(load_tool_files(tmp_path, registry).tools)
+    runner = ToolRunner(over)
+    assert (await runner.run(call("lookup", {"word": "abc"}), FakeContext())).text == "abc"
+    refused = await runner.run(call("lookup", {"word": "xyz"}), FakeContext())
+    assert "word: " in refused.text
+    assert "xyz" in refused.text
+    assert registry.require("lookup") is lookup
+
+
+async def test_an_action_file_makes_a_tool_that_is_ok_at_once(tmp_path: Path):
+    schema = {"type": "object", "properties": {"theme": {"enum": ["light", "dark"]}}, "required": ["theme"]}
+    write(
+        tmp_path,
+        "theme.action",
+        {"name": "switch_theme", "description": "Switches.", "parameters": schema},
+        {"name": "bang"},
+    )
+    tools, faults = load(tmp_path)
+    assert faults == []
+    assert (tools["switch_theme"].kind, tools["switch_theme"].effects) == ("action", "none")
+    assert tools["bang"].parameters["additionalProperties"] is True
+    runner = ToolRunner(ToolRegistry(tools.values(), builtins=()))
+    ctx = FakeContext()
+    await runner.run(ToolCall(id="1", name="switch_theme", arguments='{"theme": "dark"}'), ctx)
+    await runner.run(ToolCall(id="2", name="switch_theme", arguments='{"theme": "blue"}'), ctx)
+    assert ctx.events[0] == ("action", "1", {"theme": "dark"}, "OK")
+    assert ctx.events[1][3].startswith("Error INVALID_PARAM")
+
+
+def test_other_files_are_passed_over(tmp_path: Path):
+    (tmp_path / "form.html").write_text("<form>", encoding="utf-8")
+    (tmp_path / "README.md").write_text("x", encoding="utf-8")
+    assert load(tmp_path) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"tools": [', "no valid JSON"),
+        ("[]", "no list `tools`"),
+        ('{"tools": {}}', "no list `tools`"),
+        ('{"tools": [5]}', "a tool is 5"),
+        ('{"tools": [{"name": "lookup", "name": "x"}]}', "'name' stands twice"),
+        ('{"tool": []}', "no list `tools`"),
+        ('{"tools": [], "more": 1}', "unknown key 'more'"),
+    ],
+)
+def test_a_broken_file_is_a_fault_and_the_others_stay(tmp_path: Path, text: str, words: str):
+    (tmp_path / "broken.action").write_text(text, encoding="utf-8")
+    write(tmp_path, "good.backend", {"name": "lookup", "description": "New."})
+    tools, faults = load(tmp_path)
+    assert list(tools) == ["lookup"]
+    assert words in faults[0].render()
+    assert (faults[0].file or "").endswith("broken.action")
+
+
+def test_a_syntax_fault_names_line_and_column(tmp_path: Path):
+    (tmp_path / "broken.action").write_text('{"tools": [\n  oops]}', encoding="utf-8")
+    _, faults = load(tmp_path)
+    assert (faults[0].line, faults[0].column) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("entry", "pointer", "words"),
+    [
+        ({"description": "x"}, "/tools/0/name", "name is None"),
+        ({"name": "lokup"}, "/tools/0/name", "Did you mean 'lookup'"),
+        ({"name": "lookup", "descripton": "x"}, "/tools/0/descripton", "Did you mean 'description'"),
+        ({"name": "lookup", "description": 5}, "/tools/0/description", "description is 5"),
+        ({"name": "lookup", "holdMs": True}, "/tools/0/holdMs", "holdMs is True"),
+        ({"name": "lookup", "type": "html"}, "/tools/0/type", "expected 'function'"),
+        ({"name": "lookup", "effects": "some"}, "/tools/0/effects", "none, read, write"),
+        ({"name": "lookup", "parameters": {"type": "array"}}, "/tools/0/parameters", "a tool takes an object"),
+        ({"name": "lookup", "parameters": []}, "/tools/0/parameters", "expected a JSON Schema object"),
+        (
+            {"name": "lookup", "parameters": {"properties": {"a": {"type": "strnig"}}}},
+            "/tools/0/parameters",
+            "no valid JSON Schema",
+        ),
+    ],
+)
+def test_a_faulty_entry_names_its_place_value_and_rule_and_the_others_stay(
+    tmp_path: Path, entry: dict[str, Any], pointer: str, words: str
+):
+    write(tmp_path, "x.backend", entry, {"name": "task_done", "description": "New."})
+    tools, faults = load(tmp_path)
+    assert list(tools) == ["task_done"]
+    assert [fault.pointer for fault in faults] == [pointer]
+    assert words in faults[0].render()
+
+
+def test_a_name_that_stands_twice_anywhere_counts_nowhere(tmp_path: Path):
+    write(tmp_path, "a.backend", {"name": "lookup", "description": "A."})
+    write(tmp_path, "b.backend", {"name": "lookup", "description": "B."})
+    tools, faults = load(tmp_path)
+    assert tools == {}
+    assert len(faults) == 2
+    assert "a.backend/tools/0 and b.backend/tools/0" in faults[0].message
+
+
+def test_an_action_may_not_take_the_name_of_a_python_tool_or_one_that_providers_refuse(tmp_path: Path):
+    write(tmp_path, "a.action", {"name": "lookup"}, {"name": "no spaces"})
+    tools, faults = load(tmp_path)
+    assert tools == {}
+    assert "name of a Python tool" in faults[0].message
+    assert "letters, digits" in faults[1].message
