@@ -61,8 +61,17 @@ def answer_schema(tool: Tool) -> dict[str, Any]:
     }
 
 
-async def ask_approval(tool: Tool, call_id: str, arguments: dict[str, Any], ctx: CallContext) -> Approved | ToolResult:
+async def ask_approval(
+    tool: Tool, call_id: str, arguments: dict[str, Any], ctx: CallContext, *, key: str
+) -> Approved | ToolResult:
     """A person's decision on one call: go on with these arguments, or the call's result.
+
+    Args:
+        tool: the tool.
+        call_id: of the call, which the person is shown.
+        arguments: what the decision is bound to.
+        ctx: asks.
+        key: of the call's recorded operation.
 
     Raises:
         Terminated: the person ended the run.
@@ -71,7 +80,7 @@ async def ask_approval(tool: Tool, call_id: str, arguments: dict[str, Any], ctx:
     answer = await ctx.ask(
         message,
         kind="approval",
-        key=f"approval:{call_id}",
+        key=f"approval:{key}",
         schema=answer_schema(tool),
         payload={"message": message, "description": tool.spec.description, "effects": tool.effects},
         tool_id=call_id,

@@ -5,13 +5,14 @@ Templates (`{{tool.field}}`) are in `templates.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from graphflow.masking import mask_text
-from graphflow.messages import ToolMessage
+from graphflow.messages import HumanMessage, ToolMessage
 from graphflow.tools.result import ArgumentsRefused, ToolResult
 
 _JSON_WORDS = {
@@ -64,16 +65,35 @@ def result_value(result: ToolResult) -> Any:
     return result.data or {"text": result.text}
 
 
-def latest_results(messages: Iterable[Any]) -> dict[str, Any]:
-    """Data of the latest result of each tool, by tool name, out of a run's messages; error results do not count.
+class LatestResults(Mapping[str, Any]):
+    """Data of the latest result of each tool in this run, by tool name; error results do not count.
 
+    Reads a run's messages back to its input, and only when somebody looks: most calls hold no template.
     A result that is no JSON object is read as `{text}`.
     """
-    found: dict[str, Any] = {}
-    for message in messages:
-        if isinstance(message, ToolMessage) and message.name and not message.error:
-            found[message.name] = message.content
-    return {name: _read(content) for name, content in found.items()}
+
+    def __init__(self, messages: Sequence[Any]) -> None:
+        self._messages = messages
+
+    @cached_property
+    def _texts(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for index in range(len(self._messages) - 1, -1, -1):
+            message = self._messages[index]
+            if isinstance(message, HumanMessage):
+                break
+            if isinstance(message, ToolMessage) and message.name and not message.error:
+                found.setdefault(message.name, message.content)
+        return found
+
+    def __getitem__(self, name: str) -> Any:
+        return _read(self._texts[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
 
 
 def _read(content: str) -> Mapping[str, Any]:

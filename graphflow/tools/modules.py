@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from graphflow.errors import Fault
+from graphflow.errors import DefinitionError, Fault
 from graphflow.tools.port import Tool
 
 
@@ -43,6 +43,18 @@ def import_tool_modules(names: Sequence[str], folder: Path) -> LoadedModules:
     found = [value for module in modules for value in vars(module).values() if isinstance(value, Tool)]
     tools = {id(value): value for value in found}
     return LoadedModules(modules=tuple(modules), tools=tuple(tools.values()), faults=tuple(faults))
+
+
+def import_tools(names: Sequence[str], folder: Path) -> tuple[Tool, ...]:
+    """The tools of modules that must all be importable; see `import_tool_modules`.
+
+    Raises:
+        DefinitionError: with the fault of every module that is not.
+    """
+    loaded = import_tool_modules(names, folder)
+    if loaded.faults:
+        raise DefinitionError(loaded.faults)
+    return loaded.tools
 
 
 def _fault(index: int, name: str, folder: Path, error: BaseException) -> Fault:

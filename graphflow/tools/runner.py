@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -107,7 +108,8 @@ class ToolRunner:
             and all(self._is_plain_read(call, policy) for call in calls)
         ):
             return await self._run_together(calls, keys, ctx, policy, results or {})
-        seen = dict(results or {})
+        of_turn: dict[str, Any] = {}
+        seen: Mapping[str, Any] = ChainMap(of_turn, results or {})  # type: ignore[arg-type] # only its first is written
         out: list[ToolResult] = []
         last = (len(calls) if max_calls is None else min(max_calls, len(calls))) - 1
         for index, call in enumerate(calls):
@@ -117,7 +119,7 @@ class ToolRunner:
             ends = ends_node and index == last
             result = await self.run(call, ctx, policy=policy, results=seen, key=keys[index], ends_node=ends)
             if result.ok:
-                seen[call.name] = result_value(result)
+                of_turn[call.name] = result_value(result)
             out.append(result)
         return out
 
@@ -191,7 +193,7 @@ class ToolRunner:
         ctx.charge_tool_call()
         if not must_ask(tool, approval_mode(tool.name, policy.approval, self.approval)):
             return Ready(tool=tool, call=call, key=key, arguments=arguments, prepared=prepared, results=results)
-        decision = await ask_approval(tool, key, arguments, ctx)
+        decision = await ask_approval(tool, call.id, arguments, ctx, key=key)
         if isinstance(decision, ToolResult):
             return decision
         if decision.edited:

@@ -84,6 +84,13 @@ async def test_the_question_shows_tool_and_arguments_and_is_bound_to_them():
     assert question["payload"]["effects"] == "write"
 
 
+async def test_the_question_names_the_calls_own_id_whatever_key_it_is_recorded_under():
+    ctx = FakeContext({"approval:fixed": {"decision": "approve"}})
+    await RUNNER.run(ONE, ctx, policy=ASK, key="fixed")
+    assert ctx.asked[0]["tool_id"] == "call-1"
+    assert list(ctx.records) == ["fixed"]
+
+
 async def test_until_somebody_answers_nothing_runs_and_the_signal_passes():
     ctx = FakeContext()
     with pytest.raises(Waiting):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphflow.messages import HumanMessage, ToolMessage
-from graphflow.tools.arguments import latest_results, parse_arguments
+from graphflow.tools.arguments import LatestResults, parse_arguments
 from graphflow.tools.result import ArgumentsRefused
 from graphflow.tools.templates import has_template, resolve_templates
 
@@ -234,8 +234,9 @@ def test_values_without_references_pass_unchanged(value: Any):
         assert resolve_templates({"x": value}, RESULTS) == {"x": value}
 
 
-def test_the_latest_good_result_of_each_tool_counts():
+def test_the_latest_good_result_of_each_tool_since_the_input_counts():
     messages = [
+        ToolMessage(tool_call_id="0", name="earlier_run", content="{}"),
         HumanMessage(content="hi"),
         ToolMessage(tool_call_id="1", name="a", content='{"n": 1}'),
         ToolMessage(tool_call_id="2", name="a", content='{"n": 2}'),
@@ -243,4 +244,9 @@ def test_the_latest_good_result_of_each_tool_counts():
         ToolMessage(tool_call_id="4", name="b", content="words"),
         ToolMessage(tool_call_id="5", name="c", content='{"cut": 1\n[CUT: …]'),
     ]
-    assert latest_results(messages) == {"a": {"n": 2}, "b": {"text": "words"}, "c": {"text": '{"cut": 1\n[CUT: …]'}}
+    expected = {"a": {"n": 2}, "b": {"text": "words"}, "c": {"text": '{"cut": 1\n[CUT: …]'}}
+    found = LatestResults(messages)
+    assert dict(found) == expected
+    assert len(found) == 3
+    assert "earlier_run" not in found
+    assert resolve_templates({"x": "{{a.n}} {{b.text}}"}, found) == {"x": "2 words"}

@@ -12,7 +12,7 @@ import pytest
 from graphflow.errors import DefinitionError, Fault
 from graphflow.messages import ToolCall
 from graphflow.tools.files import load_tool_files
-from graphflow.tools.modules import import_tool_modules
+from graphflow.tools.modules import import_tool_modules, import_tools
 from graphflow.tools.port import Tool, ToolSpec, tool
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.runner import ToolRunner
@@ -109,6 +109,16 @@ def test_a_broken_module_is_a_fault_and_the_others_stay(tmp_path: Path):
     assert [fault.pointer for fault in loaded.faults] == ["/tools/modules/0", "/tools/modules/1"]
     assert "ZeroDivisionError" in loaded.faults[0].message
     assert "put my_missing_b.py into" in (loaded.faults[1].hint or "")
+
+
+def test_modules_that_must_all_load_are_refused_with_every_fault(tmp_path: Path):
+    (tmp_path / "my_tools_c.py").write_text(
+        "from graphflow.tools.port import tool\n@tool\ndef ok(): ...\n", encoding="utf-8"
+    )
+    assert [each.name for each in import_tools(["my_tools_c"], tmp_path)] == ["ok"]
+    with pytest.raises(DefinitionError) as caught:
+        import_tools(["my_missing_c", "my_tools_c", "my_missing_d"], tmp_path)
+    assert len(caught.value.faults) == 2
 
 
 # tool files
