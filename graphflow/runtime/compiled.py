@@ -61,7 +61,7 @@ class CompiledGraph:
     ) -> None:
         self.documents = Documents(checked, kinds, checkpointer)
         self.checkpointer = checkpointer
-        self.services = dict(services or {})
+        self.services: Mapping[str, Any] = {} if services is None else services
         self.agent_key = agent_key
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or Uuid7Ids()

@@ -1,0 +1,134 @@
+"""graphflow: an engine for agents as graphs.
+
+Importing this package loads no HTTP client, no pydantic, no networkx and no CEL: each name below is fetched from
+its module when it is first used (rule E20).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES: dict[str, str] = {
+    "Graph": "graphflow.graph.builder",
+    "append": "graphflow.graph.builder",
+    "merge": "graphflow.graph.builder",
+    "union": "graphflow.graph.builder",
+    "CompiledGraph": "graphflow.runtime.compiled",
+    "Context": "graphflow.graph.context",
+    "Goto": "graphflow.graph.context",
+    "Thread": "graphflow.runtime.thread",
+    "RunResult": "graphflow.runtime.result",
+    "Interrupt": "graphflow.graph.machine",
+    "MemoryCheckpointer": "graphflow.checkpoints.memory",
+    "SqliteCheckpointer": "graphflow.checkpoints.sqlite",
+    "tool": "graphflow.tools.port",
+    "Tool": "graphflow.tools.port",
+    "ToolResult": "graphflow.tools.result",
+    "ToolRegistry": "graphflow.tools.registry",
+    "ChatModel": "graphflow.models.port",
+    "ChatOptions": "graphflow.models.options",
+    "SystemMessage": "graphflow.messages",
+    "HumanMessage": "graphflow.messages",
+    "AIMessage": "graphflow.messages",
+    "ToolMessage": "graphflow.messages",
+    "ToolCall": "graphflow.messages",
+    "Fault": "graphflow.errors",
+    "GraphflowError": "graphflow.errors",
+    "DefinitionError": "graphflow.errors",
+    "NodeFailed": "graphflow.errors",
+    "ThreadBusy": "graphflow.errors",
+    "ThreadWaiting": "graphflow.errors",
+    "AnswerRefused": "graphflow.errors",
+    "Application": "graphflow.service.application",
+}
+"""Public name → the module that holds it."""
+
+__all__ = ["__version__", "load_graph", *sorted(_HOMES)]
+
+if TYPE_CHECKING:
+    from graphflow.checkpoints.memory import MemoryCheckpointer as MemoryCheckpointer
+    from graphflow.checkpoints.port import Checkpointer
+    from graphflow.checkpoints.sqlite import SqliteCheckpointer as SqliteCheckpointer
+    from graphflow.errors import AnswerRefused as AnswerRefused
+    from graphflow.errors import DefinitionError as DefinitionError
+    from graphflow.errors import Fault as Fault
+    from graphflow.errors import GraphflowError as GraphflowError
+    from graphflow.errors import NodeFailed as NodeFailed
+    from graphflow.errors import ThreadBusy as ThreadBusy
+    from graphflow.errors import ThreadWaiting as ThreadWaiting
+    from graphflow.graph.builder import Graph as Graph
+    from graphflow.graph.builder import append as append
+    from graphflow.graph.builder import merge as merge
+    from graphflow.graph.builder import union as union
+    from graphflow.graph.context import Context as Context
+    from graphflow.graph.context import Goto as Goto
+    from graphflow.graph.machine import Interrupt as Interrupt
+    from graphflow.messages import AIMessage as AIMessage
+    from graphflow.messages import HumanMessage as HumanMessage
+    from graphflow.messages import SystemMessage as SystemMessage
+    from graphflow.messages import ToolCall as ToolCall
+    from graphflow.messages import ToolMessage as ToolMessage
+    from graphflow.models.options import ChatOptions as ChatOptions
+    from graphflow.models.port import ChatModel as ChatModel
+    from graphflow.runtime.compiled import CompiledGraph as CompiledGraph
+    from graphflow.runtime.result import RunResult as RunResult
+    from graphflow.runtime.thread import Thread as Thread
+    from graphflow.service.application import Application as Application
+    from graphflow.tools.port import Tool as Tool
+    from graphflow.tools.port import tool as tool
+    from graphflow.tools.registry import ToolRegistry as ToolRegistry
+    from graphflow.tools.result import ToolResult as ToolResult
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'graphflow' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def load_graph(
+    source: str | PathLike[str] | Mapping[str, Any],
+    *,
+    checkpointer: Checkpointer | None = None,
+    tools: Any = (),
+    model: Any = None,
+    functions: Mapping[str, Any] | None = None,
+    nodes: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> CompiledGraph:
+    """A graph that runs, from a file, a document, or the key of an agent in the settings' folder.
+
+    Args:
+        source: a path of a `.json` file, a document as a mapping, or a key.
+        checkpointer: where its threads live; without one nothing is kept.
+        tools: tools beside the built-in ones: `@tool` functions or `Tool`s.
+        model: a `ChatModel` for every `model` node; by default chosen by provider key and environment.
+        functions: Python functions behind `fn:NAME`.
+        nodes: Python functions behind `node:NAME`.
+
+    Raises:
+        DefinitionError: with all faults, each with its place.
+    """
+    from graphflow.service.library import load
+
+    return load(
+        source, checkpointer=checkpointer, tools=tools, model=model, functions=functions or {}, nodes=nodes or {}, **options
+    )
+
+
+def _compile_builder(graph: Graph, *, checkpointer: Checkpointer | None = None, **options: Any) -> CompiledGraph:
+    from graphflow.service.library import compile_builder
+
+    return compile_builder(graph, checkpointer=checkpointer, **options)

@@ -1,0 +1,141 @@
+"""The library face: `load_graph` and `Graph.compile` without an application (spec 2.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphflow.nodes.kinds import NodeKinds
+from graphflow.runtime.compiled import CompiledGraph
+
+if TYPE_CHECKING:
+    from graphflow.checkpoints.port import Checkpointer
+    from graphflow.graph.builder import Graph
+    from graphflow.graph.compiler import CheckedDocument
+    from graphflow.models.port import ChatModel
+    from graphflow.tools.registry import ToolRegistry
+
+
+class Services(dict[str, Any]):
+    """What nodes reach through `ctx`, made when it is first asked for: a graph without models loads none."""
+
+    def __init__(self, tools: Callable[[], ToolRegistry], model: ChatModel | None) -> None:
+        super().__init__()
+        self._tools, self._model = tools, model
+
+    def __missing__(self, name: str) -> Any:
+        if name == "model":
+            self[name] = self._models()
+        elif name == "tool":
+            from graphflow.tools.runner import ToolRunner
+
+            self[name] = ToolRunner(self._tools())
+        else:
+            raise KeyError(name)
+        return self[name]
+
+    def _models(self) -> Any:
+        from graphflow.models.pool import ModelPool
+
+        model = self._model
+        if model is not None:
+            return ModelPool(lambda provider, name: model)
+        from graphflow.models.providers import open_model
+
+        return ModelPool(open_model)
+
+
+class _Subgraphs:
+    """Subgraphs that a builder carries, then agents of a folder."""
+
+    def __init__(self, documents: Mapping[str, Mapping[str, Any]], folder: Path | None = None) -> None:
+        self._documents, self._folder = dict(documents), folder
+
+    def document(self, key: str) -> Mapping[str, Any] | None:
+        if key in self._documents or self._folder is None:
+            return self._documents.get(key)
+        name = key.partition("@")[0]
+        file = self._folder / f"{name}.json"
+        if not file.is_file() or file.parent.resolve() != self._folder.resolve():
+            return None
+        from graphflow.agents.draft import read_draft
+
+        return read_draft(file).data
+
+
+def _kinds(tools: Sequence[Any], documents: _Subgraphs) -> tuple[NodeKinds, Callable[[], ToolRegistry]]:
+    made: list[ToolRegistry] = []
+
+    def registry() -> ToolRegistry:
+        if not made:
+            from graphflow.tools.registry import ToolRegistry
+
+            made.append(ToolRegistry(tools))
+        return made[0]
+
+    return NodeKinds(registry, agents=documents), registry
+
+
+def compile_builder(
+    graph: Graph,
+    *,
+    checkpointer: Checkpointer | None = None,
+    tools: Sequence[Any] = (),
+    model: ChatModel | None = None,
+    **options: Any,
+) -> CompiledGraph:
+    """A built graph, checked when it first runs."""
+    kinds, registry = _kinds(tools, _Subgraphs(graph.documents()))
+    for name, function in graph.functions().items():
+        kinds.node(name, function)
+    document = graph.document()
+
+    def check() -> CheckedDocument:
+        from graphflow.graph.compiler import check_document
+
+        return check_document(document, kinds)
+
+    return CompiledGraph(
+        check, kinds=kinds, checkpointer=checkpointer, services=Services(registry, model), agent_key=graph.name, **options
+    )
+
+
+def load(
+    source: str | PathLike[str] | Mapping[str, Any],
+    *,
+    checkpointer: Checkpointer | None = None,
+    tools: Sequence[Any] = (),
+    model: ChatModel | None = None,
+    functions: Mapping[str, Any],
+    nodes: Mapping[str, Any],
+    **options: Any,
+) -> CompiledGraph:
+    """See `graphflow.load_graph`."""
+    origin, folder = _origin(source)
+    kinds, registry = _kinds(tools, _Subgraphs({}, folder))
+    for name, function in functions.items():
+        kinds.function(name, function)
+    for name, function in nodes.items():
+        kinds.node(name, function)
+    from graphflow.agents.loader import load_agent
+    from graphflow.models.providers import known_providers
+
+    agent = load_agent(origin, kinds=kinds, tools=registry().names(), providers=known_providers())
+    return CompiledGraph(
+        agent.checked, kinds=kinds, checkpointer=checkpointer, services=Services(registry, model), agent_key=agent.key, **options
+    )
+
+
+def _origin(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Any, Path | None]:
+    """What to load, and the folder in which subgraphs are looked up."""
+    if isinstance(source, Mapping):
+        return source, None
+    path = Path(source)
+    if path.suffix == ".json" or path.is_file():
+        return path, path.parent
+    from graphflow.settings import load_settings
+
+    folder = load_settings().agents.dir
+    return folder / f"{source}.json", folder
