@@ -49,6 +49,15 @@ def wrap(value: Any, *, legacy: bool = True) -> ToolResult:
         value: what the tool returned; a `ToolResult` or an envelope passes.
         legacy: convert dicts of the older format too (`ENABLE_LEGACY_ADAPTER`).
     """
+    result = _wrapped(value, legacy)
+    try:
+        _encoder.encode(result)
+    except UnicodeEncodeError:  # half a surrogate pair, as in names of files that are no UTF-8: no JSON can hold it
+        return msgspec.convert(_scrubbed(msgspec.to_builtins(result)), ToolResult)
+    return result
+
+
+def _wrapped(value: Any, legacy: bool) -> ToolResult:
     if isinstance(value, ToolResult):
         return msgspec.structs.replace(value, data=plain(value.data), sources=plain(value.sources))
     if value is None:
@@ -61,6 +70,14 @@ def wrap(value: Any, *, legacy: bool = True) -> ToolResult:
     if is_envelope(data):
         return from_envelope(data)
     return read_legacy(data) if legacy and is_legacy(data) else ToolResult(data=data)
+
+
+def _scrubbed(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_scrubbed(key): _scrubbed(item) for key, item in value.items()}
+    return [_scrubbed(item) for item in value] if isinstance(value, list) else value
 
 
 def is_envelope(data: Mapping[str, Any]) -> bool:

@@ -106,6 +106,12 @@ def test_everything_that_is_wrapped_is_a_valid_envelope(value: Any):
     assert_envelope(to_envelope(wrap(value)))
 
 
+def test_text_that_no_json_can_hold_is_mended():
+    for value in ("a\ud800", {"na\udcffme": ["\udcff", 1]}, ToolResult(text="x\ud800", sources=[{"title": "\ud800"}])):
+        result = wrap(value)
+        assert "?" in msgspec.json.encode(to_envelope(result)).decode() + str(result.sources)
+
+
 def test_an_envelope_that_a_tool_returns_is_taken_as_such():
     result = wrap({**GOOD, "status": "partial", "data": {"truncated": True}})
     assert (result.status, result.data) == ("partial", {"truncated": True})
