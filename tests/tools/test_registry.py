@@ -222,7 +222,7 @@ def test_a_syntax_fault_names_line_and_column(tmp_path: Path):
     [
         ({"description": "x"}, "/tools/0/name", "name is None"),
         ({"name": "lokup"}, "/tools/0/name", "Did you mean 'lookup'"),
-        ({"name": "lookup", "descripton": "x"}, "/tools/0/descripton", "Did you mean 'description'"),
+        ({"name": "lookup", "descriptions": "x"}, "/tools/0/descriptions", "Did you mean 'description'"),
         ({"name": "lookup", "description": 5}, "/tools/0/description", "description is 5"),
         ({"name": "lookup", "holdMs": True}, "/tools/0/holdMs", "holdMs is True"),
         ({"name": "lookup", "type": "html"}, "/tools/0/type", "expected 'function'"),
