@@ -124,7 +124,13 @@ def load_graph(
     from graphflow.service.library import load
 
     return load(
-        source, checkpointer=checkpointer, tools=tools, model=model, functions=functions or {}, nodes=nodes or {}, **options
+        source,
+        checkpointer=checkpointer,
+        tools=tools,
+        model=model,
+        functions=functions or {},
+        nodes=nodes or {},
+        **options,
     )
 
 

@@ -32,18 +32,18 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
         return tag
 
 
-class SystemMessage(_Message, tag="system"):
+class SystemMessage(_Message, frozen=True, tag="system"):
     content: str
 
 
-class HumanMessage(_Message, tag="user"):
+class HumanMessage(_Message, frozen=True, tag="user"):
     content: str
     name: str | None = None
     references: tuple[Any, ...] = ()
     """Files and pages that came with the input, listed to the model after the text."""
 
 
-class AIMessage(_Message, tag="assistant"):
+class AIMessage(_Message, frozen=True, tag="assistant"):
     content: str = ""
     reasoning: str = ""
     """What the model thought aloud; kept in the state, not sent back (spec 5.1)."""
@@ -54,7 +54,7 @@ class AIMessage(_Message, tag="assistant"):
     """Opaque reasoning items of some providers, sent back unchanged."""
 
 
-class ToolMessage(_Message, tag="tool"):
+class ToolMessage(_Message, frozen=True, tag="tool"):
     tool_call_id: str
     content: str
     name: str | None = None

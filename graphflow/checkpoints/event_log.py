@@ -167,10 +167,10 @@ def _event(row: Sequence[Any], seq: int, at: int, resolve: Resolve) -> Event:
     code, number, time, *rest = row
     event: Event
     if code == 1:
-        node, run, step, attempt, path = [*rest, *(None for _ in range(5 - len(rest)))]
+        node, run, step, attempt, path = _padded(rest)
         event = NodeStart(node=node, node_run_id=run, step=step, attempt=attempt or 1, path=path)
     elif code == 2:
-        node, run, duration, writes, usage = [*rest, *(None for _ in range(5 - len(rest)))]
+        node, run, duration, writes, usage = _padded(rest)
         event = NodeEnd(node=node, node_run_id=run, duration_ms=duration, writes=writes, usage=usage)
     elif code == 3:
         event = CheckpointCreate(checkpoint_id=long_id(rest[0]), step=rest[1], next=rest[2], parent_id=long_id(rest[3]))
@@ -183,6 +183,10 @@ def _event(row: Sequence[Any], seq: int, at: int, resolve: Resolve) -> Event:
         event = msgspec.convert({**fields, "type": cls.__struct_config__.tag}, cls)
     event.seq, event.timestamp = seq - number, at + time
     return event
+
+
+def _padded(fields: list[Any], length: int = 5) -> list[Any]:
+    return [*fields, *[None] * (length - len(fields))]
 
 
 def resolve_message(item: Any, what: Any) -> str:

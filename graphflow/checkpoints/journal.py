@@ -21,15 +21,15 @@ from graphflow.checkpoints.records import (
     decode_body,
     decode_entry,
     decode_snapshot,
-    encode_data,
     encode_commit,
+    encode_data,
     encode_snapshot,
     fold_records,
     opened_rows,
     with_logs,
 )
 from graphflow.events import CheckpointCreate, Event
-from graphflow.graph.executor import ending_event, interrupt_event
+from graphflow.graph.announcements import ending_event, interrupt_event
 from graphflow.graph.machine import Commit, Machine, next_nodes
 from graphflow.graph.ports import Durable, Logged
 
@@ -90,7 +90,11 @@ async def load_thread(store: Checkpointer, thread_id: str, checkpoint_id: str | 
         return None
     start = Folded(Machine(), {}) if stored.snapshot is None else decode_snapshot(stored.snapshot)
     folded = fold_records(start, (decode_body(record.data) for record in stored.records))
-    wanted = [Log(number, channel, count) for (number, channel), count in folded.counts.items() if number in folded.machine.frames]
+    wanted = [
+        Log(number, channel, count)
+        for (number, channel), count in folded.counts.items()
+        if number in folded.machine.frames
+    ]
     rows = await store.read_logs(stored.chain, wanted) if wanted else []
     logs = {(log.frame, log.channel): entries for log, entries in zip(wanted, rows, strict=True)}
     machine = with_logs(folded, logs)
@@ -188,7 +192,13 @@ class ThreadJournal:
     """
 
     def __init__(
-        self, store: Checkpointer, row: ThreadRow, facts: ThreadFacts, *, loaded: Loaded | None = None, begins: Lineage | None = None
+        self,
+        store: Checkpointer,
+        row: ThreadRow,
+        facts: ThreadFacts,
+        *,
+        loaded: Loaded | None = None,
+        begins: Lineage | None = None,
     ) -> None:
         self.store, self.row, self.facts = store, row, facts
         self._begins = begins
@@ -258,7 +268,18 @@ class ThreadJournal:
         row = msgspec.structs.replace(
             self.row, facts=self.facts, head=self.head, lineage=self.lineage, ordinal=self._ordinal, owner=None
         )
-        return Loaded(row, machine, self.chain, self._counts, seq, pending, None, self.checkpoint_id, self._bytes_since, self._snapshot_bytes)
+        return Loaded(
+            row,
+            machine,
+            self.chain,
+            self._counts,
+            seq,
+            pending,
+            None,
+            self.checkpoint_id,
+            self._bytes_since,
+            self._snapshot_bytes,
+        )
 
     @property
     def chain(self) -> tuple[tuple[int, int], ...]:
@@ -289,13 +310,17 @@ def encode_meta(commit: Commit, machine: Machine) -> bytes:
     return _meta_encoder.encode(meta)
 
 
-async def read_events(store: Checkpointer, loaded_chain: Sequence[tuple[int, int]], records: Sequence[Record]) -> list[Logged]:
+async def read_events(
+    store: Checkpointer, loaded_chain: Sequence[tuple[int, int]], records: Sequence[Record]
+) -> list[Logged]:
     """The stored log of these records, oldest first, texts read from the state's logs."""
     bodies = [decode_body(record.data) for record in records]
     texts = await _read_references(store, loaded_chain, bodies)
     out: list[Logged] = []
     for body in bodies:
-        out += unpack(body.events, body.seq, body.at, lambda ref: resolve_message(texts[ref[0], ref[1]][ref[2]], ref[3]))
+        out += unpack(
+            body.events, body.seq, body.at, lambda ref: resolve_message(texts[ref[0], ref[1]][ref[2]], ref[3])
+        )
     return out
 
 

@@ -43,7 +43,7 @@ def encode_entry(entry: LogEntry, channel: str) -> bytes:
     """One log entry: its operation, then the item (and position)."""
     if entry[0] == "+":
         return b"+" + codec.encode(entry[1], channel=channel)
-    return entry[0].encode() + codec.encode(list(entry[1:]), channel=channel)
+    return str(entry[0]).encode() + codec.encode(list(entry[1:]), channel=channel)
 
 
 def decode_entry(data: bytes) -> LogEntry:
@@ -222,12 +222,13 @@ def decode_body(data: bytes) -> Body:
         if not rest:
             changes[number] = None
             continue
-        frame_fields, sets, logs, merges, operations, visits = [*rest, *({} for _ in range(6 - len(rest)))]
+        parts: list[dict[str, Any]] = [*rest, *({} for _ in range(6 - len(rest)))]
+        frame_fields, sets, logs, merges, operations, visits = parts
         update = Update({k: freeze(v) for k, v in sets.items()}, {}, merges) if sets or merges else None
         changes[number] = FramePatch(
             _frame_fields(frame_fields),
             update,
-            {k: None if o is None else Operation(*o[:4], freeze(o[4]), *o[5:]) for k, o in operations.items()} or None,
+            {k: None if o is None else _decode_operation(o) for k, o in operations.items()} or None,
             visits or None,
         )
         for channel, count in logs.items():
@@ -245,12 +246,17 @@ def _frame_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     if "input" in out:
         out["input"] = freeze(out["input"])
     if "operations" in out:
-        out["operations"] = {k: Operation(*o[:4], freeze(o[4]), *o[5:]) for k, o in out["operations"].items()}
+        out["operations"] = {k: _decode_operation(o) for k, o in out["operations"].items()}
     return out
 
 
 def decode_interrupt(data: Mapping[str, Any]) -> Interrupt:
     return Interrupt(**{k: freeze(v) for k, v in data.items()})
+
+
+def _decode_operation(row: Sequence[Any]) -> Operation:
+    kind, digest, effects, state, result, idempotent = row
+    return Operation(kind, digest, effects, state, freeze(result), idempotent)
 
 
 class Folded(msgspec.Struct):

@@ -61,7 +61,17 @@ class _Call:
 class Blocks:
     """The open blocks of one node run."""
 
-    __slots__ = ("_calls", "_content", "_emit", "_emit_end", "_new_id", "_reasoning", "node_run_id", "run_id", "task_id")
+    __slots__ = (
+        "_calls",
+        "_content",
+        "_emit",
+        "_emit_end",
+        "_new_id",
+        "_reasoning",
+        "node_run_id",
+        "run_id",
+        "task_id",
+    )
 
     def __init__(
         self,
@@ -143,7 +153,11 @@ class Blocks:
         call = self._calls.pop(call_id, None)
         if call is None:
             return
-        common: dict[str, Any] = {"task_id": self.task_id, "node_run_id": self.node_run_id, "arguments": "".join(call.parts)}
+        common: dict[str, Any] = {
+            "task_id": self.task_id,
+            "node_run_id": self.node_run_id,
+            "arguments": "".join(call.parts),
+        }
         if call.action:
             snapshot: Event = ActionSnapshot(action_id=call_id, action_name=call.name, **common, **call.start)
             self._emit_end(ActionEnd(action_id=call_id), snapshot, call.first)

@@ -86,7 +86,9 @@ class Graph:
         self._start = self._start or name
         return self
 
-    def ask(self, name: str, message: str, *, next: Any = "end", set: Mapping[str, str] | None = None, **ask: Any) -> Graph:
+    def ask(
+        self, name: str, message: str, *, next: Any = "end", set: Mapping[str, str] | None = None, **ask: Any
+    ) -> Graph:
         """Adds a question to a person."""
         return self.add(name, ask={"message": message, **{_wire(k): v for k, v in ask.items()}}, set=set, next=next)
 
@@ -162,7 +164,10 @@ def schema_of(state: Any) -> dict[str, Any]:
         raise TypeError(f"a state is a class with annotated fields or a JSON Schema, not {state!r}")
     hints = get_type_hints(state, include_extras=True)
     defaults = _defaults(state, hints)
-    return {"type": "object", "properties": {key: _property(hint, defaults.get(key, ...)) for key, hint in hints.items()}}
+    return {
+        "type": "object",
+        "properties": {key: _property(hint, defaults.get(key, ...)) for key, hint in hints.items()},
+    }
 
 
 def _defaults(state: type, hints: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,7 +182,9 @@ def _defaults(state: type, hints: Mapping[str, Any]) -> dict[str, Any]:
     fields = getattr(state, "model_fields", None)
     if fields is not None:  # a pydantic model
         return {
-            key: field.get_default(call_default_factory=True) for key, field in fields.items() if not field.is_required()
+            key: field.get_default(call_default_factory=True)
+            for key, field in fields.items()
+            if not field.is_required()
         }
     if is_typeddict(state):
         return {}

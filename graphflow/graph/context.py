@@ -15,7 +15,7 @@ from graphflow.events import NodeProgress
 from graphflow.graph.blocks import Blocks
 from graphflow.graph.machine import Interrupt, Operation, OperationRecorded
 from graphflow.graph.state import State, freeze, thaw
-from graphflow.graph.transition import check_budget
+from graphflow.graph.scope import check_budget
 
 if TYPE_CHECKING:
     from graphflow.graph.executor import Executor
@@ -252,7 +252,9 @@ class Context:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             name = f"{kind}:{self._counts[kind]}"
         if name in self._used:
-            raise NodeFailed(f"node {self.node!r} used the key {name!r} twice in one attempt; give each operation its own")
+            raise NodeFailed(
+                f"node {self.node!r} used the key {name!r} twice in one attempt; give each operation its own"
+            )
         self._used.add(name)
         return name
 

@@ -16,33 +16,31 @@ END, FAIL = "end", "fail"
 RESERVED_NODES = (END, FAIL)
 
 
-class _Part(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
-):
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """Base of every part of a document: strict, immutable, written without defaults."""
 
 
-class Route(_Part):
+class Route(_Part, frozen=True):
     """One entry of `next`: go `to` a node `if` the condition holds; the last entry has no `if`."""
 
     to: str
     when: str | None = msgspec.field(name="if", default=None)
 
 
-class Choose(_Part):
+class Choose(_Part, frozen=True):
     """A Python node picks one of these by returning `Goto` (E19)."""
 
     choose: tuple[str, ...]
 
 
-class ErrorRoute(_Part):
+class ErrorRoute(_Part, frozen=True):
     """Where a failure of one of these codes goes; no `on` means any."""
 
     to: str
     on: tuple[str, ...] = ("any",)
 
 
-class Retry(_Part):
+class Retry(_Part, frozen=True):
     """How often and when a failed attempt is repeated."""
 
     max: int = 3
@@ -55,24 +53,24 @@ class Retry(_Part):
     """Share of the delay that is drawn at random, 0 to 1."""
 
 
-class Join(_Part):
+class Join(_Part, frozen=True):
     wait: str | int = "all"
     """`all`, `any`, or how many branches must finish."""
     on_error: Literal["fail", "collect", "skip"] = "fail"
 
 
-class Branch(_Part):
+class Branch(_Part, frozen=True):
     do: str
     after: tuple[str, ...] = ()
 
 
-class GraphRef(_Part):
+class GraphRef(_Part, frozen=True):
     """A body that is a whole subgraph: its key, or a document in place."""
 
     graph: str | dict[str, Any]
 
 
-class Ask(_Part):
+class Ask(_Part, frozen=True):
     """A question to a person; `show` is an expression whose value goes into the payload."""
 
     message: str
@@ -86,7 +84,7 @@ class Ask(_Part):
     on_expire: str | None = None
 
 
-class Budget(_Part):
+class Budget(_Part, frozen=True):
     """Limits of one run; `None` is no limit. `then` names the node that wraps up."""
 
     max_rounds: int | None = None
@@ -99,7 +97,7 @@ class Budget(_Part):
     then: str | None = None
 
 
-class NodeDefinition(_Part):
+class NodeDefinition(_Part, frozen=True):
     """One node: exactly one of `use`, `map`, `parallel`, `graph`, `ask`."""
 
     use: str | None = None
@@ -123,7 +121,7 @@ class NodeDefinition(_Part):
     join: Join | None = None
 
 
-class GraphDefinition(_Part):
+class GraphDefinition(_Part, frozen=True):
     """A whole document. Agent fields may stand beside these and are hashed with them (E23)."""
 
     graphflow: Literal["1"]

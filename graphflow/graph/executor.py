@@ -12,31 +12,25 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from graphflow.errors import CodecError, Fenced, GraphflowError, NodeFailed, NodeTimeout, StoreError, error_dict
 from graphflow.events import (
     LIVE_ONLY,
     ActionEnd,
     ActionStart,
-    CheckpointCreate,
     ContentEnd,
     ContentStart,
     Event,
-    InterruptRequest,
     InterruptResolve,
     NodeEnd,
     NodeError,
     NodeStart,
     ReasoningEnd,
     ReasoningStart,
-    RunCancel,
-    RunComplete,
     RunError,
-    RunWaiting,
     ToolEnd,
     ToolStart,
 )
+from graphflow.graph.announcements import After, count_after, events_after, waiting_event
 from graphflow.graph.blocks import Blocks
 from graphflow.graph.context import Context, Goto, OutcomeUnknown, Suspended, _Soon
 from graphflow.graph.machine import (
@@ -46,6 +40,7 @@ from graphflow.graph.machine import (
     BackoffOver,
     Cancel,
     CancelNode,
+    Command,
     Commit,
     Deadline,
     Ended,
@@ -56,18 +51,20 @@ from graphflow.graph.machine import (
     Interrupt,
     Machine,
     NodeAsked,
-    NodeFailed as NodeFailedTick,
     NodeSucceeded,
     Request,
     Resolve,
     Run,
     Started,
-    next_nodes,
+)
+from graphflow.graph.machine import (
+    NodeFailed as NodeFailedTick,
 )
 from graphflow.graph.plan import Plan, PlanNode
-from graphflow.graph.ports import Clock, Durable, Ids, Journal, Logged
+from graphflow.graph.ports import Clock, Ids, Journal, Logged
+from graphflow.graph.scope import scope_of
 from graphflow.graph.state import freeze
-from graphflow.graph.transition import advance, scope_of
+from graphflow.graph.transition import advance
 
 YIELD_EVERY = 64
 """Node runs between two turns of the event loop, so that nodes that never wait starve nobody."""
@@ -78,78 +75,6 @@ UNLOGGED = frozenset({
 MAX_UNACKNOWLEDGED = 256
 """Commits in flight before the run waits for the store: memory stays bounded, a crash loses little."""
 HOLD_MS = 300_000
-
-
-class After(msgspec.Struct):
-    """What is sent once a commit is durable (E1, E7)."""
-
-    commit: Commit
-    durable: Durable | None
-    requests: list[Interrupt]
-    finished: str | None
-    parent: str | None = None
-    """The checkpoint before it."""
-
-
-def _count(after: After) -> int:
-    """How many events follow a commit."""
-    checkpoint = after.commit.checkpoint and after.durable is not None
-    return checkpoint + len(after.requests) + (after.finished is not None)
-
-
-def events_after(after: After, machine: Machine) -> list[Event]:
-    """What follows a commit, in order: its checkpoint, its questions, its terminal.
-
-    A function of the record alone, so that a new life sends the same events again (E1).
-    """
-    commit, out = after.commit, list[Event]()
-    if commit.checkpoint and after.durable is not None:
-        out.append(
-            CheckpointCreate(
-                checkpoint_id=commit.id, parent_id=after.parent, step=machine.steps, next=next_nodes(machine)
-            )
-        )
-    out.extend(interrupt_event(interrupt) for interrupt in after.requests)
-    if after.finished is not None and (end := ending_event(machine, commit.source)) is not None:
-        out.append(end)
-    return out
-
-
-def interrupt_event(interrupt: Interrupt) -> InterruptRequest:
-    return InterruptRequest(
-        interrupt_id=interrupt.id,
-        kind=interrupt.kind,
-        run_id=interrupt.run_id,
-        node=interrupt.node,
-        payload=interrupt.payload,
-        schema=interrupt.schema,
-        path=interrupt.path or None,
-        tool_id=interrupt.tool_id,
-        tool_name=interrupt.tool_name,
-        arguments=interrupt.arguments,
-        owner=interrupt.owner,
-        role=interrupt.role,
-        expires_at=interrupt.expires_at,
-        reissue_of=interrupt.reissue_of,
-    )
-
-
-def ending_event(machine: Machine, source: str) -> Event | None:
-    """How a run that rests after its last commit has ended or paused; None when nothing was said (E1)."""
-    if machine.status == "waiting":
-        return waiting_event(machine)
-    if source in ("edit", "rewind", "fork"):
-        return None
-    if machine.status == "idle":
-        return RunComplete(run_id=machine.run_id, finish_reason=machine.finish_reason or "stop")
-    if machine.status == "failed":
-        return RunError(run_id=machine.run_id, error=dict(machine.error or {}))
-    return RunCancel(run_id=machine.run_id) if machine.status == "stopped" else None
-
-
-def waiting_event(machine: Machine) -> RunWaiting:
-    interrupts = [{"interruptId": i.id, "kind": i.kind, "node": i.node} for i in machine.interrupts.values()]
-    return RunWaiting(run_id=machine.run_id, interrupts=interrupts)
 
 
 class Executor:
@@ -276,20 +201,22 @@ class Executor:
         requests: list[Interrupt] = []
         finished: str | None = None
         for command in commands:
-            kind = type(command)
-            if kind is Ended:
-                self._end_node(command)
-            elif kind is Erred:
-                self._err_node(command)
-            elif kind is Resolve:
-                self._resolve(command)
-            elif kind is Request:
-                requests.append(command.interrupt)
-            elif kind is CancelNode:
-                self._cancel_node(command.frame)
-            elif kind is Finished:
-                finished = command.how
-                self._close_runs()
+            match command:
+                case Ended():
+                    self._end_node(command)
+                case Erred():
+                    self._err_node(command)
+                case Resolve():
+                    self._resolve(command)
+                case Request():
+                    requests.append(command.interrupt)
+                case CancelNode():
+                    self._cancel_node(command.frame)
+                case Finished():
+                    finished = command.how
+                    self._close_runs()
+                case _:
+                    pass  # begun below, after the commit
         if self.resuming is not None and finished is None:
             resuming, self.resuming = self.resuming, None
             self.emit(resuming)
@@ -301,22 +228,11 @@ class Executor:
             release = finished is not None or (pauses and not self._would_hold())
             tail = 0
             if finished is not None or pauses:
-                tail = sum(_count(a) for a in self._after) + _count(after) + commit.checkpoint + pauses
+                tail = sum(count_after(a) for a in self._after) + count_after(after) + commit.checkpoint + pauses
             sent, self.sent = self.sent, []
             after.durable = self.journal.write(prepared, sent, self.seq, tail, release)
         self._after.append(after)
-        for command in commands:
-            kind = type(command)
-            if kind is Run:
-                if self._waits_live(command.frame):
-                    continue
-                self._ready.append(command.frame)
-            elif kind is Started:
-                self._starts[command.frame] = command
-                if self.plan.graphs[machine.frames[command.frame].graph].nodes[command.node].form == "graph":
-                    self._start_node(command.frame)
-            elif kind is Backoff:
-                self._sleepers.add(asyncio.ensure_future(self._back_off(command)))
+        self._set_in_motion(commands)
         if after.durable is None or after.durable.done:
             self._announce()
         else:
@@ -326,6 +242,22 @@ class Executor:
         elif self._deadline is None and "timeoutMs" in machine.limits:
             self._arm_deadline()
         self._wake.set()
+
+    def _set_in_motion(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case Run():
+                    if not self._waits_live(command.frame):
+                        self._ready.append(command.frame)
+                case Started():
+                    self._starts[command.frame] = command
+                    graph = self.plan.graphs[self.machine.frames[command.frame].graph]
+                    if graph.nodes[command.node].form == "graph":
+                        self._start_node(command.frame)
+                case Backoff():
+                    self._sleepers.add(asyncio.ensure_future(self._back_off(command)))  # noqa: TID251 - ended by drive
+                case _:
+                    pass
 
     def _announce(self) -> None:
         """Sends what follows each durable commit, in the order of the commits."""
@@ -356,7 +288,9 @@ class Executor:
         if not isinstance(error, Fenced) and self.sink is not None:
             self.sent = []
             self.seq += 1
-            event = RunError(run_id=self.machine.run_id, error=error.as_dict(), seq=self.seq, timestamp=self.clock.now_ms())
+            event = RunError(
+                run_id=self.machine.run_id, error=error.as_dict(), seq=self.seq, timestamp=self.clock.now_ms()
+            )
             self.sink(event)
         for number in list(self._runs):
             self._cancel_node(number)
@@ -405,7 +339,7 @@ class Executor:
                 else:
                     while self._ready:
                         number = self._ready.popleft()
-                        self._tasks[number] = asyncio.ensure_future(self._run_apart(number))
+                        self._tasks[number] = asyncio.ensure_future(self._run_apart(number))  # noqa: TID251 - ended by drive
             elif self._tasks or self._sleepers or self._holding():
                 self._wake.clear()
                 await self._wake.wait()
@@ -478,7 +412,7 @@ class Executor:
                 raise
             # Nobody cancelled this task: the node raised it, which is a failure like any other.
             tick = self._failed(ctx, NodeFailed(f"node {node.name!r} raised CancelledError"))
-        except Exception as error:  # the boundary where any node's failure becomes a tick
+        except Exception as error:  # noqa: BLE001 - the boundary where any node's failure becomes a tick
             tick = self._failed(ctx, error)
         if not ctx.alive:
             return
@@ -644,7 +578,9 @@ class Executor:
         ctx.close_blocks()
         ctx.alive = False
         self.emit(
-            NodeError(node=command.node, node_run_id=ctx.node_run_id, error=command.error, will_retry=command.will_retry)
+            NodeError(
+                node=command.node, node_run_id=ctx.node_run_id, error=command.error, will_retry=command.will_retry
+            )
         )
 
     def _cancel_node(self, number: int) -> None:
@@ -767,7 +703,12 @@ class Executor:
         """Feeds a validated answer of an open interrupt."""
         self.feed(
             Answered(
-                id=self.ids.new_id(), at=self.clock.now_ms(), interrupt_id=interrupt_id, answer=answer, decision=decision, by=by
+                id=self.ids.new_id(),
+                at=self.clock.now_ms(),
+                interrupt_id=interrupt_id,
+                answer=answer,
+                decision=decision,
+                by=by,
             )
         )
 

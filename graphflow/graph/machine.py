@@ -138,7 +138,6 @@ def next_nodes(machine: Machine) -> list[str]:
     return out
 
 
-
 # --- patches -------------------------------------------------------------------------------------
 
 
@@ -175,7 +174,7 @@ def apply_patch(machine: Machine, patch: Patch) -> Machine:
             if change is None:
                 table.pop(number, None)
             else:
-                table[number] = _patched(table.get(number), number, change)
+                table[number] = patched(table.get(number), number, change)
         changes["frames"] = table
     if patch.interrupts:
         open_ = dict(machine.interrupts)
@@ -188,7 +187,8 @@ def apply_patch(machine: Machine, patch: Patch) -> Machine:
     return msgspec.structs.replace(machine, **changes)
 
 
-def _patched(frame: Frame | None, number: int, change: FramePatch) -> Frame:
+def patched(frame: Frame | None, number: int, change: FramePatch) -> Frame:
+    """The frame after its part of a patch; None begins one."""
     fields = change.fields
     if frame is None:
         frame = Frame(number=number)

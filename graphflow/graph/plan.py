@@ -121,7 +121,8 @@ def build_plan(checked: CheckedDocument, kinds: Kinds, *, key: str = "", graphs:
     schema = StateSchema(channel_of(name, prop, kinds.reducer) for name, prop in properties.items())
     roots = Roots.of(document)
     nodes = {
-        name: _build_node(name, node, document, roots, kinds, checked, table, key) for name, node in document.nodes.items()
+        name: _build_node(name, node, document, roots, kinds, checked, table, key)
+        for name, node in document.nodes.items()
     }
     counted = _counted(nodes)
     nodes = {name: msgspec.structs.replace(node, counted=name in counted) for name, node in nodes.items()}
@@ -163,7 +164,9 @@ def _build_node(
         form = kind = "graph"
         graph = node.graph if isinstance(node.graph, str) else f"{key}/{name}"
         if graph not in table:
-            build_plan(checked.subgraphs[node.graph if isinstance(node.graph, str) else name], kinds, key=graph, graphs=table)
+            build_plan(
+                checked.subgraphs[node.graph if isinstance(node.graph, str) else name], kinds, key=graph, graphs=table
+            )
     else:
         use = node.use or ""
         found = kinds.find(use)
@@ -287,7 +290,7 @@ def _on_cycles(edges: Mapping[str, list[str]]) -> set[str]:
                 if work:
                     low[work[-1][0]] = min(low[work[-1][0]], low[name])
                 if low[name] == index[name]:
-                    component = []
+                    component: list[str] = []
                     while not component or component[-1] != name:
                         component.append(stack.pop())
                         on_stack.discard(component[-1])

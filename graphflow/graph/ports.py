@@ -45,16 +45,20 @@ class Kind(Protocol):
     A kind is registered under the word before the colon of `use` (`model`, `tools`, `tool:NAME`).
     """
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
-    effects: str
-    """Default `effects` of its nodes: `none`, `read` or `write` (E6)."""
+    @property
+    def effects(self) -> str:
+        """Default `effects` of its nodes: `none`, `read` or `write` (E6)."""
 
-    with_schema: Mapping[str, Any] | None
-    """JSON Schema of `with`; `None` accepts any object."""
+    @property
+    def with_schema(self) -> Mapping[str, Any] | None:
+        """JSON Schema of `with`; `None` accepts any object."""
 
-    out_schema: Mapping[str, Any] | None
-    """JSON Schema of `out`, for type-checking `set` and `next`; `None` is dynamic."""
+    @property
+    def out_schema(self) -> Mapping[str, Any] | None:
+        """JSON Schema of `out`, for type-checking `set` and `next`; `None` is dynamic."""
 
     def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
         """Faults of this node beyond its shape: unknown tool, unknown function, …

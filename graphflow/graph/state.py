@@ -26,7 +26,7 @@ class FrozenDict(dict[str, Any]):
     """A dict whose mutators raise `TypeError`."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]
         return id(self)
@@ -36,8 +36,8 @@ class FrozenList(list[Any]):
     """A list whose mutators raise `TypeError`."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse  # type: ignore[assignment]
-    pop = remove = reverse = sort = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse
+    pop = remove = reverse = sort = _refuse
 
 
 class State(FrozenDict):
@@ -123,6 +123,7 @@ class ListView(Sequence[Any]):
 
 LogEntry = tuple[Any, ...]
 """`("+", item)`, `("=", position, item)`, `("-", position)` or `("*", items)`."""
+
 
 def fold(items: list[Any], entry: LogEntry) -> None:
     """Applies one log entry to a plain list."""
@@ -358,7 +359,9 @@ def _reduce_merge(channel: Channel, old: Any, value: Any, update: Update) -> Non
 
 def _number(channel: Channel, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise StateError(f"state key {channel.key!r} ({channel.reduce}) takes a number, not {value!r:.80}", key=channel.key)
+        raise StateError(
+            f"state key {channel.key!r} ({channel.reduce}) takes a number, not {value!r:.80}", key=channel.key
+        )
     return value
 
 

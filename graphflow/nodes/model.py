@@ -108,7 +108,12 @@ class _Turn:
     """One call of a model by one node run."""
 
     def __init__(
-        self, given: Mapping[str, Any], ctx: Context, document: GraphDefinition, defaults: ChatOptions, registry: ToolRegistry
+        self,
+        given: Mapping[str, Any],
+        ctx: Context,
+        document: GraphDefinition,
+        defaults: ChatOptions,
+        registry: ToolRegistry,
     ) -> None:
         self.given, self.ctx = given, ctx
         provider = given.get("providerKey", document.provider_key)
@@ -198,7 +203,9 @@ def _structured(ctx: Context, message: AIMessage, schema: Mapping[str, Any]) -> 
     try:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise NodeFailed(f"node {ctx.node!r} asked for JSON and got {text[:80]!r}: {error}", code="validation") from None
+        raise NodeFailed(
+            f"node {ctx.node!r} asked for JSON and got {text[:80]!r}: {error}", code="validation"
+        ) from None
     faults = compile_schema(schema).faults(value)
     if faults or not isinstance(value, dict):
         first = "; ".join(f"{f.pointer or 'answer'}: {f.message}" for f in faults[:3]) or "it is no object"
@@ -253,4 +260,6 @@ def _with_references(message: HumanMessage) -> HumanMessage:
             lines.append("- " + ", ".join(facts))
         else:
             lines.append(f"- {reference}")
-    return HumanMessage(content=f"{message.content}\n\nReferences:\n" + "\n".join(lines), id=message.id, name=message.name)
+    return HumanMessage(
+        content=f"{message.content}\n\nReferences:\n" + "\n".join(lines), id=message.id, name=message.name
+    )

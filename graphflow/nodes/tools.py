@@ -10,7 +10,8 @@ import msgspec
 from graphflow.errors import Fault, NodeFailed
 from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition, NodeDefinition
-from graphflow.messages import AIMessage, HumanMessage, ToolCall, ToolMessage
+from graphflow.messages import AIMessage, ToolCall
+from graphflow.tools.arguments import LatestResults
 from graphflow.tools.envelope import completed
 from graphflow.tools.result import failed
 from graphflow.tools.runner import CallPolicy
@@ -30,7 +31,9 @@ TOOLS_WITH: dict[str, Any] = {
 def policy_of(document: GraphDefinition) -> CallPolicy:
     """What the document's agent fields allow its calls (E23)."""
     approval = document.approval
-    return CallPolicy(tools=document.tools, approval=approval if approval is None or isinstance(approval, str) else dict(approval))
+    return CallPolicy(
+        tools=document.tools, approval=approval if approval is None or isinstance(approval, str) else dict(approval)
+    )
 
 
 class ToolsKind:
@@ -62,7 +65,12 @@ class ToolsKind:
                 results = [await _cut_off(call, ctx, runner) for call in calls]
             else:
                 results = await runner.run_all(
-                    calls, ctx, policy=policy, results=_latest(messages), max_calls=arguments.get("max"), ends_node=True
+                    calls,
+                    ctx,
+                    policy=policy,
+                    results=LatestResults(messages),
+                    max_calls=arguments.get("max"),
+                    ends_node=True,
                 )
             replies = [runner.message(call, result) for call, result in zip(calls, results, strict=True)]
             return {"results": [_plain(result) for result in results], "messages": replies}
@@ -73,7 +81,10 @@ class ToolsKind:
 async def _cut_off(call: ToolCall, ctx: Context, runner: ToolRunner) -> Any:
     """A turn that ended by `length` runs none of its calls (spec 7)."""
     result = completed(
-        failed("INVALID_PARAM", "this call was not run: the model's turn was cut off at its length limit; write less and call again"),
+        failed(
+            "INVALID_PARAM",
+            "this call was not run: the model's turn was cut off at its length limit; write less and call again",
+        ),
         {},
     )
     await ctx.tool_result(call.id, runner.wire_text(call, result))
@@ -88,21 +99,6 @@ def _as_call(call: Any) -> ToolCall:
         text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
         return ToolCall(id=str(call.get("id") or f"call_{call['name']}"), name=str(call["name"]), arguments=text)
     raise NodeFailed(f"a tool call is an object with id, name and arguments, not {call!r:.80}", code="validation")
-
-
-def _latest(messages: Any) -> dict[str, Any]:
-    """Data of each tool's latest result in this run, for argument templates (spec 1.5)."""
-    out: dict[str, Any] = {}
-    for index in range(len(messages) - 1, -1, -1):
-        message = messages[index]
-        if isinstance(message, HumanMessage):
-            break
-        if isinstance(message, ToolMessage) and message.name and not message.error and message.name not in out:
-            try:
-                out[message.name] = msgspec.json.decode(message.content)
-            except msgspec.DecodeError:
-                out[message.name] = message.content
-    return out
 
 
 def _plain(result: Any) -> dict[str, Any]:
@@ -149,7 +145,9 @@ class ToolKind:
             result = await runner.run(call, ctx, policy=policy, key="call", ends_node=True)
             if result.error is not None:
                 code = "timeout" if result.error.code == "TIMEOUT" else "tool_error"
-                raise NodeFailed(f"tool {tool!r} failed: {result.error.message}", code=code, toolError=result.error.code)
+                raise NodeFailed(
+                    f"tool {tool!r} failed: {result.error.message}", code=code, toolError=result.error.code
+                )
             return {"data": result.data, "text": result.text, "status": result.status}
 
         return run

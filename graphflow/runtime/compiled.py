@@ -120,14 +120,24 @@ class CompiledGraph:
             yield event
 
     async def resume(
-        self, thread_id: str, checkpoint_id: str | None = None, *, effects: str | None = None, budget: Mapping[str, Any] | None = None
+        self,
+        thread_id: str,
+        checkpoint_id: str | None = None,
+        *,
+        effects: str | None = None,
+        budget: Mapping[str, Any] | None = None,
     ) -> RunResult:
         """Goes on from the head, or from a checkpoint after a rewind to it."""
         life, tick, before = await self._resuming(thread_id, checkpoint_id, effects, budget)
         return await self._finish(life, tick, before)
 
     async def stream_resume(
-        self, thread_id: str, checkpoint_id: str | None = None, *, effects: str | None = None, budget: Mapping[str, Any] | None = None
+        self,
+        thread_id: str,
+        checkpoint_id: str | None = None,
+        *,
+        effects: str | None = None,
+        budget: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[Event]:
         """The events of `resume`."""
         outbox = Outbox()
@@ -175,7 +185,13 @@ class CompiledGraph:
     # --- detached lives, for servers
 
     async def launch(
-        self, input: Any, thread_id: str | None = None, *, preamble: Iterable[Event] = (), hold_ms: int | None = None, **options: Any
+        self,
+        input: Any,
+        thread_id: str | None = None,
+        *,
+        preamble: Iterable[Event] = (),
+        hold_ms: int | None = None,
+        **options: Any,
     ) -> LiveRun:
         """Starts a run that no caller drives; `LiveRun.log` has its events.
 
@@ -191,7 +207,13 @@ class CompiledGraph:
         return life
 
     async def launch_answer(
-        self, thread_id: str, answers: Any, *, by: str | None = None, preamble: Iterable[Event] = (), hold_ms: int | None = None
+        self,
+        thread_id: str,
+        answers: Any,
+        *,
+        by: str | None = None,
+        preamble: Iterable[Event] = (),
+        hold_ms: int | None = None,
     ) -> LiveRun:
         """Answers a thread that no process drives, and goes on detached."""
         life, tick, before = await self._answering(
@@ -320,7 +342,9 @@ class CompiledGraph:
             )
         plan = await self.documents.pinned(row.facts.document)
         journal = ThreadJournal(self.checkpointer, row, row.facts, loaded=loaded)
-        executor = self._executor(plan, loaded.machine, row.thread_id, journal, row.fence, None, None, 0, seq=loaded.seq)
+        executor = self._executor(
+            plan, loaded.machine, row.thread_id, journal, row.fence, None, None, 0, seq=loaded.seq
+        )
         executor.sent = list(loaded.pending)
         await executor.drive(Cancel(id=self.ids.new_id(), at=self.clock.now_ms()))
         fresh = journal.as_loaded(executor.machine, executor.seq, executor.sent)
@@ -332,7 +356,9 @@ class CompiledGraph:
         """Takes a thread that exists, under the version that it is pinned to."""
         runs = self._runs()
         if runs is None:
-            raise GraphflowError("without a checkpointer no thread can go on; pass one to load_graph", code="nothing_to_resume")
+            raise GraphflowError(
+                "without a checkpointer no thread can go on; pass one to load_graph", code="nothing_to_resume"
+            )
         row = await runs.take(thread_id, create=False)
         try:
             loaded = await runs.load(row)
@@ -499,7 +525,7 @@ class CompiledGraph:
     async def _streamed(
         self, outbox: Outbox, live: LiveRun, tick: AnyTick | None, before: Callable[[], None]
     ) -> AsyncIterator[Event]:
-        task = asyncio.ensure_future(self._drive(live, tick, before))
+        task = asyncio.ensure_future(self._drive(live, tick, before))  # noqa: TID251 - awaited below
         task.add_done_callback(lambda _: outbox.close())
         try:
             async for event in outbox:
@@ -585,7 +611,9 @@ def check_state(plan: Plan, machine: Machine) -> None:
             try:
                 channel.check(state[key], "stored value")
             except StateError as error:
-                raise StateError(f"{error.message}; migrate the thread or begin a new one", code="state_incompatible", key=key) from None
+                raise StateError(
+                    f"{error.message}; migrate the thread or begin a new one", code="state_incompatible", key=key
+                ) from None
 
 
 def check_unfinished(machine: Machine) -> None:

@@ -67,7 +67,9 @@ async def stored_document(store: Checkpointer, digest: str | None) -> CheckedDoc
     """
     data = await store.document(digest) if digest is not None else None
     if data is None:
-        raise StoreError(f"the store has no document {digest}; the thread can't go on without the version it was begun with")
+        raise StoreError(
+            f"the store has no document {digest}; the thread can't go on without the version it was begun with"
+        )
     return _unpacked(msgspec.json.decode(data), digest or "")
 
 

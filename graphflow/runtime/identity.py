@@ -23,13 +23,13 @@ class SystemClock:
 
 class Uuid7Ids:
     """UUIDv7 ids (RFC 9562): the time in ms, a counter that keeps the order within one ms and under a clock that
-    steps back, and random bits of this process."""
+    steps back, and random bits of this process.
+    """
 
     def __init__(self) -> None:
         self._last = 0
         self._counter = 0
-        self._seed = b""
-        self._random = random.Random(int.from_bytes(os.urandom(16), "big"))
+        self._random = random.Random(int.from_bytes(os.urandom(16), "big"))  # noqa: S311 - unique, not secret
 
     def new_id(self) -> str:
         now = time.time_ns() // 1_000_000

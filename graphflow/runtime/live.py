@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from graphflow.checkpoints.journal import Loaded, ThreadJournal, load_thread
@@ -49,7 +49,7 @@ class Runs:
     One task renews every lease while any run is live; it ends with the last of them.
     """
 
-    _all: WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, Runs]] = WeakKeyDictionary()
+    _all: ClassVar[WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, Runs]]] = WeakKeyDictionary()
 
     def __init__(self, store: Checkpointer, clock: Clock) -> None:
         self.store, self.clock = store, clock
@@ -73,11 +73,11 @@ class Runs:
     async def ready(self) -> None:
         """Sets the store up, once."""
         if self._ready is None:
-            self._ready = asyncio.ensure_future(self.store.setup())
+            self._ready = asyncio.ensure_future(self.store.setup())  # noqa: TID251 - awaited here, by all who come
         try:
             await asyncio.shield(self._ready)
         except BaseException:
-            if self._ready is not None and self._ready.done():
+            if self._ready.done():
                 self._ready = None
             raise
 
@@ -112,7 +112,7 @@ class Runs:
         thread_id = live.thread_id
         self.by_thread[thread_id] = live
         if self._renewer is None and live.journal is not None:
-            self._renewer = asyncio.ensure_future(self._renew())
+            self._renewer = asyncio.ensure_future(self._renew())  # noqa: TID251 - ends with the last run
         try:
             if before is not None:
                 before()
@@ -134,7 +134,7 @@ class Runs:
     def start(self, live: LiveRun, tick: AnyTick | None, before: Callable[[], None] | None = None) -> None:
         """Drives a life detached from any caller (E18); `close` ends what is still running."""
         self.by_thread[live.thread_id] = live
-        task = live.task = asyncio.ensure_future(self._detached(live, tick, before))
+        task = live.task = asyncio.ensure_future(self._detached(live, tick, before))  # noqa: TID251 - ended by `close`
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -9,8 +9,8 @@ import msgspec
 from graphflow.errors import GraphflowError
 from graphflow.graph.machine import ROOT, Interrupt, Machine
 from graphflow.graph.plan import Plan
+from graphflow.graph.scope import result_of, scope_of
 from graphflow.graph.state import State
-from graphflow.graph.transition import result_of, scope_of
 
 RunStatus = Literal["completed", "waiting", "failed", "cancelled"]
 _STATUS: dict[str, RunStatus] = {"idle": "completed", "waiting": "waiting", "failed": "failed", "stopped": "cancelled"}

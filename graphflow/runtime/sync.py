@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
-S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -20,25 +19,25 @@ def _refuse_running_loop(name: str) -> None:
     raise RuntimeError(f"{name} would block the running event loop; await the method without `_sync` instead")
 
 
-def blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[S, P], T]:
+def blocking(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """A method that runs `method` to its end and returns its result."""
 
     @functools.wraps(method)
-    def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def twin(*args: P.args, **kwargs: P.kwargs) -> T:
         _refuse_running_loop(f"{method.__name__}_sync")
-        return asyncio.run(method(self, *args, **kwargs))
+        return asyncio.run(method(*args, **kwargs))
 
     return twin
 
 
-def blocking_stream(method: Callable[Concatenate[S, P], AsyncIterator[T]]) -> Callable[Concatenate[S, P], Iterator[T]]:
+def blocking_stream(method: Callable[P, AsyncIterator[T]]) -> Callable[P, Iterator[T]]:
     """A method that iterates over what `method` streams, as it comes; leaving the loop ends the stream."""
 
     @functools.wraps(method)
-    def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+    def twin(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         _refuse_running_loop(f"{method.__name__}_sync")
         with asyncio.Runner() as runner:
-            stream = method(self, *args, **kwargs)
+            stream = method(*args, **kwargs)
             try:
                 while True:
                     try:

@@ -10,7 +10,14 @@ import msgspec
 from graphflow.checkpoints.journal import Loaded, ThreadJournal, decode_meta, load_thread, read_events
 from graphflow.checkpoints.port import Checkpointer, Lineage, Record
 from graphflow.checkpoints.records import decode_body
-from graphflow.errors import CheckpointNotFound, EffectsNeedChoice, GraphflowError, StateError, ThreadBusy, ThreadNotFound
+from graphflow.errors import (
+    CheckpointNotFound,
+    EffectsNeedChoice,
+    GraphflowError,
+    StateError,
+    ThreadBusy,
+    ThreadNotFound,
+)
 from graphflow.graph.executor import Executor
 from graphflow.graph.machine import ROOT, Edited, Interrupt, Machine, Moved
 from graphflow.graph.ports import Logged
@@ -67,7 +74,9 @@ class Thread:
 
     async def _runs(self) -> Runs:
         if self._app.checkpointer is None:
-            raise GraphflowError("without a checkpointer there are no threads; pass one to load_graph", code="thread_not_found")
+            raise GraphflowError(
+                "without a checkpointer there are no threads; pass one to load_graph", code="thread_not_found"
+            )
         runs = Runs.over(self._app.checkpointer, self._app.clock)
         await runs.ready()
         return runs
@@ -81,7 +90,9 @@ class Thread:
         if loaded is None or loaded.row.head is None:
             if await store.thread(self.id) is None:
                 raise ThreadNotFound(f"no thread {self.id!r}")
-            raise CheckpointNotFound(f"thread {self.id!r} has no checkpoint {checkpoint_id!r}; list them with history()")
+            raise CheckpointNotFound(
+                f"thread {self.id!r} has no checkpoint {checkpoint_id!r}; list them with history()"
+            )
         return loaded
 
     # --- reading
@@ -297,7 +308,9 @@ class Thread:
         if live is not None:
             if not cancel:
                 raise ThreadBusy(
-                    f"run {live.run_id} drives thread {self.id!r}; wait for it, or pass cancel", retryAfterMs=1000, runId=live.run_id
+                    f"run {live.run_id} drives thread {self.id!r}; wait for it, or pass cancel",
+                    retryAfterMs=1000,
+                    runId=live.run_id,
                 )
             live.executor.cancel()
             await live.over.wait()
@@ -338,7 +351,8 @@ class Thread:
         allowed = ("rerun",)
         if effects is not None and effects not in allowed:
             raise GraphflowError(
-                f"effects is {effects!r}; this version knows {', '.join(map(repr, allowed))} for a {what}", code="invalid_input"
+                f"effects is {effects!r}; this version knows {', '.join(map(repr, allowed))} for a {what}",
+                code="invalid_input",
             )
         if effects is not None:
             return
@@ -360,7 +374,9 @@ class Thread:
             first = ordinal if number == lineage else 0
             if number != lineage and (lineage, ordinal) in [entry for entry in head.chain if entry[0] == number]:
                 continue
-            if [n for n, _ in head.chain].index(number) < ([n for n, _ in head.chain].index(lineage) if lineage in dict(head.chain) else 0):
+            if [n for n, _ in head.chain].index(number) < (
+                [n for n, _ in head.chain].index(lineage) if lineage in dict(head.chain) else 0
+            ):
                 continue
             for record in await store.read_records(self.id, lineage=number, after=first, upto=last):
                 out += _writes_of(record)
@@ -375,7 +391,9 @@ def _writes_of(record: Record) -> list[dict[str, Any]]:
             continue
         for key, operation in (change.operations or {}).items():
             if operation is not None and operation.effects == "write" and operation.state == "intent":
-                out.append({"node": body.node, "key": key, "digest": operation.digest, "recordId": record.id, "at": body.at})
+                out.append(
+                    {"node": body.node, "key": key, "digest": operation.digest, "recordId": record.id, "at": body.at}
+                )
     return out
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from graphflow.agents.loader import LoadedAgent, load_agent
 from graphflow.agents.registry import AgentRegistry
@@ -22,6 +22,7 @@ from graphflow.runtime.compiled import CompiledGraph
 from graphflow.runtime.identity import SystemClock, Uuid7Ids
 from graphflow.runtime.live import Runs
 from graphflow.settings import Settings, load_settings
+from graphflow.tools.breaker import CircuitBreaker
 from graphflow.tools.builtin import BashPolicy, builtin_tools
 from graphflow.tools.files import ToolFiles, load_tool_files
 from graphflow.tools.registry import ToolRegistry
@@ -58,7 +59,14 @@ class Application:
         self.tool_files = ToolFiles(tools=(), faults=())
         self.tools = self._make_tools(tools)
         self.runner = ToolRunner(
-            self.tools, approval=self.settings.tools.approval_mode, legacy=self.settings.tools.legacy_adapter
+            self.tools,
+            approval=self.settings.tools.approval_mode,
+            legacy=self.settings.tools.legacy_adapter,
+            breaker=CircuitBreaker(
+                self.clock.monotonic,
+                threshold=self.settings.tools.circuit_failure_threshold,
+                recovery_s=self.settings.tools.circuit_recovery_s,
+            ),
         )
         self.models = ModelPool(models or self._open_model)
         self.providers = known_providers(self.settings.providers)
@@ -110,7 +118,7 @@ class Application:
 
     # --- life
 
-    async def __aenter__(self) -> Application:
+    async def __aenter__(self) -> Self:
         await asyncio.to_thread(self.agents.reload)
         return self
 
@@ -120,7 +128,7 @@ class Application:
     def watch(self) -> None:
         """Takes changed agent files into service until `aclose` (spec 1.1)."""
         if self._watcher is None:
-            self._watcher = asyncio.create_task(self.agents.watch())
+            self._watcher = asyncio.create_task(self.agents.watch())  # noqa: TID251 - ended by `aclose`
 
     async def aclose(self, grace_s: float = 0.0) -> None:
         """Stops watching, gives running nodes `grace_s` to finish, leaves the rest at their last checkpoint."""

@@ -98,7 +98,12 @@ def compile_builder(
         return check_document(document, kinds)
 
     return CompiledGraph(
-        check, kinds=kinds, checkpointer=checkpointer, services=Services(registry, model), agent_key=graph.name, **options
+        check,
+        kinds=kinds,
+        checkpointer=checkpointer,
+        services=Services(registry, model),
+        agent_key=graph.name,
+        **options,
     )
 
 
@@ -124,7 +129,12 @@ def load(
 
     agent = load_agent(origin, kinds=kinds, tools=registry().names(), providers=known_providers())
     return CompiledGraph(
-        agent.checked, kinds=kinds, checkpointer=checkpointer, services=Services(registry, model), agent_key=agent.key, **options
+        agent.checked,
+        kinds=kinds,
+        checkpointer=checkpointer,
+        services=Services(registry, model),
+        agent_key=agent.key,
+        **options,
     )
 
 

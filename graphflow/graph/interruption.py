@@ -1,0 +1,124 @@
+"""Handlers of what waits for people: asked, answered, expired (spec 2.4, E5, E13)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from graphflow.errors import NodeFailed
+from graphflow.graph.document import END
+from graphflow.graph.machine import (
+    ROOT,
+    Answered,
+    CancelNode,
+    Ended,
+    Expired,
+    Interrupt,
+    NodeAsked,
+    Operation,
+    OperationRecorded,
+    Resolve,
+    Run,
+)
+from graphflow.graph.state import answer_open_calls
+from graphflow.graph.step import Step
+from graphflow.graph.travel import stop
+from graphflow.graph.way import begin, enter, fail, leave, succeed
+
+
+def on_asked(step: Step, tick: NodeAsked) -> None:
+    interrupt = msgspec.structs.replace(
+        tick.interrupt, id=step.new_interrupt_id(), run_id=step.get("run_id"), opened_at=tick.at
+    )
+    step.source, step.node, step.frame_no = "ask", interrupt.node, interrupt.frame
+    step.ask(interrupt)
+
+
+def on_answered(step: Step, tick: Answered) -> None:
+    interrupt = step.before.interrupts[tick.interrupt_id]
+    step.source, step.node, step.frame_no = "answer", interrupt.node, interrupt.frame
+    step.facts = {"interrupt": interrupt.id, "decision": tick.decision, **({"by": tick.by} if tick.by else {})}
+    step.interrupts[interrupt.id] = None
+    step.commands.append(Resolve(interrupt, tick.decision, tick.answer))
+    if interrupt.kind == "breakpoint":
+        _answer_breakpoint(step, interrupt, tick)
+    elif tick.decision == "terminate":
+        _terminate(step, interrupt)
+    elif interrupt.key == "":
+        step.change(interrupt.frame, {"status": "ready"})
+        succeed(step, interrupt.frame, tick.answer, answer=tick.answer)
+    else:
+        _record_answer(step, interrupt, tick)
+
+
+def _record_answer(step: Step, interrupt: Interrupt, tick: Answered) -> None:
+    """An answer inside a node is a recorded operation; the node goes on, or is entered again (E5)."""
+    operation: Operation | None = Operation("ask", interrupt.digest, "none", "done", tick.answer)
+    key = interrupt.key
+    if interrupt.kind == "outcome_unknown":
+        key = key.removeprefix("unknown:")
+        old = step.table[interrupt.frame].operations.get(key)
+        result = tick.answer.get("result") if tick.decision == "result" else None
+        kind, digest = (old.kind, old.digest) if old else ("once", interrupt.digest)
+        operation = None if tick.decision == "retry" else Operation(kind, digest, "write", "done", result)
+        if operation is None and old is None:
+            step.change(interrupt.frame, {"status": "ready"})
+            step.commands.append(Run(interrupt.frame))
+            return
+    step.change(interrupt.frame, {"status": "ready"}, operations={key: operation})
+    step.commands.append(Run(interrupt.frame))
+
+
+def _answer_breakpoint(step: Step, interrupt: Interrupt, tick: Answered) -> None:
+    number = interrupt.frame
+    frame = step.change(number, {"status": "ready", "passed": step.table[number].node})
+    answer = tick.answer if isinstance(tick.answer, Mapping) else {}
+    if update := answer.get("update"):
+        step.change(number, {}, step.plan_of(frame).schema.reduce(frame.state, update))
+    if tick.decision == "cancel":
+        stop(step, {})
+    elif tick.decision == "skip" and frame.node != END:
+        succeed(step, number, None, quiet=True)
+    elif frame.node == END:
+        leave(step, number)
+    else:
+        begin(step, number)
+
+
+def _terminate(step: Step, interrupt: Interrupt) -> None:
+    """The person ended the run: it completes as `rejected` (E13); open calls get their error result."""
+    for number in step.children(ROOT):
+        if number in step.table:
+            step.close(number)
+    step.commands.append(CancelNode(ROOT))
+    root = step.table[ROOT]
+    if step.plan.has_messages and (
+        more := answer_open_calls(root.state.get("messages", ()), "the run was ended by the person who was asked")
+    ):
+        step.change(ROOT, {}, step.plan.schema.reduce(root.state, {"messages": more}))
+    step.fields["finish_reason"] = "rejected"
+    leave(step, ROOT)
+
+
+def on_expired(step: Step, tick: Expired) -> None:
+    interrupt = step.before.interrupts[tick.interrupt_id]
+    step.source, step.node, step.frame_no = "timer", interrupt.node, interrupt.frame
+    step.interrupts[interrupt.id] = None
+    step.commands.append(Resolve(interrupt, "expired"))
+    step.change(interrupt.frame, {"status": "ready"})
+    error = NodeFailed(f"nobody answered {interrupt.id} before it expired", code="timeout").as_dict(interrupt.node)
+    if interrupt.on_expire is not None:
+        step.fields["steps"] = step.get("steps") + 1
+        step.commands.append(Ended(interrupt.frame, interrupt.node, ()))
+        enter(step, interrupt.frame, interrupt.on_expire, error=error)
+    else:
+        step.commands.append(CancelNode(interrupt.frame))
+        fail(step, interrupt.frame, error, final=True)
+
+
+def on_recorded(step: Step, tick: OperationRecorded) -> None:
+    step.source, step.checkpoint, step.frame_no = "operation", False, tick.frame
+    step.node = step.table[tick.frame].node
+    step.add_usage(tick.usage)
+    step.change(tick.frame, {}, operations={tick.key: tick.operation})

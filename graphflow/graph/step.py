@@ -1,0 +1,185 @@
+"""The work of one tick: every change is applied at once and remembered in the patch that the journal stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from graphflow.graph.machine import (
+    ROOT,
+    AnyTick,
+    CancelNode,
+    Command,
+    Commit,
+    Frame,
+    FramePatch,
+    Interrupt,
+    Machine,
+    Operation,
+    Patch,
+    Request,
+    Resolve,
+    patched,
+)
+from graphflow.graph.plan import Plan, PlanNode
+from graphflow.graph.scope import add_usage
+from graphflow.graph.state import Update
+
+
+class Step:
+    """One tick's work: the machine so far, the patch that leads there, and the commands."""
+
+    __slots__ = (
+        "before",
+        "checkpoint",
+        "commands",
+        "facts",
+        "fields",
+        "frame_no",
+        "interrupts",
+        "made",
+        "node",
+        "plan",
+        "source",
+        "table",
+        "tick",
+        "touched",
+    )
+
+    def __init__(self, plan: Plan, machine: Machine, tick: AnyTick) -> None:
+        self.plan = plan
+        self.before = machine
+        self.tick = tick
+        self.table = dict(machine.frames)
+        self.touched: dict[int, FramePatch | None] = {}
+        self.fields: dict[str, Any] = {}
+        self.interrupts: dict[str, Interrupt | None] = {}
+        self.commands: list[Command] = []
+        self.source = ""
+        self.checkpoint = True
+        self.node = ""
+        self.frame_no = ROOT
+        self.facts: dict[str, Any] | None = None
+        self.made = 0
+        at = tick.at
+        if machine.status == "running" and machine.last_at and at > machine.last_at:
+            self.fields["active_ms"] = machine.active_ms + at - machine.last_at
+        self.fields["last_at"] = at
+
+    # reading
+
+    def get(self, field: str) -> Any:
+        """A machine field as it stands now."""
+        return self.fields[field] if field in self.fields else getattr(self.before, field)
+
+    def plan_of(self, frame: Frame) -> Plan:
+        return self.plan.graphs[frame.graph]
+
+    def node_of(self, frame: Frame) -> PlanNode:
+        return self.plan.graphs[frame.graph].nodes[frame.node]
+
+    def open_interrupts(self) -> dict[str, Interrupt]:
+        out = {**self.before.interrupts, **self.interrupts}
+        return {key: value for key, value in out.items() if value is not None}
+
+    def children(self, number: int) -> list[int]:
+        """Frames below this one, innermost first."""
+        direct = [n for n, frame in self.table.items() if frame.parent == number]
+        return [m for n in direct for m in (*self.children(n), n)]
+
+    # changing
+
+    def change(
+        self,
+        number: int,
+        fields: dict[str, Any],
+        update: Update | None = None,
+        operations: dict[str, Operation | None] | None = None,
+        visits: dict[str, int] | None = None,
+    ) -> Frame:
+        patch = FramePatch(fields, update, operations, visits)
+        frame = self.table[number] = patched(self.table.get(number), number, patch)
+        earlier = self.touched.get(number)
+        self.touched[number] = patch if earlier is None else joined(earlier, patch)
+        return frame
+
+    def close(self, number: int) -> None:
+        for child in (*self.children(number), number):
+            frame = self.table.pop(child)
+            if frame.status in ("ready", "waiting") and self.node_of(frame).form == "use":
+                self.commands.append(CancelNode(child))
+            self.touched[child] = None
+            self.void(child, "cancelled")
+
+    def void(self, number: int, decision: str) -> None:
+        """Closes the open interrupts of a frame."""
+        for interrupt in list(self.open_interrupts().values()):
+            if interrupt.frame == number:
+                self.interrupts[interrupt.id] = None
+                self.commands.append(Resolve(interrupt, decision))
+
+    def ask(self, interrupt: Interrupt) -> None:
+        self.interrupts[interrupt.id] = interrupt
+        self.change(interrupt.frame, {"status": "waiting"})
+        self.commands.append(Request(interrupt))
+
+    def new_interrupt_id(self) -> str:
+        """Bears the checkpoint that opens it, so that an old answer is stale after a rewind (E8)."""
+        self.made += 1
+        return f"{self.tick.id}.{self.made}"
+
+    def add_usage(self, more: Mapping[str, Any] | None) -> None:
+        if more:
+            self.fields["usage"] = add_usage(self.get("usage"), more)
+
+    def done(self) -> tuple[Machine, list[Command]]:
+        fields = self.fields
+        if self.get("status") in ("running", "waiting"):
+            waits = not any(f.status in ("ready", "backoff") for f in self.table.values())
+            status = "waiting" if waits and self.open_interrupts() else "running"
+            if status != self.before.status or "status" in fields:
+                fields["status"] = status
+        patch = Patch(dict(fields), self.touched, self.interrupts)
+        if self.touched:
+            fields["frames"] = self.table
+        if self.interrupts:
+            fields["interrupts"] = self.open_interrupts()
+        machine = msgspec.structs.replace(self.before, **fields)
+        tick = self.tick
+        commit = Commit(
+            tick.id,
+            tick.at,
+            self.source,
+            self.checkpoint,
+            patch,
+            self.node,
+            self.frame_no,
+            self.facts,
+            self.before,
+            machine,
+        )
+        return machine, [commit, *self.commands]
+
+
+def joined(first: FramePatch, second: FramePatch) -> FramePatch:
+    """One patch for two that follow each other on a frame."""
+    update = first.update
+    if second.update is not None:
+        if update is None:
+            update = second.update
+        else:
+            logs = dict(update.logs)
+            for key, entries in second.update.logs.items():
+                logs[key] = [*logs.get(key, ()), *entries]
+            merges = dict(update.merges)
+            for key, changed in second.update.merges.items():
+                merges[key] = {**merges.get(key, {}), **changed}
+            update = Update({**update.sets, **second.update.sets}, logs, merges)
+    return FramePatch(
+        {**first.fields, **second.fields},
+        update,
+        {**(first.operations or {}), **(second.operations or {})} or None,
+        {**(first.visits or {}), **(second.visits or {})} or None,
+    )

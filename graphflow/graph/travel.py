@@ -1,0 +1,160 @@
+"""Handlers of stopping, going on and time travel: cancel, recovered, resumed, edited, moved (E8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from graphflow.errors import StateError
+from graphflow.graph.document import END
+from graphflow.graph.machine import (
+    ROOT,
+    Backoff,
+    Cancel,
+    CancelNode,
+    Edited,
+    Ended,
+    Finished,
+    Moved,
+    Recovered,
+    Request,
+    Resolve,
+    Resumed,
+    Run,
+    Started,
+)
+from graphflow.graph.step import Step
+from graphflow.graph.way import keep_partial, leave, open_child, succeed
+
+
+def on_cancel(step: Step, tick: Cancel) -> None:
+    step.source = "cancel"
+    step.node = step.before.root.node if step.before.frames else ""
+    stop(step, tick.partials)
+
+
+def stop(step: Step, partials: Mapping[int, Any]) -> None:
+    """Every branch ends; nothing that was recorded is lost, and a resume goes on from there."""
+    for frame in list(step.table.values()):
+        if frame.status in ("ready", "waiting", "backoff"):
+            step.void(frame.number, "cancelled")
+            if step.node_of(frame).form != "graph":
+                keep_partial(step, frame.number, step.node_of(frame), partials.get(frame.number))
+            step.change(frame.number, {"status": "ready"})
+            step.commands.append(CancelNode(frame.number))
+    step.fields["status"] = "stopped"
+    step.commands.append(Finished("cancel"))
+
+
+def on_recovered(step: Step, tick: Recovered) -> None:
+    step.source, step.checkpoint = "recovered", False
+    step.fields.pop("active_ms", None)  # the time between two lives was not spent running
+    _go_on(step)
+
+
+def on_resumed(step: Step, tick: Resumed) -> None:
+    step.source, step.checkpoint = "resumed", False
+    step.fields.pop("active_ms", None)
+    step.fields |= {
+        "status": "running",
+        "run_id": tick.run_id,
+        "error": None,
+        "limits": {**step.get("limits"), **tick.limits},
+    }
+    if step.before.status == "failed":
+        step.fields["finish_reason"] = ""
+    if tick.before is not None:
+        step.fields["before"] = tick.before
+    if tick.after is not None:
+        step.fields["after"] = tick.after
+    for frame in list(step.table.values()):
+        if frame.status == "failed":
+            step.change(frame.number, {"status": "ready", "attempt": 1})
+    for interrupt in step.before.interrupts.values():
+        if interrupt.run_id != tick.run_id:
+            step.interrupts[interrupt.id] = msgspec.structs.replace(interrupt, run_id=tick.run_id)
+    _go_on(step)
+
+
+def _go_on(step: Step) -> None:
+    """Starts what is ready: a node that had not finished begins again."""
+    for frame in list(step.table.values()):
+        if frame.status == "ready" and frame.node == END:
+            leave(step, frame.number)
+        elif frame.status == "ready" and step.node_of(frame).form == "graph":
+            step.commands.append(
+                Started(frame.number, frame.node, frame.visit, frame.attempt, step.get("begun"), frame.path)
+            )
+            open_child(step, frame.number, step.node_of(frame))
+        elif frame.status == "ready":
+            step.commands.append(
+                Started(frame.number, frame.node, frame.visit, frame.attempt, max(step.get("begun"), 1), frame.path)
+            )
+            step.commands.append(Run(frame.number))
+        elif frame.status == "backoff":
+            step.commands.append(Backoff(frame.number, frame.until))
+
+
+def on_edited(step: Step, tick: Edited) -> None:
+    """State as if a node had written it (E8); the run rests until it is resumed."""
+    step.source, step.frame_no = "edit", tick.frame
+    frame = step.table[tick.frame]
+    plan = step.plan_of(frame)
+    step.node = tick.as_node or frame.node
+    update = plan.schema.reduce(frame.state, tick.values, replace=tick.replace)
+    frame = step.change(tick.frame, {}, update)
+    if tick.as_node is not None:
+        if tick.as_node not in plan.nodes:
+            raise StateError(f"{tick.as_node!r} is no node of this graph; nodes: {', '.join(plan.nodes)}")
+        for child in step.children(tick.frame):
+            if child in step.table:
+                step.close(child)
+        step.void(tick.frame, "cancelled")
+        step.change(tick.frame, {"node": tick.as_node, "status": "ready"})
+        succeed(step, tick.frame, None, quiet=True)
+    _rest(step)
+
+
+def on_moved(step: Step, tick: Moved) -> None:
+    """A rewind or fork: unfinished frames run again, open interrupts are issued anew (E8)."""
+    step.source = tick.source
+    step.node = step.before.root.node if step.before.frames else ""
+    step.fields["run_id"] = tick.run_id
+    step.fields.pop("active_ms", None)
+    for frame in list(step.table.values()):
+        if frame.operations:
+            step.change(frame.number, {"operations": {}})
+        if frame.status in ("backoff", "failed"):
+            step.change(frame.number, {"status": "ready", "attempt": 1})
+    for interrupt in list(step.before.interrupts.values()):
+        again = msgspec.structs.replace(
+            interrupt,
+            id=step.new_interrupt_id(),
+            run_id=tick.run_id,
+            reissue_of=interrupt.id,
+            opened_at=tick.at,
+            node_run_id="",
+        )
+        step.interrupts[interrupt.id] = None
+        step.interrupts[again.id] = again
+        step.commands.append(Resolve(interrupt, "reissued"))
+        step.commands.append(Request(again))
+    _rest(step)
+
+
+def _rest(step: Step) -> None:
+    """After a change from outside nothing runs by itself: the thread waits, is stopped, or is idle."""
+    if step.fields.get("status") == "failed":
+        failure = step.get("error") or {}
+        raise StateError(f"the edit can't be routed on: {failure.get('message')}")
+    step.commands = [c for c in step.commands if not isinstance(c, Run | Started | Finished | CancelNode | Ended)]
+    root = step.table.get(ROOT)
+    if root is None or root.node in (END, ""):
+        status = "idle"
+    elif step.open_interrupts() and not any(f.status in ("ready", "backoff") for f in step.table.values()):
+        status = "waiting"
+    else:
+        status = "stopped"
+    step.fields |= {"status": status, "error": None}
