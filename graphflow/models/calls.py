@@ -156,7 +156,7 @@ class CallTable:
             return True  # a new id with a name
         if part.id is None and part.index is None and call.position in seen:
             return True  # two entries of one chunk
-        if function.name != call.name and call.parts:
+        if call.name and function.name != call.name and call.parts:
             return True
         whole_anew = _fragment(function).lstrip().startswith("{") and call.is_whole()
         return whole_anew and call.text.strip() != "{}"

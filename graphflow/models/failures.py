@@ -61,7 +61,7 @@ def http_failure(
     excerpt = mask(said.text or body)
     kind = mask(said.kind) or None
     should = headers.get("x-should-retry", "").lower()
-    retryable = _status_retryable(status) and not _matches(said.kind, _FINAL_KINDS)
+    retryable = _status_retryable(status) and (status >= 500 or not _matches(said.kind, _FINAL_KINDS))
     if should in ("true", "false"):
         retryable = should == "true"
     hint = _HINTS.get(status, "")

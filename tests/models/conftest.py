@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
 from graphflow.models.openai_compatible import OpenAICompatibleModel
 from graphflow.models.profiles import Profile
 from graphflow.models.providers import Provider
 from graphflow.models.retry import Limits
-
-OpenClient = Callable[..., OpenAICompatibleModel]
+from tests.models.turns import OpenClient
 
 
 @pytest.fixture

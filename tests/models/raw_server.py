@@ -69,9 +69,13 @@ class RawServer:
     url: str = ""
     connections: int = 0
     released: asyncio.Event = field(default_factory=asyncio.Event)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.add(task)
         try:
             while (request := await _read_request(reader)) is not None:
                 self.requests.append(request)
@@ -79,9 +83,10 @@ class RawServer:
                 await answer(Connection(writer, self.released))
                 if writer.transport.is_closing():
                     break
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
+            self.tasks.discard(task)
             writer.close()
 
 
@@ -95,7 +100,9 @@ async def raw_server(*answers: Answer) -> AsyncIterator[RawServer]:
     finally:
         server.released.set()
         listener.close()
-        await asyncio.sleep(0)
+        for task in list(server.tasks):
+            task.cancel()
+        await asyncio.gather(*server.tasks, return_exceptions=True)
 
 
 def stream(*blocks: bytes, **headers: str) -> Answer:

@@ -1,0 +1,31 @@
+"""For whom a model is called: set by a node before it streams, read by the interaction log.
+
+A context variable, so that the port of models stays free of what only logs need.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+import msgspec
+
+
+class CallContext(msgspec.Struct, frozen=True):
+    """Run and node behind a model call."""
+
+    trace_id: str
+    stage: str
+    """The node's name."""
+
+
+_current: ContextVar[CallContext | None] = ContextVar("graphflow_model_call", default=None)
+
+
+def set_call_context(trace_id: str, stage: str) -> None:
+    """Says for the calls that follow in this task who makes them."""
+    _current.set(CallContext(trace_id, stage))
+
+
+def call_context() -> CallContext | None:
+    """What was set last in this task; `None` outside a run."""
+    return _current.get()

@@ -1,0 +1,205 @@
+"""The log of model calls, through structlog: summaries at `info`, each delta at `debug`.
+
+Lines: `model.request`, `model.delta`, `model.response`, `model.failed`, `model.abandoned`, all with
+provider, model, and (where a node set them, see `call_context`) traceId and stage.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from graphflow.errors import GraphflowError
+from graphflow.masking import mask
+from graphflow.messages import Message, to_wire
+from graphflow.models.call_context import call_context
+from graphflow.models.deltas import Delta, Finish, ReasoningDelta, ReasoningDetails, TextDelta, ToolCallDelta
+from graphflow.models.environment import environment
+from graphflow.models.notices import model_logger
+from graphflow.models.options import ChatOptions, OneTool, ToolSpec
+from graphflow.models.port import Capabilities, ChatModel
+
+_OFF = frozenset({"0", "false", "no", "off"})
+
+
+class LoggedModel:
+    """A `ChatModel` that logs what goes through it and changes nothing."""
+
+    def __init__(
+        self,
+        model: ChatModel,
+        *,
+        mask_sensitive: bool = True,
+        logger: Callable[[], Any] = model_logger,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`mask_sensitive` replaces keys, tokens and passwords, in nested JSON too.
+
+        `logger` gives a structlog logger for each call, so that a later set-up of the logs counts.
+        """
+        self._inner = model
+        self._mask: Callable[[Any], Any] = mask if mask_sensitive else _as_is
+        self._logger = logger
+        self._clock = clock
+
+    @property
+    def provider(self) -> str:
+        return self._inner.provider
+
+    @property
+    def model(self) -> str:
+        return self._inner.model
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._inner.capabilities
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        return self._inner.count_tokens(messages)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
+        options: ChatOptions = ChatOptions(),
+    ) -> AsyncGenerator[Delta, None]:
+        call = _LoggedCall(self._bound(), self._mask, self._clock)
+        debug = call.debug
+        call.requested(messages, tools, options)
+        delta: Delta | None = None
+        try:
+            async with aclosing(self._inner.stream(messages, tools, options)) as deltas:
+                async for delta in deltas:
+                    if debug:
+                        call.delta(delta)
+                    elif call.first_s is None:
+                        call.first_s = self._clock()
+                    yield delta
+        except GraphflowError as error:
+            call.failed(error)
+            raise
+        except BaseException:
+            # The consumer went away, or the task was cancelled: after the last delta that is no news.
+            if not isinstance(delta, Finish):
+                call.abandoned()
+            raise
+        finally:
+            if isinstance(delta, Finish):
+                call.responded(delta)
+
+    def _bound(self) -> Any:
+        log = self._logger().bind(provider=self.provider, model=self.model)
+        context = call_context()
+        return log if context is None else log.bind(traceId=context.trace_id, stage=context.stage)
+
+
+class _LoggedCall:
+    """The lines of one call."""
+
+    def __init__(self, log: Any, masked: Callable[[Any], Any], clock: Callable[[], float]) -> None:
+        self._log = log
+        self._mask = masked
+        self._clock = clock
+        self._names: dict[int, str] = {}
+        self._start = clock()
+        self.first_s: float | None = None
+        """When the first delta came, by the clock."""
+        enabled = getattr(log, "is_enabled_for", None)
+        self.debug: bool = enabled is None or enabled(logging.DEBUG)
+
+    def requested(self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions) -> None:
+        facts: dict[str, Any] = {"messages": len(messages)}
+        if tools:
+            facts["tools"] = [tool.name for tool in tools]
+        self._log.info("model.request", **facts, **self._mask(_told(options)))
+        if self.debug:
+            self._log.debug("model.messages", content=self._mask([to_wire(m) for m in messages]))
+
+    def delta(self, delta: Delta) -> None:
+        if self.first_s is None:
+            self.first_s = self._clock()
+        if isinstance(delta, ToolCallDelta) and delta.name is not None:
+            self._names[delta.index] = delta.name
+        self._log.debug("model.delta", **self._mask(self._facts(delta)))
+
+    def _facts(self, delta: Delta) -> dict[str, Any]:
+        match delta:
+            case TextDelta(text):
+                return {"content": text}
+            case ReasoningDelta(text):
+                return {"reasoning": text}
+            case ReasoningDetails(items):
+                return {"reasoningDetails": len(items)}
+            case ToolCallDelta(index=index, arguments=arguments):
+                return {"tool": self._names.get(index, ""), "call": index, "arguments": arguments}
+            case Finish(reason, raw_reason):
+                return {"finishReason": reason, "rawReason": raw_reason}
+
+    def responded(self, finish: Finish) -> None:
+        facts: dict[str, Any] = {"finishReason": finish.reason, **self._times()}
+        if finish.usage is not None:
+            facts["promptTokens"] = finish.usage.prompt_tokens
+            facts["completionTokens"] = finish.usage.completion_tokens
+            facts["reasoningTokens"] = finish.usage.reasoning_tokens
+            facts["cachedTokens"] = finish.usage.cached_tokens
+        self._log.info("model.response", **facts)
+
+    def failed(self, error: GraphflowError) -> None:
+        facts = {"code": error.code, "error": error.message, "status": error.detail.get("status"), **self._times()}
+        self._log.warning("model.failed", **self._mask(facts))
+
+    def abandoned(self) -> None:
+        self._log.info("model.abandoned", **self._times())
+
+    def _times(self) -> dict[str, Any]:
+        times = {"ms": _ms(self._clock() - self._start)}
+        if self.first_s is not None:
+            times["firstMs"] = _ms(self.first_s - self._start)
+        return times
+
+
+def log_calls(model: ChatModel, env: Mapping[str, str] | None = None) -> ChatModel:
+    """`model` with its log, as `AGENT_LLM_INTERACTION_LOG_ENABLED` and `…_MASK_SENSITIVE` say (both default true)."""
+    variables = environment(env)
+    if _is_off(variables.get("AGENT_LLM_INTERACTION_LOG_ENABLED")):
+        return model
+    return LoggedModel(model, mask_sensitive=not _is_off(variables.get("AGENT_LLM_INTERACTION_LOG_MASK_SENSITIVE")))
+
+
+def _told(options: ChatOptions) -> dict[str, Any]:
+    """The options that are set."""
+    told: dict[str, Any] = {
+        name: value
+        for name in ("temperature", "top_p", "max_tokens", "timeout_s", "compute", "parallel_tool_calls")
+        if (value := getattr(options, name)) is not None
+    }
+    if options.tool_choice is not None:
+        choice = options.tool_choice
+        told["tool_choice"] = choice.name if isinstance(choice, OneTool) else choice
+    if options.stop:
+        told["stop"] = list(options.stop)
+    if options.schema is not None:
+        told["schema"] = True
+    if options.extra:
+        told["extra"] = msgspec.to_builtins(options.extra)
+    return told
+
+
+def _is_off(value: str | None) -> bool:
+    return value is not None and value.strip().lower() in _OFF
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,88 @@
+"""What the model tests share: running one turn and looking at all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from graphflow.errors import ModelError
+from graphflow.messages import HumanMessage, Message
+from graphflow.models.port import (
+    ChatModel,
+    ChatOptions,
+    Delta,
+    Finish,
+    TextDelta,
+    ToolCallDelta,
+    ToolSpec,
+    TurnAccumulator,
+)
+
+OpenClient = Callable[..., ChatModel]
+"""The fixture `open_client`."""
+ASK = (HumanMessage(content="hi"),)
+
+
+@dataclass
+class Heard:
+    """Every delta of a turn, and the error that ended it, if one did."""
+
+    deltas: list[Delta]
+    turn: TurnAccumulator
+    error: ModelError | None = None
+
+    @property
+    def finish(self) -> Finish:
+        assert self.error is None, self.error
+        assert isinstance(self.deltas[-1], Finish)
+        assert sum(isinstance(d, Finish) for d in self.deltas) == 1
+        return self.deltas[-1]
+
+    @property
+    def texts(self) -> list[str]:
+        return [d.text for d in self.deltas if isinstance(d, TextDelta)]
+
+    @property
+    def calls(self) -> list[tuple[str, str, str]]:
+        """`(id, name, arguments)` of the finished turn."""
+        assert self.finish
+        return [(c.id, c.name, c.arguments) for c in self.turn.message().tool_calls]
+
+    @property
+    def call_deltas(self) -> list[ToolCallDelta]:
+        return [d for d in self.deltas if isinstance(d, ToolCallDelta)]
+
+    @property
+    def failure(self) -> ModelError:
+        assert self.error is not None, f"no error; got {self.deltas}"
+        return self.error
+
+
+async def hear(
+    model: ChatModel,
+    messages: Sequence[Message] = ASK,
+    tools: Sequence[ToolSpec] = (),
+    **options: Any,
+) -> Heard:
+    """One turn to its end or error; checks that each call begins with id and name."""
+    heard = Heard([], TurnAccumulator())
+    try:
+        async with aclosing(model.stream(messages, tools, ChatOptions(**options))) as deltas:
+            async for delta in deltas:
+                heard.deltas.append(delta)
+                heard.turn.feed(delta)
+    except ModelError as error:
+        heard.error = error
+    begun: set[int] = set()
+    for delta in heard.call_deltas:
+        assert (delta.id is not None) == (delta.index not in begun)
+        assert delta.index in begun or delta.name is not None
+        begun.add(delta.index)
+    assert sorted(begun) == list(range(len(begun)))
+    return heard
+
+
+def spec(*names: str) -> list[ToolSpec]:
+    return [ToolSpec(name=name) for name in names]
