@@ -189,6 +189,7 @@ class ThreadJournal:
         row: the thread as it was taken; its fence goes with every commit.
         begins: a lineage that the first commit begins (a new thread, a rewind, an edit).
         loaded: what was read of the thread; None for a new one.
+        keep: the thread stays taken when a run ends; somebody goes on with it at once.
     """
 
     def __init__(
@@ -199,6 +200,7 @@ class ThreadJournal:
         *,
         loaded: Loaded | None = None,
         begins: Lineage | None = None,
+        keep: bool = False,
     ) -> None:
         self.store, self.row, self.facts = store, row, facts
         self._begins = begins
@@ -214,7 +216,8 @@ class ThreadJournal:
         """The newest checkpoint; the parent of the next."""
         if loaded is not None:
             self.checkpoint_id = loaded.checkpoint_id
-        self._released = False
+        self._released = keep
+        self._keep = keep
         self._last: Durable | None = None
 
     def prepare(self, commit: Commit) -> Prepared:
@@ -241,6 +244,7 @@ class ThreadJournal:
             opened=opened_rows(commit, self.row.thread_id, self.facts.agent_key) if commit.patch.interrupts else (),
             closed=tuple(key for key, value in commit.patch.interrupts.items() if value is None),
         )
+        release = release and not self._keep
         status, run_id = machine.status, machine.run_id
         if status != self.facts.status or run_id != self.facts.run_id or commit.at - self.facts.updated_at > 1000:
             self.facts = msgspec.structs.replace(self.facts, status=status, run_id=run_id, updated_at=commit.at)
@@ -248,7 +252,8 @@ class ThreadJournal:
         durable = self.store.commit(
             self.row.thread_id, self.row.fence, self.head, (record,), facts=self.facts, begins=begins, release=release
         )
-        self.head, self._released, self._last = commit.id, release, durable
+        self.head, self._last = commit.id, durable
+        self._released = release or self._keep
         if commit.checkpoint:
             self.checkpoint_id = commit.id
         return durable

@@ -14,8 +14,8 @@ from graphflow.errors import GraphflowError, NodeFailed, NodeTimeout
 from graphflow.events import NodeProgress
 from graphflow.graph.blocks import Blocks
 from graphflow.graph.machine import Interrupt, Operation, OperationRecorded
-from graphflow.graph.state import State, freeze, thaw
 from graphflow.graph.scope import check_budget
+from graphflow.graph.state import State, freeze, thaw
 
 if TYPE_CHECKING:
     from graphflow.graph.executor import Executor
@@ -50,7 +50,7 @@ def digest_of(value: Any) -> str:
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
-class _Soon:
+class Soon:
     """The awaitable that streaming calls return: done already, unless the consumer is too far behind."""
 
     __slots__ = ("_room",)
@@ -63,7 +63,7 @@ class _Soon:
             yield from self._room().__await__()
 
 
-_DONE = _Soon(None)
+DONE = Soon(None)
 
 
 class Context:
@@ -175,27 +175,27 @@ class Context:
             self._blocks = self._executor.new_blocks(self)
         return self._blocks
 
-    def content(self, text: str) -> _Soon:
+    def content(self, text: str) -> Soon:
         """Streams text to the reader: one call, one event."""
         if self.alive:
             self.blocks.content(text)
         return self._room()
 
-    def reasoning(self, text: str) -> _Soon:
+    def reasoning(self, text: str) -> Soon:
         """Streams the model's reasoning: one call, one event."""
         if self.alive:
             self.blocks.reasoning(text)
         return self._room()
 
-    def emit(self, data: Any) -> _Soon:
+    def emit(self, data: Any) -> Soon:
         """Sends `node.progress` with any JSON-like data."""
         if self.alive:
             self._executor.emit(NodeProgress(node_run_id=self.node_run_id, data=data))
         return self._room()
 
-    def _room(self) -> _Soon:
+    def _room(self) -> Soon:
         room = self._executor.room
-        return _DONE if room is None else room()
+        return DONE if room is None else room()
 
     async def tool_progress(self, call_id: str, data: Any) -> None:
         if self.alive:

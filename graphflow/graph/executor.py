@@ -32,7 +32,7 @@ from graphflow.events import (
 )
 from graphflow.graph.announcements import After, count_after, events_after, waiting_event
 from graphflow.graph.blocks import Blocks
-from graphflow.graph.context import Context, Goto, OutcomeUnknown, Suspended, _Soon
+from graphflow.graph.context import Context, Goto, OutcomeUnknown, Suspended, Soon
 from graphflow.graph.machine import (
     Answered,
     AnyTick,
@@ -100,7 +100,7 @@ class Executor:
         ids: Ids,
         journal: Journal | None = None,
         sink: Callable[[Event], None] | None = None,
-        room: Callable[[], _Soon] | None = None,
+        room: Callable[[], Soon] | None = None,
         services: Mapping[str, Any] | None = None,
         hold_ms: int = HOLD_MS,
         life: int = 1,

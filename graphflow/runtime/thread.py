@@ -228,7 +228,7 @@ class Thread:
             plan = await self._app.documents.pinned(row.facts.document)
             begins = self._branch(row.lineage, row.ordinal)
             journal = ThreadJournal(runs.store, row, row.facts, loaded=loaded, begins=begins)
-            executor = self._app._executor(plan, loaded.machine, self.id, journal, row.fence, None, None, 0)
+            executor = self._app.lives.executor(plan, loaded.machine, self.id, journal)
             tick = Edited(
                 id=self._app.ids.new_id(),
                 at=self._app.clock.now_ms(),
@@ -256,7 +256,7 @@ class Thread:
         facts = msgspec.structs.replace(
             loaded.row.facts, status="stopped", run_id=None, updated_at=self._app.clock.now_ms()
         )
-        await runs.store.fork(checkpoint_id, self.id, new_id, number=self._app._new_lineage(), facts=facts)
+        await runs.store.fork(checkpoint_id, self.id, new_id, number=self._app.lives.new_lineage(), facts=facts)
         other = Thread(self._app, new_id)
         row = await runs.take(new_id, create=False)
         await other._settle_at(runs, row, loaded, "fork", None)
@@ -289,7 +289,7 @@ class Thread:
             return False
         plan = await self._app.documents.pinned(row.facts.document)
         journal = ThreadJournal(runs.store, row, row.facts, loaded=fresh)
-        executor = self._app._executor(plan, fresh.machine, self.id, journal, row.fence, None, None, 0, seq=fresh.seq)
+        executor = self._app.lives.executor(plan, fresh.machine, self.id, journal, seq=fresh.seq)
         executor.sent = list(fresh.pending)
         executor.cancel()
         await executor.flush()
@@ -300,7 +300,7 @@ class Thread:
     # --- parts
 
     def _branch(self, parent: int | None, cut: int) -> Lineage:
-        return Lineage(number=self._app._new_lineage(), thread_id=self.id, parent=parent, cut=cut)
+        return Lineage(number=self._app.lives.new_lineage(), thread_id=self.id, parent=parent, cut=cut)
 
     async def _take_over(self, cancel: bool) -> Runs:
         runs = await self._runs()
@@ -329,7 +329,7 @@ class Thread:
         try:
             plan = await self._app.documents.pinned(row.facts.document)
             journal = ThreadJournal(runs.store, row, row.facts, loaded=loaded, begins=begins)
-            executor = self._app._executor(plan, loaded.machine, self.id, journal, row.fence, None, None, 0)
+            executor = self._app.lives.executor(plan, loaded.machine, self.id, journal)
             tick = Moved(
                 id=self._app.ids.new_id(), at=self._app.clock.now_ms(), source=source, run_id=self._app.ids.new_id()
             )
@@ -364,21 +364,25 @@ class Thread:
             )
 
     async def _writes_after(self, checkpoint_id: str) -> list[dict[str, Any]]:
-        """Write effects recorded after a checkpoint on the present branch."""
-        head = await self._load()
-        target = await self._load(checkpoint_id)
-        lineage, ordinal = target.chain[-1]
+        """Write effects recorded after a checkpoint on the present branch, or inside a node that it left unfinished."""
+        head, target = await self._load(), await self._load(checkpoint_id)
+        shared = dict(target.chain)
         store = await self._store()
-        out: list[dict[str, Any]] = []
-        for number, last in head.chain:
-            first = ordinal if number == lineage else 0
-            if number != lineage and (lineage, ordinal) in [entry for entry in head.chain if entry[0] == number]:
-                continue
-            if [n for n, _ in head.chain].index(number) < (
-                [n for n, _ in head.chain].index(lineage) if lineage in dict(head.chain) else 0
-            ):
-                continue
-            for record in await store.read_records(self.id, lineage=number, after=first, upto=last):
+        out = [
+            {
+                "node": frame.node,
+                "key": key,
+                "digest": operation.digest,
+                "recordId": checkpoint_id,
+                "at": target.machine.last_at,
+            }
+            for frame in target.machine.frames.values()
+            for key, operation in frame.operations.items()
+            if operation.effects == "write"
+        ]
+        for lineage, last in head.chain:
+            first = shared.get(lineage, 0)
+            for record in await store.read_records(self.id, lineage=lineage, after=first, upto=last):
                 out += _writes_of(record)
         return out
 

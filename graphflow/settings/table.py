@@ -81,7 +81,7 @@ class ToolsSettings:
         least=0,
     )
     legacy_adapter: bool = _setting(
-        True, "Convert tool results of the older dict format.", env="ENABLE_LEGACY_ADAPTER", reserved=True
+        True, "Convert tool results of the older dict format.", env="ENABLE_LEGACY_ADAPTER"
     )
     mcp_servers: str | None = _setting(
         None, "MCP servers as JSON, beside `[mcp.NAME]`.", env="MCP_SERVERS", reserved=True
@@ -91,10 +91,9 @@ class ToolsSettings:
         "Straight failures after which a tool is left alone.",
         env="CIRCUIT_FAILURE_THRESHOLD",
         least=1,
-        reserved=True,
     )
     circuit_recovery_s: float = _setting(
-        300.0, "How long it is left alone.", env="CIRCUIT_RECOVERY_TIMEOUT", unit="s", least=0, reserved=True
+        300.0, "How long it is left alone.", env="CIRCUIT_RECOVERY_TIMEOUT", unit="s", least=0
     )
 
 

@@ -1,0 +1,61 @@
+"""What is checked before a life begins; nothing has changed when one of these raises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from graphflow.errors import GraphflowError, StateError
+from graphflow.graph.document import Budget
+from graphflow.graph.machine import Machine
+from graphflow.graph.plan import Plan, limits_of
+
+
+def check_input(plan: Plan, given: Any) -> None:
+    """Raises `invalid_input` when the input does not fit the document's schema (E9)."""
+    from graphflow.graph.json_schema import compile_schema
+
+    faults = compile_schema(plan.input_schema).faults(given)
+    if faults:
+        first = "; ".join(f"{fault.pointer or 'input'}: {fault.message}" for fault in faults[:5])
+        raise GraphflowError(
+            f"the input does not fit the graph's input schema: {first}",
+            code="invalid_input",
+            faults=[fault.as_dict() for fault in faults],
+        )
+
+
+def check_state(plan: Plan, machine: Machine) -> None:
+    """Raises `state_incompatible` when a stored key does not fit this version of the graph (E23)."""
+    if not machine.frames:
+        return
+    state = machine.root.state
+    for key, channel in plan.schema.channels.items():
+        if key in state and key not in plan.run_keys:
+            try:
+                channel.check(state[key], "stored value")
+            except StateError as error:
+                raise StateError(
+                    f"{error.message}; migrate the thread or begin a new one", code="state_incompatible", key=key
+                ) from None
+
+
+def check_unfinished(machine: Machine) -> None:
+    """Raises `nothing_to_resume` for a thread that rests or waits for people."""
+    if machine.status == "idle":
+        raise GraphflowError("the thread has no unfinished run; send new input instead", code="nothing_to_resume")
+    if machine.status == "waiting":
+        names = ", ".join(machine.interrupts)
+        raise GraphflowError(f"the thread waits for an answer to {names}; answer it instead", code="thread_waiting")
+
+
+def budget_figures(budget: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A request's budget (`maxSteps`, …) by the names of `limits`; unknown figures are refused."""
+    if not budget:
+        return {}
+    try:
+        return limits_of(msgspec.convert(dict(budget), Budget))
+    except msgspec.ValidationError as error:
+        raise GraphflowError(f"the budget is wrong: {error}", code="invalid_input") from None

@@ -1,0 +1,349 @@
+"""How a life of a run begins: with new input, with answers, or by going on (E1, E2, E9, E12).
+
+Each function takes the thread, checks, and gives a `Life` that only has to be driven. Whatever is refused is
+refused before anything has changed, and the thread is given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from graphflow.checkpoints.journal import Loaded, ThreadJournal
+from graphflow.checkpoints.port import Lineage, ThreadFacts, ThreadRow
+from graphflow.errors import AnswerRefused, GraphflowError, ThreadBusy, ThreadNotFound, ThreadWaiting
+from graphflow.events import Event, RunResume, RunStart
+from graphflow.graph.executor import HOLD_MS, Executor
+from graphflow.graph.machine import AnyTick, Cancel, Input, Machine, Recovered, Resumed
+from graphflow.graph.plan import Plan
+from graphflow.graph.state import freeze
+from graphflow.runtime.answers import Answer, check_answers
+from graphflow.runtime.checks import budget_figures, check_input, check_state, check_unfinished
+from graphflow.runtime.live import LiveRun, Runs
+from graphflow.runtime.outbox import Outbox
+from graphflow.runtime.run_log import RunLog
+
+if TYPE_CHECKING:
+    from graphflow.runtime.compiled import CompiledGraph
+
+
+class Audience(msgspec.Struct, frozen=True):
+    """Who hears a life: an attached consumer, a run log that many may follow, or nobody."""
+
+    outbox: Outbox | None = None
+    log: bool = False
+    preamble: tuple[Event, ...] = ()
+    """Sent before anything runs: `request.query`, `chat.start`, `request.submit`."""
+    hold_ms: int | None = None
+    """How long the process waits for answers; None: as long as the kind of audience asks for."""
+
+    def hold(self) -> int:
+        return self.hold_ms if self.hold_ms is not None else HOLD_MS if self.log else 0
+
+
+NOBODY = Audience()
+
+
+class Life(msgspec.Struct):
+    """A life that is about to be driven."""
+
+    run: LiveRun
+    tick: AnyTick | None
+    before: Callable[[], None]
+    """Sends what comes before the first tick."""
+
+
+class Lives:
+    """Begins lives of one graph's runs."""
+
+    def __init__(self, app: CompiledGraph) -> None:
+        self._app = app
+
+    def runs(self) -> Runs | None:
+        app = self._app
+        return None if app.checkpointer is None else Runs.over(app.checkpointer, app.clock)
+
+    def tick(self, cls: Any, **fields: Any) -> Any:
+        """A tick with an id and the time."""
+        return cls(id=self._app.ids.new_id(), at=self._app.clock.now_ms(), **fields)
+
+    def new_lineage(self) -> int:
+        return int(self._app.ids.random() * (1 << 48)) + 1
+
+    # --- new input
+
+    async def begin(
+        self,
+        given: Any,
+        thread_id: str | None,
+        audience: Audience = NOBODY,
+        *,
+        durability: str = "async",
+        budget: Mapping[str, Any] | None = None,
+        interrupt_before: Sequence[str] = (),
+        interrupt_after: Sequence[str] = (),
+        params: Any = None,
+        on_waiting: str = "reject",
+        on_busy: str = "reject",
+        run_id: str | None = None,
+        title: str | None = None,
+    ) -> Life:
+        """A life for a new input; see `CompiledGraph.run`."""
+        app = self._app
+        _one_of("durability", durability, ("async", "sync"))
+        _one_of("onWaiting", on_waiting, ("reject", "cancel", "answer"))
+        _one_of("onBusy", on_busy, ("reject", "interrupt"))
+        given = {} if given is None else {"query": given} if isinstance(given, str) else given
+        plan = app.plan
+        check_input(plan, given)
+        thread_id = thread_id or app.ids.new_id()
+        tick = self.tick(
+            Input,
+            run_id=run_id or app.ids.new_id(),
+            input=freeze(given),
+            limits={**plan.limits, **budget_figures(budget)},
+            before=tuple(interrupt_before),
+            after=tuple(interrupt_after),
+            params=freeze(params),
+            durability=durability,
+        )
+        runs = self.runs()
+        if runs is None:
+            executor = self.executor(plan, Machine(), thread_id, audience=audience)
+            return Life(LiveRun(executor, None), tick, _start(executor, audience, tick.run_id))
+        if (busy := runs.by_thread.get(thread_id)) is not None:
+            await _make_way(busy, on_busy)
+        async with self._taken(runs, thread_id, create=True) as row:
+            await app.documents.keep(plan)
+            loaded = await runs.load(row)
+            if loaded is not None and loaded.machine.status == "waiting":
+                if on_waiting == "answer":
+                    return await self._answer_with(row, loaded, given, audience)
+                row, loaded = await self._close_questions(on_waiting, row, loaded)
+            machine = Machine() if loaded is None else loaded.machine
+            check_state(plan, machine)
+            facts = ThreadFacts(
+                status="running",
+                run_id=tick.run_id,
+                document=plan.digest,
+                agent_key=app.agent_key or row.facts.agent_key,
+                title=row.facts.title or title,
+            )
+            begins = None if row.lineage is not None else Lineage(number=self.new_lineage(), thread_id=thread_id)
+            journal = ThreadJournal(runs.store, row, facts, loaded=loaded, begins=begins)
+            run = self._life(plan, machine, row, journal, audience, seq=0)
+            return Life(run, tick, _start(run.executor, audience, tick.run_id))
+
+    async def _answer_with(self, row: ThreadRow, loaded: Loaded, given: Any, audience: Audience) -> Life:
+        """`onWaiting: answer`: the text is the answer, when exactly one open `ask` takes it (spec 2.4)."""
+        text = given.get("query") if isinstance(given, Mapping) else None
+        kinds = [interrupt.kind for interrupt in loaded.machine.interrupts.values()]
+        if kinds != ["ask"]:
+            raise AnswerRefused(
+                f"onWaiting: answer needs exactly one open `ask`; open are {', '.join(kinds)}", code="answer_ambiguous"
+            )
+        checked = check_answers(loaded.machine, text)
+        return await self._answered(row, loaded, checked, None, audience)
+
+    async def _close_questions(self, on_waiting: str, row: ThreadRow, loaded: Loaded) -> tuple[ThreadRow, Loaded]:
+        """New input never silently drops a question: it is refused, or the questions are closed on record."""
+        app = self._app
+        open_ = [{"interruptId": i.id, "kind": i.kind, "node": i.node} for i in loaded.machine.interrupts.values()]
+        if on_waiting != "cancel":
+            raise ThreadWaiting(
+                f"thread {row.thread_id!r} waits for {len(open_)} answer(s); answer first, or pass onWaiting: cancel",
+                interrupts=open_,
+            )
+        assert app.checkpointer is not None
+        plan = await app.documents.pinned(row.facts.document)
+        journal = ThreadJournal(app.checkpointer, row, row.facts, loaded=loaded, keep=True)
+        executor = self.executor(plan, loaded.machine, row.thread_id, journal, seq=loaded.seq)
+        executor.sent = list(loaded.pending)
+        await executor.drive(self.tick(Cancel))
+        fresh = journal.as_loaded(executor.machine, executor.seq, executor.sent)
+        return fresh.row, fresh
+
+    # --- answers and going on
+
+    async def answering(self, thread_id: str, answers: Any, by: str | None = None, audience: Audience = NOBODY) -> Life:
+        """A life that begins with answers; all are checked before any is taken."""
+        runs = self._need_runs()
+        async with self._taken(runs, thread_id) as row:
+            loaded = await self._loaded(runs, row)
+            try:
+                checked = check_answers(loaded.machine, answers)
+            except AnswerRefused as refusal:
+                raise await self._stale(thread_id, refusal) from None
+            return await self._answered(row, loaded, checked, by, audience)
+
+    async def _answered(
+        self, row: ThreadRow, loaded: Loaded, checked: Sequence[Answer], by: str | None, audience: Audience
+    ) -> Life:
+        run = await self._going_on(row, loaded, audience)
+        executor = run.executor
+
+        def before() -> None:
+            for event in audience.preamble:
+                executor.emit(event)
+            executor.resuming = RunResume(
+                run_id=loaded.machine.run_id, chat_id=row.thread_id, checkpoint_id=executor.checkpoint_id or ""
+            )
+            for answer in checked:
+                executor.answer(answer.interrupt_id, answer.value, answer.decision, by)
+
+        return Life(run, None, before)
+
+    async def resuming(
+        self,
+        thread_id: str,
+        checkpoint_id: str | None = None,
+        effects: str | None = None,
+        budget: Mapping[str, Any] | None = None,
+        audience: Audience = NOBODY,
+    ) -> Life:
+        """A life that goes on from the head, or from a checkpoint after a rewind to it.
+
+        A crashed run keeps its id; one that ended in an error or was cancelled goes on as another run (E1).
+        """
+        figures = budget_figures(budget)
+        runs = self._need_runs()
+        if checkpoint_id is not None:
+            await self._app.thread(thread_id).rewind(checkpoint_id, effects=effects)
+        async with self._taken(runs, thread_id) as row:
+            loaded = await self._loaded(runs, row)
+            machine = loaded.machine
+            check_unfinished(machine)
+            run = await self._going_on(row, loaded, audience)
+        crashed = machine.status == "running"
+        run_id = machine.run_id if crashed else self._app.ids.new_id()
+        fresh = self.tick(Resumed, run_id=run_id, limits=figures)
+        tick: AnyTick = self.tick(Recovered) if crashed and not figures else fresh
+        return Life(run, tick, _resume(run, machine.run_id, run_id, thread_id))
+
+    async def _going_on(self, row: ThreadRow, loaded: Loaded, audience: Audience) -> LiveRun:
+        """The run of a taken thread, under the version that it is pinned to, its log going on."""
+        app = self._app
+        assert app.checkpointer is not None
+        plan = await app.documents.pinned(row.facts.document)
+        journal = ThreadJournal(app.checkpointer, row, row.facts, loaded=loaded)
+        run = self._life(plan, loaded.machine, row, journal, audience, seq=loaded.seq)
+        run.executor.sent = list(loaded.pending)
+        return run
+
+    async def _stale(self, thread_id: str, refusal: AnswerRefused) -> AnswerRefused:
+        """An id whose checkpoint the thread has was open once: `stale`, not `unmatched` (E8)."""
+        asked, store = refusal.detail.get("interruptId", ""), self._app.checkpointer
+        if refusal.code != "answer_unmatched" or store is None or "." not in asked:
+            return refusal
+        if await store.load(thread_id, asked.rpartition(".")[0]) is None:
+            return refusal
+        text = f"interrupt {asked!r} was answered, closed or issued anew; nothing has changed"
+        return AnswerRefused(text, code="answer_stale", interruptId=asked)
+
+    # --- parts
+
+    def _need_runs(self) -> Runs:
+        runs = self.runs()
+        if runs is None:
+            raise GraphflowError(
+                "without a checkpointer no thread can go on; pass one to load_graph", code="nothing_to_resume"
+            )
+        return runs
+
+    @asynccontextmanager
+    async def _taken(self, runs: Runs, thread_id: str, *, create: bool = False) -> AsyncIterator[ThreadRow]:
+        """The thread, taken; given back if the block fails."""
+        if not create and (busy := runs.by_thread.get(thread_id)) is not None:
+            await _make_way(busy, "reject")
+        row = await runs.take(thread_id, create=create)
+        try:
+            yield row
+        except BaseException:
+            await runs.store.release(thread_id, row.fence)
+            raise
+
+    async def _loaded(self, runs: Runs, row: ThreadRow) -> Loaded:
+        loaded = await runs.load(row)
+        if loaded is None:
+            raise ThreadNotFound(f"thread {row.thread_id!r} has no checkpoint yet; run it first")
+        return loaded
+
+    def _life(
+        self, plan: Plan, machine: Machine, row: ThreadRow, journal: ThreadJournal, audience: Audience, *, seq: int
+    ) -> LiveRun:
+        log = RunLog(row.fence, seq) if audience.log else None
+        executor = self.executor(plan, machine, row.thread_id, journal, audience=audience, log=log, seq=seq)
+        return LiveRun(executor, journal, log)
+
+    def executor(
+        self,
+        plan: Plan,
+        machine: Machine,
+        thread_id: str,
+        journal: ThreadJournal | None = None,
+        *,
+        audience: Audience = NOBODY,
+        log: RunLog | None = None,
+        seq: int = 0,
+    ) -> Executor:
+        """The loop for one life; without a journal nothing is stored."""
+        app, outbox = self._app, audience.outbox
+        sink = outbox.put if outbox is not None else log.send if log is not None else None
+        return Executor(
+            plan,
+            machine,
+            thread_id=thread_id,
+            clock=app.clock,
+            ids=app.ids,
+            journal=journal,
+            sink=sink,
+            room=outbox.room if outbox is not None else None,
+            services=app.services,
+            hold_ms=audience.hold(),
+            life=journal.row.fence if journal is not None else 1,
+            lineage=journal.lineage if journal is not None else 0,
+            seq=seq,
+            checkpoint_id=journal.checkpoint_id if journal is not None else None,
+        )
+
+
+def _start(executor: Executor, audience: Audience, run_id: str) -> Callable[[], None]:
+    def before() -> None:
+        for event in audience.preamble:
+            executor.emit(event)
+        executor.emit(RunStart(run_id=run_id, chat_id=executor.thread_id))
+
+    return before
+
+
+def _resume(run: LiveRun, old_run: str, run_id: str, thread_id: str) -> Callable[[], None]:
+    def before() -> None:
+        executor = run.executor
+        if run_id != old_run:
+            executor.seq, executor.sent = 0, []
+            if run.log is not None:
+                run.log.mark = 0
+            executor.emit(RunStart(run_id=run_id, chat_id=thread_id))
+        executor.emit(RunResume(run_id=run_id, chat_id=thread_id, checkpoint_id=executor.checkpoint_id or ""))
+
+    return before
+
+
+async def _make_way(busy: LiveRun, on_busy: str) -> None:
+    """A second run comes while one drives the thread in this process."""
+    if on_busy == "reject":
+        raise ThreadBusy(
+            f"thread {busy.thread_id!r} is driven by run {busy.run_id}; wait for it, cancel it, or pass onBusy",
+            retryAfterMs=1000,
+            runId=busy.run_id,
+        )
+    busy.executor.cancel()
+    await busy.over.wait()
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise GraphflowError(f"{name} is {value!r}; it is one of {', '.join(allowed)}", code="invalid_input")
