@@ -1,0 +1,239 @@
+"""The CEL library behind a small seam: compile, run, convert values in and out, read its messages.
+
+Nothing here knows roots or documents: variables come in named by type and ordinal (`f0` is the
+first DOUBLE), so one environment serves every expression of the process. The library is imported
+by the first compilation, never before (E20).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, is_dataclass
+from dataclasses import fields as dataclass_fields
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+VARIABLE_LETTERS = {"dyn": "d", "int": "i", "double": "f", "string": "s", "bool": "b", "list": "l", "map": "m"}
+"""CEL type → first letter of the variables that have it."""
+
+_ARENA_USES = 64
+"""How many evaluations share one arena: it keeps all that they converted until it is dropped."""
+
+
+class Unconvertible(ValueError):
+    """A value that CEL can't hold."""
+
+
+class CelError(Exception):
+    """The library refused or failed; the text is its own, without decoration."""
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """One message of the compiler: where in the text it was given, and what it says."""
+
+    line: int
+    column: int
+    text: str
+
+
+class CompileFailed(CelError):
+    def __init__(self, complaints: Sequence[Complaint]) -> None:
+        super().__init__("; ".join(complaint.text for complaint in complaints))
+        self.complaints = tuple(complaints)
+
+
+class Program:
+    """A compiled expression: `run` gives the plain Python value."""
+
+    __slots__ = ("_eval", "type")
+
+    def __init__(self, compiled: Any) -> None:
+        self._eval = compiled.eval
+        self.type = type_word(compiled.return_type().name())
+        """`bool`, `int`, `double`, `string`, `list`, `map`, `null`, `dyn`, `timestamp`, …"""
+
+    def run(self, data: dict[str, Any]) -> Any:
+        """The value for these variables; a variable that is left out fails only where it is needed.
+
+        Raises:
+            CelError: what the evaluation ended in.
+        """
+        try:
+            result = self._eval(data=data, arena=None if _holds_collection(data) else _arena())
+        except RuntimeError as error:  # the library's C++ exceptions, as for text with half a surrogate pair
+            raise CelError(_undecorated(str(error))) from None
+        value = result.plain_value()
+        kind = type(value)
+        if kind is bool or kind is int or kind is float or value is None:
+            return value
+        return _result(result, value)
+
+
+def _result(result: Any, value: Any) -> Any:
+    """An error is a value of type ERROR, so the type decides and not the value (E16)."""
+    name = result.type().name()
+    if name in ("ERROR", "UNKNOWN", "*error*", "*unknown*"):
+        raise CelError(_undecorated(str(value)))
+    if name.startswith("TYPE"):
+        raise CelError("the result is a type, not a value")
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    kind = type(value)
+    if kind is list:
+        return [_plain(item) for item in value]
+    if kind is dict:
+        return {key: _plain(item) for key, item in value.items()}
+    return bytes(value) if kind is bytearray else value
+
+
+class _Arenas:
+    current: Any = None
+    uses = 0
+
+
+def _holds_collection(data: dict[str, Any]) -> bool:
+    return any(type(value) is list or type(value) is dict for value in data.values())
+
+
+def _arena() -> Any:
+    """The shared arena: making one for each evaluation costs a third of it. Large values stay out of it."""
+    _Arenas.uses -= 1
+    if _Arenas.uses < 0:
+        _Arenas.current = _cel().Arena()
+        _Arenas.uses = _ARENA_USES
+    return _Arenas.current
+
+
+@functools.cache
+def _cel() -> Any:
+    from cel_expr_python import cel
+
+    return cel
+
+
+@functools.lru_cache(maxsize=8)
+def _environment(variables: int) -> Any:
+    cel = _cel()
+    of = {
+        "dyn": cel.Type.DYN,
+        "int": cel.Type.INT,
+        "double": cel.Type.DOUBLE,
+        "string": cel.Type.STRING,
+        "bool": cel.Type.BOOL,
+        "list": cel.Type.List(cel.Type.DYN),
+        "map": cel.Type.Map(cel.Type.DYN, cel.Type.DYN),
+    }
+    names = {f"{letter}{n}": of[kind] for kind, letter in VARIABLE_LETTERS.items() for n in range(variables)}
+    return cel.NewEnv(variables=names)
+
+
+@functools.lru_cache(maxsize=4096)
+def compile_program(text: str, variables: int) -> Program:
+    """The program behind a text whose variables are `d0`, `i0`, …; at most `variables` of each type.
+
+    Raises:
+        CompileFailed: with every complaint of the type check.
+    """
+    size = 8
+    while size < variables:
+        size *= 4
+    try:
+        return Program(_environment(size).compile(text))
+    except RuntimeError as error:
+        raise CompileFailed(list(_complaints(str(error)))) from None
+
+
+_COMPLAINT = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
+
+
+def _complaints(text: str) -> Iterable[Complaint]:
+    found = False
+    for match in _COMPLAINT.finditer(text):
+        found = True
+        yield Complaint(int(match[1]), int(match[2]), match[3].replace(" (in container '')", ""))
+    if not found:
+        yield Complaint(1, 1, _undecorated(text))
+
+
+def _undecorated(text: str) -> str:
+    """The library's message without its status word: `INVALID_ARGUMENT: divide by zero` → `divide by zero`."""
+    return re.sub(r"^(?:[A-Z_]+: )+|\s*\[[A-Z_]+\]$", "", text.strip())
+
+
+def type_word(name: str) -> str:
+    """The library's name of a type as one word: `LIST<DYN>` → `list`."""
+    word = name.partition("<")[0].strip().lower()
+    return {"": "dyn", "null_type": "null"}.get(word, word)
+
+
+# --- values into CEL ------------------------------------------------------------------------------
+
+_AS_IS = frozenset({str, int, float, bool, type(None), bytes})
+
+
+def to_cel(value: Any) -> Any:
+    """The value as what CEL holds: frozen and lazy collections become plain ones, messages their camelCase maps.
+
+    Raises:
+        Unconvertible: a type that CEL has no form for.
+    """
+    kind = type(value)
+    if kind in _AS_IS:
+        return value
+    if isinstance(value, Mapping):
+        return {key: to_cel(item) for key, item in value.items()}
+    if isinstance(value, msgspec.Struct):
+        return {name: to_cel(item) for name, item in struct_items(value)}
+    return _other(value)
+
+
+def _other(value: Any) -> Any:
+    match value:
+        case enum.Enum():
+            return to_cel(value.value)
+        case str():  # these four: subclasses of the plain types
+            return str.__str__(value)
+        case int():
+            return int(value)
+        case float():
+            return float(value)
+        case bytes() | bytearray() | memoryview():
+            return bytes(value)
+        case Sequence() | AbstractSet():
+            return [to_cel(item) for item in value]
+        case Decimal():
+            return float(value)
+        case UUID():
+            return str(value)
+        case dt.datetime() | dt.date() | dt.time():
+            return value.isoformat()
+        case dt.timedelta():
+            return f"{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"  # what `duration(…)` reads
+    if is_dataclass(value):
+        return {field.name: to_cel(getattr(value, field.name)) for field in dataclass_fields(value)}
+    raise Unconvertible(f"a value of type {type(value).__name__} has no form in an expression")
+
+
+def struct_items(value: msgspec.Struct) -> Iterable[tuple[str, Any]]:
+    """Wire names and values of a struct, defaults included, its tag first."""
+    config = value.__struct_config__
+    if config.tag is not None:
+        yield config.tag_field or "type", config.tag
+    for wire, name in zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True):
+        yield wire, getattr(value, name)
+
+
+def to_double(value: Any) -> Any:
+    """A whole number as DOUBLE; anything else as it is, for CEL to refuse (E16)."""
+    return float(value) if type(value) is int else to_cel(value)

@@ -1,0 +1,58 @@
+"""The messages of CEL's type check in our words, each with the next step."""
+
+from __future__ import annotations
+
+import re
+
+from graphflow.graph.cel_syntax import Outline
+from graphflow.graph.words import choose
+
+FUNCTIONS = (
+    "all", "bool", "bytes", "contains", "double", "duration", "dyn", "endsWith", "exists", "exists_one", "filter", "getDate",
+    "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear", "getHours", "getMilliseconds", "getMinutes", "getMonth",
+    "getSeconds", "has", "int", "map", "matches", "size", "startsWith", "string", "timestamp", "type", "uint",
+)  # fmt: skip
+"""What CEL offers here; there are no others, and none can be added from a document."""
+
+_OVERLOAD = re.compile(r"found no matching overload for '(?P<function>[^']*)' applied to '(?P<types>.*)'")
+_UNDECLARED = re.compile(r"undeclared reference to '(?P<name>[^']*)'")
+
+Reworded = tuple[str, str | None, str]
+"""Message, hint and kind."""
+
+
+def reworded(text: str, outline: Outline, at: int) -> Reworded:
+    """A complaint of the compiler about the place `at` of the expression."""
+    if match := _OVERLOAD.match(text):
+        return _overload(match["function"], match["types"], outline, at)
+    if match := _UNDECLARED.match(text):
+        name = match["name"]
+        return f"there is no function {name!r}", choose(name, FUNCTIONS, limit=len(FUNCTIONS)), "reference"
+    return text[:1].lower() + text[1:], None, "type"
+
+
+def _overload(function: str, types: str, outline: Outline, at: int) -> Reworded:
+    operator = function.strip("_!") if function.startswith(("_", "!")) else function
+    operator = {"!_": "!", "-_": "-", "_?_:_": "? :", "_[_]": "[ ]", "@in": "in"}.get(function, operator)
+    given = [word.strip() for word in types.strip("()").split(",")]
+    shown = "(" + ", ".join(given) + ")"
+    message = f"{operator!r} does not take {shown}"
+    if set(given) >= {"double", "int"}:
+        return message, _decimal_hint(outline, at), "type"
+    if "null_type" in given or "null" in given:
+        return message, 'this can\'t be null: declare the state key as ["TYPE", "null"] if it may be', "type"
+    if function == "_?_:_" and given[0] != "bool":
+        return message, "what stands before '?' is true or false: compare it with something", "type"
+    if function in ("_&&_", "_||_", "!_"):
+        return message, "both sides are true or false: compare them with something", "type"
+    if "string" in given and len(set(given)) > 1:
+        return message, "convert one side: string(…), int(…), double(…)", "type"
+    return message, "both sides need one type: convert with int(…), double(…), string(…)", "type"
+
+
+def _decimal_hint(outline: Outline, at: int) -> str:
+    """Names the whole-number literal that is nearest to the operator."""
+    if not outline.integers:
+        return "one side is a number with decimals: convert the other with double(…)"
+    _, literal = min(outline.integers, key=lambda found: abs(found[0] - at))
+    return f"one side is a number with decimals: write {literal}.0 instead of {literal}"

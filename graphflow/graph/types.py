@@ -1,0 +1,128 @@
+"""The few words that documents use for types and times: JSON types, CEL types, ISO 8601 durations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+JSON_TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
+
+TYPE_NAMES = {
+    "null": "null",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "array": "a list",
+    "object": "an object",
+}
+"""JSON type → how a message names it."""
+
+CEL_OF_JSON = {
+    "boolean": "bool",
+    "integer": "int",
+    "number": "double",
+    "string": "string",
+    "array": "list",
+    "object": "map",
+    "null": "null",
+}
+
+_FITS = {
+    "bool": {"boolean"},
+    "int": {"integer", "number"},
+    "uint": {"integer", "number"},
+    "double": {"number"},
+    "string": {"string"},
+    "list": {"array"},
+    "map": {"object"},
+    "null": {"null"},
+}
+"""CEL type → the JSON types that take its values."""
+
+
+def json_type(value: Any) -> str:
+    """The JSON type of a value (`integer` for a whole number); a foreign one gives its Python name."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, Mapping):
+        return "object"
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return "array"
+    return type(value).__name__
+
+
+def declared_types(schema: Any) -> tuple[str, ...]:
+    """The JSON types that a schema names, `()` when it names none (anything goes)."""
+    declared = schema.get("type") if isinstance(schema, Mapping) else None
+    names = [declared] if isinstance(declared, str) else declared if isinstance(declared, list | tuple) else []
+    return tuple(name for name in names if isinstance(name, str))
+
+
+def cel_type(schema: Any) -> str:
+    """The CEL type of a value with this schema: nullable, mixed or unknown is `dyn` (spec 2.1 rule 7)."""
+    names = declared_types(schema)
+    return CEL_OF_JSON.get(names[0], "dyn") if len(names) == 1 else "dyn"
+
+
+def fits(cel: str, names: Iterable[str]) -> bool:
+    """Whether values of a CEL type fit one of these JSON types; `dyn` and no types fit always."""
+    allowed = set(names)
+    if not allowed or cel == "dyn":
+        return True
+    return bool(_FITS.get(cel, set()) & allowed)
+
+
+def show_types(names: Iterable[str]) -> str:
+    """`["string", "null"]` → `text or null`."""
+    return " or ".join(TYPE_NAMES.get(name, name) for name in names)
+
+
+def show(value: Any, width: int = 60) -> str:
+    """A value shortened for a message, in JSON's words where it has one."""
+    text = (
+        {None: "null", True: "true", False: "false"}.get(value)
+        if value is None or value is True or value is False
+        else None
+    )
+    text = text or repr(value)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+_DURATION = re.compile(
+    r"P(?=.)(?:(?P<weeks>\d+(?:[.,]\d+)?)W)?(?:(?P<days>\d+(?:[.,]\d+)?)D)?"
+    r"(?:T(?=.)(?:(?P<hours>\d+(?:[.,]\d+)?)H)?(?:(?P<minutes>\d+(?:[.,]\d+)?)M)?(?:(?P<seconds>\d+(?:[.,]\d+)?)S)?)?",
+    re.ASCII,
+)
+_UNIT_MS = {"weeks": 604_800_000, "days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
+
+
+def parse_duration_ms(text: str) -> int:
+    """Milliseconds of an ISO 8601 duration: `P2D`, `PT15M`, `P1W`, `PT0.5S`.
+
+    Raises:
+        ValueError: for anything else; years and months have no fixed length and are refused.
+    """
+    match = _DURATION.fullmatch(text) if len(text) <= 64 else None
+    if match is None:
+        raise ValueError(
+            f"{show(text)} is no ISO 8601 duration of weeks, days, hours, minutes and seconds; "
+            "write P2D for two days, PT15M for fifteen minutes"
+        )
+    total = sum(
+        float(value.replace(",", ".")) * _UNIT_MS[unit]
+        for unit, value in match.groupdict().items()
+        if value is not None
+    )
+    if total > 100 * 366 * 86_400_000:
+        raise ValueError(f"{show(text)} is longer than a hundred years")
+    return round(total)
