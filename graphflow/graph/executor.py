@@ -32,7 +32,7 @@ from graphflow.events import (
 )
 from graphflow.graph.announcements import After, count_after, events_after, waiting_event
 from graphflow.graph.blocks import Blocks
-from graphflow.graph.context import Context, Goto, OutcomeUnknown, Suspended, Soon
+from graphflow.graph.context import Context, Goto, OutcomeUnknown, Soon, Suspended
 from graphflow.graph.machine import (
     Answered,
     AnyTick,
@@ -200,6 +200,7 @@ class Executor:
         self.machine = machine
         requests: list[Interrupt] = []
         finished: str | None = None
+        del commands[0]
         for command in commands:
             match command:
                 case Ended():

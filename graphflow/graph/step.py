@@ -25,7 +25,7 @@ from graphflow.graph.machine import (
 )
 from graphflow.graph.plan import Plan, PlanNode
 from graphflow.graph.scope import add_usage
-from graphflow.graph.state import Update
+from graphflow.graph.state import State, Update
 
 
 class Step:
@@ -101,9 +101,20 @@ class Step:
     ) -> Frame:
         patch = FramePatch(fields, update, operations, visits)
         frame = self.table[number] = patched(self.table.get(number), number, patch)
-        earlier = self.touched.get(number)
-        self.touched[number] = patch if earlier is None else joined(earlier, patch)
+        self.remember(number, patch)
         return frame
+
+    def write(self, number: int, update: Update, state: State) -> None:
+        """Puts an update whose result is known already; append logs grow in place, so it must not be applied twice."""
+        self.table[number] = msgspec.structs.replace(self.table[number], state=state)
+        self.remember(number, FramePatch({}, update))
+
+    def remember(self, number: int, patch: FramePatch) -> None:
+        earlier = self.touched.get(number)
+        if earlier is None:
+            self.touched[number] = patch
+        else:
+            join(earlier, patch)
 
     def close(self, number: int) -> None:
         for child in (*self.children(number), number):
@@ -163,23 +174,22 @@ class Step:
         return machine, [commit, *self.commands]
 
 
-def joined(first: FramePatch, second: FramePatch) -> FramePatch:
-    """One patch for two that follow each other on a frame."""
-    update = first.update
+def join(first: FramePatch, second: FramePatch) -> None:
+    """Makes `first` the one patch for two that follow each other on a frame."""
+    first.fields.update(second.fields)
     if second.update is not None:
-        if update is None:
-            update = second.update
-        else:
-            logs = dict(update.logs)
-            for key, entries in second.update.logs.items():
-                logs[key] = [*logs.get(key, ()), *entries]
-            merges = dict(update.merges)
-            for key, changed in second.update.merges.items():
-                merges[key] = {**merges.get(key, {}), **changed}
-            update = Update({**update.sets, **second.update.sets}, logs, merges)
-    return FramePatch(
-        {**first.fields, **second.fields},
-        update,
-        {**(first.operations or {}), **(second.operations or {})} or None,
-        {**(first.visits or {}), **(second.visits or {})} or None,
-    )
+        first.update = second.update if first.update is None else _joined_updates(first.update, second.update)
+    if second.operations:
+        first.operations = {**(first.operations or {}), **second.operations}
+    if second.visits:
+        first.visits = {**(first.visits or {}), **second.visits}
+
+
+def _joined_updates(first: Update, second: Update) -> Update:
+    logs = dict(first.logs)
+    for key, entries in second.logs.items():
+        logs[key] = [*logs.get(key, ()), *entries]
+    merges = dict(first.merges)
+    for key, changed in second.merges.items():
+        merges[key] = {**merges.get(key, {}), **changed}
+    return Update({**first.sets, **second.sets}, logs, merges)

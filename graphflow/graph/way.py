@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from graphflow.errors import ExpressionFailed, NodeFailed
 from graphflow.graph.document import END, FAIL
 from graphflow.graph.machine import (
@@ -20,7 +18,6 @@ from graphflow.graph.machine import (
     Erred,
     Finished,
     Frame,
-    FramePatch,
     Interrupt,
     Operation,
     Run,
@@ -29,7 +26,7 @@ from graphflow.graph.machine import (
 from graphflow.graph.plan import PlanNode
 from graphflow.graph.scope import exceeded, result_of, scope_of
 from graphflow.graph.state import State, StateSchema, Update, answer_open_calls, apply_update
-from graphflow.graph.step import Step, joined
+from graphflow.graph.step import Step
 from graphflow.messages import HumanMessage
 
 
@@ -217,7 +214,7 @@ def succeed(
         fail(step, number, failure.as_dict(node.name))
         return
     if update is not None:
-        _write(step, number, update, state)
+        step.write(number, update, state)
     if not quiet:
         step.fields["steps"] = step.get("steps") + 1
         writes = () if update is None else (*update.sets, *update.logs, *update.merges)
@@ -242,15 +239,6 @@ def _writes(
         return None, frame.state
     update = step.plan_of(frame).schema.reduce(frame.state, updates)
     return update, apply_update(frame.state, update)
-
-
-def _write(step: Step, number: int, update: Update, state: State) -> None:
-    """Puts an update whose result is known already; it must not be applied twice (append logs grow in place)."""
-    frame = step.table[number]
-    step.table[number] = msgspec.structs.replace(frame, state=state)
-    earlier = step.touched.get(number)
-    patch = FramePatch({}, update)
-    step.touched[number] = patch if earlier is None else joined(earlier, patch)
 
 
 def _target(step: Step, frame: Frame, node: PlanNode, state: State, out: Any, goto: str | None, answer: Any) -> str:
