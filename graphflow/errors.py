@@ -28,6 +28,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 ERROR_CODES: dict[str, str] = {
     "invalid_definition": "A document or agent file breaks a rule; nothing of it runs.",
     "invalid_input": "The run's input does not fit the document's input schema.",
@@ -100,7 +102,7 @@ class GraphflowError(Exception):
         if node is not None:
             out["node"] = node
         if self.detail:
-            out["detail"] = self.detail
+            out["detail"] = msgspec.to_builtins(self.detail, str_keys=True, enc_hook=str)
         return out
 
 

@@ -30,7 +30,7 @@ from graphflow.errors import CodecError
 from graphflow.graph.state import FrozenDict, FrozenList, ListView, State
 from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, Message, SystemMessage, ToolCall, ToolMessage
 
-__all__ = ["EXTENSIONS", "FORMATS", "decode", "encode", "from_json", "register", "to_json"]
+__all__ = ["EXTENSIONS", "FORMATS", "decode", "encode", "encode_parts", "from_json", "register", "storable", "to_json"]
 
 PLAIN = 1
 FORMATS = {
@@ -93,6 +93,34 @@ def encode(value: Any, *, channel: str = "") -> bytes:
         return b"\x01" + _pack(_Careful().walk(value, 0))
     except _Refused as refused:
         _refuse(refused, channel)
+
+
+def storable(value: Any, *, channel: str = "") -> Any:
+    """The value as a part of data that `encode_parts` writes: walked once, the data around it not at all.
+
+    Raises:
+        CodecError: as `encode`.
+    """
+    if type(value) in _SCALARS:
+        return value
+    try:
+        return _walk(value, 0)
+    except (OverflowError, UnicodeEncodeError):
+        pass
+    except _Refused as refused:
+        _refuse(refused, channel)
+    try:
+        return _Careful().walk(value, 0)
+    except _Refused as refused:
+        _refuse(refused, channel)
+
+
+def encode_parts(data: Any) -> bytes:
+    """Plain lists and maps of scalars and `storable` parts as a blob; `decode` reads it."""
+    try:
+        return b"\x01" + _pack(data)
+    except (OverflowError, UnicodeEncodeError):
+        return b"\x01" + _pack(_Careful().walk(data, 0))
 
 
 def decode(data: bytes) -> Any:
@@ -292,6 +320,7 @@ _WRITERS: dict[type, Callable[[Any, int, _Walk], Any]] = {
     timedelta: _packed(TIMEDELTA, lambda value: (value.days, value.seconds, value.microseconds)),
     Decimal: _packed(DECIMAL, str),
     UUID: lambda value, depth, walk: Ext(UUID_, value.bytes),
+    Ext: lambda value, depth, walk: value,  # walked before, see `storable`
     SystemMessage: _message,
     ToolMessage: _message,
     HumanMessage: _human_message,

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints import codec
+from graphflow.checkpoints.codec import storable
 from graphflow.checkpoints.port import Item, OpenInterrupt
 from graphflow.graph.machine import Commit, Frame, FramePatch, Interrupt, Machine, Operation, Patch, apply_patch
 from graphflow.graph.state import ListView, LogEntry, State, Update, fold, freeze
@@ -69,7 +70,8 @@ def encode_frames(frames: Mapping[int, FramePatch | None], counts: Counts) -> tu
         merges: dict[str, Any] = {}
         logs: dict[str, int] = {}
         if change.update is not None:
-            sets, merges = change.update.sets, change.update.merges
+            sets = {k: storable(v, channel=k) for k, v in change.update.sets.items()}
+            merges = {k: storable(v, channel=k) for k, v in change.update.merges.items()}
             for channel, entries in change.update.logs.items():
                 first = counts.get((number, channel), 0)
                 items += [Item(number, channel, first + i, encode_entry(e, channel)) for i, e in enumerate(entries)]
@@ -83,18 +85,21 @@ def encode_frames(frames: Mapping[int, FramePatch | None], counts: Counts) -> tu
 
 
 def _frame_value(field: str, value: Any) -> Any:
-    return {k: _operation(o) for k, o in value.items()} if field == "operations" else value
+    if field == "operations":
+        return {k: _operation(o) for k, o in value.items()}
+    return storable(value, channel=field) if field in ("input", "scope") else value
 
 
 def _operation(operation: Operation) -> list[Any]:
-    return list(msgspec.structs.astuple(operation))
+    kind, digest, effects, state, result, idempotent = msgspec.structs.astuple(operation)
+    return [kind, digest, effects, state, storable(result, channel="a recorded operation"), idempotent]
 
 
 def interrupt_data(interrupt: Interrupt) -> dict[str, Any]:
     """The interrupt as plain data, defaults left out."""
     fields = msgspec.structs.asdict(interrupt)
     defaults = _INTERRUPT_DEFAULTS
-    return {k: v for k, v in fields.items() if k not in defaults or defaults[k] != v}
+    return {k: storable(v, channel=k) for k, v in fields.items() if k not in defaults or defaults[k] != v}
 
 
 _INTERRUPT_DEFAULTS = {
@@ -110,10 +115,12 @@ def encode_commit(commit: Commit, counts: Counts) -> tuple[bytes, tuple[Item, ..
     """
     patch = commit.patch
     machine = {MACHINE_CODES[field]: value for field, value in patch.machine.items() if field != "last_at"}
+    if "p" in machine:
+        machine["p"] = storable(machine["p"], channel="params")
     frames, items = encode_frames(patch.frames, counts)
     interrupts = {key: None if i is None else interrupt_data(i) for key, i in patch.interrupts.items()}
     body = [FORMAT, commit.source, commit.node, commit.frame, commit.at, machine, frames, interrupts, commit.facts]
-    return codec.encode(body), items
+    return codec.encode_parts(body), items
 
 
 def after_commit(frames: Mapping[int, FramePatch | None], counts: Counts) -> None:
@@ -205,7 +212,7 @@ class Body(msgspec.Struct):
 
 def encode_data(body: bytes, seq: int, tail: int, events: Sequence[Any]) -> bytes:
     """A record's data: the length of the body, the body, then the numbers and events that came with it."""
-    return len(body).to_bytes(4, "big") + body + codec.encode([seq, tail, events])
+    return len(body).to_bytes(4, "big") + body + codec.encode_parts([seq, tail, events])
 
 
 def decode_body(data: bytes) -> Body:

@@ -1,0 +1,23 @@
+"""Fakes and conformance suites that users may import into their own tests.
+
+`ScriptedModel`, `FakeClock`, `FakeIds` and `collect` stand in for the world; `checkpointer_conformance`,
+`tool_envelope_conformance` and `chat_model_conformance` are suites to run against one's own implementations.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from graphflow.testing.fakes import FakeClock, FakeIds, collect
+
+if TYPE_CHECKING:
+    from graphflow.models.scripted import ScriptedModel as ScriptedModel
+
+__all__ = ["FakeClock", "FakeIds", "ScriptedModel", "collect"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ScriptedModel":
+        return importlib.import_module("graphflow.models.scripted").ScriptedModel
+    raise AttributeError(f"module 'graphflow.testing' has no attribute {name!r}")
