@@ -1,0 +1,1 @@
+"""The systems under measurement, one module each: `CASES` maps a workload's case to what does it."""
