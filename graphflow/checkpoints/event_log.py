@@ -39,6 +39,9 @@ CODES: dict[str, int] = {
     "task.cancel": 29, "task.fail": 30, "context.compact": 31,
 }  # fmt: skip
 _TYPES = {code: EVENT_TYPES[tag] for tag, code in CODES.items()}
+LIFE = 0
+"""Code of the row `[0, seq - mark, fence]` that begins the first record of a life: `mark` is the last number that
+clients of earlier lives have as the log has it (E1)."""
 
 Ref = list[Any]
 """`[frame, channel, ordinal, what]`; `what` is a field of the message, or the position of a tool call."""
@@ -157,6 +160,8 @@ def unpack(packed: Sequence[Any], seq: int, at: int, resolve: Resolve) -> list[L
     """The events of a record, in their order, as they were sent (blocks as snapshots)."""
     out = []
     for row in packed:
+        if row[0] == LIFE:
+            continue
         event = _event(row, seq, at, resolve)
         span = row[4] if row[0] > 3 and len(row) > 4 else 0
         out.append((event, event.seq - span))

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints.event_log import CODES, long_id, pack, references, resolve_message, short_id, unpack
+from graphflow.checkpoints.event_log import CODES, LIFE, long_id, pack, references, resolve_message, short_id, unpack
 from graphflow.checkpoints.port import Checkpointer, Lineage, Log, Record, Stored, ThreadFacts, ThreadRow
 from graphflow.checkpoints.records import (
     Body,
@@ -81,6 +81,8 @@ class Loaded(msgspec.Struct):
     bytes_since: int
     """Size of the patches since the last snapshot."""
     snapshot_bytes: int
+    mark: int
+    """Number of the last event that clients may have as the log has it; the rest of `pending` is sent again."""
 
 
 async def load_thread(store: Checkpointer, thread_id: str, checkpoint_id: str | None = None) -> Loaded | None:
@@ -110,6 +112,7 @@ async def load_thread(store: Checkpointer, thread_id: str, checkpoint_id: str | 
         await _newest_checkpoint(store, stored),
         sum(len(record.data) for record in stored.records),
         len(stored.snapshot or b""),
+        folded.seq + min(folded.tail, len(pending)),
     )
 
 
@@ -132,9 +135,18 @@ async def _pending(store: Checkpointer, stored: Stored, machine: Machine, seq: i
             stored.thread.thread_id, lineage=lineage, after=max(0, first - PAGE), upto=first - 1
         )
         bodies = [*((record, decode_body(record.data)) for record in earlier), *bodies]
-        said = _said(body for _, body in bodies)
+    return unsaid(bodies, machine, seq)
+
+
+def unsaid(bodies: Sequence[tuple[Record, Body]], machine: Machine, seq: int) -> list[Logged]:
+    """What followed the last of these records of one run and none of them keeps, numbered from `seq` on (E1).
+
+    Args:
+        machine: after the last of them; its logs and states are not looked at.
+    """
     if not bodies:
         return []
+    said = _said(body for _, body in bodies)
     since = max((i for i, (record, body) in enumerate(bodies) if _settled(record, body, said)), default=0)
     parent = next((record.id for record, _ in reversed(bodies[:since]) if record.checkpoint), None)
     events: list[tuple[Event, int]] = []
@@ -216,6 +228,8 @@ class ThreadJournal:
         """The newest checkpoint; the parent of the next."""
         if loaded is not None:
             self.checkpoint_id = loaded.checkpoint_id
+        self._mark = loaded.mark if loaded is not None else 0
+        self._begun = False
         self._released = keep
         self._keep = keep
         self._last: Durable | None = None
@@ -227,7 +241,11 @@ class ThreadJournal:
         commit = prepared.commit
         machine = commit.machine
         assert machine is not None
-        data = encode_data(prepared.body, seq, tail, pack(events, commit, seq, self._counts))
+        packed = pack(events, commit, seq, self._counts)
+        if not self._begun:
+            self._begun = True
+            packed.insert(0, [LIFE, seq - self._mark, self.row.fence])
+        data = encode_data(prepared.body, seq, tail, packed)
         after_commit(commit.patch.frames, self._counts)
         self._bytes_since += len(data)
         snapshot = self._snapshot(machine, seq, tail) if commit.checkpoint else None
@@ -284,6 +302,7 @@ class ThreadJournal:
             self.checkpoint_id,
             self._bytes_since,
             self._snapshot_bytes,
+            seq,
         )
 
     @property

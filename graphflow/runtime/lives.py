@@ -186,6 +186,7 @@ class Lives:
         executor = run.executor
 
         def before() -> None:
+            _say_again(executor, loaded)
             for event in audience.preamble:
                 executor.emit(event)
             executor.resuming = RunResume(
@@ -221,7 +222,7 @@ class Lives:
         run_id = machine.run_id if crashed else self._app.ids.new_id()
         fresh = self.tick(Resumed, run_id=run_id, limits=figures)
         tick: AnyTick = self.tick(Recovered) if crashed and not figures else fresh
-        return Life(run, tick, _resume(run, machine.run_id, run_id, thread_id))
+        return Life(run, tick, _resume(run, loaded, run_id))
 
     async def _going_on(self, row: ThreadRow, loaded: Loaded, audience: Audience) -> LiveRun:
         """The run of a taken thread, under the version that it is pinned to, its log going on."""
@@ -229,8 +230,8 @@ class Lives:
         assert app.checkpointer is not None
         plan = await app.documents.pinned(row.facts.document)
         journal = ThreadJournal(app.checkpointer, row, row.facts, loaded=loaded)
-        run = self._life(plan, loaded.machine, row, journal, audience, seq=loaded.seq)
-        run.executor.sent = list(loaded.pending)
+        run = self._life(plan, loaded.machine, row, journal, audience, seq=loaded.mark)
+        run.executor.sent = [entry for entry in loaded.pending if entry[0].seq <= loaded.mark]
         return run
 
     async def _stale(self, thread_id: str, refusal: AnswerRefused) -> AnswerRefused:
@@ -319,10 +320,12 @@ def _start(executor: Executor, audience: Audience, run_id: str) -> Callable[[], 
     return before
 
 
-def _resume(run: LiveRun, old_run: str, run_id: str, thread_id: str) -> Callable[[], None]:
+def _resume(run: LiveRun, loaded: Loaded, run_id: str) -> Callable[[], None]:
     def before() -> None:
-        executor = run.executor
-        if run_id != old_run:
+        executor, thread_id = run.executor, run.thread_id
+        if run_id == loaded.machine.run_id:
+            _say_again(executor, loaded)
+        else:
             executor.seq, executor.sent = 0, []
             if run.log is not None:
                 run.log.mark = 0
@@ -330,6 +333,11 @@ def _resume(run: LiveRun, old_run: str, run_id: str, thread_id: str) -> Callable
         executor.emit(RunResume(run_id=run_id, chat_id=thread_id, checkpoint_id=executor.checkpoint_id or ""))
 
     return before
+
+
+def _say_again(executor: Executor, loaded: Loaded) -> None:
+    """After a crash: what followed the last commit may have reached nobody, so this life sends it (E1)."""
+    executor.send_again((event, event.timestamp) for event, _ in loaded.pending if event.seq > loaded.mark)
 
 
 async def _make_way(busy: LiveRun, on_busy: str) -> None:

@@ -94,18 +94,26 @@ class RunLog:
         Raises:
             Behind: the ring has moved on past what this subscriber has read.
         """
+        async for batch in self.batches(after):
+            for event in batch:
+                yield event
+
+    async def batches(self, after: int) -> AsyncIterator[list[Event]]:
+        """The same, with all that is ready at one moment together, so that they may share one write.
+
+        Raises:
+            Behind: see `follow`.
+        """
         seen = after
         while True:
             ring = self.ring
             if ring and ring[-1].seq > seen:
                 if ring[0].seq > seen + 1 and ring[0].seq > self.mark + 1:
                     raise Behind
-                first = ring[-1].seq - seen
-                batch = list(ring) if first >= len(ring) else [ring[i] for i in range(len(ring) - first, len(ring))]
-                for event in batch:
-                    if event.seq > seen:
-                        seen = event.seq
-                        yield event
+                ready = min(ring[-1].seq - seen, len(ring))
+                batch = [ring[i] for i in range(len(ring) - ready, len(ring))]
+                seen = batch[-1].seq
+                yield batch
                 continue
             if self.ended:
                 return
