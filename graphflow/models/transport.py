@@ -53,16 +53,20 @@ class Transport(Protocol):
 
 
 class HttpxTransport:
-    """Keep-alive pools of HTTP/1.1 connections over httpx; they belong to the event loop that uses them."""
+    """Keep-alive pools of HTTP/1.1 connections over httpx.
+
+    Sockets belong to their event loop, so each loop has pools of its own; they close with `aclose` or,
+    where nobody calls it, when the loop ends (`asyncio.run` ends its asynchronous generators).
+    """
 
     def __init__(self) -> None:
-        self._clients: dict[bool, httpx.AsyncClient] = {}
+        self._pools: dict[bool, _Pool] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, connect_s: float) -> Response:
         import httpx
 
-        client = self._client(_is_loopback(url))
+        client = await self._client(_is_loopback(url))
         timeout = httpx.Timeout(None, connect=connect_s)  # reads are bounded by the caller, by data events
         try:
             request = client.build_request("POST", url, headers=dict(headers), content=body, timeout=timeout)
@@ -73,31 +77,51 @@ class HttpxTransport:
             raise TransportError(_text(error), connecting=early or never) from error
         return _HttpxResponse(response)
 
-    def _client(self, loopback: bool) -> httpx.AsyncClient:
+    async def _client(self, loopback: bool) -> httpx.AsyncClient:
         """The pool for this machine's own plain HTTP (no proxy, no certificates to load), or the other."""
-        import httpx
-
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            self._clients = {}  # sockets of a loop that has ended can only be dropped
-            self._loop = loop
-        client = self._clients.get(loopback)
-        if client is None:
-            limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+            self._pools, self._loop = {}, loop
+        pool = self._pools.get(loopback)
+        if pool is None:
             try:
-                client = httpx.AsyncClient(
-                    limits=limits, trust_env=not loopback, verify=False if loopback else _certificates()
-                )
+                pool = self._pools[loopback] = _Pool(loopback)
             except (ValueError, ImportError) as error:  # a proxy in the environment that httpx can't use
                 raise TransportError(_text(error), connecting=True) from error
-            self._clients[loopback] = client
-        return client
+            await pool.open()
+        return pool.client
 
     async def aclose(self) -> None:
-        clients, self._clients = self._clients, {}
+        pools, self._pools = self._pools, {}
         if self._loop is asyncio.get_running_loop():
-            for client in clients.values():
-                await client.aclose()
+            for pool in pools.values():
+                await pool.aclose()
+
+
+class _Pool:
+    """A client that closes at the latest with its event loop."""
+
+    def __init__(self, loopback: bool) -> None:
+        import httpx
+
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+        self.client = httpx.AsyncClient(
+            limits=limits, trust_env=not loopback, verify=False if loopback else _certificates()
+        )
+        self._life = self._live()
+
+    async def open(self) -> None:
+        await anext(self._life)
+
+    async def aclose(self) -> None:
+        await self._life.aclose()
+
+    async def _live(self) -> AsyncGenerator[None, None]:
+        # A loop closes the generators that are still open when it ends, and so this client.
+        try:
+            yield
+        finally:
+            await self.client.aclose()
 
 
 class _HttpxResponse:
