@@ -11,12 +11,16 @@ from collections.abc import Callable
 from graphflow.checkpoints import export, refusals
 from graphflow.checkpoints._sqlite_commits import ADD_INTERRUPT, ADD_RUN, Rows, add_lineage, add_record
 from graphflow.checkpoints._sqlite_reader import find_checkpoint, reach
-from graphflow.checkpoints._sqlite_rows import ORDINALS, interrupt_values, pack, read_thread
+from graphflow.checkpoints._sqlite_rows import ORDINALS, clean, interrupt_values, pack, read_thread
 from graphflow.checkpoints.port import Lineage, ThreadFacts, ThreadRow
 
 _ADD_THREAD = (
-    "INSERT INTO threads (id, status, run, document, agent_key, title, updated_at, created_at, head, lineage, ordinal,"
-    " fence, owner, lease_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, 0)"
+    "INSERT OR REPLACE INTO threads (id, status, updated_at, head, lineage, ordinal, fence, run, document, agent_key, title,"
+    " created_at, owner, lease_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, 0)"
+)
+_BURY_THREAD = (
+    "UPDATE threads SET status = NULL, updated_at = 0, head = NULL, lineage = NULL, ordinal = 0, owner = NULL,"
+    " lease_until = 0, run = NULL, document = NULL, agent_key = NULL, title = NULL, created_at = 0 WHERE id = ?"
 )
 
 
@@ -60,27 +64,22 @@ def add_thread(
 ) -> None:
     """A new row; a namesake that was deleted while somebody drove it leaves its fence to it."""
     name = pack(thread_id)
-    grave = db.execute("SELECT fence FROM fences WHERE thread = ?", (name,)).fetchone()
-    if grave is not None:
-        db.execute("DELETE FROM fences WHERE thread = ?", (name,))
-        fence = max(fence, grave[0])
-    db.execute(
-        _ADD_THREAD,
-        (
-            name,
-            facts.status,
-            pack(facts.run_id),
-            facts.document,
-            facts.agent_key,
-            facts.title,
-            facts.updated_at,
-            created_at,
-            pack(head),
-            lineage,
-            ordinal,
-            fence,
-        ),
+    grave = db.execute("SELECT fence FROM threads WHERE id = ?", (name,)).fetchone()
+    values = (
+        name,
+        facts.status,
+        facts.updated_at,
+        pack(head),
+        lineage,
+        ordinal,
+        fence if grave is None else max(fence, grave[0]),
+        pack(facts.run_id),
+        facts.document,
+        facts.agent_key,
+        clean(facts.title),
+        created_at,
     )
+    db.execute(_ADD_THREAD, values)
 
 
 def renew(db: sqlite3.Connection, owner: str, lease_until: int) -> None:
@@ -117,31 +116,37 @@ def delete_thread(db: sqlite3.Connection, thread_id: str) -> None:
     if row is None:
         return
     reached = sorted(reach(db, thread_id), reverse=True)  # children before parents
-    if row.owner is not None:
-        db.execute("INSERT OR REPLACE INTO fences (thread, fence) VALUES (?, ?)", (name, row.fence))
-    db.execute("DELETE FROM threads WHERE id = ?", (name,))
+    db.execute("DELETE FROM threads WHERE id = ?" if row.owner is None else _BURY_THREAD, (name,))
     for table in ("interrupts", "runs", "inputs"):
         db.execute(f"DELETE FROM {table} WHERE thread = ?", (name,))  # noqa: S608 – a constant
     db.execute("UPDATE lineages SET thread = NULL WHERE thread = ?", (name,))
+    children: dict[int, dict[int, int]] = {}
+    for lineage, parent, cut in db.execute("SELECT lineage, parent, cut FROM lineages WHERE parent IS NOT NULL"):
+        children.setdefault(parent, {})[lineage] = cut
     for lineage in reached:
-        _drop_unreached(db, lineage)
+        _drop_unreached(db, lineage, children)
 
 
-def _drop_unreached(db: sqlite3.Connection, lineage: int) -> None:
-    """Deletes a lineage without owner and children; one with children keeps what the longest of them shares."""
-    if db.execute("SELECT thread FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0] is not None:
+def _drop_unreached(db: sqlite3.Connection, lineage: int, children: dict[int, dict[int, int]]) -> None:
+    """Deletes a lineage without owner and children; one with children keeps what the longest of them shares.
+
+    Args:
+        children: parent → child → cut; a lineage that goes is taken out of it.
+    """
+    owner, parent = db.execute("SELECT thread, parent FROM lineages WHERE lineage = ?", (lineage,)).fetchone()
+    if owner is not None:
         return
-    upto = db.execute("SELECT max(cut) FROM lineages WHERE parent = ?", (lineage,)).fetchone()[0]
-    keep = -1 if upto is None else upto
+    keep = max(children.get(lineage, {}).values(), default=-1)
     first, last = lineage * ORDINALS + keep + 1, (lineage + 1) * ORDINALS
     for table in ("records", "snapshots"):
         db.execute(f"DELETE FROM {table} WHERE record >= ? AND record < ?", (first, last))  # noqa: S608 – a constant
     for (log,) in db.execute("SELECT log FROM logs WHERE lineage = ?", (lineage,)).fetchall():
         span = (log * ORDINALS, (log + 1) * ORDINALS, keep)
         db.execute("DELETE FROM items WHERE item >= ? AND item < ? AND record > ?", span)
-    if upto is None:
+    if keep < 0:
         db.execute("DELETE FROM logs WHERE lineage = ?", (lineage,))
         db.execute("DELETE FROM lineages WHERE lineage = ?", (lineage,))
+        children.get(parent, {}).pop(lineage, None)
 
 
 def put_document(db: sqlite3.Connection, digest: str, document: bytes) -> None:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from itertools import groupby
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphflow.checkpoints import refusals
-from graphflow.checkpoints._sqlite_rows import INTERRUPT_COLUMNS, interrupt_values, key, pack, unpack
+from graphflow.checkpoints._sqlite_rows import INTERRUPT_COLUMNS, clean, interrupt_values, key, pack, unpack
+from graphflow.checkpoints._sqlite_worker import Promise
 from graphflow.checkpoints.port import Lineage, Record
-from graphflow.errors import GraphflowError
-
-if TYPE_CHECKING:
-    from graphflow.checkpoints._sqlite_worker import Promise
+from graphflow.errors import StoreError
 
 ADD_RECORD = "INSERT INTO records (record, id, checkpoint, size, meta, data) VALUES (?, ?, ?, ?, ?, ?)"
 ADD_ITEM = "INSERT INTO items (item, record, data) VALUES (?, ?, ?)"
@@ -23,27 +19,41 @@ ADD_RUN = "INSERT OR IGNORE INTO runs (run, thread) VALUES (?, ?)"
 ADD_INTERRUPT = f"INSERT OR REPLACE INTO interrupts ({INTERRUPT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 – constants only
 
 _MOVE_HEAD = (
-    "UPDATE threads SET status = ?, run = ?, document = ?, agent_key = ?, title = ?, updated_at = ?, head = ?,"
-    " lineage = ?, ordinal = ?, owner = CASE WHEN ? THEN NULL ELSE owner END,"
+    "UPDATE threads SET status = ?, updated_at = ?, head = ?, ordinal = ?"
+    " WHERE id = ? AND fence = ? AND head IS ? AND owner IS NOT NULL"
+)
+_MOVE_ALL = (
+    "UPDATE threads SET status = ?, updated_at = ?, head = ?, ordinal = ?, lineage = ?, run = ?, document = ?,"
+    " agent_key = ?, title = ?, owner = CASE WHEN ? THEN NULL ELSE owner END,"
     " lease_until = CASE WHEN ? THEN 0 ELSE lease_until END"
     " WHERE id = ? AND fence = ? AND head IS ? AND owner IS NOT NULL"
 )
+"""For a commit that changes more than most do."""
 
 
 class Life:
     """What the writer remembers of a thread that it commits to, so that a commit reads nothing."""
 
-    __slots__ = ("fence", "head", "lineage", "logs", "number", "ordinal", "released", "run_id")
+    __slots__ = (
+        "fence", "head", "lineage", "logs", "name", "number", "ordinal", "packed_head", "rare", "released", "run_id"
+    )  # fmt: skip
 
-    def __init__(self, fence: int, head: str | None, lineage: int | None, number: int | None, ordinal: int) -> None:
+    def __init__(
+        self, name: Any, fence: int, packed_head: Any, lineage: int | None, number: int | None, ordinal: int
+    ) -> None:  # fmt: skip
+        self.name = name
+        """The thread's id as it is stored."""
         self.fence = fence
-        self.head = head
+        self.head: str | None = unpack(packed_head)
+        self.packed_head = packed_head
         self.lineage = lineage
         """The file's own number."""
         self.number = number
         self.ordinal = ordinal
         self.logs: dict[tuple[int, str], int] = {}
         """(frame, channel) → log, of this lineage."""
+        self.rare: tuple[Any, ...] | None = None
+        """The values of the thread's row that few commits change, as they were written last."""
         self.run_id: str | None = None
         """The last that the index of runs was told of."""
         self.released = False
@@ -80,67 +90,65 @@ class Commits:
         """After a rollback what is remembered may be wrong."""
         self.lives.clear()
 
-    def taken(self, thread_id: str) -> None:
-        """Somebody took, gave back or removed the thread."""
-        self.lives.pop(thread_id, None)
-        self.broken.pop(thread_id, None)
-
     def apply(self, db: sqlite3.Connection, promises: Sequence[Promise]) -> None:
-        """Writes what passes the compare-and-swap; the others carry their error."""
+        """Writes what passes the compare-and-swap; the others carry their error.
+
+        Raises:
+            StoreError: a commit breaks a rule of the port; nothing of the transaction may be kept.
+        """
         rows = Rows()
-        by_thread: dict[str, list[Promise]] = {}
+        runs: dict[tuple[str, int], list[Promise]] = {}
         for promise in promises:
             promise.error = None
-            by_thread.setdefault(promise.thread_id, []).append(promise)
-        for thread_id, group in by_thread.items():
-            for fence, run in groupby(group, attrgetter("fence")):
-                self._run(db, rows, thread_id, fence, list(run))
+            life = (promise.thread_id, promise.fence)
+            run = runs.get(life)
+            if run is None or promise.begins is not None:
+                if run is not None:
+                    self._run(db, rows, run)
+                runs[life] = [promise]
+            else:
+                run.append(promise)
+        for run in runs.values():
+            self._run(db, rows, run)
         rows.write(db)
 
-    def _run(self, db: sqlite3.Connection, rows: Rows, thread_id: str, fence: int, run: list[Promise]) -> None:
-        """Commits of one life, in order: up to the first that fails they are one update of the thread."""
-        life = self._life(db, thread_id, fence, fresh=any(promise.begins is not None for promise in run))
-        if isinstance(life, GraphflowError):
+    def _run(self, db: sqlite3.Connection, rows: Rows, run: list[Promise]) -> None:
+        """Commits of one life, in order, of which only the first may begin a lineage: one update of the thread."""
+        life = self._life(db, run[0])
+        if isinstance(life, StoreError):
             self._refuse(run, life)
             return
-        before = life.head
-        steps: list[Step] = []
-        failure: GraphflowError | None = None
-        for promise in run:
-            failure = _objection(life, promise)
-            if failure is not None:
-                break
-            if promise.begins is not None:
-                _begin(db, life, promise.begins)
-            _advance(life, promise)
-            steps.append((promise, life.lineage, life.logs))
-        if steps and not _move_head(db, life, before, steps[-1][0]):
-            failure, steps = _explain(db, thread_id, fence, before), []
-        for step in steps:
-            _add(db, rows, life, *step)
+        before = life.packed_head
+        passed, failure = _advance(db, life, run)
+        if passed and not _move_head(db, life, before, run[passed - 1]):
+            failure = _whose(db, run[0]) or refusals.fenced_head(run[0].thread_id, run[0].expected_head, None)
+            passed = 0
+        for promise in run[:passed]:
+            _add(db, rows, life, promise)
         if failure is not None:
-            self._refuse(run[len(steps) :], failure)
-        if life.released or not steps:
-            self.lives.pop(thread_id, None)
+            self._refuse(run[passed:], failure)
+        if life.released or failure is not None:
+            self.lives.pop(run[0].thread_id, None)
 
-    def _life(self, db: sqlite3.Connection, thread_id: str, fence: int, *, fresh: bool) -> Life | GraphflowError:
-        """What is known of the thread; read anew where the compare-and-swap must be sure before anything is written."""
+    def _life(self, db: sqlite3.Connection, promise: Promise) -> Life | StoreError:
+        """What is known of the thread, or why it isn't this life's.
+
+        Read anew where a lineage begins: it is inserted before the update that compares and swaps.
+        """
+        thread_id, fence = promise.thread_id, promise.fence
         if self.broken.get(thread_id) == fence:
             return refusals.fenced_earlier(thread_id, fence)
         life = self.lives.get(thread_id)
-        if life is not None and life.fence == fence and not fresh:
+        if life is not None and life.fence == fence and promise.begins is None:
             return life
-        row = _read_head(db, thread_id)
-        if row is None:
-            return refusals.fenced_gone(thread_id, fence)
-        if row[0] != fence:
-            return refusals.fenced_life(thread_id, fence, row[0])
-        if row[5] is None:
-            return refusals.fenced_released(thread_id, fence)
-        life = self.lives[thread_id] = Life(fence, unpack(row[1]), *row[2:5])
+        refusal = _whose(db, promise)
+        if refusal is not None:
+            return refusal
+        row = _read_head(db, pack(thread_id))
+        life = self.lives[thread_id] = Life(pack(thread_id), *row[:5])
         return life
 
-    def _refuse(self, promises: Sequence[Promise], error: GraphflowError) -> None:
+    def _refuse(self, promises: Sequence[Promise], error: StoreError) -> None:
         """The first gets the reason, those after it that they come after it."""
         for promise in promises:
             promise.error = error
@@ -148,36 +156,85 @@ class Commits:
             error = refusals.fenced_earlier(promise.thread_id, promise.fence)
 
 
-Step = tuple["Promise", int | None, dict[tuple[int, str], int]]
-"""A commit that passed, its lineage in the file, and that lineage's logs."""
-
-
-def _read_head(db: sqlite3.Connection, thread_id: str) -> Any:
+def _read_head(db: sqlite3.Connection, name: Any) -> Any:
     return db.execute(
-        "SELECT t.fence, t.head, t.lineage, l.number, t.ordinal, t.owner"
-        " FROM threads t LEFT JOIN lineages l ON l.lineage = t.lineage WHERE t.id = ?",
-        (pack(thread_id),),
+        "SELECT t.fence, t.head, t.lineage, l.number, t.ordinal, t.owner FROM threads t"
+        " LEFT JOIN lineages l ON l.lineage = t.lineage WHERE t.id = ? AND t.status IS NOT NULL",
+        (name,),
     ).fetchone()
 
 
-def _objection(life: Life, promise: Promise) -> GraphflowError | None:
-    if life.released:
-        return refusals.fenced_released(promise.thread_id, promise.fence)
-    if life.head != promise.expected_head:
-        return refusals.fenced_head(promise.thread_id, promise.expected_head, life.head)
-    return None
-
-
-def _explain(db: sqlite3.Connection, thread_id: str, fence: int, expected: str | None) -> GraphflowError:
-    """Why the update found no row."""
-    row = _read_head(db, thread_id)
+def _whose(db: sqlite3.Connection, promise: Promise) -> StoreError | None:
+    """Why the thread is no longer this life's; None when it is."""
+    thread_id, fence = promise.thread_id, promise.fence
+    row = _read_head(db, pack(thread_id))
     if row is None:
         return refusals.fenced_gone(thread_id, fence)
     if row[0] != fence:
         return refusals.fenced_life(thread_id, fence, row[0])
     if row[5] is None:
         return refusals.fenced_released(thread_id, fence)
-    return refusals.fenced_head(thread_id, expected, unpack(row[1]))
+    return None
+
+
+def _advance(db: sqlite3.Connection, life: Life, run: Sequence[Promise]) -> tuple[int, StoreError | None]:
+    """Moves the life along the commits; how many pass, and why the next does not."""
+    for index, promise in enumerate(run):
+        if life.released:
+            return index, refusals.fenced_released(promise.thread_id, promise.fence)
+        if life.head != promise.expected_head:
+            return index, refusals.fenced_head(promise.thread_id, promise.expected_head, life.head)
+        if promise.begins is not None:
+            life.lineage, life.number = add_lineage(db, promise.begins), promise.begins.number
+            life.ordinal = 0
+        for record in promise.records:
+            life.ordinal += 1
+            if record.lineage != life.number:
+                raise refusals.wrong_lineage(promise.thread_id, record.lineage, life.number)
+            if record.ordinal != life.ordinal:
+                raise refusals.wrong_ordinal(promise.thread_id, record.ordinal, life.ordinal)
+            life.head = record.id
+        life.released = promise.release
+    return len(run), None
+
+
+def _move_head(db: sqlite3.Connection, life: Life, before: Any, last: Promise) -> bool:
+    """The compare-and-swap; False when the thread is no longer this life's."""
+    facts = last.facts
+    life.packed_head = pack(life.head)
+    rare = (life.lineage, facts.run_id, facts.document, facts.agent_key, facts.title, last.release)
+    moved = (facts.status, facts.updated_at, life.packed_head, life.ordinal)
+    guard = (life.name, life.fence, before)
+    if rare == life.rare:
+        return db.execute(_MOVE_HEAD, moved + guard).rowcount == 1
+    life.rare = rare
+    values = (
+        life.lineage,
+        pack(facts.run_id),
+        facts.document,
+        facts.agent_key,
+        clean(facts.title),
+        last.release,
+        last.release,
+    )
+    return db.execute(_MOVE_ALL, moved + values + guard).rowcount == 1
+
+
+def _add(db: sqlite3.Connection, rows: Rows, life: Life, promise: Promise) -> None:
+    """Everything of a commit that is not in the thread's row."""
+    for record in promise.records:
+        assert life.lineage is not None
+        add_record(db, rows, record, life.lineage, life.logs)
+        if record.closed or record.opened:
+            _interrupts(db, life.name, record)
+    run_id = promise.facts.run_id
+    if run_id is not None and run_id != life.run_id:
+        db.execute(ADD_RUN, (pack(run_id), life.name))
+        life.run_id = run_id
+    if promise.consumes is not None:
+        values = (promise.consumes, life.name)
+        if db.execute("DELETE FROM inputs WHERE position = ? AND thread = ?", values).rowcount != 1:
+            raise refusals.queue_gone(promise.thread_id, promise.consumes)
 
 
 def add_lineage(db: sqlite3.Connection, lineage: Lineage) -> int:
@@ -196,80 +253,19 @@ def add_lineage(db: sqlite3.Connection, lineage: Lineage) -> int:
     return added
 
 
-def _begin(db: sqlite3.Connection, life: Life, lineage: Lineage) -> None:
-    life.lineage, life.number, life.ordinal, life.logs = add_lineage(db, lineage), lineage.number, 0, {}
-
-
-def _advance(life: Life, promise: Promise) -> None:
-    """The life after the commit; refuses records that do not follow without a gap."""
-    for record in promise.records:
-        if record.lineage != life.number:
-            raise refusals.wrong_lineage(promise.thread_id, record.lineage, life.number)
-        life.ordinal += 1
-        if record.ordinal != life.ordinal:
-            raise refusals.wrong_ordinal(promise.thread_id, record.ordinal, life.ordinal)
-        life.head = record.id
-    life.released = promise.release
-
-
-def _move_head(db: sqlite3.Connection, life: Life, before: str | None, last: Promise) -> bool:
-    """The compare-and-swap; False when the thread is no longer this life's."""
-    facts = last.facts
-    values = (
-        facts.status,
-        pack(facts.run_id),
-        facts.document,
-        facts.agent_key,
-        facts.title and facts.title.encode("utf-8", "replace").decode(),  # SQLite's texts have no lone surrogates
-        facts.updated_at,
-        pack(life.head),
-        life.lineage,
-        life.ordinal,
-        last.release,
-        last.release,
-        pack(last.thread_id),
-        last.fence,
-        pack(before),
-    )
-    return db.execute(_MOVE_HEAD, values).rowcount == 1
-
-
-def _add(
-    db: sqlite3.Connection,
-    rows: Rows,
-    life: Life,
-    promise: Promise,
-    lineage: int | None,
-    logs: dict[tuple[int, str], int],
-) -> None:
-    """Everything of a commit that is not in the thread's row."""
-    for record in promise.records:
-        assert lineage is not None
-        add_record(db, rows, record, lineage, logs)
-        if record.opened or record.closed:
-            _interrupts(db, promise.thread_id, record)
-    run_id = promise.facts.run_id
-    if run_id is not None and run_id != life.run_id:
-        db.execute(ADD_RUN, (pack(run_id), pack(promise.thread_id)))
-        life.run_id = run_id
-    if promise.consumes is not None:
-        values = (promise.consumes, pack(promise.thread_id))
-        if db.execute("DELETE FROM inputs WHERE position = ? AND thread = ?", values).rowcount != 1:
-            raise refusals.queue_gone(promise.thread_id, promise.consumes)
-
-
 def add_record(
     db: sqlite3.Connection, rows: Rows, record: Record, lineage: int, logs: dict[tuple[int, str], int]
 ) -> None:  # fmt: skip
     """The record, its items and its snapshot; `logs` goes on with the logs that are new."""
+    ordinal = record.ordinal
     size = len(record.meta) + len(record.data)
     for item in record.items:
         size += len(item.data)
         log = logs.get((item.frame, item.channel))
         if log is None:
             log = logs[item.frame, item.channel] = _log(db, lineage, item.frame, item.channel)
-        rows.items.append((key(log, item.ordinal), record.ordinal, item.data))
-    place = key(lineage, record.ordinal)
+        rows.items.append((key(log, item.ordinal), ordinal, item.data))
+    place = key(lineage, ordinal)
     if record.snapshot is not None:
         size += len(record.snapshot)
         rows.snapshots.append((place, record.snapshot))
@@ -286,8 +282,8 @@ def _log(db: sqlite3.Connection, lineage: int, frame: int, channel: str) -> int:
     return added
 
 
-def _interrupts(db: sqlite3.Connection, thread_id: str, record: Record) -> None:
+def _interrupts(db: sqlite3.Connection, thread: Any, record: Record) -> None:
     for interrupt_id in record.closed:
-        db.execute("DELETE FROM interrupts WHERE thread = ? AND id = ?", (pack(thread_id), pack(interrupt_id)))
+        db.execute("DELETE FROM interrupts WHERE thread = ? AND id = ?", (thread, pack(interrupt_id)))
     for interrupt in record.opened:
         db.execute(ADD_INTERRUPT, interrupt_values(interrupt))

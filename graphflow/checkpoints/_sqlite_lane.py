@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from graphflow.checkpoints._sqlite_schema import open_reader, store_error
 from graphflow.checkpoints._sqlite_worker import Call, Worker, deliver
+from graphflow.errors import StoreError
 
 T = TypeVar("T")
 
@@ -27,7 +28,7 @@ class Lane(Worker):
         self._busy_timeout_s = busy_timeout_s
 
     def run(self) -> None:
-        db: sqlite3.Connection | None = None
+        db = self._warm()
         while (call := self.queue.get()) is not None:
             assert type(call) is Call
             try:
@@ -41,6 +42,15 @@ class Lane(Worker):
             deliver([call])
         if db is not None:
             db.close()
+
+    def _warm(self) -> sqlite3.Connection | None:
+        """The connection with the schema read, so that the first load need not; None when that failed, for now."""
+        try:
+            db = open_reader(self.path, busy_timeout_s=self._busy_timeout_s)
+            db.execute("SELECT 1 FROM threads LIMIT 1").fetchone()
+        except (sqlite3.Error, StoreError):
+            return None
+        return db
 
 
 def _visit(db: sqlite3.Connection, function: Callable[[sqlite3.Connection], T] | None) -> T | None:

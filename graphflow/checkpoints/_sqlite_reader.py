@@ -21,7 +21,9 @@ from graphflow.checkpoints._sqlite_rows import (
 from graphflow.checkpoints.export import QueuedInput, StoredDocument, ThreadCopy
 from graphflow.checkpoints.port import Item, Lineage, ListedRecord, Log, Record, Stored
 
-_LOAD_THREAD = f"SELECT {THREAD_COLUMNS}, t.lineage, l.parent, l.cut FROM {THREAD_TABLES} WHERE t.id = ?"  # noqa: S608 – constants only
+_LOAD_THREAD = (
+    f"SELECT {THREAD_COLUMNS}, t.lineage, l.parent, l.cut FROM {THREAD_TABLES} WHERE t.id = ? AND t.status IS NOT NULL"  # noqa: S608 – constants only
+)
 
 
 class Step(NamedTuple):
@@ -93,20 +95,52 @@ def _reach_up(db: sqlite3.Connection, out: dict[int, int | None], lineage: int |
 
 
 def find_checkpoint(db: sqlite3.Connection, thread_id: str, checkpoint_id: str) -> tuple[Step, int] | None:
-    """The lineage and ordinal of a checkpoint in the thread's tree."""
-    rows = db.execute(
-        "SELECT record FROM records WHERE id = ? AND checkpoint = 1", (pack(checkpoint_id),)
-    ).fetchall()  # fmt: skip
-    if not rows:
-        return None
-    tree = reach(db, thread_id)
-    for (record,) in rows:
-        lineage, ordinal = divmod(record, ORDINALS)
-        upto = tree.get(lineage, 0)
-        if upto is None or ordinal <= upto:
-            number = db.execute("SELECT number FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0]
-            return Step(lineage, number, ordinal), ordinal
+    """The lineage and ordinal of a checkpoint in the thread's tree.
+
+    Ids grow with ordinals, so each lineage is searched by halves; where clocks went back they may not, so what is not found
+    is looked for in every row.
+    """
+    tree = sorted(reach(db, thread_id).items(), reverse=True)
+    name = pack(checkpoint_id)
+    for search in (_halve, _scan):
+        for lineage, upto in tree:
+            last = _newest(db, lineage) if upto is None else upto
+            ordinal = search(db, lineage * ORDINALS, last, name)
+            if ordinal is not None:
+                number = db.execute("SELECT number FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0]
+                return Step(lineage, number, ordinal), ordinal
     return None
+
+
+def _newest(db: sqlite3.Connection, lineage: int) -> int:
+    """The last ordinal of a lineage; 0 while it is empty."""
+    first = lineage * ORDINALS
+    sql = "SELECT max(record) FROM records WHERE record > ? AND record < ?"
+    return (db.execute(sql, (first, first + ORDINALS)).fetchone()[0] or first) - first
+
+
+def _halve(db: sqlite3.Connection, base: int, last: int, name: Any) -> int | None:
+    low, high = 1, last
+    while low <= high:
+        middle = (low + high) // 2
+        row = db.execute("SELECT id, checkpoint FROM records WHERE record = ?", (base + middle,)).fetchone()
+        if row is None or type(row[0]) is not type(name):
+            return None
+        if row[0] == name:
+            return middle if row[1] else None
+        if row[0] < name:
+            low = middle + 1
+        else:
+            high = middle - 1
+    return None
+
+
+def _scan(db: sqlite3.Connection, base: int, last: int, name: Any) -> int | None:
+    row = db.execute(
+        "SELECT record FROM records WHERE record > ? AND record <= ? AND id = ? AND checkpoint = 1",
+        (base, base + last, name),
+    ).fetchone()
+    return None if row is None else row[0] - base
 
 
 def _since_snapshot(
@@ -269,13 +303,7 @@ def read_records(db: sqlite3.Connection, thread_id: str, number: int, after: int
     if row is None or row[0] not in tree:
         return []
     limit = tree[row[0]]
-    newest = db.execute(
-        "SELECT max(record) FROM records WHERE record > ? AND record < ?",
-        (row[0] * ORDINALS, (row[0] + 1) * ORDINALS),
-    ).fetchone()[0]
-    if newest is None:
-        return []
-    end = min(upto, newest % ORDINALS, ORDINALS if limit is None else limit)
+    end = min(upto, _newest(db, row[0]), ORDINALS if limit is None else limit)
     after = max(after, 0)
     return _records(db, Step(row[0], number, end), after, end, thread_id) if end > after else []
 
@@ -294,7 +322,7 @@ def copy_thread(db: sqlite3.Connection, thread_id: str) -> ThreadCopy:
         ).fetchone()
         copy.lineages.append(Lineage(number=step.number, thread_id=thread_id, parent=parent, cut=cut))
         copy.records += _whole_records(db, step)
-    sql = f"SELECT {INTERRUPT_COLUMNS} FROM interrupts WHERE thread = ? ORDER BY rowid"  # noqa: S608 – constants only
+    sql = f"SELECT {INTERRUPT_COLUMNS} FROM interrupts WHERE thread = ? ORDER BY opened_at, id"  # noqa: S608 – constants only
     copy.interrupts = [interrupt_row(row) for row in db.execute(sql, (name,))]
     sql = "SELECT body, at FROM inputs WHERE thread = ? ORDER BY position"
     copy.queue = [QueuedInput(body=body, at=at) for body, at in db.execute(sql, (name,))]

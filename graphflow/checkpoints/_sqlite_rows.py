@@ -13,14 +13,18 @@ ORDINALS = 1 << 32
 
 def pack(identifier: str | None) -> str | bytes | None:
     """The id as it is stored: 16 bytes for a UUID in its canonical form, which halves it; else the text."""
-    if identifier is None or len(identifier) != 36 or identifier[14:15] not in "12345678":
+    if (
+        identifier is None
+        or len(identifier) != 36
+        or not identifier[8] == identifier[13] == identifier[18] == identifier[23] == "-"
+    ):
         return identifier
     digits = identifier.replace("-", "")
     try:
         raw = bytes.fromhex(digits)
     except ValueError:
         return identifier
-    return raw if len(raw) == 16 and unpack(raw) == identifier else identifier
+    return raw if len(digits) == 32 and raw.hex() == digits else identifier
 
 
 def unpack(stored: Any) -> Any:
@@ -36,6 +40,11 @@ def key(lineage: int, ordinal: int) -> int:
     if not 0 <= ordinal < ORDINALS:
         raise OverflowError(f"ordinal {ordinal} is outside 0 to {ORDINALS - 1}")
     return lineage * ORDINALS + ordinal
+
+
+def clean(text: str | None) -> str | None:
+    """A text for people without lone surrogates, which SQLite's texts can't have."""
+    return text and text.encode("utf-8", "replace").decode()
 
 
 THREAD_COLUMNS = (
@@ -66,7 +75,7 @@ def thread_row(row: tuple[Any, ...]) -> ThreadRow:
 
 
 def read_thread(db: sqlite3.Connection, thread_id: str) -> ThreadRow | None:
-    sql = f"SELECT {THREAD_COLUMNS} FROM {THREAD_TABLES} WHERE t.id = ?"  # noqa: S608 – constants only
+    sql = f"SELECT {THREAD_COLUMNS} FROM {THREAD_TABLES} WHERE t.id = ? AND t.status IS NOT NULL"  # noqa: S608 – constants only
     row = db.execute(sql, (pack(thread_id),)).fetchone()
     return None if row is None else thread_row(row)
 

@@ -111,6 +111,8 @@ class Worker(ABC):
         self.queue: SimpleQueue[Entry | None] = SimpleQueue()
         self.ended: StoreError | None = None
         """Why nothing is served any more."""
+        self._starting = threading.Lock()
+        self._started = False
         self._thread = threading.Thread(target=self._serve, name=f"graphflow-{name} {path.name}", daemon=True)
         _workers.add(self)
 
@@ -119,7 +121,11 @@ class Worker(ABC):
         """Serves the queue until it gives None; a `StoreError` ends it and becomes everybody's answer."""
 
     def start(self) -> None:
-        self._thread.start()
+        """Starts the thread; the second time is no effect."""
+        with self._starting:
+            if not self._started:
+                self._started = True
+                self._thread.start()
 
     def put(self, entry: Entry) -> None:
         self.queue.put(entry)

@@ -54,7 +54,7 @@ def to_lines(copy: ThreadCopy) -> Iterator[dict[str, Any]]:
     yield {"kind": FORMAT, "version": VERSION, "thread": msgspec.to_builtins(copy.thread), "runs": copy.runs}
     if copy.document is not None:
         count += 1
-        yield {"kind": "document", **msgspec.to_builtins(copy.document)}
+        yield {"kind": "document", "row": msgspec.to_builtins(copy.document)}
     for kind, rows in (
         ("lineage", copy.lineages),
         ("record", copy.records),
@@ -63,7 +63,7 @@ def to_lines(copy: ThreadCopy) -> Iterator[dict[str, Any]]:
     ):
         for row in rows:
             count += 1
-            yield {"kind": kind, **msgspec.to_builtins(row)}
+            yield {"kind": kind, "row": msgspec.to_builtins(row)}
     yield {"kind": "end", "lines": count}
 
 
@@ -158,7 +158,7 @@ def _head(line: Mapping[str, Any]) -> ThreadCopy:
 
 
 def _row(line: Mapping[str, Any], kind: type[_T], number: int) -> _T:
-    return _convert({k: v for k, v in line.items() if k != "kind"}, kind, number)
+    return _convert(line.get("row"), kind, number)
 
 
 def _convert(value: Any, kind: type[_T], number: int) -> _T:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import builtins
 import threading
-import weakref
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -57,7 +56,7 @@ _DURABLE = _Settled()
 
 
 class _Lineage:
-    """A lineage with its rows. It lives as long as a thread or a younger lineage refers to it (E4)."""
+    """A lineage with its rows."""
 
     __slots__ = (
         "__weakref__",
@@ -154,7 +153,7 @@ class MemoryCheckpointer:
         self._owner = new_owner()
         self._lock = threading.Lock()
         self._threads: dict[str, _Thread] = {}
-        self._lineages: weakref.WeakValueDictionary[int, _Lineage] = weakref.WeakValueDictionary()
+        self._lineages: dict[int, _Lineage] = {}
         self._begun = 0
         self._interrupts: dict[tuple[str, str], OpenInterrupt] = {}
         self._runs: dict[str, str] = {}
@@ -447,16 +446,17 @@ class MemoryCheckpointer:
                 del self._runs[run_id]
             self._trim(_reach(thread))
 
-    def _trim(self, left: Mapping[_Lineage, int]) -> None:
-        """Drops what only the deleted thread reached; what nobody refers to goes by itself."""
-        needed = dict.fromkeys(left, 0)
+    def _trim(self, left: Iterable[_Lineage]) -> None:
+        """Drops what only the deleted thread reached: whole lineages, and rows behind the last cut."""
+        needed: dict[_Lineage, int] = {}
         for thread in self._threads.values():
             for lineage, upto in _reach(thread).items():
-                if lineage in needed:
-                    needed[lineage] = max(needed[lineage], upto)
-        for lineage, upto in needed.items():
-            if upto < len(lineage.records):
-                lineage.trim(upto)
+                needed[lineage] = max(needed.get(lineage, 0), upto)
+        for lineage in left:
+            if lineage not in needed:
+                del self._lineages[lineage.number]
+            elif needed[lineage] < len(lineage.records):
+                lineage.trim(needed[lineage])
 
     # --- documents, queue ---
 

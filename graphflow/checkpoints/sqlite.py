@@ -87,6 +87,7 @@ class SqliteCheckpointer:
         self._writer: Writer | None = None
         self._lane: Lane | None = None
         self._lists: aiosqlite.Connection | None = None
+        self._open = False
         self._closed = False
 
     def __repr__(self) -> str:
@@ -108,14 +109,15 @@ class SqliteCheckpointer:
                 raise closed(self.path)
             writer = self._writer
             if writer is None or writer.ended is not None:  # never opened, or that failed: try again
-                self._writer, self._lane = writer, lane = (
-                    Writer(self.path, synchronous=self._synchronous, busy_timeout_s=self._busy_timeout_s),
-                    Lane(self.path, busy_timeout_s=self._busy_timeout_s),
-                )
-                weakref.finalize(self, _shut, (writer, lane), self._owner_lock)
+                writer = Writer(self.path, synchronous=self._synchronous, busy_timeout_s=self._busy_timeout_s)
+                self._writer, self._lane = writer, Lane(self.path, busy_timeout_s=self._busy_timeout_s)
+                weakref.finalize(self, _shut, (writer, self._lane), self._owner_lock)
                 writer.start()
-                lane.start()
+            lane = self._lane
+            assert lane is not None
         await _ask(writer, None)
+        lane.start()
+        self._open = True
 
     async def close(self) -> None:
         with self._opening:
@@ -133,7 +135,7 @@ class SqliteCheckpointer:
 
     async def _change(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """The result of a function that ran in a transaction of the writer, durably."""
-        if self._writer is None or self._writer.ended is not None:
+        if not self._open:
             await self.setup()
         assert self._writer is not None
         result: T = await _ask(self._writer, function)
@@ -141,7 +143,7 @@ class SqliteCheckpointer:
 
     async def _visit(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """The result of a function that ran in one read transaction."""
-        if self._lane is None or self._lane.ended is not None:
+        if not self._open:
             await self.setup()
         assert self._lane is not None
         result: T = await _ask(self._lane, function)
@@ -274,6 +276,7 @@ class SqliteCheckpointer:
         self, *, cursor: str | None = None, limit: int = 50, status: str | None = None, agent_key: str | None = None
     ) -> builtins.list[ThreadRow]:
         where = _Where(("t.status", status), ("t.agent_key", agent_key))
+        where.add("t.status IS NOT NULL")
         if cursor is not None:
             where.add("(t.updated_at, t.id) < (SELECT updated_at, id FROM threads WHERE id = ?)", pack(cursor))
         sql = f"SELECT {THREAD_COLUMNS} FROM {THREAD_TABLES} {where} ORDER BY t.updated_at DESC, t.id DESC LIMIT ?"  # noqa: S608 – constants only

@@ -3,32 +3,30 @@
 -- * `lineages.lineage` is this file's own small number of a lineage; `number` is the one that the port speaks of.
 -- * The keys of `records`, `snapshots` and `items` are composed: the lineage (or log) in the upper 31 bits, the
 --   ordinal in the lower 32. So the rows of one history lie side by side, are found without an index, and cost no key.
--- * Tables with blobs of any size keep their rowid: without it SQLite spills each row above a quarter page.
+--   A checkpoint is found by its id because ids grow with ordinals.
+-- * Tables with many blobs keep their rowid: without it SQLite spills each row above a quarter page.
+-- * An index is a page of every file and work for every commit, so rare questions (deleting a thread, the inbox) scan.
 
+-- A thread that was deleted while somebody drove it leaves a row with its fence and no status: a namesake goes on
+-- from there, so that the old life can't write to the new thread.
 CREATE TABLE threads (
   id NOT NULL PRIMARY KEY,
-  status TEXT NOT NULL,
-  run,
-  document TEXT,
-  agent_key TEXT,
-  title TEXT,
+  status TEXT,
   updated_at INTEGER NOT NULL,
-  created_at INTEGER NOT NULL,
   head,
   lineage INTEGER,
   ordinal INTEGER NOT NULL,
   fence INTEGER NOT NULL,
+  lease_until INTEGER NOT NULL,
   owner TEXT,
-  lease_until INTEGER NOT NULL
+  run,
+  document TEXT,
+  agent_key TEXT,
+  title TEXT,
+  created_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX threads_by_update ON threads (updated_at, id);
 CREATE INDEX threads_by_owner ON threads (owner) WHERE owner IS NOT NULL;
-
--- Fences of threads that were deleted while somebody drove them: a namesake goes on from there.
-CREATE TABLE fences (
-  thread NOT NULL PRIMARY KEY,
-  fence INTEGER NOT NULL
-) WITHOUT ROWID;
 
 CREATE TABLE lineages (
   lineage INTEGER PRIMARY KEY,
@@ -38,7 +36,6 @@ CREATE TABLE lineages (
   cut INTEGER NOT NULL
 );
 CREATE INDEX lineages_by_thread ON lineages (thread);
-CREATE INDEX lineages_by_parent ON lineages (parent) WHERE parent IS NOT NULL;
 
 CREATE TABLE records (
   record INTEGER PRIMARY KEY,
@@ -48,7 +45,6 @@ CREATE TABLE records (
   meta BLOB NOT NULL,
   data BLOB NOT NULL
 );
-CREATE INDEX checkpoints_by_id ON records (id) WHERE checkpoint = 1;
 
 CREATE TABLE snapshots (
   record INTEGER PRIMARY KEY,
@@ -83,20 +79,18 @@ CREATE TABLE interrupts (
   due_at INTEGER,
   data BLOB NOT NULL,
   PRIMARY KEY (thread, id)
-);
-CREATE INDEX interrupts_by_age ON interrupts (opened_at);
+) WITHOUT ROWID;
 CREATE INDEX interrupts_by_due ON interrupts (due_at) WHERE due_at IS NOT NULL;
 
 CREATE TABLE runs (
   run NOT NULL PRIMARY KEY,
   thread NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX runs_by_thread ON runs (thread);
 
 CREATE TABLE documents (
   digest TEXT NOT NULL PRIMARY KEY,
   data BLOB NOT NULL
-);
+) WITHOUT ROWID;
 
 CREATE TABLE inputs (
   position INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -104,4 +98,3 @@ CREATE TABLE inputs (
   at INTEGER NOT NULL,
   body BLOB NOT NULL
 );
-CREATE INDEX inputs_by_thread ON inputs (thread);
