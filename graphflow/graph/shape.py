@@ -7,8 +7,9 @@ msgspec itself stops at the first fault. The structs stay the one definition of 
 from __future__ import annotations
 
 import functools
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -135,14 +136,14 @@ def _lengths(value: Any, kind: Any, pointer: str, what: str) -> Iterator[Fault]:
 
 
 def _range(value: Any, kind: mi.IntType | mi.FloatType, pointer: str) -> Iterator[Fault]:
-    rules = (
-        (kind.ge, lambda low: value >= low, "at least"),
-        (kind.gt, lambda low: value > low, "above"),
-        (kind.le, lambda high: value <= high, "at most"),
-        (kind.lt, lambda high: value < high, "below"),
+    rules: tuple[tuple[Any, Callable[[Any, Any], bool], str], ...] = (
+        (kind.ge, operator.ge, "at least"),
+        (kind.gt, operator.gt, "above"),
+        (kind.le, operator.le, "at most"),
+        (kind.lt, operator.lt, "below"),
     )
     for bound, holds, words in rules:
-        if bound is not None and not holds(bound):
+        if bound is not None and not holds(value, bound):
             yield Fault(pointer=pointer, message=f"must be {words} {bound}, not {show(value)}", kind="type")
 
 

@@ -112,7 +112,7 @@ class _Scanner:
                     self.fault(at, pointer, "three-quoted text is not allowed here", _WHERE_THREE_QUOTED)
                 return self.three_quoted(at, pointer)
             return self.string(at, pointer)
-        if character == "{" or character == "[":
+        if character in ("{", "["):
             if depth >= MAX_NESTING:
                 self.stop(at, pointer, f"nested deeper than {MAX_NESTING} levels", "flatten it")
             return self.object(at, pointer, depth) if character == "{" else self.array(at, pointer, depth)
@@ -156,7 +156,8 @@ class _Scanner:
         return int(match.group())
 
     def array(self, at: int, pointer: str, depth: int) -> tuple[list[Any], int]:
-        text, items = self.text, []
+        text = self.text
+        items: list[Any] = []
         at = self.space(at + 1)
         while not text.startswith("]", at):
             item, at = self.value(at, f"{pointer}/{len(items)}", depth + 1, False)
@@ -165,7 +166,8 @@ class _Scanner:
         return items, at + 1
 
     def object(self, at: int, pointer: str, depth: int) -> tuple[dict[str, Any], int]:
-        text, out = self.text, {}
+        text = self.text
+        out: dict[str, Any] = {}
         at = self.space(at + 1)
         while not text.startswith("}", at):
             begin = at
