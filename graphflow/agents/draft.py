@@ -13,7 +13,8 @@ from typing import Any
 
 from graphflow.errors import DefinitionError, Fault
 from graphflow.graph.shape import check_shape
-from graphflow.graph.source import Source, parse_source
+from graphflow.graph.source import Source, decode_utf8, parse_source, read_source
+from graphflow.graph.types import show
 from graphflow.modes.checks import Priced, agent_faults, mode_faults
 from graphflow.modes.definition import BLOCKS, GRAPH, AgentDefinition, AgentFields, decode_definition, mode_word
 from graphflow.modes.policies import Policies
@@ -86,8 +87,7 @@ def read_draft(origin: Origin, *, key: str | None = None, file: str | None = Non
     try:
         source, raw = _open(origin, file)
     except DefinitionError as error:
-        faults = tuple(replace(fault, file=fault.file or file) for fault in error.faults)
-        return _broken(key or name or "agent", file, faults)
+        return _broken(key or name or "agent", file, error.faults)
     written = raw.get("key")
     draft = Draft(
         key=key or name or (written if isinstance(written, str) and written else "agent"),
@@ -97,9 +97,8 @@ def read_draft(origin: Origin, *, key: str | None = None, file: str | None = Non
         raw=raw,
         data=None,
     )
-    common = tuple(
-        agent_faults(raw, key=key or name, tools=known.tools, providers=known.providers, priced=known.priced)
-    )
+    own = agent_faults(raw, key=key or name, tools=known.tools, providers=known.providers, priced=known.priced)
+    common = (*(source.faults if source else ()), *own)
     return _as_mode(draft, common) if "mode" in raw else _as_graph(draft, common)
 
 
@@ -124,39 +123,21 @@ def _file_of(origin: Origin) -> str | None:
 def _open(origin: Origin, file: str | None) -> tuple[Source | None, Mapping[str, Any]]:
     """Source and data; raises `DefinitionError` for what is no JSON object."""
     if isinstance(origin, Mapping):
-        return None, _object(origin)
-    if isinstance(origin, str) and _file_of(origin) is None:
-        source = parse_source(origin, file=file)
+        return None, _object(origin, None)
+    if isinstance(origin, bytes):
+        source = parse_source(decode_utf8(origin, file=file), file=file, strict=False)
+    elif isinstance(origin, str) and _file_of(origin) is None:
+        source = parse_source(origin, file=file, strict=False)
     else:
-        source = parse_source(_decode(origin if isinstance(origin, bytes) else _bytes_of(Path(origin))), file=file)
-    return source, _object(source.data)
+        source = read_source(origin, strict=False)
+    return source, _object(source.data, source)
 
 
-def _bytes_of(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = getattr(error, "strerror", None) or str(error)
-        raise DefinitionError([Fault(pointer="", message=f"can't be read: {reason}", kind="syntax")]) from error
-
-
-def _decode(content: bytes) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = content[: error.start]
-        line, column = before.count(b"\n") + 1, len(before.rpartition(b"\n")[2]) + 1
-        message = f"byte {content[error.start]:#04x} is no UTF-8"
-        hint = "save the file as UTF-8"
-        fault = Fault(pointer="", message=message, hint=hint, line=line, column=column, kind="syntax")
-        raise DefinitionError([fault]) from error
-
-
-def _object(data: Any) -> Mapping[str, Any]:
+def _object(data: Any, source: Source | None) -> Mapping[str, Any]:
     if isinstance(data, Mapping) and all(isinstance(name, str) for name in data):
         return data
-    message = f"an agent file is a JSON object, not {type(data).__name__}"
-    raise DefinitionError([Fault(pointer="", message=message, kind="shape")])
+    fault = Fault(pointer="", message=f"an agent file is a JSON object, not {show(data)}", kind="shape")
+    raise DefinitionError([fault if source is None else source.locate(fault)])
 
 
 def _as_graph(draft: Draft, common: tuple[Fault, ...]) -> Draft:
@@ -204,10 +185,12 @@ def _both_faults(graph_keys: list[str]) -> Iterator[Fault]:
 
 
 def _merged(own: Iterable[Fault], shape: Iterable[Fault]) -> list[Fault]:
-    """Both, but for shape faults about a place for which there is a more telling one."""
-    first = list(own)
-    places = {fault.pointer for fault in first}
-    return [*first, *(fault for fault in shape if fault.pointer not in places)]
+    """Both, each place once: of two errors our own is more telling, and any error says more than a warning."""
+    told, shapes = list(own), list(shape)
+    errors = {fault.pointer for fault in told if fault.severity == "error"}
+    news = [fault for fault in shapes if fault.pointer not in errors]
+    wrong = {fault.pointer for fault in news}
+    return [*(fault for fault in told if fault.pointer not in wrong), *news]
 
 
 def _located(draft: Draft, faults: Iterable[Fault]) -> tuple[Fault, ...]:

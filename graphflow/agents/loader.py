@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from graphflow.agents.draft import Draft, Known, Origin, read_draft
 from graphflow.errors import DefinitionError, Fault
 from graphflow.graph.compiler import CheckedDocument, check_document
 from graphflow.graph.ports import Kinds
+from graphflow.graph.words import unescape
 from graphflow.modes.checks import Priced
 from graphflow.modes.definition import AgentDefinition
 from graphflow.modes.policies import Policies
@@ -112,12 +113,17 @@ def _check_graph(draft: Draft, kinds: Kinds, faults: list[Fault]) -> CheckedDocu
         found, checked = error.faults, None
     else:
         found = checked.warnings
-    seen = {fault.pointer for fault in faults}
+    told = {fault.pointer for fault in faults}, {(fault.pointer, fault.message) for fault in faults}
     for fault in found:
         placed = draft.locate(fault) if explicit else _in_mode_file(draft, fault)
-        if placed is not None and fault.pointer not in seen:
+        if placed is not None and not _told(fault, *told):
             faults.append(placed)
     return checked
+
+
+def _told(fault: Fault, places: AbstractSet[str], messages: AbstractSet[tuple[str, str]]) -> bool:
+    """Whether the draft's own faults say this already: the agent's checks are more telling than a shape."""
+    return (fault.pointer, fault.message) in messages or (fault.kind == "shape" and fault.pointer in places)
 
 
 def _in_mode_file(draft: Draft, fault: Fault) -> Fault | None:
@@ -134,7 +140,7 @@ def _in_mode_file(draft: Draft, fault: Fault) -> Fault | None:
 
 def _stands_in(data: Any, pointer: str) -> bool:
     for token in pointer.split("/")[1:]:
-        name = token.replace("~1", "/").replace("~0", "~")
+        name = unescape(token)
         if isinstance(data, Mapping) and name in data:
             data = data[name]
         elif isinstance(data, list) and name.isdecimal() and int(name) < len(data):

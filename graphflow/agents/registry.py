@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -17,6 +16,7 @@ from graphflow.agents.rounds import Change, InvalidAgent, Round, Table, current_
 from graphflow.agents.watching import looks
 from graphflow.errors import AgentNotFound
 from graphflow.graph.ports import Kinds
+from graphflow.graph.words import nearest
 from graphflow.modes.checks import Priced
 
 RETRY_DELAYS_S = (0.05, 0.15, 0.3)
@@ -81,8 +81,8 @@ class AgentRegistry:
             faults = [fault.as_dict() for fault in refused.faults]
             raise AgentNotFound(f"agent {key!r} was refused: {refused.faults[0].render()}", key=key, faults=faults)
         known = sorted(table.agents)
-        near = difflib.get_close_matches(key, known, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        near = nearest(key, known)
+        hint = f"did you mean {near!r}? " if near else ""
         text = f"no agent has the key {key!r}; {hint}agents are {', '.join(known) or 'none'}"
         raise AgentNotFound(text, key=key, known=known)
 

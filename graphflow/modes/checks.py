@@ -6,12 +6,12 @@ whose shape is wrong elsewhere: a person sees all faults of a file at once.
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from graphflow.errors import Fault
+from graphflow.graph.words import choose, escape
 from graphflow.modes.definition import BLOCKS, GRAPH, mode_word
 
 Priced = Callable[[str | None, str | None], bool]
@@ -88,7 +88,7 @@ def mode_faults(data: Mapping[str, Any], built: Collection[str]) -> Iterator[Fau
             "leave `mode` out and write `graphflow`, `start` and `nodes`",
         )
     elif mode not in BLOCKS:
-        yield _fault("/mode", f"{word!r} is no mode", _choose(mode, BLOCKS), kind="reference")
+        yield _fault("/mode", f"{word!r} is no mode", choose(mode, BLOCKS), kind="reference")
     elif mode not in built:
         yield _fault("/mode", f"mode {mode} is not in this version; modes are {', '.join(sorted(built))}", None)
     else:
@@ -133,7 +133,7 @@ def _key_faults(written: Any, key: str | None) -> Iterator[Fault]:
 
 def _provider_faults(written: Any, providers: Collection[str] | None) -> Iterator[Fault]:
     if isinstance(written, str) and providers is not None and written not in providers:
-        yield _fault("/providerKey", f"no provider is named {written!r}", _choose(written, providers), kind="reference")
+        yield _fault("/providerKey", f"no provider is named {written!r}", choose(written, providers), kind="reference")
 
 
 def _tool_faults(written: Any, tools: Collection[str] | None) -> Iterator[Fault]:
@@ -145,7 +145,12 @@ def _tool_faults(written: Any, tools: Collection[str] | None) -> Iterator[Fault]
         if name in written[:index]:
             yield _fault(f"/tools/{index}", f"tool {name!r} is listed twice", "remove one")
         if tools is not None and name not in tools:
-            yield _fault(f"/tools/{index}", f"no tool is named {name!r}", _choose(name, tools), kind="reference")
+            yield _fault(
+                f"/tools/{index}",
+                f"no tool is named {name!r}",
+                choose(name, tools, none="no tool is registered"),
+                kind="reference",
+            )
 
 
 def _approval_faults(written: Any, own: Any, tools: Collection[str] | None) -> Iterator[Fault]:
@@ -156,7 +161,7 @@ def _approval_faults(written: Any, own: Any, tools: Collection[str] | None) -> I
     known = {*listed, *(tools or ())}
     for name in written:
         if isinstance(name, str) and name != "*" and name not in known:
-            hint = _choose(name, [*known, "*"])
+            hint = choose(name, [*known, "*"])
             yield _fault(f"/approval/{escape(name)}", f"no tool is named {name!r}", hint, kind="reference")
 
 
@@ -179,21 +184,6 @@ def _cost_faults(data: Mapping[str, Any], priced: Priced | None) -> Iterator[Fau
     if priced is None or not priced(provider, model):
         message = f"maxCostUsd needs a price, and none is known for provider {provider!r}, model {model!r}"
         yield _fault("/budget/maxCostUsd", message, "limit maxTokens or maxModelCalls instead")
-
-
-def escape(token: str) -> str:
-    """One token of a JSON pointer (RFC 6901)."""
-    return token.replace("~", "~0").replace("/", "~1")
-
-
-def _choose(wrong: str, allowed: Iterable[str]) -> str:
-    """The nearest allowed word as a question, else all of them."""
-    words = sorted(allowed)
-    folded = {word.casefold(): word for word in words}
-    near = difflib.get_close_matches(wrong.casefold(), folded, n=1)
-    if near:
-        return f"did you mean {folded[near[0]]!r}?"
-    return f"one of {', '.join(words)}" if words else "none is registered"
 
 
 def _fault(pointer: str, message: str, hint: str | None, *, kind: str = "property", severity: str = "error") -> Fault:

@@ -21,7 +21,7 @@ BEST_ANSWER = (
 
 def literal(text: str) -> str:
     """Text that a `with` renders back unchanged: a prompt may hold `${…}`, which is no expression there."""
-    return text.replace("${", "${'$'}{")
+    return text.replace("${", "$${")
 
 
 def model_node(system_prompt: str, policies: Policies, **with_: Any) -> dict[str, Any]:

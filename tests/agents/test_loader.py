@@ -134,7 +134,7 @@ BROKEN: list[tuple[str, Any, str, str]] = [
     ("a misspelt block", {"mode": "PLAIN", "plian": {"systemPrompt": "x"}}, "/plian", "plain"),
     ("a block without a prompt", {"mode": "PLAIN", "plain": {}}, "/plain", "systemPrompt"),
     ("an empty prompt", {"mode": "PLAIN", "plain": {"systemPrompt": " \n"}}, "/plain/systemPrompt", "empty"),
-    ("a prompt that is no text", {"mode": "PLAIN", "plain": {"systemPrompt": ["x"]}}, "/plain/systemPrompt", "str"),
+    ("a prompt that is no text", {"mode": "PLAIN", "plain": {"systemPrompt": ["x"]}}, "/plain/systemPrompt", "text"),
     ("an unknown field", agent(temprature=1), "/temprature", "temprature"),
     ("an unknown field of a block", agent(react={"systemPrompt": "x", "maxStep": 1}), "/react/maxStep", "maxSteps"),
     ("an unknown option", agent(options={"temprature": 1}), "/options/temprature", "temperature"),

@@ -67,7 +67,7 @@ def test_the_rounds_are_data_so_a_request_can_change_them():
 
 def test_a_prompt_that_looks_like_an_expression_is_text():
     document = compiled(react={"systemPrompt": "Use ${HOME}, not $HOME or $${HOME}."})
-    assert document["nodes"]["reason"]["with"]["systemPrompt"] == "Use ${'$'}{HOME}, not $HOME or $${'$'}{HOME}."
+    assert document["nodes"]["reason"]["with"]["systemPrompt"] == "Use $${HOME}, not $HOME or $$${HOME}."
 
 
 @pytest.mark.parametrize("word", ["react", "React", " REACT "])
