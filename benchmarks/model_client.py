@@ -41,8 +41,19 @@ def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
 
 def body(kind: str, chunks: int) -> list[bytes]:
     if kind == "tool":
-        out = [chunk({"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}]})]
-        out += [chunk({"tool_calls": [{"index": 0, "function": {"arguments": '{"a' if i == 0 else "abc"}}]}) for i in range(chunks - 2)]
+        out = [
+            chunk(
+                {
+                    "tool_calls": [
+                        {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}
+                    ]
+                }
+            )
+        ]
+        out += [
+            chunk({"tool_calls": [{"index": 0, "function": {"arguments": '{"a' if i == 0 else "abc"}}]})
+            for i in range(chunks - 2)
+        ]
         return [*out, chunk({"tool_calls": [{"index": 0, "function": {"arguments": '":1}'}}]})]
     if kind == "reasoning":
         return [chunk({"content": None, "reasoning_content": f" {WORDS[i % 13]}"}) for i in range(chunks)]
@@ -112,15 +123,15 @@ async def graphflow_client() -> AsyncIterator[Stream]:
 
 @asynccontextmanager
 async def openai_client() -> AsyncIterator[Stream]:
-    import openai
+    import openai  # type: ignore[import-not-found]  # in an environment of its own
 
     async with openai.AsyncOpenAI(base_url="http://127.0.0.1", api_key="none", max_retries=0) as client:
 
         async def stream(url: str) -> int:
-            client.base_url = url  # type: ignore[assignment]  # the SDK's setter takes text
+            client.base_url = url
             count = 0
             messages = [{"role": "user", "content": "go"}]
-            chunks = await client.chat.completions.create(model="m", messages=messages, stream=True)  # type: ignore[arg-type]
+            chunks = await client.chat.completions.create(model="m", messages=messages, stream=True)
             async for part in chunks:
                 delta = part.choices[0].delta
                 if delta.content or delta.tool_calls or getattr(delta, "reasoning_content", None):
@@ -196,7 +207,7 @@ def measure(options: argparse.Namespace) -> None:
     server = subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     port = server.stdout.readline().strip()
-    pythons = {name: sys.executable for name in CLIENTS}
+    pythons = dict.fromkeys(CLIENTS, sys.executable)
     if options.sdk_python:
         pythons["openai"] = options.sdk_python
     else:
@@ -214,10 +225,13 @@ def measure(options: argparse.Namespace) -> None:
         assert worker.stdout is not None
         worker.stdin.write(f"http://127.0.0.1:{port}/{kind}/{options.chunks}/{options.block}\n")
         worker.stdin.flush()
-        return float(worker.stdout.readline()) / options.chunks * 1e6
+        chunks: int = options.chunks
+        return float(worker.stdout.readline()) / chunks * 1e6
 
     try:
-        print(f"CPU us per chunk, {options.chunks} chunks, {options.block} per block, median of {options.rounds} rounds")
+        print(
+            f"CPU us per chunk, {options.chunks} chunks, {options.block} per block, median of {options.rounds} rounds"
+        )
         for kind in ("text", "reasoning", "tool"):
             for name in workers:
                 once(name, kind)  # imports, first connection

@@ -65,10 +65,10 @@ class _Scene:
 
     def plain(self) -> Turn:
         """For what no rule knows: a tool that the user names or that must be called, else plain words."""
-        if not any(isinstance(m, ToolMessage) for m in self._since):
-            tool = self._named_tool() or self._forced_tool()
-            if tool is not None:
-                return Turn(tool_calls=(ScriptedCall(name=tool.name, arguments=self._invented(tool)),))
+        called = None if self._has_results() else self._invented_call(self._named_tool())
+        called = called or self._forced_call()
+        if called is not None:
+            return called
         results = self._quotes()
         if results:
             heading = "结果如下:" if self._language == "zh" else "This is what I found:"
@@ -83,16 +83,15 @@ class _Scene:
         if not rules:
             return None
         if rules[0].turn is not None:
-            return self.say(rules[0].turn, self._known(rules[0]))
+            return self._forced_call() or self.say(rules[0].turn, self._known(rules[0]))
         rules = [r for r in rules if r.turn is None]
         tasks = self._tasks(rules)
         results = self._results(tasks)
         todo = next((i for i, t in enumerate(tasks) if i not in results and t.step.tool in self._tools), None)
         if todo is not None:
             return self._call(rules[tasks[todo].rule], tasks[todo], first=not results)
-        forced = None if results else self._forced_tool()
-        if forced is not None:
-            return Turn(tool_calls=(ScriptedCall(name=forced.name, arguments=self._invented(forced)),))
+        if not results and (forced := self._forced_call()) is not None:
+            return forced
         said = [self._conclusion(i, rule, tasks, results) for i, rule in enumerate(rules)]
         return Turn(text="\n\n".join(text for text in said if text))
 
@@ -191,12 +190,21 @@ class _Scene:
         named = [name for name in self._tools if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.asked)]
         return self._tools[max(named, key=len)] if named else None
 
-    def _forced_tool(self) -> ToolSpec | None:
+    def _forced_call(self) -> Turn | None:
+        """The call that the caller demands, once since the user spoke, else its loop would never end."""
+        if self._has_results():
+            return None
         if isinstance(self._choice, OneTool):
-            return self._tools.get(self._choice.name)
-        if self._choice == "required" and not any(isinstance(m, ToolMessage) for m in self._since):
-            return next(iter(self._tools.values()), None)
-        return None
+            return self._invented_call(self._tools.get(self._choice.name))
+        return self._invented_call(next(iter(self._tools.values()), None)) if self._choice == "required" else None
+
+    def _has_results(self) -> bool:
+        return any(isinstance(m, ToolMessage) for m in self._since)
+
+    def _invented_call(self, tool: ToolSpec | None) -> Turn | None:
+        if tool is None:
+            return None
+        return Turn(tool_calls=(ScriptedCall(name=tool.name, arguments=self._invented(tool)),))
 
     def _invented(self, tool: ToolSpec) -> dict[str, Any]:
         """Arguments for a tool that no rule knows: a JSON object in the user's text, else made from the schema."""

@@ -92,6 +92,10 @@ class ScriptedServer:
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _listener: asyncio.Server | None = None
 
+    @property
+    def open_connections(self) -> int:
+        return len(self._tasks)
+
     def fail_next(self, error: ScriptedError, times: int = 1) -> None:
         """Answers the next `times` chat requests by this error, whatever the script says."""
         self._faults.extend([error] * times)

@@ -109,7 +109,7 @@ def stream(*blocks: bytes, **headers: str) -> Answer:
     """A stream that sends `blocks`, each as one HTTP chunk, and ends cleanly."""
 
     async def answer(connection: Connection) -> None:
-        await connection.head(**headers)
+        await connection.head(200, "text/event-stream", **headers)
         for block in blocks:
             await connection.chunk(block)
         await connection.end()

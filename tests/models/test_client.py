@@ -47,12 +47,13 @@ async def test_each_delta_is_given_out_before_the_provider_sends_the_next(open_c
                 if not isinstance(delta_, Finish):
                     assert server.sent == len(heard)
                     gate.release()
+    call_id = next(d.id for d in heard if isinstance(d, ToolCallDelta))
     assert heard[:-1] == [
         ReasoningDelta("a"),
         ReasoningDelta("b"),
         TextDelta("c"),
         TextDelta("d"),
-        ToolCallDelta(0, heard[4].id, "f", ""),
+        ToolCallDelta(0, call_id, "f", ""),
         *(ToolCallDelta(0, None, None, letter) for letter in '{"x":12}'),
     ]
 

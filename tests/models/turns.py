@@ -47,7 +47,7 @@ class Heard:
     @property
     def calls(self) -> list[tuple[str, str, str]]:
         """`(id, name, arguments)` of the finished turn."""
-        assert self.finish
+        assert self.finish.reason
         return [(c.id, c.name, c.arguments) for c in self.turn.message().tool_calls]
 
     @property

@@ -1,0 +1,150 @@
+"""The log of model calls: what it says at which level, and what it never says."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+import structlog
+
+from graphflow.errors import ModelError
+from graphflow.messages import HumanMessage
+from graphflow.models.call_context import set_call_context
+from graphflow.models.interaction_log import LoggedModel, log_calls
+from graphflow.models.port import ChatOptions, ToolSpec, Usage, complete
+from graphflow.models.script import Script, ScriptedCall, ScriptedError, Turn
+from graphflow.models.scripted import ScriptedModel
+from tests.models.turns import ASK
+
+USAGE = Usage(prompt_tokens=11, completion_tokens=7)
+TURN = Turn(reasoning="hm", text="hi", tool_calls=(ScriptedCall(name="f", arguments={"x": 1}),), piece=10, usage=USAGE)
+
+
+@pytest.fixture
+def lines() -> list[dict[str, Any]]:
+    return []
+
+
+def logged(lines: list[dict[str, Any]], level: str, turn: Turn = TURN, **options: Any) -> LoggedModel:
+    def keep(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        lines.append(dict(line))
+        raise structlog.DropEvent
+
+    def logger() -> Any:
+        wrapper = structlog.make_filtering_bound_logger(level)
+        return structlog.wrap_logger(
+            structlog.PrintLogger(), processors=[structlog.stdlib.add_log_level, keep], wrapper_class=wrapper
+        )
+
+    ticks = iter(range(1000))
+    clock = lambda: next(ticks) / 1000  # noqa: E731
+    return LoggedModel(ScriptedModel(Script(turns=(turn,))), logger=logger, clock=clock, **options)
+
+
+async def test_at_info_there_are_two_summaries_and_no_delta(lines: list[dict[str, Any]]) -> None:
+    await complete(logged(lines, "info"), ASK, [ToolSpec(name="f")], ChatOptions(temperature=0.2))
+    request, response = lines
+    assert request == {
+        "event": "model.request",
+        "level": "info",
+        "provider": "scripted",
+        "model": "scripted",
+        "messages": 1,
+        "tools": ["f"],
+        "temperature": 0.2,
+    }
+    assert response["event"] == "model.response"
+    assert (response["finishReason"], response["promptTokens"], response["completionTokens"]) == ("tool_calls", 11, 7)
+    assert response["ms"] >= response["firstMs"] > 0
+
+
+async def test_at_debug_every_delta_is_a_line_with_its_parts(lines: list[dict[str, Any]]) -> None:
+    await complete(logged(lines, "debug"), ASK)
+    deltas = [
+        {k: v for k, v in line.items() if k not in ("provider", "model", "level", "event")}
+        for line in lines
+        if line["event"] == "model.delta"
+    ]
+    assert deltas == [
+        {"reasoning": "hm"},
+        {"content": "hi"},
+        {"tool": "f", "call": 0, "arguments": ""},
+        {"tool": "f", "call": 0, "arguments": '{"x":1}'},
+        {"finishReason": "tool_calls", "rawReason": "tool_calls"},
+    ]
+    assert [line["event"] for line in lines][:2] == ["model.request", "model.messages"]
+
+
+async def test_every_line_has_the_trace_and_stage_of_its_node(lines: list[dict[str, Any]]) -> None:
+    set_call_context("run_1", "reason")
+    await complete(logged(lines, "debug"), ASK)
+    assert {(line["traceId"], line["stage"]) for line in lines} == {("run_1", "reason")}
+
+
+async def test_secrets_are_masked_in_nested_json_too(lines: list[dict[str, Any]]) -> None:
+    secret = "sk-abcdefghijklmnop"
+    messages = [HumanMessage(content=f'{{"a": {{"apiKey": "{secret}"}}}} and password=hunter22')]
+    turn = Turn(
+        text=f"the key is {secret}", tool_calls=(ScriptedCall(name="f", arguments={"token": secret}),), piece=200
+    )
+    options = ChatOptions(extra={"headers": {"Authorization": "Bearer abcdefgh"}})
+    await complete(logged(lines, "debug", turn), messages, options=options)
+    assert not [word for word in (secret, "hunter22", "abcdefgh") if word in str(lines)]
+
+
+async def test_masking_can_be_switched_off(lines: list[dict[str, Any]]) -> None:
+    await complete(logged(lines, "debug", Turn(text="password=hunter22", piece=50), mask_sensitive=False), ASK)
+    assert "hunter22" in str(lines)
+
+
+async def test_a_failed_call_is_a_warning_with_code_and_status(lines: list[dict[str, Any]]) -> None:
+    with pytest.raises(ModelError):
+        await complete(logged(lines, "info", Turn(error=ScriptedError(status=429, message="slow"))), ASK)
+    last = lines[-1]
+    assert (last["event"], last["level"], last["code"], last["status"]) == (
+        "model.failed",
+        "warning",
+        "rate_limit",
+        429,
+    )
+
+
+async def test_a_call_that_its_consumer_left_is_told_as_such(lines: list[dict[str, Any]]) -> None:
+    async with aclosing(logged(lines, "info").stream(ASK)) as deltas:
+        await anext(deltas)
+    assert [line["event"] for line in lines] == ["model.request", "model.abandoned"]
+
+
+async def test_with_warnings_only_a_good_call_says_nothing(lines: list[dict[str, Any]]) -> None:
+    await complete(logged(lines, "warning"), ASK)
+    assert lines == []
+
+
+def test_the_log_is_on_unless_it_is_switched_off() -> None:
+    model = ScriptedModel()
+    assert isinstance(log_calls(model, {}), LoggedModel)
+    assert log_calls(model, {"AGENT_LLM_INTERACTION_LOG_ENABLED": "false"}) is model
+
+
+async def test_without_a_set_up_the_lines_go_to_stderr_by_the_level_of_the_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await complete(LoggedModel(ScriptedModel(Script(turns=(TURN,)))), ASK)
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert "model.response" in seen.err
+    assert "model.delta" not in seen.err
+    monkeypatch.setenv("GRAPHFLOW_LOG_LEVEL", "debug")
+    await complete(LoggedModel(ScriptedModel(Script(turns=(TURN,)))), ASK)
+    assert "model.delta" in capsys.readouterr().err
+
+
+async def test_a_set_up_of_structlog_is_followed(capsys: pytest.CaptureFixture[str]) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("error"))
+    try:
+        await complete(LoggedModel(ScriptedModel(Script(turns=(TURN,)))), ASK)
+    finally:
+        structlog.reset_defaults()
+    assert capsys.readouterr() == ("", "")
