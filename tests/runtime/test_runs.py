@@ -1,0 +1,332 @@
+"""Running graphs: state, routes, failure, retries, limits, cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from graphflow import Context, Goto, Graph, GraphflowError, NodeFailed
+from graphflow.errors import ThreadBusy
+from graphflow.testing import FakeClock, FakeIds, collect
+from tests.runtime.conftest import Compile
+from tests.runtime.graphs import Counter, chain, loop
+
+
+async def test_a_chain_runs_each_node_once_and_in_order(compile_graph: Compile) -> None:
+    graph, ran = chain("a", "b", "c")
+    result = await compile_graph(graph).run()
+    assert (result.status, ran, result.state.n, list(result.state.log)) == ("completed", ["a", "b", "c"], 3, ["a", "b", "c"])
+
+
+async def test_state_lives_with_the_thread_and_not_beyond_it(compile_graph: Compile) -> None:
+    app = compile_graph(chain("a")[0])
+    assert (await app.run(thread_id="t")).state.n == 1
+    assert (await app.run(thread_id="t")).state.n == 2
+    assert (await app.run(thread_id="other")).state.n == 1
+
+
+async def test_a_loop_ends_where_its_condition_says(compile_graph: Compile) -> None:
+    assert (await compile_graph(loop(50)).run()).state.n == 50
+
+
+async def test_a_graph_runs_without_a_store() -> None:
+    assert (await loop(5).compile().run()).state.n == 5
+
+
+async def test_a_key_outside_the_schema_fails_the_node_and_writes_nothing(compile_graph: Compile) -> None:
+    graph = Graph(Counter)
+
+    @graph.node
+    async def wrong(state: Any) -> dict[str, Any]:
+        return {"n": 7, "m": 1}
+
+    result = await compile_graph(graph).run()
+    assert (result.status, result.state.n) == ("failed", 0)
+    assert result.error is not None
+    assert result.error["code"] == "state_error"
+    assert "'m'" in result.error["message"]
+
+
+async def test_a_value_of_the_wrong_type_names_key_value_and_type(compile_graph: Compile) -> None:
+    graph = Graph(Counter)
+
+    @graph.node
+    async def wrong(state: Any) -> dict[str, Any]:
+        return {"n": "seven"}
+
+    error = (await compile_graph(graph).run()).error
+    assert error is not None
+    assert all(word in error["message"] for word in ("'n'", "'seven'", "integer"))
+
+
+async def test_state_views_refuse_to_be_changed_in_place(compile_graph: Compile) -> None:
+    graph = Graph({"type": "object", "properties": {"box": {"type": "object", "default": {"a": [1]}}}})
+
+    @graph.node
+    async def sneak(state: Any) -> None:
+        state.box["a"].append(2)
+
+    result = await compile_graph(graph).run()
+    assert result.error is not None
+    assert "read-only" in result.error["message"]
+    assert result.state.box == {"a": [1]}
+
+
+async def test_goto_reaches_only_declared_routes(compile_graph: Compile) -> None:
+    graph = Graph(Counter)
+
+    @graph.node(next={"choose": ["left", "end"]})
+    async def pick(state: Any) -> Goto:
+        return Goto("left", update={"n": 5})
+
+    @graph.node(name="left")
+    async def left(state: Any) -> dict[str, Any]:
+        return {"n": state.n + 1}
+
+    assert (await compile_graph(graph).run()).state.n == 6
+
+
+async def test_an_error_route_takes_the_failure_and_sees_it(compile_graph: Compile) -> None:
+    graph = Graph({"type": "object", "properties": {"why": {"type": "string", "default": ""}}})
+
+    @graph.node(error=[{"on": ["node_error"], "to": "mend"}])
+    async def fragile(state: Any) -> None:
+        raise ValueError("broken")
+
+    graph.add("mend", use="node:mend", next="end")
+
+    @graph.node(name="unused_mend", next="end")
+    async def unused_mend(state: Any) -> None:
+        return None
+
+    graph._nodes.pop("unused_mend")
+    graph._functions["mend"] = _explain
+    result = await compile_graph(graph).run()
+    assert (result.status, result.state.why) == ("completed", "handled")
+
+
+async def _explain(state: Any) -> dict[str, Any]:
+    return {"why": "handled"}
+
+
+async def test_retries_wait_longer_each_time_and_stop_at_the_maximum(compile_graph: Compile) -> None:
+    graph, clock, tries = Graph(Counter), FakeClock(), list[int]()
+
+    @graph.node(retry={"max": 3, "on": ["node_error"], "backoffMs": 100, "factor": 2.0, "jitter": 0.0})
+    async def flaky(state: Any, ctx: Context) -> dict[str, Any]:
+        tries.append(ctx.attempt)
+        raise NodeFailed("no")
+
+    app = compile_graph(graph, clock=clock)
+    task = asyncio.create_task(app.run())
+    for expected in ([0.1], [0.1, 0.2]):
+        while clock.sleeps != expected:
+            await asyncio.sleep(0)
+        clock.advance(expected[-1])
+    result = await task
+    assert (result.status, tries) == ("failed", [1, 2, 3])
+
+
+async def test_a_retry_that_succeeds_leaves_no_trace_of_the_failure_in_the_state(compile_graph: Compile) -> None:
+    graph = Graph(Counter)
+
+    @graph.node(retry={"max": 2, "on": ["any"], "backoffMs": 1})
+    async def flaky(state: Any, ctx: Context) -> dict[str, Any]:
+        if ctx.attempt == 1:
+            raise ValueError("first")
+        return {"n": state.n + 1, "log": [f"attempt {ctx.attempt}"]}
+
+    result = await compile_graph(graph).run()
+    assert (result.state.n, list(result.state.log)) == (1, ["attempt 2"])
+
+
+async def test_a_timed_out_attempt_can_not_write_late(compile_graph: Compile) -> None:
+    graph, gate = Graph(Counter), asyncio.Event()
+
+    @graph.node(timeout_s=0.01, error=[{"on": ["timeout"], "to": "late"}], next="late")
+    async def slow(state: Any, ctx: Context) -> dict[str, Any]:
+        try:
+            await gate.wait()
+        except asyncio.CancelledError:
+            pass  # a node that swallows its cancellation is too late all the same
+        return {"n": 100}
+
+    @graph.node(name="late")
+    async def late(state: Any) -> dict[str, Any]:
+        return {"n": state.n + 1}
+
+    assert (await compile_graph(graph).run()).state.n == 1
+
+
+async def test_cancelled_error_raised_by_a_node_is_a_failure_of_that_node(compile_graph: Compile) -> None:
+    graph = Graph(Counter)
+
+    @graph.node
+    async def rude(state: Any) -> None:
+        raise asyncio.CancelledError
+
+    result = await compile_graph(graph).run()
+    assert result.error is not None
+    assert "CancelledError" in result.error["message"]
+
+
+async def test_the_step_budget_ends_the_run_resumable_with_a_larger_one(compile_graph: Compile) -> None:
+    graph, ran = chain("a", "b", "c")
+    app = compile_graph(graph)
+    result = await app.run(thread_id="t", budget={"maxSteps": 2})
+    assert result.error is not None
+    assert (result.error["code"], result.error["detail"]["figure"], ran) == ("budget_exceeded", "steps", ["a", "b"])
+    result = await app.resume("t", budget={"maxSteps": 10})
+    assert (result.status, ran) == ("completed", ["a", "b", "c"])
+
+
+async def test_a_budget_with_then_wraps_up_with_what_there_is(compile_graph: Compile) -> None:
+    graph = Graph(Counter, budget={"maxSteps": 3, "then": "wrap_up"})
+
+    @graph.node(next=[{"if": "state.n < 100", "to": "work"}, {"to": "wrap_up"}])
+    async def work(state: Any) -> dict[str, Any]:
+        return {"n": state.n + 1}
+
+    @graph.node
+    async def wrap_up(state: Any) -> dict[str, Any]:
+        return {"log": [f"stopped at {state.n}"]}
+
+    result = await compile_graph(graph).run()
+    assert (result.status, result.finish_reason, list(result.state.log)) == ("completed", "max_steps", ["stopped at 3"])
+
+
+async def test_an_unknown_budget_figure_is_refused_before_anything_runs(compile_graph: Compile) -> None:
+    graph, ran = chain("a")
+    with pytest.raises(GraphflowError) as caught:
+        await compile_graph(graph).run(budget={"maxFoo": 1})
+    assert (caught.value.code, ran) == ("invalid_input", [])
+
+
+async def test_input_that_does_not_fit_its_schema_is_refused_before_anything_runs(compile_graph: Compile) -> None:
+    graph = Graph(Counter, input={"type": "object", "required": ["query"], "properties": {"query": {"type": "string"}}})
+
+    @graph.node
+    async def never(state: Any) -> None:
+        raise AssertionError
+
+    with pytest.raises(GraphflowError) as caught:
+        await compile_graph(graph).run({"query": 5})
+    assert (caught.value.code, "query" in str(caught.value)) == ("invalid_input", True)
+
+
+async def test_of_two_runs_on_one_thread_the_second_is_refused(compile_graph: Compile) -> None:
+    graph, inside, gate = Graph(Counter), asyncio.Event(), asyncio.Event()
+
+    @graph.node
+    async def hold(state: Any) -> dict[str, Any]:
+        inside.set()
+        await gate.wait()
+        return {"n": state.n + 1}
+
+    app = compile_graph(graph)
+    first = asyncio.create_task(app.run(thread_id="t"))
+    await inside.wait()
+    with pytest.raises(ThreadBusy):
+        await app.run(thread_id="t")
+    gate.set()
+    assert (await first).state.n == 1
+
+
+async def test_of_five_concurrent_runs_the_state_holds_exactly_the_successes(compile_graph: Compile) -> None:
+    graph = Graph(Counter)
+
+    @graph.node
+    async def add(state: Any) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return {"n": state.n + 1}
+
+    app = compile_graph(graph)
+    results = await asyncio.gather(*(app.run(thread_id="t") for _ in range(5)), return_exceptions=True)
+    assert all(isinstance(r, ThreadBusy) or r.status == "completed" for r in results)  # type: ignore[union-attr]
+    done = [r for r in results if not isinstance(r, BaseException)]
+    assert (await app.thread("t").state()).values.n == len(done) >= 1
+
+
+async def test_leaving_a_stream_cancels_the_run_and_keeps_its_last_checkpoint(compile_graph: Compile) -> None:
+    graph = Graph(Counter)
+
+    @graph.node(next="second")
+    async def first(state: Any) -> dict[str, Any]:
+        return {"n": 1}
+
+    @graph.node
+    async def second(state: Any, ctx: Context) -> None:
+        await ctx.content("half")
+        await asyncio.Event().wait()
+
+    app = compile_graph(graph)
+    stream = app.stream(thread_id="t")
+    async for event in stream:
+        if event.type == "content.delta":
+            break
+    await stream.aclose()
+    state = await app.thread("t").state()
+    assert (state.status, state.values.n, state.next) == ("stopped", 1, ["second"])
+
+
+async def test_cancelling_closes_open_blocks_before_the_terminal(compile_graph: Compile) -> None:
+    graph = Graph(Counter)
+
+    @graph.node
+    async def talk(state: Any, ctx: Context) -> None:
+        await ctx.reasoning("hm")
+        await ctx.content("half")
+        await asyncio.Event().wait()
+
+    app = compile_graph(graph)
+    types = []
+    async for event in app.stream(thread_id="t"):
+        types.append(event.type)
+        if event.type == "content.delta":
+            live = app.live("t")
+            assert live is not None
+            live.executor.cancel()
+    assert types[-5:] == ["content.delta", "content.end", "checkpoint.create", "run.cancel"] or types[-4:] == [
+        "content.delta", "content.end", "checkpoint.create", "run.cancel",
+    ]  # fmt: skip
+
+
+async def test_sequence_numbers_have_no_gap_and_timestamps_never_fall(compile_graph: Compile) -> None:
+    events = await collect(compile_graph(loop(20), clock=FakeClock(step_ms=1)).stream())
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+
+
+async def test_batch_keeps_the_order_of_its_inputs() -> None:
+    graph = Graph({"type": "object", "properties": {"seen": {"type": "string", "default": ""}}})
+    graph.add("note", use="fn:note", with_={"text": "${input.query}"}, set={"seen": "out"}, next="end")
+    graph._functions.clear()
+    from graphflow import load_graph
+
+    async def note(text: str) -> str:
+        return text
+
+    app = load_graph(graph.document(), functions={"note": note}, ids=FakeIds())
+    results = await app.batch(["a", "b", "c"], max_concurrency=2)
+    assert [r.state.seen for r in results] == ["a", "b", "c"]
+
+
+def test_sync_twins_do_what_the_async_ones_do() -> None:
+    app = loop(3).compile()
+    assert app.run_sync().state.n == 3
+    assert [event.type for event in app.stream_sync()][-1] == "run.complete"
+
+
+async def test_a_subgraph_has_its_own_state_and_path(compile_graph: Compile) -> None:
+    inner = Graph({"type": "object", "properties": {"m": {"type": "integer", "default": 0}}}, name="inner", result="state.m")
+
+    @inner.node(name="twice")
+    async def twice(state: Any) -> dict[str, Any]:
+        return {"m": 2}
+
+    outer = Graph(Counter)
+    outer.subgraph("sub", inner, set={"n": "out"}, next="end")
+    events = await collect(compile_graph(outer).stream(thread_id="t"))
+    starts = [(e.node, e.path) for e in events if e.type == "node.start"]  # type: ignore[attr-defined]
+    assert starts == [("sub", None), ("twice", "sub#1")]
