@@ -18,14 +18,15 @@ def compile_react(definition: AgentDefinition, policies: Policies) -> dict[str, 
     """The graph `reason ⇄ tools`, with `answer` as its last node; a turn without calls is the answer."""
     assert definition.react is not None
     prompt = definition.react.system_prompt
+    allowed = policies.tool_policy != "DISALLOW" and bool(definition.tools)
     return {
         "graphflow": "1",
         "state": MESSAGES_STATE,
         "budget": {**policies.budget, "then": "answer"},
         "start": "reason",
         "nodes": {
-            "reason": _reason(prompt, policies),
-            "tools": _tools(policies),
+            "reason": _reason(prompt, policies, allowed),
+            "tools": _tools(allowed),
             "answer": {
                 **model_node(prompt, policies, messages="${state.messages}", prompt=BEST_ANSWER, tools=[]),
                 "next": "end",
@@ -34,9 +35,9 @@ def compile_react(definition: AgentDefinition, policies: Policies) -> dict[str, 
     }
 
 
-def _reason(prompt: str, policies: Policies) -> dict[str, Any]:
+def _reason(prompt: str, policies: Policies, allowed: bool) -> dict[str, Any]:
     to_tools = {"if": _CALLED, "to": "tools"}
-    if policies.tool_policy == "DISALLOW":
+    if not allowed:
         return {**model_node(prompt, policies, tools=[]), "next": [to_tools, {"to": "end"}]}
     if policies.tool_policy == "ALLOW":
         return {**model_node(prompt, policies), "next": [to_tools, {"to": "end"}]}
@@ -54,11 +55,11 @@ def _reason(prompt: str, policies: Policies) -> dict[str, Any]:
     }
 
 
-def _tools(policies: Policies) -> dict[str, Any]:
-    """One call a round; with tools disallowed none runs, and a call that comes anyway gets an error result."""
+def _tools(allowed: bool) -> dict[str, Any]:
+    """One call a round; where none is allowed none runs, and a call that comes anyway gets an error result."""
     return {
         "use": "tools",
-        "with": {"max": 0 if policies.tool_policy == "DISALLOW" else 1},
+        "with": {"max": 1 if allowed else 0},
         "set": {"messages": "out.messages"},
         "next": [{"if": "visits.reason < limits.rounds", "to": "reason"}, {"to": "answer"}],
     }

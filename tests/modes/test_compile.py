@@ -36,8 +36,9 @@ def test_react_that_requires_tools_asks_once_more_and_then_fails(snapshot):
     assert compiled(tools=["bash"], toolPolicy="REQUIRE")["nodes"]["reason"] == snapshot
 
 
-def test_react_without_allowed_tools_offers_none_and_runs_none():
-    nodes = compiled(tools=["bash"], toolPolicy="DISALLOW")["nodes"]
+@pytest.mark.parametrize("fields", [{"tools": ["bash"], "toolPolicy": "DISALLOW"}, {}, {"toolPolicy": "REQUIRE"}])
+def test_react_without_allowed_tools_offers_none_and_runs_none(fields):
+    nodes = compiled(**fields)["nodes"]
     assert nodes["reason"]["with"]["tools"] == []
     assert nodes["tools"]["with"] == {"max": 0}
 
