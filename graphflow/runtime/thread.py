@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphflow.checkpoints.journal import Loaded, ThreadJournal, decode_meta, load_thread, read_events
+from graphflow.checkpoints.journal import Loaded, ThreadJournal, decode_meta, load_thread
 from graphflow.checkpoints.port import Checkpointer, Lineage, Record
 from graphflow.checkpoints.records import decode_body
 from graphflow.errors import (
@@ -24,6 +24,7 @@ from graphflow.graph.ports import Logged
 from graphflow.graph.state import State, thaw
 from graphflow.runtime.diff import json_patch
 from graphflow.runtime.live import Runs
+from graphflow.runtime.stored_log import branch_of_run, stored_log
 
 if TYPE_CHECKING:
     from graphflow.runtime.compiled import CompiledGraph
@@ -165,28 +166,9 @@ class Thread:
         """The stored log of a run (default: the newest): blocks as snapshots, numbered as they were sent (E1)."""
         loaded = await self._load()
         run_id = run_id or loaded.machine.run_id
-        records = await self.run_records(loaded, run_id)
         store = await self._store()
-        out = await read_events(store, loaded.chain, records)
-        if run_id == loaded.machine.run_id:
-            out += loaded.pending
-        return out
-
-    async def run_records(self, loaded: Loaded, run_id: str, page: int = 256) -> list[Record]:
-        """The records of one run on the present branch, oldest first."""
-        store = await self._store()
-        found: list[Record] = []
-        for lineage, last in reversed(loaded.chain):
-            upto = last
-            while upto > 0:
-                rows = await store.read_records(self.id, lineage=lineage, after=max(0, upto - page), upto=upto)
-                for record in reversed(rows):
-                    if decode_meta(record.meta).run_id == run_id:
-                        found.append(record)
-                    elif found:
-                        return found[::-1]
-                upto -= page
-        return found[::-1]
+        chain = await branch_of_run(store, self.id, loaded.chain, run_id)
+        return (await stored_log(store, self.id, chain, run_id)).events
 
     # --- changing
 

@@ -1,0 +1,97 @@
+"""A run's log as the store has it: its events, the lives that sent them, and what followed its last record (E1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from graphflow.checkpoints.event_log import LIFE
+from graphflow.checkpoints.journal import decode_meta, read_events, unsaid
+from graphflow.checkpoints.port import Checkpointer, Record
+from graphflow.checkpoints.records import Body, decode_body
+from graphflow.graph.machine import Machine, Patch, apply_patch
+from graphflow.graph.ports import Logged
+
+Chain = Sequence[tuple[int, int]]
+PAGE = 256
+
+
+class StoredLog(msgspec.Struct, kw_only=True):
+    """What the store knows of a run's log; blocks are their snapshots."""
+
+    events: list[Logged]
+    lives: list[tuple[int, int]]
+    """(fence, mark) of each life that recorded something: `mark` is the last number that clients of the lives
+    before it have as the log has it; 0 for the first."""
+    sent: int
+    """Number of the last event that clients of the last life may have as the log has it."""
+
+
+async def stored_log(
+    store: Checkpointer, thread_id: str, chain: Chain, run_id: str, *, over: bool = True
+) -> StoredLog:
+    """The log of one run, from the branch that `chain` names.
+
+    Args:
+        over: nobody drives the run, so what followed its last record is told from the record.
+    """
+    records = await records_of_run(store, thread_id, chain, run_id)
+    bodies = [decode_body(record.data) for record in records]
+    events = await read_events(store, chain, records)
+    last = bodies[-1] if bodies else None
+    sent = last.seq if last is not None else 0
+    if over and last is not None:
+        more = unsaid(list(zip(records, bodies, strict=True)), settled(bodies), last.seq)
+        sent += min(last.tail, len(more))
+        events += more
+    return StoredLog(events=events, lives=lives_of(bodies), sent=sent)
+
+
+async def records_of_run(store: Checkpointer, thread_id: str, chain: Chain, run_id: str) -> list[Record]:
+    """The records of one run on a branch, oldest first."""
+    found: list[Record] = []
+    for lineage, last in reversed(chain):
+        upto = last
+        while upto > 0:
+            rows = await store.read_records(thread_id, lineage=lineage, after=max(0, upto - PAGE), upto=upto)
+            for record in reversed(rows):
+                if decode_meta(record.meta).run_id == run_id:
+                    found.append(record)
+                elif found:
+                    return found[::-1]
+            upto -= PAGE
+    return found[::-1]
+
+
+async def branch_of_run(store: Checkpointer, thread_id: str, chain: Chain, run_id: str) -> Chain:
+    """The branch that holds all of a run: the present one, unless a rewind or an edit cut the run off it."""
+    records = await records_of_run(store, thread_id, chain, run_id)
+    if records and (records[-1].lineage, records[-1].ordinal) not in set(chain[:-1]):
+        return chain
+    for row in await store.list(thread_id, all_lineages=True):
+        if decode_meta(row.meta).run_id == run_id:
+            stored = await store.load(thread_id, row.id)
+            if stored is not None:
+                # Records without a checkpoint may follow the newest checkpoint.
+                *before, (lineage, ordinal) = stored.chain
+                return (*before, (lineage, ordinal + PAGE))
+    return chain
+
+
+def settled(bodies: Iterable[Body]) -> Machine:
+    """The machine after these records, as far as the run's end can be told from it: no frames, no state."""
+    machine = Machine()
+    for body in bodies:
+        machine = apply_patch(machine, Patch(body.patch.machine, {}, body.patch.interrupts))
+    return machine
+
+
+def lives_of(bodies: Sequence[Body]) -> list[tuple[int, int]]:
+    """The lives that these records of one run begin."""
+    out: list[tuple[int, int]] = []
+    for body in bodies:
+        for row in body.events[:1]:
+            if row[0] == LIFE:
+                out.append((row[2], body.seq - row[1] if out else 0))
+    return out
