@@ -13,19 +13,19 @@ from typing import Any
 import msgspec
 
 
-class FunctionPart(msgspec.Struct):
+class FunctionPart(msgspec.Struct, gc=False):
     name: str | None = None
     arguments: Any = None
     """Text as a rule; an object from some providers."""
 
 
-class CallPart(msgspec.Struct):
+class CallPart(msgspec.Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: FunctionPart | None = None
 
 
-class DeltaPart(msgspec.Struct):
+class DeltaPart(msgspec.Struct, gc=False):
     content: Any = None
     """Text, or a list of parts."""
     reasoning_content: str | None = None
@@ -37,7 +37,7 @@ class DeltaPart(msgspec.Struct):
     """The form of calls before `tool_calls`."""
 
 
-class Choice(msgspec.Struct):
+class Choice(msgspec.Struct, gc=False):
     index: int | None = None
     delta: DeltaPart | None = None
     finish_reason: str | None = None
@@ -45,7 +45,7 @@ class Choice(msgspec.Struct):
     """Here instead of at the top at Moonshot."""
 
 
-class Chunk(msgspec.Struct):
+class Chunk(msgspec.Struct, gc=False):
     choices: list[Choice] | None = None
     usage: dict[str, Any] | None = None
     error: Any = None

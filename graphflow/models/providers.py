@@ -114,15 +114,17 @@ def open_model(
 
 
 def limits_from(env: Mapping[str, str] | None = None) -> Limits:
-    """The limits with `LLM_TIMEOUT` (seconds, of a whole call) and `LLM_MAX_RETRIES` filled in.
+    """The limits with `LLM_TIMEOUT` (seconds to the first data and between data) and `LLM_MAX_RETRIES` filled in.
 
     Raises:
         ProviderNotReady: for a value that is no number of its range.
     """
-    variables, changes = environment(env), {}
+    variables = environment(env)
+    changes: dict[str, float] = {}
     timeout, retries = variables.get("LLM_TIMEOUT"), variables.get("LLM_MAX_RETRIES")
     if timeout:
-        changes["total_s"] = _number("LLM_TIMEOUT", timeout, above=0)
+        silence_s = _number("LLM_TIMEOUT", timeout, above=0)
+        changes = {"first_data_s": silence_s, "idle_s": silence_s, "total_s": max(silence_s, Limits().total_s)}
     if retries:
         changes["max_retries"] = int(_number("LLM_MAX_RETRIES", retries, above=-1))
     return msgspec.structs.replace(Limits(), **changes)

@@ -16,7 +16,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """For the connection, TLS included."""
     first_data_s: float = 120
     """From the request to the first event with data; comments do not count."""
-    idle_s: float = 60
+    idle_s: float = 120
     """Between events with data; comments do not count."""
     after_finish_s: float = 5
     """After a finish reason, for a last word about usage; then the turn counts as whole."""

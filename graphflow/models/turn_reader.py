@@ -171,25 +171,8 @@ class TurnReader:
                 self._take_choice(choice, out)
 
     def _take_choice(self, choice: Choice, out: list[Delta]) -> None:
-        delta = choice.delta
-        if delta is not None:
-            content = delta.content
-            # Text alone is what nearly every chunk has; everything else takes the longer way.
-            if (
-                content.__class__ is str
-                and self._think is None
-                and delta.tool_calls is None
-                and delta.reasoning_content is None
-                and delta.reasoning is None
-                and delta.reasoning_details is None
-                and delta.refusal is None
-                and delta.function_call is None
-            ):
-                if content:
-                    self._characters += len(content)
-                    out.append(TextDelta(content))
-            else:
-                self._take_delta(delta, out)
+        if choice.delta is not None:
+            self._take_delta(choice.delta, out)
         if choice.usage is not None:
             self._usage = choice.usage
         if choice.finish_reason:
@@ -204,6 +187,29 @@ class TurnReader:
                 )
 
     def _take_delta(self, delta: DeltaPart, out: list[Delta]) -> None:
+        content, reasoning, calls = delta.content, delta.reasoning_content, delta.tool_calls
+        # Nearly every chunk says one thing in the plainest way; everything else takes the longer one.
+        if (
+            delta.reasoning is None
+            and delta.reasoning_details is None
+            and delta.refusal is None
+            and self._think is None
+        ):
+            if calls is None:
+                if delta.function_call is None and (content is None or content.__class__ is str):
+                    if reasoning:
+                        self._reasoning_characters += len(reasoning)
+                        out.append(ReasoningDelta(reasoning))
+                    if content:
+                        self._characters += len(content)
+                        out.append(TextDelta(content))
+                    return
+            elif not content and not reasoning:
+                self._calls.take(calls, out)
+                return
+        self._take_odd_delta(delta, out)
+
+    def _take_odd_delta(self, delta: DeltaPart, out: list[Delta]) -> None:
         reasoning = delta.reasoning_content or (delta.reasoning if isinstance(delta.reasoning, str) else "")
         text = ""
         if isinstance(delta.content, str):
@@ -225,7 +231,7 @@ class TurnReader:
         if delta.tool_calls:
             self._calls.take(delta.tool_calls, out)
         elif delta.function_call is not None:
-            self._calls.take([CallPart(id="", index=None, function=delta.function_call)], out)
+            self._calls.take([CallPart(function=delta.function_call)], out)
 
     def _take_text(self, text: str, out: list[Delta]) -> None:
         if self._think is None:

@@ -18,6 +18,7 @@ from graphflow.models.providers import (
     open_model,
     resolve_provider,
 )
+from graphflow.models.retry import Limits
 from graphflow.models.scripted import ScriptedModel
 from graphflow.models.scripted_server import serve_scripted
 from tests.models.turns import ASK
@@ -247,8 +248,9 @@ def test_no_key_shows_in_a_providers_repr() -> None:
 
 def test_time_limit_and_retries_come_from_the_environment() -> None:
     limits = limits_from({"LLM_TIMEOUT": "90", "LLM_MAX_RETRIES": "0"})
-    assert (limits.total_s, limits.max_retries) == (90, 0)
-    assert (limits_from({}).total_s, limits_from({}).max_retries) == (600, 2)
+    assert (limits.first_data_s, limits.idle_s, limits.total_s, limits.max_retries) == (90, 90, 600, 0)
+    assert limits_from({"LLM_TIMEOUT": "900"}).total_s == 900
+    assert limits_from({}) == Limits()
 
 
 @pytest.mark.parametrize(
