@@ -141,6 +141,16 @@ class Executor:
         self.abandoned = False
         """The process shuts down: the thread is left at its last checkpoint, neither cancelled nor failed."""
 
+    @property
+    def ending(self) -> bool:
+        """Whether this life has had its last tick: it only settles, and answers must load the thread anew."""
+        if self._closed or self.error is not None:
+            return True
+        if self._task is None:
+            return False
+        status = self.machine.status
+        return self._released if status == "waiting" else status != "running"
+
     # --- events
 
     def emit(self, event: Event) -> None:
@@ -226,7 +236,7 @@ class Executor:
             self.checkpoint_id = commit.id
         if self.journal is not None:
             pauses = machine.status == "waiting"
-            release = finished is not None or (pauses and not self._would_hold())
+            release = finished is not None or (pauses and not self._would_hold() and self._nobody_works())
             tail = 0
             if finished is not None or pauses:
                 tail = sum(count_after(a) for a in self._after) + count_after(after) + commit.checkpoint + pauses
@@ -405,9 +415,14 @@ class Executor:
         tick: AnyTick | None
         try:
             tick = self._succeeded(ctx, node, await self._call(ctx, frame, node))
-        except Suspended:
-            ctx.close_blocks()
-            return
+        except (Suspended, BaseExceptionGroup) as left:
+            if not _is_suspension(left):
+                if not isinstance(left, ExceptionGroup):
+                    raise
+                tick = self._failed(ctx, left)
+            else:
+                ctx.close_blocks()
+                return
         except asyncio.CancelledError:
             if not ctx.alive or (task := asyncio.current_task()) is None or task.cancelling():
                 raise
@@ -657,6 +672,10 @@ class Executor:
     def _would_hold(self) -> bool:
         return any(self._hold_of(i) > 0 for i in self.machine.interrupts.values())
 
+    def _nobody_works(self) -> bool:
+        """Whether every question comes from an `ask` node: a node that asks by itself may do more before it is left."""
+        return all(i.key == "" or i.kind == "breakpoint" for i in self.machine.interrupts.values())
+
     def _holding(self) -> bool:
         return self.machine.status == "waiting" and self._would_hold()
 
@@ -785,3 +804,8 @@ class Executor:
             task.cancel()
         if tasks:
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _is_suspension(left: BaseException) -> bool:
+    """Whether a node was left because it waits, also when its questions were asked in a task group."""
+    return isinstance(left, Suspended) or (isinstance(left, BaseExceptionGroup) and left.split(Suspended)[1] is None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from graphflow.errors import Fault
 from graphflow.graph.context import Context
@@ -75,10 +75,10 @@ class NodeKind:
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
         function = self._function
-        takes_context = len(inspect.signature(function).parameters) > 1
+        takes_context = _takes_context(function)
         if inspect.iscoroutinefunction(function):
             if takes_context:
-                return function
+                return cast("NodeFunction", function)
 
             async def run(state: Any, ctx: Context) -> Any:
                 return await function(state)
@@ -89,3 +89,10 @@ class NodeKind:
             return await asyncio.to_thread(function, *((state, ctx) if takes_context else (state,)))
 
         return run_in_thread
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    """Whether the second parameter is the context: one without a default, or named `ctx`."""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.kind in positional]
+    return len(parameters) > 1 and (parameters[1].default is inspect.Parameter.empty or parameters[1].name == "ctx")

@@ -7,7 +7,7 @@ calls start a detached life, for servers (E18).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphflow.checkpoints.port import Checkpointer
@@ -87,12 +87,9 @@ class CompiledGraph:
         """
         return await self._finish(await self.lives.begin(input, thread_id, **options))
 
-    async def stream(self, input: Any = None, thread_id: str | None = None, **options: Any) -> AsyncIterator[Event]:
-        """The same run as its events, at the consumer's pace; leaving the loop cancels the run."""
-        outbox = Outbox()
-        life = await self.lives.begin(input, thread_id, Audience(outbox), **options)
-        async for event in self._streamed(outbox, life):
-            yield event
+    def stream(self, input: Any = None, thread_id: str | None = None, **options: Any) -> AsyncGenerator[Event, None]:
+        """The same run as its events, at the consumer's pace; closing the stream cancels the run."""
+        return self._streamed(lambda audience: self.lives.begin(input, thread_id, audience, **options))
 
     async def answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> RunResult:
         """Commits answers, by interrupt id or bare while exactly one question is open, and goes on.
@@ -102,12 +99,9 @@ class CompiledGraph:
         """
         return await self._finish(await self.lives.answering(thread_id, answers, by))
 
-    async def stream_answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> AsyncIterator[Event]:
+    def stream_answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> AsyncGenerator[Event, None]:
         """The events of `answer`."""
-        outbox = Outbox()
-        life = await self.lives.answering(thread_id, answers, by, Audience(outbox))
-        async for event in self._streamed(outbox, life):
-            yield event
+        return self._streamed(lambda audience: self.lives.answering(thread_id, answers, by, audience))
 
     async def resume(
         self,
@@ -124,19 +118,16 @@ class CompiledGraph:
         """
         return await self._finish(await self.lives.resuming(thread_id, checkpoint_id, effects, budget))
 
-    async def stream_resume(
+    def stream_resume(
         self,
         thread_id: str,
         checkpoint_id: str | None = None,
         *,
         effects: str | None = None,
         budget: Mapping[str, Any] | None = None,
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """The events of `resume`."""
-        outbox = Outbox()
-        life = await self.lives.resuming(thread_id, checkpoint_id, effects, budget, Audience(outbox))
-        async for event in self._streamed(outbox, life):
-            yield event
+        return self._streamed(lambda audience: self.lives.resuming(thread_id, checkpoint_id, effects, budget, audience))
 
     async def batch(
         self, inputs: Sequence[Any], *, max_concurrency: int = 8, return_exceptions: bool = False, **options: Any
@@ -245,7 +236,9 @@ class CompiledGraph:
         else:
             await runs.drive(life.run, life.tick, life.before)
 
-    async def _streamed(self, outbox: Outbox, life: Life) -> AsyncIterator[Event]:
+    async def _streamed(self, begin: Callable[[Audience], Awaitable[Life]]) -> AsyncGenerator[Event, None]:
+        outbox = Outbox()
+        life = await begin(Audience(outbox))
         task = asyncio.ensure_future(self._drive(life))  # noqa: TID251 - awaited or cancelled below
         task.add_done_callback(lambda _: outbox.close())
         try:

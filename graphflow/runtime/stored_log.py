@@ -28,9 +28,7 @@ class StoredLog(msgspec.Struct, kw_only=True):
     """Number of the last event that clients of the last life may have as the log has it."""
 
 
-async def stored_log(
-    store: Checkpointer, thread_id: str, chain: Chain, run_id: str, *, over: bool = True
-) -> StoredLog:
+async def stored_log(store: Checkpointer, thread_id: str, chain: Chain, run_id: str, *, over: bool = True) -> StoredLog:
     """The log of one run, from the branch that `chain` names.
 
     Args:

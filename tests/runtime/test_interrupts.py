@@ -167,7 +167,9 @@ async def test_the_third_round_of_rejecting_and_asking_again_works_like_the_firs
 
 
 async def test_a_question_in_a_nested_subgraph_is_found_and_answered(compile_graph: Compile) -> None:
-    inner = Graph({"type": "object", "properties": {"x": {"type": "integer", "default": 0}}}, name="inner", result="state.x")
+    inner = Graph(
+        {"type": "object", "properties": {"x": {"type": "integer", "default": 0}}}, name="inner", result="state.x"
+    )
     inner.ask("number", "which?", schema={"type": "integer"}, set={"x": "answer"})
     middle = Graph(Counter, name="middle", result="state.n")
     middle.subgraph("down", inner, set={"n": "out"}, next="end")
@@ -231,7 +233,11 @@ async def test_a_cancelled_question_is_asked_anew_when_the_run_goes_on(compile_g
     assert await app.thread("t").cancel()
     assert (await app.thread("t").state()).status == "stopped"
     again = await app.resume("t")
-    assert (again.status, again.interrupts[0].id != first.interrupts[0].id, ran) == ("waiting", True, ["before", "once"])
+    assert (again.status, again.interrupts[0].id != first.interrupts[0].id, ran) == (
+        "waiting",
+        True,
+        ["before", "once"],
+    )
 
 
 async def test_a_changed_question_under_an_open_one_is_an_error_and_the_question_stays(store: Checkpointer) -> None:
@@ -265,7 +271,9 @@ async def test_run_waiting_lists_exactly_the_open_interrupts(compile_graph: Comp
     assert [i["kind"] for i in last.interrupts] == ["ask"]  # type: ignore[attr-defined]
 
 
-async def test_after_run_waiting_only_what_the_contract_allows_comes_before_the_run_goes_on(compile_graph: Compile) -> None:
+async def test_after_run_waiting_only_what_the_contract_allows_comes_before_the_run_goes_on(
+    compile_graph: Compile,
+) -> None:
     graph, _ = asking()
     app = compile_graph(graph)
     before = await collect(app.stream(thread_id="t"))
@@ -273,7 +281,9 @@ async def test_after_run_waiting_only_what_the_contract_allows_comes_before_the_
     assert [e.type for e in after[:2]] == ["interrupt.resolve", "run.resume"]
     assert after[0].seq == before[-1].seq + 1
     assert not {e.node_run_id for e in after if e.type == "node.start"} & {  # type: ignore[attr-defined]
-        e.node_run_id for e in before if e.type == "node.start"  # type: ignore[attr-defined]
+        e.node_run_id
+        for e in before
+        if e.type == "node.start"  # type: ignore[attr-defined]
     }
 
 

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,18 +38,13 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> dict[str, Machine]:
     return seen
 
 
-def plain(machine: Machine) -> Any:
-    """The machine as data that compares by value."""
-    return msgspec.to_builtins(machine, enc_hook=list, str_keys=True)
-
-
 async def assert_same(store: Checkpointer, thread_id: str, machines: dict[str, Machine]) -> None:
     listed = await store.list(thread_id, all_lineages=True)
     assert listed
     for row in listed:
         loaded = await load_thread(store, thread_id, row.id)
         assert loaded is not None
-        assert plain(loaded.machine) == plain(machines[row.id])
+        assert loaded.machine == machines[row.id]
 
 
 async def test_every_checkpoint_loads_as_the_machine_that_was_committed(
@@ -72,8 +66,10 @@ async def test_snapshots_change_nothing_but_the_way_a_thread_is_read(
     store: Checkpointer, compile_graph: Compile, machines: dict[str, Machine]
 ) -> None:
     await compile_graph(loop(300)).run(thread_id="t")
-    listed = await store.list("t")
-    assert any(row.size > 2 * listed[0].size for row in listed)
+    stored = await store.load("t")
+    assert stored is not None
+    assert stored.snapshot is not None
+    assert len(stored.records) < 150
     await assert_same(store, "t", machines)
 
 
@@ -124,7 +120,7 @@ def test_any_writes_read_back_as_they_were_reduced(steps: list[dict[str, Any]]) 
         result = await graph.compile(checkpointer=store, ids=FakeIds()).run(thread_id="t")
         loaded = await load_thread(store, "t")
         assert loaded is not None
-        assert plain(loaded.machine)["frames"]["0"]["state"] == msgspec.to_builtins(dict(result.state), enc_hook=list)
+        assert loaded.machine.root.state == result.state
 
     asyncio.run(check())
 
@@ -148,7 +144,11 @@ async def test_the_stored_log_is_what_was_sent_with_blocks_as_snapshots(compile_
     sent = await collect(app.stream(thread_id="t"))
     stored = [event for event, _ in await app.thread("t").events()]
     ends = {e.seq: e.type for e in sent if e.type.endswith(".end") and e.type != "node.end"}
-    kept = {e.seq for e in sent if not e.type.endswith((".delta", ".progress")) and e.type not in ("content.start", "reasoning.start")}
+    kept = {
+        e.seq
+        for e in sent
+        if not e.type.endswith((".delta", ".progress")) and e.type not in ("content.start", "reasoning.start")
+    }
     assert {e.seq for e in stored} == kept
     assert {e.seq: e.type.replace("snapshot", "end") for e in stored if e.type.endswith("snapshot")} == ends
     assert [e.text for e in stored if e.type.endswith("snapshot")] == ["let me see", "hello", "bye"]  # type: ignore[attr-defined]
@@ -208,7 +208,9 @@ def test_kill_9_in_the_middle_loses_at_most_a_suffix_and_resume_goes_on(tmp_path
     child.stdout.close()
     assert child.stdin is not None
     child.stdin.close()
-    second = subprocess.run([*command, "-1", durability], capture_output=True, text=True, env=env, timeout=60, check=False)
+    second = subprocess.run(
+        [*command, "-1", durability], capture_output=True, text=True, env=env, timeout=60, check=False
+    )
     lines = second.stdout.split()
     assert lines[-3:] == ["done", "completed", "200"], second.stderr
     first_again = int(lines[0])
@@ -234,7 +236,9 @@ def test_keep_seq_is_the_last_number_at_which_no_block_was_open() -> None:
 
 async def test_stored_bytes_grow_with_what_is_new_and_not_with_the_thread(tmp_path: Path) -> None:
     store = SqliteCheckpointer(tmp_path / "t.db")
-    graph = Graph({"type": "object", "properties": {"messages": {"type": "array", "x-reduce": "messages", "default": []}}})
+    graph = Graph(
+        {"type": "object", "properties": {"messages": {"type": "array", "x-reduce": "messages", "default": []}}}
+    )
     text = "word " * 200
 
     @graph.node

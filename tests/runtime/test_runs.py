@@ -17,7 +17,12 @@ from tests.runtime.graphs import Counter, chain, loop
 async def test_a_chain_runs_each_node_once_and_in_order(compile_graph: Compile) -> None:
     graph, ran = chain("a", "b", "c")
     result = await compile_graph(graph).run()
-    assert (result.status, ran, result.state.n, list(result.state.log)) == ("completed", ["a", "b", "c"], 3, ["a", "b", "c"])
+    assert (result.status, ran, result.state.n, list(result.state.log)) == (
+        "completed",
+        ["a", "b", "c"],
+        3,
+        ["a", "b", "c"],
+    )
 
 
 async def test_state_lives_with_the_thread_and_not_beyond_it(compile_graph: Compile) -> None:
@@ -288,9 +293,7 @@ async def test_cancelling_closes_open_blocks_before_the_terminal(compile_graph: 
             live = app.live("t")
             assert live is not None
             live.executor.cancel()
-    assert types[-5:] == ["content.delta", "content.end", "checkpoint.create", "run.cancel"] or types[-4:] == [
-        "content.delta", "content.end", "checkpoint.create", "run.cancel",
-    ]  # fmt: skip
+    assert [t for t in types if t != "checkpoint.create"][-3:] == ["content.delta", "content.end", "run.cancel"]
 
 
 async def test_sequence_numbers_have_no_gap_and_timestamps_never_fall(compile_graph: Compile) -> None:
@@ -319,7 +322,9 @@ def test_sync_twins_do_what_the_async_ones_do() -> None:
 
 
 async def test_a_subgraph_has_its_own_state_and_path(compile_graph: Compile) -> None:
-    inner = Graph({"type": "object", "properties": {"m": {"type": "integer", "default": 0}}}, name="inner", result="state.m")
+    inner = Graph(
+        {"type": "object", "properties": {"m": {"type": "integer", "default": 0}}}, name="inner", result="state.m"
+    )
 
     @inner.node(name="twice")
     async def twice(state: Any) -> dict[str, Any]:
