@@ -1,0 +1,1 @@
+"""The command line: one file per command group; everything heavy is imported inside the commands."""

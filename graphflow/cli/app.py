@@ -1,0 +1,49 @@
+"""The command line's entry. Every group is its own file; what a command needs is imported when it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from graphflow.cli import agents, chat, doctor, graph, inbox, new, run, schema, scripted_model, serve, threads, validate
+from graphflow.cli.commands import Verbosity
+
+app = typer.Typer(
+    name="graphflow",
+    help="Agents as graphs: run them, see what each node does, stop, answer, rewind, fork.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"graphflow {version('graphflow')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _every_command(
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Log to stderr, and show where a defect happened.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    Verbosity.verbose = verbose
+
+
+for part in (run, chat, serve, agents, threads, inbox, graph, validate, schema, new, scripted_model, doctor):
+    part.register(app)
+
+
+def main() -> None:
+    """The console script."""
+    app()

@@ -1,0 +1,82 @@
+"""Exit codes (spec 10), and which error means which."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphflow.errors import GraphflowError
+
+OK = 0
+FAILED = 1
+"""The run failed, or something that is nobody's fault."""
+USAGE = 2
+"""Wrong usage, or an invalid definition: repeating it changes nothing."""
+TRANSIENT = 3
+"""The provider, the network, or a thread that is busy: try again."""
+WAITING = 4
+"""Waits for a person, or a person (or `--approve deny`) said no."""
+LIMIT = 5
+"""A budget or limit is used up."""
+INTERRUPTED = 130
+
+_USAGE = frozenset(
+    "invalid_definition invalid_input agent_not_found thread_not_found checkpoint_not_found answer_unmatched "
+    "answer_stale answer_invalid answer_ambiguous effects_need_choice nothing_to_resume state_incompatible".split()
+)
+_TRANSIENT = frozenset({"thread_busy", "fenced", "rate_limit", "connection", "stream_truncated"})
+_BY_CODE = {
+    **dict.fromkeys(_USAGE, USAGE),
+    **dict.fromkeys(_TRANSIENT, TRANSIENT),
+    "thread_waiting": WAITING,
+    "rejected": WAITING,
+    "budget_exceeded": LIMIT,
+    "cancelled": INTERRUPTED,
+}
+
+
+def exit_code(code: str, retryable: bool = False) -> int:
+    """The exit code of an error code; `retryable` tells transient provider errors from lasting ones."""
+    return _BY_CODE.get(code, TRANSIENT if retryable else FAILED)
+
+
+def exit_code_of(error: GraphflowError) -> int:
+    return exit_code(error.code, error.retryable)
+
+
+def next_step(code: str, detail: dict[str, Any], thread_id: str | None = None) -> str | None:
+    """What to do about an error: a command that can be copied, or a sentence. None when the text says it."""
+    thread = thread_id or detail.get("threadId") or "THREAD"
+    match code:
+        case "thread_busy" | "fenced":
+            return f"try again in {_seconds(detail.get('retryAfterMs'))}; `graphflow threads show {thread}` shows how far it is"
+        case "thread_waiting":
+            return _answer_hint(detail)
+        case "agent_not_found":
+            return "`graphflow agents list` shows all agents, also the refused ones"
+        case "thread_not_found":
+            return "`graphflow threads list`"
+        case "checkpoint_not_found":
+            return f"`graphflow threads show {thread} --all`"
+        case "effects_need_choice":
+            return "repeat it with --effects rerun: what lies behind the checkpoint then happens once more"
+        case "invalid_definition":
+            return "mend the places above, then `graphflow validate`"
+        case "answer_unmatched" | "answer_stale" | "answer_ambiguous":
+            return "`graphflow inbox list` shows what is open"
+        case "budget_exceeded":
+            figure = detail.get("figure", "FIGURE")
+            return f"`graphflow threads resume {thread} --budget {figure}=VALUE` goes on with more"
+        case "store_failed" | "store_newer":
+            return "`graphflow doctor`"
+    return None
+
+
+def _seconds(ms: Any) -> str:
+    return f"{max(1, round(ms / 1000))} s" if isinstance(ms, int | float) else "a moment"
+
+
+def _answer_hint(detail: dict[str, Any]) -> str:
+    open_ = detail.get("interrupts") or []
+    if len(open_) == 1:
+        return f"`graphflow inbox answer {open_[0]['interruptId']}`"
+    return "`graphflow inbox list`, then `graphflow inbox answer ID`"

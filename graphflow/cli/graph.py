@@ -1,0 +1,61 @@
+"""`graphflow graph show`: an agent's graph as text, SVG, Mermaid or its explicit document."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphflow.cli import exits
+from graphflow.cli.commands import command, group, stop
+from graphflow.cli.console import say, say_json
+
+if TYPE_CHECKING:
+    from graphflow.graph.drawing import PathTaken
+    from graphflow.runtime.thread import Thread
+
+graph = group("graph", "Draw an agent's graph.")
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(graph)
+
+
+@command(graph, "show")
+async def show_graph(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="An agent's key, or a .json file.")],
+    text: Annotated[bool, typer.Option("--text", help="One line a node (the default).")] = False,
+    svg: Annotated[bool, typer.Option("--svg", help="One self-contained SVG file.")] = False,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="A Mermaid flowchart.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The explicit document; saved as a file it is an agent.")
+    ] = False,
+    thread: Annotated[str | None, typer.Option(metavar="ID", help="Mark the way that this thread's run took.")] = None,
+) -> None:
+    """Draw the graph of an agent."""
+    from graphflow.cli.opening import agent_named, opened, thread_named
+    from graphflow.graph.drawing import draw_mermaid, draw_svg, draw_text
+
+    if text + svg + mermaid + as_json > 1:
+        stop(exits.USAGE, "--text, --svg, --mermaid and --json are four forms of one thing; choose one")
+    async with opened() as app:
+        loaded = agent_named(app, agent)
+        path = await path_taken(await thread_named(app, thread)) if thread else None
+    if as_json:
+        say_json(loaded.data)
+    else:
+        draw = draw_svg if svg else draw_mermaid if mermaid else draw_text
+        say(draw(loaded.checked.document, path))
+
+
+async def path_taken(thread: Thread) -> PathTaken:
+    """The nodes that the thread's newest run has finished, in order, and where it is."""
+    from graphflow.graph.drawing import PathTaken
+
+    state = await thread.state()
+    rows = [row for row in await thread.history() if row.run_id == state.run_id]
+    finished = tuple(
+        row.node for row in reversed(rows) if row.node and row.source in ("node", "answer", "timer") and not row.error
+    )
+    current = tuple(state.next) if state.status in ("running", "waiting", "stopped", "failed") else ()
+    return PathTaken(nodes=finished, current=current)

@@ -1,0 +1,210 @@
+"""`graphflow threads`: time travel without a server. Reading is here; what changes a thread is in `travel.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphflow.cli.commands import command, group
+from graphflow.cli.console import note, one_line_json, say, say_json, say_table, shortened
+
+if TYPE_CHECKING:
+    from graphflow.runtime.thread import CheckpointInfo
+
+threads = group("threads", "Threads: their past, their state, and travelling in it.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+ThreadId = Annotated[
+    str, typer.Argument(metavar="THREAD", help="A thread's id; an end or beginning that fits one is enough.")
+]
+BAR = 24
+"""Cells of the longest time bar."""
+
+
+def register(app: typer.Typer) -> None:
+    from graphflow.cli import keeping, travel
+
+    travel.register(threads)
+    keeping.register(threads)
+    app.add_typer(threads)
+
+
+@command(threads, "list")
+async def list_threads(
+    status: Annotated[str | None, typer.Option(help="idle, running, waiting, failed or stopped.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Of this agent.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    cursor: Annotated[str | None, typer.Option(metavar="ID", help="After this thread.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Threads, the most recently used first."""
+    from graphflow.cli.inbox import moment
+    from graphflow.cli.opening import opened
+
+    async with opened() as app:
+        await app.runs.ready()
+        rows = await app.store.threads(cursor=cursor, limit=limit, status=status, agent_key=agent)
+    facts: list[dict[str, Any]] = [
+        {
+            "threadId": row.thread_id,
+            "status": "stopped" if row.facts.status == "running" and row.owner is None else row.facts.status,
+            "agentKey": row.facts.agent_key,
+            "title": row.facts.title,
+            "createdAt": row.created_at,
+            "updatedAt": row.facts.updated_at,
+        }
+        for row in rows
+    ]
+    if as_json:
+        say_json(facts)
+    elif facts:
+        cells = [
+            (f["threadId"], f["status"], f["agentKey"] or "-", moment(f["updatedAt"]), shortened(f["title"] or "", 50))
+            for f in facts
+        ]
+        say_table(("thread", "status", "agent", "last used", "title"), cells)
+    else:
+        note("no threads")
+
+
+@command(threads, "show")
+async def show_thread(
+    thread: ThreadId,
+    everything: Annotated[bool, typer.Option("--all", help="Every branch, also what was rewound.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="The newest so many checkpoints.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The steps of a thread: node, time with a bar, tokens, checkpoint."""
+    from graphflow.cli.opening import opened, thread_named
+
+    async with opened() as app:
+        found = await thread_named(app, thread)
+        state = await found.state()
+        rows = (await found.history(limit, all_lineages=everything))[::-1]
+        costs = await _costs(found, rows)
+    steps = [step_dict(row, costs.get(row.id, {}), on_branch=row.id == state.checkpoint_id) for row in rows]
+    if as_json:
+        say_json({"threadId": found.id, "status": state.status, "next": state.next, "checkpoints": steps})
+        return
+    say(f"thread {found.id}  {state.status}" + (f"  next: {', '.join(state.next)}" if state.next else ""))
+    say_steps(steps, lineages=everything)
+    for interrupt in state.interrupts:
+        from graphflow.cli.approvals import answer_command, question_line
+
+        note(f"waits: {question_line(interrupt)}\n  {answer_command(interrupt)}")
+
+
+def step_dict(row: CheckpointInfo, cost: dict[str, Any], *, on_branch: bool = False) -> dict[str, Any]:
+    """One line of `show`, as data."""
+    import msgspec
+
+    out: dict[str, Any] = {**msgspec.to_builtins(row), **cost}
+    if on_branch:
+        out["head"] = True
+    return {key: value for key, value in out.items() if value is not None}
+
+
+def say_steps(steps: list[dict[str, Any]], *, lineages: bool = False) -> None:
+    """The step table: one line a checkpoint, time as a bar."""
+    longest = max((step.get("durationMs", 0) for step in steps), default=0) or 1
+    branches = {number: index for index, number in enumerate(dict.fromkeys(step["lineage"] for step in steps))}
+    rows = []
+    for step in steps:
+        ms = step.get("durationMs")
+        bar = "" if ms is None else "█" * max(1, round(BAR * ms / longest)) if ms else "▏"
+        mark = "▶" if step.get("head") else ""
+        cells = [
+            mark,
+            step["step"],
+            step["node"] or "-",
+            step["source"] + (f" ✗ {step['error']}" if step.get("error") else ""),
+        ]
+        if lineages:
+            cells.insert(1, branches[step["lineage"]])
+        rows.append(
+            (
+                *cells,
+                "" if ms is None else f"{ms} ms",
+                bar,
+                step.get("tokens") or "",
+                short(step["id"]),
+                ", ".join(step["next"]),
+            )
+        )
+    head = ["", "step", "node", "source", "time", "", "tokens", "checkpoint", "next"]
+    if lineages:
+        head.insert(1, "branch")
+    say_table(head, rows, right=(4 + lineages, 6 + lineages))
+
+
+def short(checkpoint_id: str) -> str:
+    """The end of an id that people copy; `checkpoint_named` finds it again."""
+    return checkpoint_id[-8:]
+
+
+async def _costs(thread: Any, rows: list[CheckpointInfo]) -> dict[str, dict[str, Any]]:
+    """Checkpoint → time and tokens of the node that ended in it, from the stored events of each run."""
+    from graphflow.events import CheckpointCreate, NodeEnd, NodeError
+
+    costs: dict[str, dict[str, Any]] = {}
+    for run_id in dict.fromkeys(row.run_id for row in rows if row.run_id):
+        ended: NodeEnd | None = None
+        for event, _ in await thread.events(run_id):
+            if isinstance(event, NodeEnd):
+                ended = event
+            elif isinstance(event, NodeError):
+                ended = None
+            elif isinstance(event, CheckpointCreate) and ended is not None:
+                usage = ended.usage or {}
+                tokens = usage.get("promptTokens", 0) + usage.get("completionTokens", 0)
+                costs[event.checkpoint_id] = {"durationMs": ended.duration_ms, "tokens": tokens or None}
+                ended = None
+    return costs
+
+
+@command(threads, "state")
+async def show_state(
+    thread: Annotated[str, typer.Argument(metavar="THREAD[@CHECKPOINT]")],
+    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="This state key only.")] = None,
+) -> None:
+    """The state at the head or at a checkpoint, as JSON."""
+    from graphflow.cli.opening import checkpoint_named, opened, thread_named
+    from graphflow.errors import StateError
+    from graphflow.graph.state import thaw
+
+    thread_id, _, checkpoint = thread.partition("@")
+    async with opened() as app:
+        found = await thread_named(app, thread_id)
+        at = (await checkpoint_named(found, checkpoint)).id if checkpoint else None
+        state = await found.state(at)
+    values = {name: thaw(value) for name, value in state.values.items()}
+    if key is not None and key not in values:
+        raise StateError(f"the state has no key {key!r}; it has {', '.join(values) or 'none'}", code="invalid_input")
+    say_json(values if key is None else values[key])
+
+
+@command(threads, "diff")
+async def show_diff(
+    thread: ThreadId,
+    first: Annotated[str, typer.Argument(metavar="A", help="A checkpoint, or head.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="A checkpoint, or head.")],
+    as_json: AsJson = False,
+) -> None:
+    """What changed from checkpoint A to B, by state key; also across branches."""
+    from graphflow.cli.opening import checkpoint_named, opened, thread_named
+
+    async with opened() as app:
+        found = await thread_named(app, thread)
+        old, new = await checkpoint_named(found, first), await checkpoint_named(found, second)
+        changes = await found.diff(old.id, new.id)
+    if as_json:
+        say_json(changes)
+        return
+    if not changes:
+        note("no difference")
+    marks = {"add": "+", "remove": "-", "replace": "~"}
+    for key, operations in changes.items():
+        for operation in operations:
+            value = f"  {shortened(one_line_json(operation['value']), 200)}" if "value" in operation else ""
+            say(f"{marks.get(operation['op'], '?')} {key}{operation['path']}{value}")

@@ -1,0 +1,179 @@
+"""`graphflow threads rewind|fork|resume|cancel`: going back, branching off, going on, ending."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphflow.cli import exits
+from graphflow.cli.commands import command
+from graphflow.cli.console import note, say, say_json
+from graphflow.cli.run import Approve, AsJson, AsLines, Budget, Timeout, figures_of
+from graphflow.cli.threads import ThreadId
+
+if TYPE_CHECKING:
+    from graphflow.cli.approvals import Policy
+    from graphflow.service.application import Application
+
+Target = Annotated[
+    str, typer.Argument(metavar="THREAD@CHECKPOINT", help="The checkpoint's id may be given by its end.")
+]
+Effects = Annotated[
+    str | None, typer.Option(metavar="rerun", help="What to do about write effects behind the checkpoint.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")]
+PlainJson = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+
+
+def register(threads: typer.Typer) -> None:
+    for name, function in (("rewind", rewind), ("fork", fork), ("resume", resume), ("cancel", cancel)):
+        command(threads, name)(function)
+
+
+async def rewind(
+    target: Target,
+    effects: Effects = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="End a run that drives the thread first.")] = False,
+    dry_run: DryRun = False,
+    as_json: PlainJson = False,
+) -> None:
+    """Make a checkpoint the head again; what came later stays in the tree. Prints the new head's id."""
+    from graphflow.cli.opening import opened, target_named
+
+    async with opened() as app:
+        thread, at = await target_named(app, target)
+        if dry_run:
+            rows = await thread.history()
+            later = [row.id for row in rows].index(at.id) if at.id in {row.id for row in rows} else 0
+            note(
+                f"would go back to {at.id} (step {at.step}, {at.node or at.source}); {later} later checkpoints stay in the tree"
+            )
+            return
+        head = await thread.rewind(at.id, effects=effects, cancel=cancel)
+    if as_json:
+        say_json({"threadId": thread.id, "checkpointId": head})
+    else:
+        say(head)
+        note(f"next: `graphflow threads resume {thread.id}`, or `graphflow run AGENT MSG --thread {thread.id}`")
+
+
+async def fork(
+    target: Annotated[str, typer.Argument(metavar="THREAD[@CHECKPOINT]", help="Without a checkpoint: the head.")],
+    message: Annotated[
+        str | None, typer.Argument(metavar="[MSG]", help="With --run: new input; - reads stdin.")
+    ] = None,
+    edit: Annotated[str | None, typer.Option(metavar="FILE|JSON", help="State to set in the fork first.")] = None,
+    as_node: Annotated[str | None, typer.Option(metavar="NODE", help="Write that state as if this node had.")] = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="Go on there: with MSG as new input, else from the checkpoint.")
+    ] = False,
+    new_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="The new thread's id.")] = None,
+    effects: Effects = None,
+    approve: Approve = "ask",
+    budget: Budget = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    as_lines: AsLines = False,
+) -> int:
+    """A new thread that shares the past up to a checkpoint; the first one is untouched. Prints its id."""
+    from graphflow.cli.approvals import policy_of
+    from graphflow.cli.commands import stop
+    from graphflow.cli.opening import opened, target_named, thread_named
+    from graphflow.cli.values import json_object, message_text
+
+    if message is not None and not run:
+        stop(exits.USAGE, "a message needs --run", hint=f'graphflow threads fork {target} --run "{message}"')
+    policy, figures = policy_of(approve), figures_of(budget)
+    values = json_object(edit, "--edit") if edit is not None else None
+    async with opened() as app:
+        if "@" in target:
+            thread, at = await target_named(app, target)
+        else:
+            thread = await thread_named(app, target)
+            at = (await thread.history(limit=1))[0]
+        if dry_run:
+            note(f"would begin a thread that shares {thread.id} up to {at.id} (step {at.step}, {at.node or at.source})")
+            return exits.OK
+        forked = await thread.fork(at.id, thread_id=new_id, effects=effects)
+        if values is not None:
+            await forked.edit(values, as_node)
+        if not run:
+            if as_json or as_lines:
+                say_json({"threadId": forked.id, "from": {"threadId": thread.id, "checkpointId": at.id}})
+            else:
+                say(forked.id)
+                note(f"next: `graphflow threads resume {forked.id}`, or `graphflow run AGENT MSG --thread {forked.id}`")
+            return exits.OK
+        note(f"thread {forked.id}")
+        text = message_text(message)
+        return await _go_on(
+            app, forked.id, text=text, policy=policy, figures=figures, as_json=as_json, as_lines=as_lines
+        )
+
+
+async def resume(
+    thread: Annotated[str, typer.Argument(metavar="THREAD[@CHECKPOINT]")],
+    effects: Effects = None,
+    approve: Approve = "ask",
+    budget: Budget = None,
+    time_limit: Timeout = None,
+    as_json: AsJson = False,
+    as_lines: AsLines = False,
+) -> int:
+    """Go on with an unfinished run: after a crash, a cancel, a failure, a rewind or a fork."""
+    from graphflow.cli.approvals import policy_of
+    from graphflow.cli.opening import checkpoint_named, opened, thread_named
+
+    policy, figures = policy_of(approve), figures_of(budget, time_limit)
+    thread_id, _, checkpoint = thread.partition("@")
+    async with opened() as app:
+        found = await thread_named(app, thread_id)
+        if checkpoint:
+            await found.rewind((await checkpoint_named(found, checkpoint)).id, effects=effects)
+        return await _go_on(
+            app, found.id, text=None, policy=policy, figures=figures, as_json=as_json, as_lines=as_lines
+        )
+
+
+async def cancel(thread: ThreadId, dry_run: DryRun = False, as_json: PlainJson = False) -> None:
+    """End the unfinished run of a thread that nobody drives; its questions are closed."""
+    from graphflow.cli.opening import opened, thread_named
+
+    async with opened() as app:
+        found = await thread_named(app, thread)
+        state = await found.state()
+        if dry_run:
+            note(f"thread {found.id} is {state.status}; would close {len(state.interrupts)} questions")
+            return
+        done = await found.cancel()
+    if as_json:
+        say_json({"threadId": found.id, "cancelled": done})
+    else:
+        note(f"thread {found.id} is cancelled" if done else f"thread {found.id} is {state.status}: nothing to cancel")
+
+
+async def _go_on(
+    app: Application,
+    thread_id: str,
+    *,
+    text: str | None,
+    policy: Policy,
+    figures: dict[str, Any],
+    as_json: bool,
+    as_lines: bool,
+) -> int:
+    """Drives a thread: with new input, with its open questions, or from where it stands."""
+    from graphflow.cli.turns import Turn, code_of
+    from graphflow.cli.views import view_of
+
+    graph = await app.graph_of_thread(thread_id)
+    view = view_of(as_json=as_json, as_lines=as_lines, title=f"{graph.agent_key} · thread {thread_id}")
+    turn = Turn(graph=graph, thread_id=thread_id, policy=policy, view=view)
+    if text is not None:
+        events = graph.stream({"query": text}, thread_id, budget=figures)
+    elif (await graph.thread(thread_id).state()).status == "waiting":
+        events = None
+    else:
+        events = graph.stream_resume(thread_id, budget=figures)
+    return code_of(await turn.drive(events), policy)
