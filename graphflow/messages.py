@@ -86,7 +86,10 @@ def to_wire(message: Message, *, replay_reasoning: bool = False) -> dict[str, An
         return out
     if isinstance(message, ToolMessage):
         return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content}
-    return {"role": message.role, "content": message.content}
+    out = {"role": message.role, "content": message.content}
+    if isinstance(message, HumanMessage) and message.name:
+        out["name"] = message.name
+    return out
 
 
 def from_wire(data: Mapping[str, Any]) -> Message:
@@ -108,6 +111,7 @@ def from_wire(data: Mapping[str, Any]) -> Message:
             id=identity,
             reasoning=data.get("reasoning_content") or data.get("reasoning") or "",
             tool_calls=tuple(_call(c) for c in calls),
+            reasoning_details=tuple(data.get("reasoning_details") or ()),
         )
     if role == "tool":
         call_id = data.get("tool_call_id") or data.get("toolCallId") or ""

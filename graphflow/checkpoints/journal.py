@@ -161,8 +161,9 @@ def unsaid(bodies: Sequence[tuple[Record, Body]], machine: Machine, seq: int) ->
     last_body = bodies[-1][1]
     if (end := ending_event(machine, last_body.source)) is not None:
         events.append((end, last_body.at))
+    stamp = max((last_body.at + row[2] for row in last_body.events), default=0)
     for number, (event, at) in enumerate(events, seq + 1):
-        event.seq, event.timestamp = number, at
+        event.seq, event.timestamp = number, max(at, stamp)
     return [(event, event.seq) for event, _ in events]
 
 

@@ -111,7 +111,7 @@ class Executor:
         self.plan, self.machine, self.thread_id = plan, machine, thread_id
         self.clock, self.ids, self.journal = clock, ids, journal
         self.sink, self.room = sink, room
-        self.services: Mapping[str, Any] = services or {}
+        self.services: Mapping[str, Any] = {} if services is None else services
         self.hold_ms, self.life, self.lineage, self.seq = hold_ms, life, lineage, seq
         self.checkpoint_id = checkpoint_id
         self.sent: list[Logged] = []
@@ -135,6 +135,7 @@ class Executor:
         self._released = False
         self._made = 0
         self._blocks_made = 0
+        self._stamp = 0
         self._closed = False
         self.resuming: Event | None = None
         """Sent once with the next tick, after what that tick resolves: the run goes on (spec 3.3)."""
@@ -160,13 +161,17 @@ class Executor:
         event.timestamp = self.clock.now_ms()
         if self.journal is not None and type(event) not in UNLOGGED:
             self.sent.append((event, event.seq))
+            self._stamp = event.timestamp
         if self.sink is not None:
             self.sink(event)
 
     def _emit_at(self, event: Event, at: int) -> None:
-        """Sends what follows a commit, under the commit's own time: it can be made again from the record."""
+        """Sends what follows a commit, under the commit's own time: it can be made again from the record.
+
+        A time never falls behind that of the logged event before it.
+        """
         self.seq += 1
-        event.seq, event.timestamp = self.seq, at
+        event.seq, event.timestamp = self.seq, max(at, self._stamp)
         if self.journal is not None:
             self.sent.append((event, event.seq))
         if self.sink is not None:

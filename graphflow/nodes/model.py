@@ -12,6 +12,7 @@ from graphflow.errors import Fault, NodeFailed
 from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition, NodeDefinition
 from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, Message, SystemMessage, from_wire
+from graphflow.models.call_context import set_call_context
 from graphflow.models.deltas import ReasoningDelta, TextDelta, ToolCallDelta
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec, options_from_document
 from graphflow.models.turn import Completion, TurnAccumulator
@@ -131,6 +132,7 @@ class _Turn:
     async def run(self) -> dict[str, Any]:
         ctx, turn = self.ctx, TurnAccumulator()
         ctx.charge("modelCalls")
+        set_call_context(ctx.run_id, ctx.node)
         ctx.partial = lambda status: None if turn.empty else turn.message(status=status)
         async with aclosing(self.model.stream(self.messages, self.tools, self.options)) as deltas:
             async for delta in deltas:

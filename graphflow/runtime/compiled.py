@@ -197,6 +197,12 @@ class CompiledGraph:
         """Answers a thread that no process drives, and goes on."""
         return self._start(await self.lives.answering(thread_id, answers, by, _many(preamble, hold_ms)))
 
+    async def launch_expired(
+        self, thread_id: str, interrupt_ids: Sequence[str], *, hold_ms: int | None = None
+    ) -> LiveRun:
+        """Goes on where open interrupts have expired, by their `onExpire` or their error routes."""
+        return self._start(await self.lives.expiring(thread_id, interrupt_ids, _many((), hold_ms)))
+
     async def launch_resume(
         self,
         thread_id: str,

@@ -113,7 +113,7 @@ class Lives:
         runs = self.runs()
         if runs is None:
             executor = self.executor(plan, Machine(), thread_id, audience=audience)
-            return Life(LiveRun(executor, None), tick, _start(executor, audience, tick.run_id))
+            return Life(LiveRun(executor, None), tick, self._start(executor, audience, tick))
         if (busy := runs.by_thread.get(thread_id)) is not None:
             await _make_way(busy, on_busy)
         async with self._taken(runs, thread_id, create=True) as row:
@@ -135,7 +135,7 @@ class Lives:
             begins = None if row.lineage is not None else Lineage(number=self.new_lineage(), thread_id=thread_id)
             journal = ThreadJournal(runs.store, row, facts, loaded=loaded, begins=begins)
             run = self._life(plan, machine, row, journal, audience, seq=0)
-            return Life(run, tick, _start(run.executor, audience, tick.run_id))
+            return Life(run, tick, self._start(run.executor, audience, tick))
 
     async def _answer_with(self, row: ThreadRow, loaded: Loaded, given: Any, audience: Audience) -> Life:
         """`onWaiting: answer`: the text is the answer, when exactly one open `ask` takes it (spec 2.4)."""
@@ -194,6 +194,31 @@ class Lives:
             )
             for answer in checked:
                 executor.answer(answer.interrupt_id, answer.value, answer.decision, by)
+
+        return Life(run, None, before)
+
+    async def expiring(self, thread_id: str, interrupt_ids: Sequence[str], audience: Audience = NOBODY) -> Life:
+        """A life that begins with the expiry of open interrupts (E12).
+
+        Raises:
+            AnswerRefused: `answer_stale` when none of them is open any more.
+        """
+        runs = self._need_runs()
+        async with self._taken(runs, thread_id) as row:
+            loaded = await self._loaded(runs, row)
+            due = [key for key in interrupt_ids if key in loaded.machine.interrupts]
+            if not due:
+                raise AnswerRefused(f"nothing of thread {thread_id!r} expires any more", code="answer_stale")
+            run = await self._going_on(row, loaded, audience)
+        executor = run.executor
+
+        def before() -> None:
+            _say_again(executor, loaded)
+            executor.resuming = RunResume(
+                run_id=loaded.machine.run_id, chat_id=thread_id, checkpoint_id=executor.checkpoint_id or ""
+            )
+            for key in due:
+                executor.expire(key)
 
         return Life(run, None, before)
 
@@ -279,6 +304,15 @@ class Lives:
         executor = self.executor(plan, machine, row.thread_id, journal, audience=audience, log=log, seq=seq)
         return LiveRun(executor, journal, log)
 
+    def _start(self, executor: Executor, audience: Audience, tick: Input) -> Callable[[], None]:
+        def before() -> None:
+            for event in audience.preamble:
+                executor.emit(event)
+            executor.emit(RunStart(run_id=tick.run_id, chat_id=executor.thread_id))
+            tick.at = self._app.clock.now_ms()  # the commit is not older than what was said before it
+
+        return before
+
     def executor(
         self,
         plan: Plan,
@@ -309,15 +343,6 @@ class Lives:
             seq=seq,
             checkpoint_id=journal.checkpoint_id if journal is not None else None,
         )
-
-
-def _start(executor: Executor, audience: Audience, run_id: str) -> Callable[[], None]:
-    def before() -> None:
-        for event in audience.preamble:
-            executor.emit(event)
-        executor.emit(RunStart(run_id=run_id, chat_id=executor.thread_id))
-
-    return before
 
 
 def _resume(run: LiveRun, loaded: Loaded, run_id: str) -> Callable[[], None]:
