@@ -1,0 +1,230 @@
+"""Checks of routes and of the graph that they make (spec 2.1 rules 2 and 8, 2.3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from graphflow.graph import questions
+from graphflow.graph.checking import Checking, at
+from graphflow.graph.document import END, FAIL, RESERVED_NODES, Budget, Choose, NodeDefinition
+from graphflow.graph.words import choose
+
+_FIGURES = tuple(field for field in msgspec.structs.fields(Budget) if field.name != "then")
+
+_NEVER_GOTO = frozenset({"model", "tools", "tool", "agent", "fn", "verify", "plan", "wait"})
+"""Kinds whose functions return a value, never a `Goto`."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    to: str
+    pointer: str
+    sure: bool
+    """The only way on, taken each time."""
+
+
+def edges_of(name: str, node: NodeDefinition) -> Iterator[Edge]:
+    """Every way out of a node; a missing `next` leads to `end`."""
+    pointer = at("nodes", name)
+    if isinstance(node.next, Choose):
+        for index, to in enumerate(node.next.choose):
+            yield Edge(to, f"{pointer}/next/choose/{index}", len(node.next.choose) == 1)
+    elif isinstance(node.next, tuple):
+        for index, route in enumerate(node.next):
+            yield Edge(route.to, f"{pointer}/next/{index}/to", len(node.next) == 1)
+    else:
+        yield Edge(node.next or END, f"{pointer}/next", True)
+    for index, failed in enumerate(node.error):
+        yield Edge(failed.to, f"{pointer}/error/{index}/to", False)
+    if node.ask is not None and node.ask.on_expire is not None:
+        yield Edge(node.ask.on_expire, f"{pointer}/ask/onExpire", False)
+    yield from _bodies(pointer, node)
+
+
+def _bodies(pointer: str, node: NodeDefinition) -> Iterator[Edge]:
+    """Where branches begin: known here only so that nodes in them are not called unreachable."""
+    if isinstance(node.do, str):
+        yield Edge(node.do, f"{pointer}/do", False)
+    for branch, body in (node.parallel or {}).items():
+        do = body if isinstance(body, str) else body.do
+        yield Edge(do, f"{pointer}{at('parallel', branch)}" + ("" if isinstance(body, str) else "/do"), False)
+
+
+def check_routes(checking: Checking) -> None:
+    """Every route by itself, then the graph."""
+    _check_start(checking)
+    for name, node in checking.nodes.items():
+        if not checking.is_lost(name, "next"):
+            _check_order(checking, name, node)
+        for edge in edges_of(name, node):
+            if edge.to not in checking.nodes and edge.to not in RESERVED_NODES:
+                checking.fault(
+                    edge.pointer, f"no node is named {edge.to!r}", choose(edge.to, [*checking.nodes, *RESERVED_NODES])
+                )
+    if checking.nodes:
+        _check_graph(checking)
+
+
+def _check_start(checking: Checking) -> None:
+    start = checking.document.start
+    if "start" in checking.data and "start" not in checking.lost_top and start not in checking.nodes:
+        checking.fault(
+            "/start", f"no node is named {start!r}", choose(start, checking.nodes, none="there are no nodes")
+        )
+
+
+def _check_order(checking: Checking, name: str, node: NodeDefinition) -> None:
+    """First match wins, so the last entry has no `if`, and only the last."""
+    pointer = at("nodes", name, "next")
+    if isinstance(node.next, Choose):
+        _check_choose(checking, pointer, node)
+        return
+    if not isinstance(node.next, tuple):
+        return
+    if not node.next:
+        checking.fault(pointer, "an empty list of routes leads nowhere", 'write "end", or one {"to": …}', kind="graph")
+        return
+    *before, last = node.next
+    if last.when is not None:
+        message = f"the last route has an `if`, so when {last.when!r} is false no route is left"
+        checking.fault(f"{pointer}/{len(before)}", message, 'add {"to": "NODE"} at the end of the list', kind="graph")
+    for index, route in enumerate(before):
+        if route.when is None:
+            message = f"this route has no `if`, so the {len(node.next) - index - 1} after it are never taken"
+            checking.fault(f"{pointer}/{index}", message, "give it an `if`, or make it the last", kind="graph")
+
+
+def _check_choose(checking: Checking, pointer: str, node: NodeDefinition) -> None:
+    assert isinstance(node.next, Choose)
+    if not node.next.choose:
+        checking.fault(
+            f"{pointer}/choose",
+            "an empty list leaves nothing to choose",
+            "name the nodes that `Goto` may take",
+            kind="graph",
+        )
+    word = (node.use or "").partition(":")[0]
+    if node.use is None or word in _NEVER_GOTO:
+        hint = "write a list of {if, to}, or use a Python node (`node:NAME`) that returns `Goto`"
+        checking.fault(pointer, "only a Python node can choose its route", hint, kind="graph")
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """The edges as graph questions want them."""
+
+    possible: dict[str, list[str]]
+    """Where each node may lead; a node whose routes are partly unknown may lead anywhere, so that a wrong
+    name is reported once and not as everything that follows from it."""
+    known: dict[str, list[str]]
+    """The same without nodes whose routes are partly unknown."""
+    sure: dict[str, list[str]]
+    """Nodes with one way on, taken each time."""
+
+
+def _ways(checking: Checking) -> _Ways:
+    ways = _Ways({END: [], FAIL: []}, {END: [], FAIL: []}, {})
+    anywhere = [*checking.nodes, *RESERVED_NODES]
+    for name, node in checking.nodes.items():
+        targets = list(dict.fromkeys(edge.to for edge in edges_of(name, node)))
+        if checking.is_lost(name, "next", "error", "ask", "do", "parallel") or not set(anywhere).issuperset(targets):
+            ways.possible[name], ways.known[name] = anywhere, []
+            continue
+        ways.possible[name] = ways.known[name] = targets
+        if len(targets) == 1:
+            ways.sure[name] = targets
+    return ways
+
+
+def _check_graph(checking: Checking) -> None:
+    """Unreachable nodes, dead ends, and cycles that nothing ends."""
+    ways = _ways(checking)
+    endless = _check_endless(checking, ways)
+    _check_reach(checking, ways, endless)
+    _check_bounds(checking, ways)
+
+
+def _check_endless(checking: Checking, ways: _Ways) -> set[str]:
+    """Cycles of routes that are taken each time; gives their nodes."""
+    out: set[str] = set()
+    for part in questions.loops(ways.sure):
+        out.update(part)
+        cycle = questions.one_cycle(ways.sure, part)
+        checking.fault(
+            at("nodes", cycle[0], "next"),
+            f"the cycle {show_cycle(cycle)} has no condition, so it never ends",
+            'give one of its routes a condition: "next": [{"if": "…", "to": "…"}, {"to": "end"}]',
+            kind="graph",
+        )
+    return out
+
+
+def show_cycle(cycle: list[str]) -> str:
+    """`plan → judge → plan`."""
+    return " → ".join([*cycle, cycle[0]])
+
+
+def _check_reach(checking: Checking, ways: _Ways, endless: set[str]) -> None:
+    start = checking.document.start
+    met = questions.reachable(ways.possible, _starts(checking))
+    finishing = questions.leading_to(ways.possible, (END, FAIL))
+    into_endless = questions.leading_to(ways.possible, endless)
+    for name in checking.nodes:
+        if name not in met:
+            message = f"no route leads to node {name!r}"
+            checking.fault(at("nodes", name), message, "add a route to it, or remove it", kind="graph")
+        elif name not in finishing and name not in into_endless:
+            message = f"no path from node {name!r} reaches 'end'"
+            checking.fault(at("nodes", name), message, 'give it a route to "end"', kind="graph")
+    if start in checking.nodes and start in finishing and END not in questions.reachable(ways.possible, [start]):
+        message = f"every path from {start!r} ends in 'fail'"
+        checking.fault("/start", message, 'give some node a route to "end"', kind="graph")
+
+
+def _starts(checking: Checking) -> list[str]:
+    """Where runs begin and wrap up; every node while one of these is wrong."""
+    start, then = checking.document.start, checking.document.budget.then
+    known = {*checking.nodes}
+    if start not in known or "budget.then" in checking.lost_top or (then is not None and then not in known):
+        return list(checking.nodes)
+    return [start] if then is None else [start, then]
+
+
+def _check_bounds(checking: Checking, ways: _Ways) -> None:
+    """A cycle needs a figure that ends it, whatever its condition says (spec 2.1 rule 8)."""
+    if any(key.partition(".")[0] == "budget" for key in checking.lost_top):
+        return
+    found = questions.loops(ways.known)
+    if not found:
+        return
+    figures = [field.name for field in _FIGURES if getattr(checking.document.budget, field.name) is not None]
+    if not figures:
+        cycle = questions.one_cycle(ways.known, found[0])
+        names = ", ".join(field.encode_name for field in _FIGURES)
+        checking.fault(
+            at("nodes", cycle[0]),
+            f"the cycle {show_cycle(cycle)} has no budget that ends it",
+            f'add "budget": {{"maxSteps": 60}}; figures are {names}',
+            kind="graph",
+        )
+    elif figures == ["max_rounds"] and not _names_rounds(checking):
+        checking.fault(
+            "/budget/maxRounds",
+            "maxRounds ends nothing: no condition names limits.rounds",
+            'write a condition like "visits.NODE < limits.rounds", or limit maxSteps',
+            kind="graph",
+            warning=True,
+        )
+
+
+def _names_rounds(checking: Checking) -> bool:
+    return any(
+        route.when is not None and re.search(r"\blimits\s*\.\s*rounds\b", route.when)
+        for node in checking.nodes.values()
+        if isinstance(node.next, tuple)
+        for route in node.next
+    )

@@ -1,0 +1,140 @@
+"""What the compiler's checks share: the document as far as it can be read, and where faults gather.
+
+A fault of one part must not hide those of another, so every part whose shape is wrong is set aside
+(`lost`) and the rest is read into the document's structs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from graphflow.errors import Fault
+from graphflow.graph.document import Budget, GraphDefinition, NodeDefinition
+from graphflow.graph.ports import Kinds
+from graphflow.graph.roots import Roots
+from graphflow.graph.shape import check_shape
+from graphflow.graph.words import escape, nearest, unescape
+
+_NODE_KEYS = tuple(f.encode_name for f in msgspec.structs.fields(NodeDefinition))
+_TOP_KEYS = tuple(f.encode_name for f in msgspec.structs.fields(GraphDefinition))
+_BUDGET_KEYS = tuple(f.encode_name for f in msgspec.structs.fields(Budget))
+
+ALL = "*"
+"""In `lost`: nothing of the node can be read."""
+
+
+@dataclass
+class Checking:
+    """One document under check."""
+
+    data: Mapping[str, Any]
+    document: GraphDefinition
+    """What could be read; complete when there are no shape faults."""
+    kinds: Kinds
+    lost: Mapping[str, frozenset[str]]
+    """Node → wire keys that could not be read, `*` for all of it."""
+    lost_top: frozenset[str]
+    """Top-level wire keys that could not be read, and `budget.KEY`."""
+    state: dict[str, Mapping[str, Any]]
+    """State key → schema, of those that are objects."""
+    roots: Roots = field(default_factory=Roots)
+    faults: list[Fault] = field(default_factory=list)
+
+    @property
+    def nodes(self) -> Mapping[str, NodeDefinition]:
+        return self.document.nodes
+
+    def is_lost(self, node: str, *keys: str) -> bool:
+        """Whether one of these keys of the node could not be read."""
+        lost = self.lost.get(node, frozenset())
+        return ALL in lost or not lost.isdisjoint(keys)
+
+    def fault(
+        self, pointer: str, message: str, hint: str | None = None, *, kind: str = "reference", warning: bool = False
+    ) -> None:
+        self.faults.append(
+            Fault(pointer=pointer, message=message, hint=hint, kind=kind, severity="warning" if warning else "error")
+        )
+
+    def take(self, pointer: str, faults: Iterable[Fault]) -> None:
+        """Faults with pointers relative to a place of this document."""
+        self.faults += [replace(fault, pointer=pointer + fault.pointer) for fault in faults]
+
+
+def at(*tokens: str | int) -> str:
+    """The JSON pointer of these steps."""
+    return "".join(f"/{escape(str(token))}" for token in tokens)
+
+
+def open_checking(data: Mapping[str, Any], kinds: Kinds) -> Checking:
+    """The checking of a document, its shape faults already in it."""
+    faults = check_shape(data, GraphDefinition)
+    lost_top, lost = _lost_parts(faults)
+    document = _readable(data, lost_top, lost)
+    properties = document.state.get("properties")
+    state = {
+        key: schema
+        for key, schema in (properties.items() if isinstance(properties, Mapping) else ())
+        if isinstance(schema, Mapping)
+    }
+    checking = Checking(
+        data=data,
+        document=document,
+        kinds=kinds,
+        lost={name: frozenset(keys) for name, keys in lost.items()},
+        lost_top=frozenset(lost_top),
+        state=state,
+        faults=faults,
+    )
+    checking.roots = replace(Roots.of(document), state=properties if isinstance(properties, Mapping) else {})
+    return checking
+
+
+def _lost_parts(faults: Iterable[Fault]) -> tuple[set[str], dict[str, set[str]]]:
+    top: set[str] = set()
+    nodes: dict[str, set[str]] = {}
+    for fault in faults:
+        match [unescape(token) for token in fault.pointer.split("/")[1:]]:
+            case []:
+                pass  # a missing key: it is simply not there
+            case ["nodes", name]:
+                nodes.setdefault(name, set()).add(ALL)
+            case ["nodes", name, key, *_]:
+                nodes.setdefault(name, set()).update(_meant(key, _NODE_KEYS))
+            case ["budget", key, *_]:
+                top.update(f"budget.{meant}" for meant in _meant(key, _BUDGET_KEYS))
+            case [key, *_]:
+                top.update(_meant(key, _TOP_KEYS))
+    return top, nodes
+
+
+def _meant(key: str, known: tuple[str, ...]) -> set[str]:
+    """A key and, if it is misspelt, the one that was meant: that one is lost too, not merely missing."""
+    if key in known:
+        return {key}
+    near = nearest(key, known)
+    return {key} if near is None else {key, near}
+
+
+def _readable(data: Mapping[str, Any], lost_top: set[str], lost: Mapping[str, set[str]]) -> GraphDefinition:
+    out = {key: value for key, value in data.items() if key not in lost_top and key in _TOP_KEYS}
+    out["graphflow"] = "1"
+    out.setdefault("start", "")
+    if isinstance(budget := out.get("budget"), Mapping):
+        out["budget"] = {key: value for key, value in budget.items() if f"budget.{key}" not in lost_top}
+    nodes = out.get("nodes")
+    out["nodes"] = {
+        name: _readable_node(node, lost.get(name, set()))
+        for name, node in (nodes.items() if isinstance(nodes, Mapping) else ())
+    }
+    return msgspec.convert(out, GraphDefinition)
+
+
+def _readable_node(node: Any, lost: set[str]) -> dict[str, Any]:
+    if ALL in lost or not isinstance(node, Mapping):
+        return {}
+    return {key: value for key, value in node.items() if key not in lost}
