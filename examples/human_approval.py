@@ -1,0 +1,54 @@
+"""A tool that needs approval: the question is durable, and the answer may come to another process.
+
+The first `load_graph` stands for the process that asked and went away, the second for the one that is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from graphflow import CompiledGraph, SqliteCheckpointer, load_graph, tool
+
+AGENT = {
+    "name": "Post office",
+    "mode": "REACT",
+    "tools": ["send_letter"],
+    "approval": {"send_letter": "REQUIRE_APPROVAL"},
+    "react": {"systemPrompt": "You send letters.", "maxSteps": 3},
+}
+
+
+@tool
+def send_letter(to: str) -> str:
+    """Sends a letter.
+
+    Args:
+        to: who gets it.
+    """
+    print(f"  (a letter goes to {to})")
+    return f"sent to {to}"
+
+
+def open_app(folder: Path) -> CompiledGraph:
+    return load_graph(AGENT, tools=[send_letter], checkpointer=SqliteCheckpointer(folder / "threads.db"))
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        first = open_app(Path(folder))
+        result = await first.run("Please use send_letter for me", thread_id="letters")
+        question = result.interrupts[0]
+        print(result.status, question.kind, question.tool_name, dict(question.arguments))
+        await first.checkpointer.close()
+
+        later = open_app(Path(folder))
+        edited = {"decision": "edit", "arguments": {"to": "Ada Lovelace"}}
+        result = await later.answer("letters", {question.id: edited}, by="example")
+        print(result.status, result.output)
+        await later.checkpointer.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
