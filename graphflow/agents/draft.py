@@ -15,7 +15,7 @@ from graphflow.errors import DefinitionError, Fault
 from graphflow.graph.shape import check_shape
 from graphflow.graph.source import Source, decode_utf8, parse_source, read_source
 from graphflow.graph.types import show
-from graphflow.modes.checks import Priced, agent_faults, mode_faults
+from graphflow.modes.checks import agent_faults, mode_faults
 from graphflow.modes.definition import BLOCKS, GRAPH, AgentDefinition, AgentFields, decode_definition, mode_word
 from graphflow.modes.policies import Policies
 from graphflow.modes.registry import MODES, compile_agent
@@ -34,7 +34,6 @@ class Known:
     tools: Collection[str] | None = None
     providers: Collection[str] | None = None
     """Provider keys, aliases included."""
-    priced: Priced | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +96,7 @@ def read_draft(origin: Origin, *, key: str | None = None, file: str | None = Non
         raw=raw,
         data=None,
     )
-    own = agent_faults(raw, key=key or name, tools=known.tools, providers=known.providers, priced=known.priced)
+    own = agent_faults(raw, key=key or name, tools=known.tools, providers=known.providers)
     common = (*(source.faults if source else ()), *own)
     return _as_mode(draft, common) if "mode" in raw else _as_graph(draft, common)
 

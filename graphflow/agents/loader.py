@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +11,6 @@ from graphflow.errors import DefinitionError, Fault
 from graphflow.graph.compiler import CheckedDocument, check_document
 from graphflow.graph.ports import Kinds
 from graphflow.graph.words import unescape
-from graphflow.modes.checks import Priced
 from graphflow.modes.definition import AgentDefinition
 from graphflow.modes.policies import Policies
 
@@ -69,7 +67,6 @@ def load_agent(
     kinds: Kinds,
     tools: Collection[str] | None = None,
     providers: Collection[str] | None = None,
-    priced: Priced | None = None,
     key: str | None = None,
 ) -> LoadedAgent:
     """The agent behind a path, a file's text (it begins with `{`) or its data.
@@ -79,13 +76,12 @@ def load_agent(
         kinds: the registered node kinds; they also resolve subgraphs.
         tools: the names of all registered tools; `None` skips that check.
         providers: the keys and aliases of all known providers; `None` skips that check.
-        priced: tells whether a model's price is known; `None` knows none, so `maxCostUsd` is refused.
         key: the agent's key where no file name gives one.
 
     Raises:
         DefinitionError: with all faults of the file, each with its place.
     """
-    known = Known(tools=tools, providers=providers, priced=priced)
+    known = Known(tools=tools, providers=providers)
     return check_draft(read_draft(origin, key=key, known=known), kinds)
 
 
@@ -98,8 +94,8 @@ def check_draft(draft: Draft, kinds: Kinds) -> LoadedAgent:
     faults = list(draft.faults)
     checked = _check_graph(draft, kinds, faults)
     if checked is None or any(fault.severity == "error" for fault in faults):
-        raise DefinitionError(faults)
-    return _loaded(draft, checked, tuple(faults))
+        raise DefinitionError(sorted(faults, key=_place))
+    return _loaded(draft, checked, tuple(sorted(faults, key=_place)))
 
 
 def _check_graph(draft: Draft, kinds: Kinds, faults: list[Fault]) -> CheckedDocument | None:
@@ -108,23 +104,29 @@ def _check_graph(draft: Draft, kinds: Kinds, faults: list[Fault]) -> CheckedDocu
         return None
     explicit = draft.definition is None
     document = draft.source if explicit and draft.source is not None else draft.data
+    checked: CheckedDocument | None = None
     try:
         checked = check_document(document, kinds, file=draft.file)
-    except DefinitionError as error:
-        found, checked = error.faults, None
-    else:
         found = checked.warnings
-    told = {fault.pointer for fault in faults}, {(fault.pointer, fault.message) for fault in faults}
+    except DefinitionError as error:
+        found = error.faults
+    places = {fault.pointer for fault in faults}
+    told = {(fault.pointer, fault.message) for fault in faults}
     for fault in found:
         placed = draft.locate(fault) if explicit else _in_mode_file(draft, fault)
-        if placed is not None and not _told(fault, *told):
+        if placed is not None and not _told(fault, places, told):
             faults.append(placed)
     return checked
 
 
-def _told(fault: Fault, places: AbstractSet[str], messages: AbstractSet[tuple[str, str]]) -> bool:
+def _told(fault: Fault, places: set[str], told: set[tuple[str, str]]) -> bool:
     """Whether the draft's own faults say this already: the agent's checks are more telling than a shape."""
-    return (fault.pointer, fault.message) in messages or (fault.kind == "shape" and fault.pointer in places)
+    return (fault.pointer, fault.message) in told or (fault.kind == "shape" and fault.pointer in places)
+
+
+def _place(fault: Fault) -> tuple[int, int]:
+    """Order of the text; faults without a place keep the order in which they were found."""
+    return fault.line or 0, fault.column or 0
 
 
 def _in_mode_file(draft: Draft, fault: Fault) -> Fault | None:

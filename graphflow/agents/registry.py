@@ -17,7 +17,6 @@ from graphflow.agents.watching import looks
 from graphflow.errors import AgentNotFound
 from graphflow.graph.ports import Kinds
 from graphflow.graph.words import nearest
-from graphflow.modes.checks import Priced
 
 RETRY_DELAYS_S = (0.05, 0.15, 0.3)
 """When a file that vanished or is no JSON is read again before that is believed: it may be half written."""
@@ -40,7 +39,6 @@ class AgentRegistry:
         kinds: Callable[[AgentRegistry], Kinds],
         tools: Callable[[], Collection[str]] | None = None,
         providers: Collection[str] | None = None,
-        priced: Priced | None = None,
         refresh_interval_ms: int = 10_000,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -51,14 +49,12 @@ class AgentRegistry:
             kinds: gives the node kinds; called once, with this registry to look agents up in.
             tools: gives the names of all registered tools; `None` skips that check.
             providers: the keys and aliases of all known providers; `None` skips that check.
-            priced: tells whether a model's price is known; `None` knows none.
             refresh_interval_ms: how often `watch()` looks by itself (`AGENT_REFRESH_INTERVAL_MS`).
             sleep: waits; tests give their own.
         """
         self.folder = Path(folder)
         self._tools = tools
         self._providers = providers
-        self._priced = priced
         self._interval_ms = refresh_interval_ms
         self._sleep = sleep
         self._table = Table()
@@ -197,7 +193,7 @@ class AgentRegistry:
         file = str(self.folder / f"{key}{SUFFIX}")
         if isinstance(content, str):
             return unreadable_draft(file, content)
-        known = Known(tools=self._tools and self._tools(), providers=self._providers, priced=self._priced)
+        known = Known(tools=self._tools and self._tools(), providers=self._providers)
         return read_draft(content, file=file, known=known)
 
 

@@ -7,15 +7,12 @@ whose shape is wrong elsewhere: a person sees all faults of a file at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from graphflow.errors import Fault
 from graphflow.graph.words import choose, escape
 from graphflow.modes.definition import BLOCKS, GRAPH, mode_word
-
-Priced = Callable[[str | None, str | None], bool]
-"""(provider key, model) → whether a price is known."""
 
 _MAX_INT = 2**53 - 1
 
@@ -48,7 +45,6 @@ def agent_faults(
     key: str | None = None,
     tools: Collection[str] | None = None,
     providers: Collection[str] | None = None,
-    priced: Priced | None = None,
 ) -> Iterator[Fault]:
     """Faults of the agent fields, legal in both forms of a file (E23).
 
@@ -57,14 +53,12 @@ def agent_faults(
         key: the file's name without its suffix; `None` for an agent that has no file.
         tools: the names of all registered tools; `None` skips that check.
         providers: the keys and aliases of all known providers; `None` skips that check.
-        priced: tells whether the price of a provider's model is known; `None` knows no price.
     """
     yield from _key_faults(data.get("key"), key)
     yield from _provider_faults(data.get("providerKey"), providers)
     yield from _tool_faults(data.get("tools"), tools)
     yield from _approval_faults(data.get("approval"), data.get("tools"), tools)
     yield from _range_faults(data)
-    yield from _cost_faults(data, priced)
 
 
 def mode_faults(data: Mapping[str, Any], built: Collection[str]) -> Iterator[Fault]:
@@ -173,17 +167,6 @@ def _range_faults(data: Mapping[str, Any]) -> Iterator[Fault]:
             continue  # missing, or the shape says so
         if not low <= value <= high:
             yield _fault(f"/{part}/{field}", f"{field} must be {words}, not {value!r}", None, kind="type")
-
-
-def _cost_faults(data: Mapping[str, Any], priced: Priced | None) -> Iterator[Fault]:
-    """An unknown price never counts as 0, so a limit in money that could not bind is refused (spec 1.3)."""
-    budget = data.get("budget")
-    if not isinstance(budget, Mapping) or budget.get("maxCostUsd") is None:
-        return
-    provider, model = data.get("providerKey"), data.get("model")
-    if priced is None or not priced(provider, model):
-        message = f"maxCostUsd needs a price, and none is known for provider {provider!r}, model {model!r}"
-        yield _fault("/budget/maxCostUsd", message, "limit maxTokens or maxModelCalls instead")
 
 
 def _fault(pointer: str, message: str, hint: str | None, *, kind: str = "property", severity: str = "error") -> Fault:

@@ -107,12 +107,6 @@ def test_a_block_of_another_mode_is_a_warning_so_a_person_can_switch():
     assert warning.pointer == "/plain"
 
 
-def test_a_limit_in_money_loads_when_the_price_is_known():
-    costly = agent(budget={"maxCostUsd": 0.5}, providerKey="qwen", model="m")
-    assert load(costly, priced=lambda provider, model: (provider, model) == ("qwen", "m")).key
-    assert [fault.pointer for fault in faults_of(costly)] == ["/budget/maxCostUsd"]
-
-
 @pytest.mark.parametrize("name", ["demo_plain", "demo_react", "demo_review"])
 def test_the_demo_agents_load_without_a_warning(name):
     documents = FakeKinds(lambda key: load(GRAPHS / f"{key}.json").data)
