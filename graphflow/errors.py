@@ -65,6 +65,7 @@ ERROR_CODES: dict[str, str] = {
     "store_newer": "The store was made by a newer version.",
     "fenced": "Another life took this thread; the older one stopped.",
     "not_encodable": "A value can't be stored.",
+    "stopping": "The server shuts down and begins nothing new.",
     "internal": "A defect of graphflow itself.",
 }
 """Code → meaning: the closed list behind `error.code` everywhere."""

@@ -98,6 +98,10 @@ class SqliteCheckpointer:
         """`host/boot id/uuid` of this object; its OS lock is taken with the first thread and lasts until `close`."""
         return self._owner_lock.id
 
+    def is_dead(self, owner: str) -> bool:
+        """Whether this owner's process is surely gone; False when that can't be known."""
+        return self._owner_lock.is_dead(owner)
+
     # --- opening and closing ---
 
     async def setup(self) -> None:
