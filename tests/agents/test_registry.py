@@ -368,7 +368,9 @@ async def test_a_file_that_vanishes_for_a_moment_is_never_removed(folder):
 
 async def test_a_doubtful_file_does_not_hold_up_the_others(folder):
     seen: list[tuple[str, ...]] = []
-    agents = registry_of(folder, sleep=HalfWritten(lambda: seen.append(agents.keys())))
+    look = HalfWritten()
+    agents = registry_of(folder, sleep=look)
+    look.writes.append(lambda: seen.append(agents.keys()))
     write(folder, "a", "{")
     write(folder, "b", plain())
     await agents.refresh()
