@@ -160,7 +160,10 @@ class AgentRegistry:
                 log.warning("agents: %s", fault.render())
         if change:
             for listener in tuple(self._listeners):
-                listener(change)
+                try:
+                    listener(change)
+                except Exception:  # a listener's defect must not end hot reload, nor keep the news from others
+                    log.exception("agents: a listener failed")
 
     def _look(self, *, only: set[str] | None = None, recheck: bool = False, sure: bool = False) -> tuple[Change, bool]:
         """Puts in service what differs, with `sure` only what is beyond doubt; tells whether a doubtful rest is left."""
@@ -194,7 +197,11 @@ class AgentRegistry:
         if isinstance(content, str):
             return unreadable_draft(file, content)
         known = Known(tools=self._tools and self._tools(), providers=self._providers)
-        return read_draft(content, file=file, known=known)
+        try:
+            return read_draft(content, file=file, known=known)
+        except Exception as error:
+            log.exception("agents: %s could not be read", file)
+            return unreadable_draft(file, f"{type(error).__name__}: {error}")
 
 
 def _key_of(file: Path) -> str:

@@ -138,6 +138,18 @@ def test_a_listener_hears_changes_until_it_leaves(folder, registry):
     assert heard == [Change(added=("a",))]
 
 
+def test_a_listener_that_fails_keeps_the_news_from_nobody(folder, registry):
+    def fail(change: Change) -> None:
+        raise RuntimeError("defect")
+
+    heard: list[Change] = []
+    registry.on_change(fail)
+    registry.on_change(heard.append)
+    write(folder, "a", plain())
+    assert registry.reload() == Change(added=("a",))
+    assert heard == [Change(added=("a",))]
+
+
 def test_only_the_files_that_are_asked_for_are_reloaded(folder, registry):
     write(folder, "b", plain())
     assert registry.reload([write(folder, "a", plain())]).added == ("a",)
