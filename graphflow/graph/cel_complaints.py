@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from graphflow.graph.cel_syntax import Outline
+from graphflow.graph.roots import Problem
 from graphflow.graph.words import choose
 
 FUNCTIONS = (
@@ -15,19 +17,25 @@ FUNCTIONS = (
 """What CEL offers here; there are no others, and none can be added from a document."""
 
 _OVERLOAD = re.compile(r"found no matching overload for '(?P<function>[^']*)' applied to '(?P<types>.*)'")
-_UNDECLARED = re.compile(r"undeclared reference to '(?P<name>[^']*)'")
+
+_NUMERIC = frozenset({"_+_", "_-_", "_*_", "_/_", "_%_", "_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_"})
 
 Reworded = tuple[str, str | None, str]
 """Message, hint and kind."""
+
+
+def unknown_functions(outline: Outline) -> Iterator[Problem]:
+    """Calls of functions that CEL has not."""
+    for at, name in outline.calls:
+        if name not in FUNCTIONS:
+            hint = choose(name, FUNCTIONS, limit=len(FUNCTIONS))
+            yield f"there is no function {name!r}", at, hint, "reference"
 
 
 def reworded(text: str, outline: Outline, at: int) -> Reworded:
     """A complaint of the compiler about the place `at` of the expression."""
     if match := _OVERLOAD.match(text):
         return _overload(match["function"], match["types"], outline, at)
-    if match := _UNDECLARED.match(text):
-        name = match["name"]
-        return f"there is no function {name!r}", choose(name, FUNCTIONS, limit=len(FUNCTIONS)), "reference"
     return text[:1].lower() + text[1:], None, "type"
 
 
@@ -37,7 +45,7 @@ def _overload(function: str, types: str, outline: Outline, at: int) -> Reworded:
     given = [word.strip() for word in types.strip("()").split(",")]
     shown = "(" + ", ".join(given) + ")"
     message = f"{operator!r} does not take {shown}"
-    if set(given) >= {"double", "int"}:
+    if set(given) >= {"double", "int"} and function in _NUMERIC:
         return message, _decimal_hint(outline, at), "type"
     if "null_type" in given or "null" in given:
         return message, 'this can\'t be null: declare the state key as ["TYPE", "null"] if it may be', "type"

@@ -13,6 +13,7 @@ from typing import Any
 
 from graphflow.errors import DefinitionError, ExpressionFailed, Fault
 from graphflow.graph import cel_backend, cel_syntax
+from graphflow.graph.cel_complaints import reworded, unknown_functions
 from graphflow.graph.cel_paths import Missing, Read, reader
 from graphflow.graph.cel_syntax import Choice, Constant, Index, ListOf, MapOf, Node, Outline, Path, SyntaxFault
 from graphflow.graph.roots import Roots
@@ -263,6 +264,8 @@ def _known_type(node: Node, roots: Roots) -> str:
 
 def _check(outline: Outline, roots: Roots) -> str:
     """The type of the whole expression; raises every fault at once."""
+    if unknown := [_fault(outline.text, *problem) for problem in unknown_functions(outline)]:
+        raise DefinitionError(unknown)  # the variables of a misspelt macro would only add to it
     faults = [_fault(outline.text, *problem) for path in outline.paths for problem in roots.problems(path)]
     for path in outline.paths:
         for step in path.steps:
@@ -276,9 +279,12 @@ def _check(outline: Outline, roots: Roots) -> str:
         return roots.checked_type(outline.root)
     rewritten = rewrite(outline, 0, len(outline.text), roots.variable_type)
     try:
-        return cel_backend.compile_program(rewritten.text, rewritten.width).type
+        kind = cel_backend.compile_program(rewritten.text, rewritten.width).type
     except cel_backend.CompileFailed as error:
         raise DefinitionError([_complaint(outline, rewritten, complaint) for complaint in error.complaints]) from None
+    if kind == "type":
+        raise DefinitionError([_fault(outline.text, "the result is a type, not a value", 0)])
+    return kind
 
 
 def _index_faults(outline: Outline, step: Index, roots: Roots) -> list[Fault]:
@@ -292,8 +298,6 @@ def _index_faults(outline: Outline, step: Index, roots: Roots) -> list[Fault]:
 
 
 def _complaint(outline: Outline, rewritten: Rewritten, complaint: cel_backend.Complaint) -> Fault:
-    from graphflow.graph.cel_complaints import reworded
-
     at = rewritten.offset(complaint.line, complaint.column)
     message, hint, kind = reworded(complaint.text, outline, at)
     return _fault(outline.text, message, at, hint, kind)

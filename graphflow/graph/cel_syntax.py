@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 MAX_CHARACTERS = 1_000
 MAX_NESTING = 24
@@ -34,8 +35,7 @@ class SyntaxFault(ValueError):
         self.message, self.at, self.hint = message, at, hint
 
 
-@dataclass(frozen=True)
-class Index:
+class Index(msgspec.Struct, frozen=True):
     """A step `[expression]` of a path whose value is known only at run time."""
 
     text: str
@@ -45,8 +45,7 @@ class Index:
 Step = str | int | Index
 
 
-@dataclass(frozen=True)
-class Path:
+class Path(msgspec.Struct, frozen=True):
     """`root.step.step`: read by reference."""
 
     root: str
@@ -67,23 +66,20 @@ class Path:
         return tuple(out)
 
 
-@dataclass(frozen=True)
-class Constant:
+class Constant(msgspec.Struct, frozen=True):
     value: Any
     type: str
     start: int
     end: int
 
 
-@dataclass(frozen=True)
-class ListOf:
+class ListOf(msgspec.Struct, frozen=True):
     items: tuple[Node, ...]
     start: int
     end: int
 
 
-@dataclass(frozen=True)
-class MapOf:
+class MapOf(msgspec.Struct, frozen=True):
     """A map whose keys are text literals."""
 
     entries: tuple[tuple[str, Node], ...]
@@ -91,8 +87,7 @@ class MapOf:
     end: int
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """`condition ? then : other`."""
 
     condition: Node
@@ -102,8 +97,7 @@ class Choice:
     end: int
 
 
-@dataclass(frozen=True)
-class Opaque:
+class Opaque(msgspec.Struct, frozen=True):
     """Anything else: CEL's own."""
 
     start: int
@@ -113,8 +107,7 @@ class Opaque:
 Node = Path | Constant | ListOf | MapOf | Choice | Opaque
 
 
-@dataclass(frozen=True)
-class Outline:
+class Outline(msgspec.Struct, frozen=True):
     """What the parser found."""
 
     text: str
@@ -123,6 +116,8 @@ class Outline:
     """Every path that is not bound by a comprehension, in order of their places."""
     integers: tuple[tuple[int, str], ...]
     """Offset and text of each whole-number literal, for hints."""
+    calls: tuple[tuple[int, str], ...]
+    """Offset and name of each function and method."""
 
 
 _TOKEN = re.compile(
@@ -190,7 +185,7 @@ def parse(text: str) -> Outline:
     kind, word, at = parser.token
     if kind != "end":
         raise SyntaxFault(f"unexpected {word!r} after the expression", at)
-    return Outline(text, root, tuple(parser.paths), tuple(parser.integers))
+    return Outline(text, root, tuple(parser.paths), tuple(parser.integers), tuple(parser.calls))
 
 
 class _Parser:
@@ -206,6 +201,7 @@ class _Parser:
         self._bound_uses = 0
         self.paths: list[Path] = []
         self.integers: list[tuple[int, str]] = []
+        self.calls: list[tuple[int, str]] = []
 
     # --- tokens
 
@@ -301,6 +297,7 @@ class _Parser:
         if kind != "name":
             raise SyntaxFault(f"expected a name after '.', found {name or 'the end'!r}", at)
         if self._is("("):
+            self.calls.append((at, name))
             return self._method(node, name, start)
         return self._step(node, name, start)
 
@@ -389,6 +386,7 @@ class _Parser:
         if word in RESERVED:
             raise SyntaxFault(f"{word!r} is a word that CEL keeps for itself", at)
         if self._is("("):
+            self.calls.append((at, word))
             return self._call(word, at)
         if word in self._bound:
             self._bound_uses += 1

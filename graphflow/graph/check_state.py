@@ -33,7 +33,9 @@ _TAKES = {
 """Reducer → the JSON types of the keys that it is for."""
 
 _MARKS = {"x-life": ("thread", "run"), "x-scope": ("frame", "branch"), "x-expose": ("all", "state")}
-_SCHEMA_KEYS = frozenset("type properties title description additionalProperties $schema $comment required".split())
+_SCHEMA_KEYS = frozenset(
+    "type properties title description additionalProperties $schema $comment $defs required".split()
+)
 
 
 def check_name(checking: Checking, pointer: str, name: str, what: str) -> None:

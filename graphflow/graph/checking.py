@@ -90,7 +90,7 @@ def open_checking(data: Mapping[str, Any], kinds: Kinds) -> Checking:
         state=state,
         faults=faults,
     )
-    checking.roots = replace(Roots.of(document), state=properties if isinstance(properties, Mapping) else {})
+    checking.roots = Roots.of(document)
     return checking
 
 

@@ -218,7 +218,7 @@ def _no_object(data: Any) -> Fault:
 def _by_node(checking: Checking, subgraphs: Mapping[str, CheckedDocument]) -> Iterable[tuple[str, CheckedDocument]]:
     for name, node in checking.nodes.items():
         key = node.graph if isinstance(node.graph, str) else name if node.graph is not None else None
-        if key in subgraphs:
+        if key is not None and key in subgraphs:
             yield name, subgraphs[key]
 
 

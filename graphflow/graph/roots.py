@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from graphflow.graph.cel_syntax import Index, Path, Step
 from graphflow.graph.types import CEL_OF_JSON, TYPE_NAMES, cel_type, declared_types
@@ -35,19 +36,18 @@ Problem = tuple[str, int, str | None, str]
 """Message, offset, hint and kind of a fault."""
 
 
-@dataclass(frozen=True)
-class Roots:
+class Roots(msgspec.Struct, frozen=True, kw_only=True):
     """The roots that exist in one place of a document."""
 
-    state: Mapping[str, Any] = field(default_factory=dict)
+    state: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """State key → its schema."""
     nodes: frozenset[str] = frozenset()
     """Names for `visits.NODE`."""
     names: frozenset[str] = frozenset()
     """`as` names."""
-    schemas: Mapping[str, Any] = field(default_factory=dict)
+    schemas: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Root (`input`, `out`, `answer`) → JSON Schema, where one is known: types of bare paths come from it."""
-    absent: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Root that exists elsewhere → why not here."""
 
     @classmethod
@@ -64,11 +64,11 @@ class Roots:
     def having(self, **schemas: Any) -> Roots:
         """The same with the schema of some roots known (None: not known)."""
         known = {name: schema for name, schema in schemas.items() if schema is not None}
-        return replace(self, schemas={**self.schemas, **known})
+        return msgspec.structs.replace(self, schemas={**self.schemas, **known})
 
     def without(self, **reasons: str) -> Roots:
         """The same without some roots, each with the reason."""
-        return replace(self, absent={**self.absent, **reasons})
+        return msgspec.structs.replace(self, absent={**self.absent, **reasons})
 
     # --- types
 
@@ -107,6 +107,9 @@ class Roots:
         for step in steps:
             schema = _below(schema, step)
         return schema
+
+    def _is_scalar(self, path: Path) -> bool:
+        return cel_type(self._schema(path.root, path.steps)) in ("bool", "int", "double")
 
     # --- problems
 
@@ -159,8 +162,10 @@ class Roots:
             yield from self._field_problems(path)
 
     def _field_problems(self, path: Path) -> Iterator[Problem]:
-        """A step below a value that has none, or outside a closed object."""
+        """A step below a value that has none, one outside a closed object, or the size of a number."""
         steps = path.steps
+        if path.test == "size" and self._is_scalar(path):
+            yield "size() needs a list, a map or text", path.start, None, "type"
         for depth, step in enumerate(steps):
             if isinstance(step, Index):
                 continue

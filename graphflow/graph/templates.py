@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -194,9 +195,7 @@ def render(value: Any) -> str:
 
 
 def _moved(fault: Fault, pointer: str) -> Fault:
-    import dataclasses
-
-    return dataclasses.replace(fault, pointer=pointer + fault.pointer)
+    return replace(fault, pointer=pointer + fault.pointer)
 
 
 def _split(text: str) -> list[tuple[bool, str]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
 def nearest(wrong: str, allowed: Iterable[str]) -> str | None:
     """The allowed word that `wrong` most likely means, whatever its case; None when none is near."""
+    import difflib
+
     folded: dict[str, str] = {}
     for word in sorted(allowed):
         folded.setdefault(word.casefold(), word)
