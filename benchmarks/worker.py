@@ -38,6 +38,13 @@ def forget_peak() -> None:
         pass
 
 
+def version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "(from source)"
+
+
 async def serve(case: Any, place: Place, repeat: int, say: Say) -> None:
     async with case(place) as timed:
         say({"ready": True})
@@ -77,7 +84,7 @@ def main() -> None:
     try:
         module = importlib.import_module(f"systems.{options.system}")
         if options.case == "versions":
-            say({"versions": {name: importlib.metadata.version(name) for name in module.PACKAGES}})
+            say({"versions": {name: version(name) for name in module.PACKAGES}})
         elif options.case not in module.CASES:
             say({"unsupported": True})
         else:

@@ -137,11 +137,11 @@ async def react(place: Place) -> AsyncIterator[Timed]:
     async with compiled(place, agent_loop(model, tool)) as app:
 
         async def run() -> None:
-            result = await app.run({"messages": [HumanMessage(content="hi?")]}, **chosen)
+            result = await app.run("hi?", **chosen)
             assert len(result.state["messages"]) == 2 * len(said.calls) + 2
 
         async def streamed() -> None:
-            async for event in app.stream({"messages": [HumanMessage(content="hi?")]}, **chosen):
+            async for event in app.stream("hi?", **chosen):
                 last = event.type
             assert last == "run.complete"
 
@@ -168,7 +168,7 @@ async def growth(place: Place) -> AsyncIterator[Timed]:
 
     async def turn(app: CompiledGraph, thread_id: str, number: int) -> float:
         start = time.perf_counter()
-        result = await app.run({"messages": [HumanMessage(content=chat.text(number))]}, thread_id)
+        result = await app.run(chat.text(number), thread_id)
         seconds = time.perf_counter() - start
         assert result.status == "completed"
         return seconds
