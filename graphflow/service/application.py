@@ -6,13 +6,14 @@ The CLI, the server and scripts all begin here; nothing below knows that they ex
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from graphflow.agents.loader import LoadedAgent, load_agent
 from graphflow.agents.registry import AgentRegistry
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.port import Checkpointer, ThreadRow
 from graphflow.errors import Fault, ThreadNotFound
 from graphflow.graph.ports import Clock, Ids
 from graphflow.models.pool import ModelPool, Opener
@@ -80,6 +81,9 @@ class Application:
         )
         self._graphs: dict[str, tuple[str, CompiledGraph]] = {}
         self._watcher: asyncio.Task[None] | None = None
+        self.stopping = False
+        """The process shuts down: nothing new begins (spec 3.5)."""
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
 
     def _make_tools(self, more: Sequence[Any]) -> ToolRegistry:
         settings = self.settings
@@ -157,6 +161,34 @@ class Application:
     def runs(self) -> Runs:
         """The live runs of this process over the store."""
         return Runs.over(self.store, self.clock)
+
+    def status_of(self, row: ThreadRow) -> str:
+        """`idle`, `running`, `waiting`, `failed` or `stopped` (spec 3.2), as far as a thread's row tells.
+
+        A thread whose driver is gone is `stopped`: nobody renews its lease, or the owner's lock is free.
+        """
+        if row.facts.status != "running":
+            return row.facts.status
+        if row.thread_id in self.runs.by_thread:
+            return "running"
+        owner = row.owner
+        if owner is None or row.lease_until <= self.clock.now_ms():
+            return "stopped"
+        is_dead = getattr(self.store, "is_dead", None)  # only stores on a file can know
+        return "stopped" if is_dead is not None and is_dead(owner) else "running"
+
+    @asynccontextmanager
+    async def turn(self, thread_id: str) -> AsyncIterator[None]:
+        """One request at a time decides about a thread, so that of two answers the second sees the first."""
+        lock, users = self._turns.get(thread_id, (asyncio.Lock(), 0))
+        self._turns[thread_id] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._turns.pop(thread_id)
+            if users > 1:
+                self._turns[thread_id] = (lock, users - 1)
 
     @property
     def services(self) -> dict[str, Any]:

@@ -1,0 +1,169 @@
+"""Request bodies: their shapes, and reading them within bounds (spec 3.1, 3.2, 3.5).
+
+Whatever the content type says, a body is JSON: `curl -d` sends form headers with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from fastapi import HTTPException, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from graphflow.errors import GraphflowError
+from graphflow.server.envelope import fields_of
+
+DEPTH = 64
+"""Nesting that a body may have: deep enough for any document, shallow enough for every recursive reader of it."""
+
+M = TypeVar("M", bound="Body")
+Id = Annotated[str, Field(min_length=1, max_length=256)]
+Family = Literal["contract", "graph"]
+
+
+class Body(BaseModel):
+    """Wire names are camelCase; an unknown field is refused, so that a misspelt option is never ignored."""
+
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, strict=True)
+
+
+class QueryBody(Body):
+    """`POST /api/query`."""
+
+    message: str = Field(min_length=1, description="What the user says.")
+    request_id: Id | None = None
+    chat_id: str | None = Field(None, description="The thread; a new one when absent.")
+    agent_key: str | None = Field(None, description="Absent: the chat's own; `auto`: the first by key.")
+    role: str = Field("user", max_length=64)
+    references: list[Any] | None = None
+    params: dict[str, Any] | None = None
+    scene: Any = None
+    stream: bool = Field(True, description="false answers with one JSON body.")
+    events: list[Family] | None = Field(None, description="Families to stream; default all.")
+    budget: dict[str, Any] | None = None
+    max_steps: int | None = Field(None, ge=1, le=1_000_000, description="Limit of the mode's rounds.")
+    interrupt_before: list[str] = []
+    interrupt_after: list[str] = []
+    on_waiting: Literal["reject", "cancel", "answer"] = "reject"
+    on_busy: Literal["reject", "enqueue", "interrupt", "rollback"] = "reject"
+    on_disconnect: Literal["keep", "cancel"] = "keep"
+
+
+class SubmitBody(Body):
+    """`POST /api/submit`."""
+
+    chat_id: Id
+    run_id: Id
+    tool_id: Id
+    payload: Any
+    request_id: Id | None = None
+    view_id: str | None = None
+
+
+class EditBody(Body):
+    """`PATCH /api/threads/{id}/state`."""
+
+    values: dict[str, Any]
+    as_node: str | None = None
+    path: str | None = None
+    replace: list[str] = []
+    checkpoint_id: Id | None = None
+    effects: Literal["reuse", "rerun", "undo"] | None = None
+    cancel: bool = False
+
+
+class RewindBody(Body):
+    """`POST /api/threads/{id}/rewind`."""
+
+    checkpoint_id: Id
+    effects: Literal["reuse", "rerun", "undo"] | None = None
+    cancel: bool = False
+
+
+class ForkBody(Body):
+    """`POST /api/threads/{id}/fork`."""
+
+    checkpoint_id: Id | None = None
+    thread_id: Id | None = None
+    effects: Literal["reuse", "rerun"] | None = None
+
+
+class ResumeBody(Body):
+    """`POST /api/threads/{id}/resume`."""
+
+    answers: dict[str, Any] | None = None
+    checkpoint_id: Id | None = None
+    effects: Literal["reuse", "rerun", "undo"] | None = None
+    budget: dict[str, Any] | None = None
+    stream: bool = True
+    events: list[Family] | None = None
+    on_disconnect: Literal["keep", "cancel"] = "keep"
+
+
+def body(model: type[M], *, optional: bool = False) -> Callable[[Request], Awaitable[M]]:
+    """A dependency that reads the request's body as this model; `optional` takes an empty one as `{}`."""
+
+    async def read(request: Request) -> M:
+        data = await read_bytes(request, request.app.state.max_body_bytes)
+        return parse(model, b"{}" if optional and not data.strip() else data)
+
+    return read
+
+
+def schema(model: type[Body], *, required: bool = True) -> dict[str, Any]:
+    """What the OpenAPI page says of a body that `body` reads."""
+    content = {"application/json": {"schema": model.model_json_schema()}}
+    return {"requestBody": {"required": required, "content": content}}
+
+
+async def read_bytes(request: Request, most: int) -> bytes:
+    """The body; 413 once it is larger than `most`, whatever its header says."""
+    chunks, size = [], 0
+    if (length := request.headers.get("content-length", "")).isdigit() and int(length) > most:
+        raise too_large(most)
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > most:
+            raise too_large(most)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def too_large(most: int) -> HTTPException:
+    return HTTPException(413, f"the body is larger than {most} bytes")
+
+
+def parse(model: type[M], data: bytes) -> M:
+    """The body's model.
+
+    Raises:
+        GraphflowError: `invalid_input` with a message for each wrong field.
+    """
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _wrong({"body": f"no JSON: {error}"}) from None
+    if not isinstance(value, dict):
+        raise _wrong({"body": f"a JSON object, not {type(value).__name__}"})
+    if too_deep(value):
+        raise _wrong({"body": f"nested deeper than {DEPTH} levels"})
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _wrong(fields_of(error.errors())) from None
+
+
+def too_deep(value: Any, depth: int = DEPTH) -> bool:
+    """Whether lists and objects are nested deeper than `depth`."""
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return depth == 0 or any(too_deep(item, depth - 1) for item in inner)
+
+
+def _wrong(fields: dict[str, str]) -> GraphflowError:
+    first = "; ".join(f"{name}: {text}" for name, text in list(fields.items())[:3])
+    return GraphflowError(f"Validation failed: {first}", code="invalid_input", fields=fields)

@@ -1,0 +1,141 @@
+"""The gateway's envelope `{code, msg, data}` and what every error becomes in it (spec 3)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from graphflow.errors import GraphflowError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI, Request
+
+STATUS: dict[str, int] = {
+    "invalid_input": 400,
+    "agent_not_found": 400,
+    "thread_not_found": 404,
+    "checkpoint_not_found": 404,
+    "answer_unmatched": 404,
+    "thread_busy": 409,
+    "thread_waiting": 409,
+    "nothing_to_resume": 409,
+    "answer_stale": 409,
+    "effects_need_choice": 409,
+    "state_incompatible": 409,
+    "fenced": 409,
+    "invalid_definition": 422,
+    "answer_invalid": 422,
+    "answer_ambiguous": 422,
+    "state_error": 422,
+    "validation": 422,
+    "expression": 422,
+    "not_encodable": 422,
+    "rate_limit": 429,
+    "stopping": 503,
+    "store_failed": 503,
+    "store_newer": 503,
+    "connection": 503,
+    "timeout": 504,
+}
+"""Error code → HTTP status; every other code is 500."""
+BARE = frozenset({400, 404, 500})
+"""Statuses whose `data` is empty but for `fields`: their code says nothing that the status does not."""
+
+log = logging.getLogger("graphflow.server")
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class Json(Response):
+    """JSON as msgspec writes it, which knows all that a state may hold."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return _encode(content)
+
+
+def success(data: Any, *, cursor: str | None = None) -> Json:
+    """`code` 0; `cursor` is where the next page begins."""
+    body = {"code": 0, "msg": "success", "data": data}
+    return Json(body if cursor is None else {**body, "cursor": cursor})
+
+
+def failure(
+    status: int, msg: str, data: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+) -> Json:
+    """`code` is the HTTP status; `data` is never null."""
+    return Json({"code": status, "msg": msg, "data": dict(data or {})}, status, dict(headers or {}))
+
+
+def refused(error: GraphflowError) -> Json:
+    """An error of ours: its status, its text, and its code and facts where a client needs them."""
+    status = STATUS.get(error.code, 500)
+    if status == 500:
+        log.error("request failed: %s", error.message, exc_info=error)
+        return failure(500, "Internal server error")
+    data: dict[str, Any] = {}
+    if fields := _fields(error.detail):
+        data["fields"] = fields
+    if status not in BARE:
+        data["error"] = {"code": error.code, "message": error.message, "detail": error.detail}
+    headers = {}
+    if (wait := error.detail.get("retryAfterMs")) is not None:
+        headers["Retry-After"] = str(max(1, -(-int(wait) // 1000)))
+    return failure(status, error.message, data, headers)
+
+
+def _fields(detail: Mapping[str, Any]) -> dict[str, str]:
+    if "fields" in detail:
+        return dict(detail["fields"])
+    return {
+        fault.get("pointer") or "input": fault["message"] for fault in detail.get("faults", ()) if "message" in fault
+    }
+
+
+def invalid(fields: Mapping[str, str]) -> Json:
+    """A body or query that breaks its rules: 400, with a message for each field."""
+    first = "; ".join(f"{name}: {text}" for name, text in list(fields.items())[:3])
+    return failure(400, f"Validation failed: {first}", {"fields": dict(fields)})
+
+
+def fields_of(errors: Sequence[Any]) -> dict[str, str]:
+    """The errors of pydantic as `{field: message}`; the place is the wire name, nested ones with dots."""
+    out: dict[str, str] = {}
+    for error in errors:
+        place = [str(part) for part in error["loc"] if part not in ("body", "query", "path", "header")]
+        name = ".".join(place) or "body"
+        text = "unknown field" if error["type"] == "extra_forbidden" else str(error["msg"])
+        out.setdefault(name, text)
+    return out
+
+
+def install(app: FastAPI) -> None:
+    """Every way in which a request can fail answers in the envelope."""
+
+    async def ours(_: Request, error: Exception) -> Response:
+        assert isinstance(error, GraphflowError)
+        return refused(error)
+
+    async def query(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return invalid(fields_of(error.errors()))
+
+    async def http(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        default = HTTPStatus(error.status_code).phrase
+        return failure(error.status_code, str(error.detail or default), headers=error.headers)
+
+    async def defect(_: Request, error: Exception) -> Response:
+        return failure(500, "Internal server error")  # the server's log has the traceback
+
+    app.add_exception_handler(GraphflowError, ours)
+    app.add_exception_handler(RequestValidationError, query)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(Exception, defect)

@@ -1,0 +1,1 @@
+"""One router per edge; each is a thin adapter over `graphflow.service`."""

@@ -1,0 +1,109 @@
+"""What the routers share: the application behind a request, and runs as responses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from starlette.responses import Response
+
+from graphflow.errors import GraphflowError
+from graphflow.graph.state import thaw
+from graphflow.runtime.result import result_from
+from graphflow.server.envelope import success
+from graphflow.server.sse import EventStream
+from graphflow.service.application import Application
+from graphflow.service.inbox import interrupt_dict
+from graphflow.service.query import Begun
+from graphflow.service.rejoin import Frame, follow
+from graphflow.service.requests import bad_argument
+
+Limit = Annotated[int, Query(ge=1, le=500, description="Lines of a page.")]
+Cursor = Annotated[str | None, Query(description="`cursor` of the page before.")]
+EVENTS: dict[str, Any] = {
+    "responses": {200: {"content": {"text/event-stream": {}}, "description": "The run's events (docs/events.md)."}}
+}
+
+
+def application(request: Request) -> Application:
+    found: Application = request.app.state.application
+    return found
+
+
+def families_of(text: str | None) -> tuple[str, ...] | None:
+    """`?events=contract,graph`.
+
+    Raises:
+        GraphflowError: `invalid_input` for an unknown family.
+    """
+    if text is None or not text.strip():
+        return None
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if unknown := [word for word in words if word not in ("contract", "graph")]:
+        raise bad_argument("events", f"{unknown[0]!r} is no family; families are contract, graph")
+    return words
+
+
+def stream(
+    request: Request, batches: AsyncIterator[list[Frame]], families: Collection[str] | None, left: Any = None
+) -> EventStream:
+    heartbeat_s = application(request).settings.server.heartbeat_s
+    return EventStream(batches, families=families, heartbeat_s=heartbeat_s, left=left)
+
+
+def stream_run(request: Request, begun: Begun, families: Collection[str] | None, on_disconnect: str) -> EventStream:
+    """A run that this request has set going, as its events."""
+    assert begun.run.log is not None
+    left = begun.run.executor.cancel if on_disconnect == "cancel" else None
+    return stream(request, follow(begun.run.log, begun.after), families, left)
+
+
+async def one_body(request: Request, begun: Begun, on_disconnect: str) -> Response:
+    """A run that this request has set going, as one JSON body once it rests."""
+    over = asyncio.ensure_future(begun.run.over.wait())  # noqa: TID251 - awaited or cancelled below
+    watch = asyncio.ensure_future(_left(request))  # noqa: TID251 - cancelled below
+    try:
+        await asyncio.wait((over, watch), return_when=asyncio.FIRST_COMPLETED)
+        if not over.done():
+            if on_disconnect == "cancel":
+                begun.run.executor.cancel()
+            return Response(status_code=499)
+    finally:
+        over.cancel()
+        watch.cancel()
+        await asyncio.gather(over, watch, return_exceptions=True)
+    return success(outcome(begun))
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def outcome(begun: Begun) -> dict[str, Any]:
+    """What a run that rests has come to: the answer, usage, and the questions if it paused.
+
+    Raises:
+        GraphflowError: the store failed.
+    """
+    executor = begun.run.executor
+    if executor.error is not None:
+        raise executor.error
+    if begun.run.executor.abandoned:
+        raise GraphflowError("the server stopped before the run's end; resume it", code="stopping", runId=begun.run_id)
+    result = result_from(executor.plan, executor.machine, begun.chat_id, executor.checkpoint_id)
+    out = {
+        "requestId": begun.request_id,
+        "chatId": begun.chat_id,
+        "runId": result.run_id,
+        "status": result.status,
+        "answer": thaw(result.output),
+        "finishReason": result.finish_reason,
+        "usage": result.usage,
+        "checkpointId": result.checkpoint_id,
+        "interrupts": [interrupt_dict(interrupt) for interrupt in result.interrupts] or None,
+        "error": result.error,
+    }
+    return {key: value for key, value in out.items() if value is not None}

@@ -1,0 +1,39 @@
+"""Agents and tools (spec 3.1)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
+
+from graphflow.server.auth import needs
+from graphflow.server.envelope import success
+from graphflow.server.routes._parts import application
+from graphflow.service import agents as service
+
+router = APIRouter(prefix="/api", tags=["agents"], dependencies=[Depends(needs("read"))])
+
+
+@router.get("/agents")
+async def agents(request: Request, tag: str | None = None, q: str | None = None) -> Response:
+    """All agents, refused files with their fault."""
+    return success(service.agents(application(request), tag=tag, q=q))
+
+
+@router.get("/agent")
+async def agent(request: Request, key: Annotated[str, Query(alias="agentKey")]) -> Response:
+    """One agent in full, with its compiled graph."""
+    return success(service.agent(application(request), key))
+
+
+@router.get("/tools")
+async def tools(request: Request) -> Response:
+    """All tools with kind and schema."""
+    return success(service.tools(application(request)))
+
+
+@router.get("/tool")
+async def tool(request: Request, name: Annotated[str, Query(alias="toolName")]) -> Response:
+    """One tool."""
+    return success(service.tool(application(request), name))

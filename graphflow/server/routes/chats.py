@@ -1,0 +1,40 @@
+"""Chats (spec 3.1)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
+
+from graphflow.server.auth import needs
+from graphflow.server.envelope import success
+from graphflow.server.routes._parts import Cursor, Limit, application
+from graphflow.service import chats as service
+from graphflow.service.requests import bad_argument
+
+router = APIRouter(prefix="/api", tags=["chats"], dependencies=[Depends(needs("read"))])
+
+
+@router.get("/chats")
+async def chats(
+    request: Request,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+    agent_key: Annotated[str | None, Query(alias="agentKey")] = None,
+) -> Response:
+    """Chats, newest first."""
+    lines, following = await service.chats(application(request), cursor=cursor, limit=limit, agent_key=agent_key)
+    return success(lines, cursor=following)
+
+
+@router.get("/chat")
+async def chat(
+    request: Request,
+    chat_id: Annotated[str, Query(alias="chatId")],
+    raw_messages: Annotated[bool, Query(alias="includeRawMessages")] = False,
+) -> Response:
+    """One chat: its history as events."""
+    if "includeEvents" in request.query_params:
+        raise bad_argument("includeEvents", "`events` always come; leave it out")
+    return success(await service.chat(application(request), chat_id, raw_messages=raw_messages))

@@ -1,0 +1,73 @@
+"""Queries, answers, and joining a run (spec 3.1)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Request
+from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
+
+from graphflow.server.auth import needs
+from graphflow.server.bodies import QueryBody, SubmitBody, body, schema
+from graphflow.server.envelope import success
+from graphflow.server.routes._parts import EVENTS, application, families_of, one_body, stream, stream_run
+from graphflow.service.query import query
+from graphflow.service.rejoin import join
+from graphflow.service.requests import QueryRequest, SubmitRequest
+from graphflow.service.submit import submit
+
+router = APIRouter(prefix="/api", tags=["runs"])
+
+
+@router.post("/query", dependencies=[Depends(needs("run"))], openapi_extra=schema(QueryBody), **EVENTS)
+async def start(request: Request, given: Annotated[QueryBody, Depends(body(QueryBody))]) -> Response:
+    """Starts a run: its events, or with `stream: false` one JSON body once it rests."""
+    wanted = QueryRequest(
+        message=given.message,
+        request_id=given.request_id,
+        chat_id=given.chat_id,
+        agent_key=given.agent_key,
+        role=given.role,
+        references=given.references,
+        params=given.params,
+        scene=given.scene,
+        stream=given.stream if "stream" in given.model_fields_set else None,
+        budget=given.budget,
+        max_steps=given.max_steps,
+        interrupt_before=given.interrupt_before,
+        interrupt_after=given.interrupt_after,
+        on_waiting=given.on_waiting,
+        on_busy=given.on_busy,
+    )
+    begun = await query(application(request), wanted, hold_ms=None if given.stream else 0)
+    if not given.stream:
+        return await one_body(request, begun, given.on_disconnect)
+    return stream_run(request, begun, given.events, given.on_disconnect)
+
+
+@router.post("/submit", dependencies=[Depends(needs("answer"))], openapi_extra=schema(SubmitBody))
+async def answer(request: Request, given: Annotated[SubmitBody, Depends(body(SubmitBody))]) -> Response:
+    """Answers what a run waits for; what is not accepted changes nothing and says why."""
+    wanted = SubmitRequest(
+        chat_id=given.chat_id,
+        run_id=given.run_id,
+        tool_id=given.tool_id,
+        payload=given.payload,
+        request_id=given.request_id,
+        view_id=given.view_id,
+    )
+    return success(await submit(application(request), wanted))
+
+
+@router.get("/runs/{run_id}/events", dependencies=[Depends(needs("read"))], **EVENTS)
+async def events(
+    request: Request,
+    run_id: str,
+    last_event_id: Annotated[str | None, Header()] = None,
+    lastEventId: str | None = None,  # noqa: N803 - the wire's name
+    events: str | None = None,
+) -> Response:
+    """Replays what the client has missed, then goes on live."""
+    families = families_of(events)
+    batches = await join(application(request), run_id, last_event_id or lastEventId)
+    return stream(request, batches, families)

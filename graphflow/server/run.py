@@ -1,0 +1,102 @@
+"""Serving over a socket with uvicorn."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from graphflow.errors import GraphflowError
+from graphflow.server.app import create_app, stop
+from graphflow.service.application import Application
+from graphflow.settings import Settings
+
+CLOSING_S = 5
+"""How long connections may take to end after the runs have; the rest is cut."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn that ends the runs, and so their streams, before it waits for connections: else it would wait for ever."""
+
+    def __init__(
+        self, config: uvicorn.Config, application: Application, on_start: Callable[[str], None] | None = None
+    ) -> None:
+        super().__init__(config)
+        self.application = application
+        self._on_start = on_start
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and self._on_start is not None:
+            self._on_start(self.url)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await stop(self.application)
+        await super().shutdown(sockets)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def make_server(
+    application: Application,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    token: str | None = None,
+    on_start: Callable[[str], None] | None = None,
+) -> Server:
+    """A server ready for `serve()` on an event loop.
+
+    Args:
+        host, port, token: over the settings'; port 0 takes a free one.
+        on_start: told the address once it listens.
+
+    Raises:
+        GraphflowError: `invalid_input` when others could reach it and no token is set.
+    """
+    settings = application.settings.server
+    host = settings.host if host is None else host
+    tokens = [token] if token else []
+    if not is_loopback(host) and not tokens and not settings.tokens:
+        raise GraphflowError(
+            f"{host!r} can be reached from other machines, so a token is needed: pass --token or set GRAPHFLOW_TOKENS",
+            code="invalid_input",
+        )
+    config = uvicorn.Config(
+        create_app(application, tokens=tokens),
+        host=host,
+        port=settings.port if port is None else port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=CLOSING_S,
+    )
+    return Server(config, application, on_start)
+
+
+def serve(
+    settings: Settings,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    token: str | None = None,
+    on_start: Callable[[str], None] | None = None,
+) -> None:
+    """Serves until a signal ends it; see `make_server`."""
+    make_server(Application(settings), host=host, port=port, token=token, on_start=on_start).run()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

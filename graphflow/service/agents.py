@@ -1,0 +1,123 @@
+"""Agents and tools as clients see them (spec 3.1, 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphflow.agents.loader import LoadedAgent
+from graphflow.agents.rounds import InvalidAgent
+from graphflow.errors import GraphflowError
+from graphflow.service.application import Application
+from graphflow.tools.port import Tool
+
+
+def agents(app: Application, *, tag: str | None = None, q: str | None = None) -> list[dict[str, Any]]:
+    """Every agent, by key; a refused file with its first fault, also beside the version that still serves."""
+    refused = {invalid.key: invalid for invalid in app.agents.invalid()}
+    lines = {agent.key: _line(agent) for agent in app.agents.list()}
+    for key, invalid in refused.items():
+        lines.setdefault(key, _missing(key))["invalid"] = fault_of(invalid)
+    found = [line for _, line in sorted(lines.items())]
+    return [line for line in found if _matches(line, tag) and _matches(line, q)]
+
+
+def agent(app: Application, key: str) -> dict[str, Any]:
+    """One agent in full, with its compiled graph.
+
+    Raises:
+        AgentNotFound: names the agents that exist.
+    """
+    from graphflow.graph.drawing import draw_mermaid
+    from graphflow.graph.layout import layout
+
+    found = app.agents.get(key)
+    document = found.checked.document
+    plan = layout(document)
+    refused = next((invalid for invalid in app.agents.invalid() if invalid.key == key), None)
+    return {
+        **_line(found),
+        "providerKey": found.provider_key,
+        "keywords": list(found.keywords),
+        "instructions": found.instructions,
+        "warnings": [fault.as_dict() for fault in found.warnings],
+        "graph": {
+            "start": document.start,
+            "nodes": [{"name": box.name, "kind": box.kind, "form": box.form} for box in plan.nodes],
+            "edges": [_edge(edge) for edge in plan.edges],
+            "mermaid": draw_mermaid(document),
+        },
+        "document": found.data,
+        **({"invalid": fault_of(refused)} if refused is not None else {}),
+    }
+
+
+def _line(found: LoadedAgent) -> dict[str, Any]:
+    return {
+        "key": found.key,
+        "name": found.name,
+        "icon": found.icon,
+        "description": found.description,
+        "mode": found.mode,
+        "model": found.model,
+        "tools": list(found.tools),
+        "version": found.version,
+    }
+
+
+def _missing(key: str) -> dict[str, Any]:
+    blank: dict[str, Any] = {"icon": None, "description": "", "mode": None, "model": None, "tools": [], "version": None}
+    return {"key": key, "name": key, **blank}
+
+
+def fault_of(invalid: InvalidAgent) -> dict[str, Any]:
+    """The first fault of a refused file: `{file, line, column, pointer, message}`."""
+    fault = invalid.faults[0]
+    text = fault.message if fault.hint is None else f"{fault.message} ({fault.hint})"
+    return {
+        "file": fault.file or invalid.file,
+        "line": fault.line,
+        "column": fault.column,
+        "pointer": fault.pointer,
+        "message": text,
+    }
+
+
+def _edge(edge: Any) -> dict[str, Any]:
+    out = {"source": edge.source, "target": edge.target, "kind": edge.kind, "condition": edge.condition or None}
+    return {key: value for key, value in out.items() if value is not None}
+
+
+def _matches(line: Mapping[str, Any], wanted: str | None) -> bool:
+    if not wanted:
+        return True
+    text = " ".join([line["key"], line["name"], line["description"] or "", *line["tools"]])
+    return wanted.lower() in text.lower()
+
+
+def tools(app: Application) -> list[dict[str, Any]]:
+    """Every tool with its kind and schema."""
+    return [_tool(tool) for tool in sorted(app.tools, key=lambda tool: tool.name)]
+
+
+def tool(app: Application, name: str) -> dict[str, Any]:
+    """One tool.
+
+    Raises:
+        GraphflowError: `invalid_input` for an unknown name.
+    """
+    found = app.tools.get(name)
+    if found is None:
+        raise GraphflowError(f"no tool {name!r}; {app.tools.hint(name)}", code="invalid_input")
+    return _tool(found)
+
+
+def _tool(found: Tool) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "kind": found.kind,
+        "description": found.description,
+        "parameters": dict(found.parameters),
+        "effects": found.effects,
+        "idempotent": found.idempotent,
+    }

@@ -1,0 +1,62 @@
+"""What waits for people, over all threads (spec 3.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphflow.checkpoints import codec
+from graphflow.checkpoints.port import OpenInterrupt
+from graphflow.checkpoints.records import decode_interrupt
+from graphflow.graph.machine import Interrupt
+from graphflow.graph.state import thaw
+from graphflow.service.application import Application
+
+
+async def inbox(
+    app: Application,
+    *,
+    owner: str | None = None,
+    role: str | None = None,
+    agent_key: str | None = None,
+    thread_id: str | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Open interrupts, oldest first, and the cursor of the next page."""
+    await app.runs.ready()
+    rows = await app.store.open_interrupts(
+        owner=owner, role=role, agent_key=agent_key, thread_id=thread_id, cursor=cursor, limit=limit
+    )
+    return [entry(row) for row in rows], rows[-1].cursor if len(rows) == limit else None
+
+
+def entry(row: OpenInterrupt) -> dict[str, Any]:
+    """A line of the inbox: the interrupt, and whose it is."""
+    out = {
+        "threadId": row.thread_id,
+        "agentKey": row.agent_key,
+        **interrupt_dict(decode_interrupt(codec.decode(row.data))),
+    }
+    return {key: value for key, value in out.items() if value is not None}
+
+
+def interrupt_dict(interrupt: Interrupt) -> dict[str, Any]:
+    """An open interrupt as people and their programs see it."""
+    out = {
+        "interruptId": interrupt.id,
+        "kind": interrupt.kind,
+        "runId": interrupt.run_id,
+        "node": interrupt.node,
+        "path": interrupt.path or None,
+        "payload": thaw(interrupt.payload),
+        "schema": thaw(interrupt.schema),
+        "toolId": interrupt.tool_id,
+        "toolName": interrupt.tool_name,
+        "arguments": thaw(interrupt.arguments),
+        "owner": interrupt.owner,
+        "role": interrupt.role,
+        "openedAt": interrupt.opened_at,
+        "expiresAt": interrupt.expires_at,
+        "reissueOf": interrupt.reissue_of,
+    }
+    return {key: value for key, value in out.items() if value is not None}

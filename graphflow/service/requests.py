@@ -1,0 +1,75 @@
+"""What edges ask for, as plain data, and the checks that every edge shares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from graphflow.errors import GraphflowError
+
+CHAT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+NAME_LENGTH = 10
+"""Code points of a new chat's name."""
+NOT_YET = ("enqueue", "rollback")
+"""Values of `onBusy` that the contract names and this version does not have."""
+
+
+class QueryRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One input for an agent (spec 3.1)."""
+
+    message: str
+    request_id: str | None = None
+    chat_id: str | None = None
+    agent_key: str | None = None
+    """None: the chat's own agent; blank, `auto` or `default`: the first by key."""
+    role: str = "user"
+    references: Sequence[Any] | None = None
+    params: Mapping[str, Any] | None = None
+    scene: Any = None
+    stream: bool | None = None
+    budget: Mapping[str, Any] | None = None
+    """Figures over the document's (`maxSteps`, `maxModelCalls`, …)."""
+    max_steps: int | None = None
+    """Limit of the mode's rounds (`limits.rounds`)."""
+    interrupt_before: Sequence[str] = ()
+    interrupt_after: Sequence[str] = ()
+    on_waiting: str = "reject"
+    """`reject`, `cancel` or `answer` (spec 2.4)."""
+    on_busy: str = "reject"
+    """`reject` or `interrupt`."""
+
+
+class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer to what a run waits for."""
+
+    chat_id: str
+    run_id: str
+    tool_id: str
+    """The waiting tool call's id, or the interrupt's."""
+    payload: Any
+    request_id: str | None = None
+    view_id: str | None = None
+
+
+def bad_argument(field: str, message: str) -> GraphflowError:
+    """A refusal that names the field."""
+    return GraphflowError(f"{field}: {message}", code="invalid_input", fields={field: message})
+
+
+def checked_chat_id(chat_id: str, field: str = "chatId") -> str:
+    """The id itself.
+
+    Raises:
+        GraphflowError: `invalid_input` for anything that is no thread id (spec 3.4).
+    """
+    if not CHAT_ID.fullmatch(chat_id) or ".." in chat_id:
+        raise bad_argument(field, f"{chat_id!r:.160} is no id: 1 to 128 of A-Z a-z 0-9 . _ : - without '..'")
+    return chat_id
+
+
+def chat_name(message: str) -> str:
+    """A new chat's name: the first ten code points of the message, white space collapsed."""
+    return " ".join(message.split())[:NAME_LENGTH]

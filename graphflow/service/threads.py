@@ -1,0 +1,189 @@
+"""Threads for edges: what they are, their past, and going on from any point of it (spec 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from graphflow.errors import AnswerRefused, ThreadBusy, ThreadNotFound
+from graphflow.graph.state import thaw
+from graphflow.runtime.answers import check_answers
+from graphflow.runtime.thread import CheckpointInfo, Thread, ThreadState
+from graphflow.service.application import Application
+from graphflow.service.inbox import interrupt_dict
+from graphflow.service.query import Begun
+from graphflow.service.requests import checked_chat_id
+from graphflow.service.submit import refuse_when_stopping, settled_live
+from graphflow.service.sweep import expire_overdue
+
+
+async def thread_of(app: Application, thread_id: str) -> Thread:
+    """The thread, under its own version of its graph.
+
+    Raises:
+        ThreadNotFound: no such thread.
+    """
+    checked_chat_id(thread_id, "threadId")
+    return (await app.graph_of_thread(thread_id)).thread(thread_id)
+
+
+async def summary(app: Application, thread_id: str) -> dict[str, Any]:
+    """Head checkpoint, status, what waits, usage."""
+    thread = await thread_of(app, thread_id)
+    row = await app.store.thread(thread_id)
+    if row is None or row.head is None:
+        raise ThreadNotFound(f"thread {thread_id!r} has no checkpoint yet")
+    state = await thread.state()
+    return {
+        "threadId": thread_id,
+        "title": row.facts.title or "",
+        "agentKey": row.facts.agent_key,
+        "version": row.facts.document,
+        "status": app.status_of(row),
+        "runId": state.run_id,
+        "checkpointId": state.checkpoint_id,
+        "next": state.next,
+        "interrupts": [interrupt_dict(interrupt) for interrupt in state.interrupts],
+        "state": {key: _short(value) for key, value in state.values.items()},
+        "usage": state.usage,
+        "createdAt": row.created_at,
+        "updatedAt": row.facts.updated_at,
+    }
+
+
+def _short(value: Any) -> str:
+    """What a value is, for a summary: its kind and size, never the value."""
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return f"string of {len(value)}"
+    if isinstance(value, Mapping):
+        return f"object of {len(value)}"
+    if isinstance(value, Sequence):
+        return f"list of {len(value)}"
+    return type(value).__name__
+
+
+async def checkpoints(
+    app: Application, thread_id: str, *, cursor: str | None = None, limit: int = 50
+) -> tuple[list[CheckpointInfo], str | None]:
+    """The tree, newest first, and the cursor of the next page."""
+    thread = await thread_of(app, thread_id)
+    found = await thread.history(limit, before=cursor, all_lineages=True)
+    return found, found[-1].id if len(found) == limit else None
+
+
+async def state(app: Application, thread_id: str, checkpoint_id: str | None = None) -> dict[str, Any]:
+    """The thread in full, at its head or at a checkpoint."""
+    found: ThreadState = await (await thread_of(app, thread_id)).state(checkpoint_id)
+    return {
+        "threadId": thread_id,
+        "checkpointId": found.checkpoint_id,
+        "status": found.status,
+        "runId": found.run_id,
+        "values": thaw(found.values),
+        "next": found.next,
+        "interrupts": [interrupt_dict(interrupt) for interrupt in found.interrupts],
+        "usage": found.usage,
+        "frames": {path: thaw(values) for path, values in found.frames.items()},
+    }
+
+
+async def diff(app: Application, thread_id: str, a: str, b: str) -> dict[str, Any]:
+    """What changed between two checkpoints: JSON Patch per state key."""
+    return {"from": a, "to": b, "changes": await (await thread_of(app, thread_id)).diff(a, b)}
+
+
+async def edit(app: Application, thread_id: str, values: Mapping[str, Any], **options: Any) -> str:
+    """A new checkpoint with these values; see `Thread.edit`."""
+    async with app.turn(thread_id):
+        await settled_live(app, thread_id)
+        return await (await thread_of(app, thread_id)).edit(values, **options)
+
+
+async def rewind(app: Application, thread_id: str, checkpoint_id: str, **options: Any) -> str:
+    """A new head that goes on from the checkpoint; see `Thread.rewind`."""
+    async with app.turn(thread_id):
+        await settled_live(app, thread_id)
+        return await (await thread_of(app, thread_id)).rewind(checkpoint_id, **options)
+
+
+async def fork(
+    app: Application, thread_id: str, checkpoint_id: str | None, new_id: str | None = None, effects: str | None = None
+) -> dict[str, Any]:
+    """A new thread that shares the past up to the checkpoint."""
+    if new_id is not None:
+        checked_chat_id(new_id, "threadId")
+    thread = await thread_of(app, thread_id)
+    other = await thread.fork(checkpoint_id, thread_id=new_id, effects=effects)
+    return {"threadId": other.id, "checkpointId": (await other.state()).checkpoint_id, "forkedFrom": thread_id}
+
+
+async def resume(
+    app: Application,
+    thread_id: str,
+    *,
+    answers: Mapping[str, Any] | None = None,
+    checkpoint_id: str | None = None,
+    effects: str | None = None,
+    budget: Mapping[str, Any] | None = None,
+    hold_ms: int | None = None,
+) -> Begun:
+    """Goes on: with answers to what is open, from the head, or from a checkpoint after a rewind to it.
+
+    Raises:
+        AnswerRefused: an answer that does not fit; nothing has changed.
+        GraphflowError: `nothing_to_resume`, `thread_busy`, `thread_waiting`, `effects_need_choice`.
+    """
+    refuse_when_stopping(app)
+    checked_chat_id(thread_id, "threadId")
+    if answers and checkpoint_id is not None:
+        raise AnswerRefused(
+            "answers belong to what is open at the head; rewind first, then answer", code="answer_ambiguous"
+        )
+    hold = app.settings.tools.hold_ms if hold_ms is None else hold_ms
+    async with app.turn(thread_id):
+        await expire_overdue(app, thread_id)
+        live = await settled_live(app, thread_id)
+        if live is not None and answers and live.executor.machine.interrupts:
+            executor = live.executor
+            checked = check_answers(executor.machine, answers)
+            after = executor.seq
+            for answer in checked:
+                executor.answer(answer.interrupt_id, answer.value, answer.decision)
+            return Begun(run=live, run_id=live.run_id, chat_id=thread_id, after=after)
+        graph = await app.graph_of_thread(thread_id)
+        if answers:
+            run = await graph.launch_answer(thread_id, dict(answers), hold_ms=hold)
+        else:
+            run = await graph.launch_resume(thread_id, checkpoint_id, effects=effects, budget=budget, hold_ms=hold)
+    return Begun(run=run, run_id=run.run_id, chat_id=thread_id, after=run.log.mark if run.log is not None else 0)
+
+
+async def cancel(app: Application, thread_id: str) -> bool:
+    """Cancels the run that drives or waits on the thread; whether there was one."""
+    thread = await thread_of(app, thread_id)
+    await settled_live(app, thread_id)
+    return await thread.cancel()
+
+
+async def delete(app: Application, thread_id: str) -> None:
+    """Removes the thread and all that no other thread shares.
+
+    Raises:
+        ThreadBusy: a run drives it, here or in another process.
+    """
+    thread = await thread_of(app, thread_id)
+    await settled_live(app, thread_id)
+    row = await app.store.thread(thread_id)
+    if row is not None and app.status_of(row) == "running" and thread_id not in app.runs.by_thread:
+        raise ThreadBusy(f"another process drives thread {thread_id!r}; cancel the run first", retryAfterMs=1000)
+    await thread.delete()
+
+
+def checkpoint_dict(info: CheckpointInfo) -> dict[str, Any]:
+    """One line of the tree."""
+    out: dict[str, Any] = msgspec.to_builtins(info)
+    return out
