@@ -65,18 +65,23 @@ def encode_frames(frames: Mapping[int, FramePatch | None], counts: Counts) -> tu
         if change is None:
             out.append([number])
             continue
-        fields = {FRAME_CODES[field]: _frame_value(field, value) for field, value in change.fields.items()}
+        fields = {FRAME_CODES[field]: value for field, value in change.fields.items()}
+        if not _PLAIN_FIELDS.issuperset(fields):
+            fields = {FRAME_CODES[field]: _frame_value(field, value) for field, value in change.fields.items()}
         sets: dict[str, Any] = {}
         merges: dict[str, Any] = {}
         logs: dict[str, int] = {}
         if change.update is not None:
             sets = {k: storable(v, channel=k) for k, v in change.update.sets.items()}
-            merges = {k: storable(v, channel=k) for k, v in change.update.merges.items()}
+            if change.update.merges:
+                merges = {k: storable(v, channel=k) for k, v in change.update.merges.items()}
             for channel, entries in change.update.logs.items():
                 first = counts.get((number, channel), 0)
                 items += [Item(number, channel, first + i, encode_entry(e, channel)) for i, e in enumerate(entries)]
                 logs[channel] = len(entries)
-        operations = {k: None if o is None else _operation(o) for k, o in (change.operations or {}).items()}
+        operations = {}
+        if change.operations:
+            operations = {k: None if o is None else _operation(o) for k, o in change.operations.items()}
         row: list[Any] = [number, fields, sets, logs, merges, operations, change.visits or {}]
         while len(row) > 2 and not row[-1]:
             row.pop()
@@ -84,10 +89,14 @@ def encode_frames(frames: Mapping[int, FramePatch | None], counts: Counts) -> tu
     return out, tuple(items)
 
 
+_PLAIN_FIELDS = frozenset(FRAME_CODES.values()) - {FRAME_CODES[f] for f in ("operations", "input", "scope", "error")}
+"""Codes of fields that never hold a user's value."""
+
+
 def _frame_value(field: str, value: Any) -> Any:
     if field == "operations":
         return {k: _operation(o) for k, o in value.items()}
-    return storable(value, channel=field) if field in ("input", "scope") else value
+    return storable(value, channel=field) if field in ("input", "scope", "error") else value
 
 
 def _operation(operation: Operation) -> list[Any]:
@@ -118,7 +127,9 @@ def encode_commit(commit: Commit, counts: Counts) -> tuple[bytes, tuple[Item, ..
     if "p" in machine:
         machine["p"] = storable(machine["p"], channel="params")
     frames, items = encode_frames(patch.frames, counts)
-    interrupts = {key: None if i is None else interrupt_data(i) for key, i in patch.interrupts.items()}
+    interrupts = {}
+    if patch.interrupts:
+        interrupts = {key: None if i is None else interrupt_data(i) for key, i in patch.interrupts.items()}
     body = [FORMAT, commit.source, commit.node, commit.frame, commit.at, machine, frames, interrupts, commit.facts]
     return codec.encode_parts(body), items
 

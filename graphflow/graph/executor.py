@@ -247,7 +247,8 @@ class Executor:
                 tail = sum(count_after(a) for a in self._after) + count_after(after) + commit.checkpoint + pauses
             sent, self.sent = self.sent, []
             after.durable = self.journal.write(prepared, sent, self.seq, tail, release)
-        self._after.append(after)
+        if after.durable is not None or requests or finished is not None:
+            self._after.append(after)
         self._set_in_motion(commands)
         if after.durable is None or after.durable.done:
             self._announce()
@@ -449,7 +450,7 @@ class Executor:
             given: Any = frame.state
         else:
             template = node.arguments
-            given = {} if template is None else template.evaluate(scope_of(self.machine, frame))
+            given = {} if template is None else template.evaluate(scope_of(self.plan.graphs[frame.graph], self.machine, frame))
         if node.timeout_s is None:
             return await node.run(given, ctx)
         try:
@@ -482,7 +483,7 @@ class Executor:
                 )
             updates, out = out, None
         return NodeSucceeded(
-            id=self.ids.new_id(),
+            id=self.ids.new_id() if self.journal is not None else "",  # only a record needs one
             at=self.clock.now_ms(),
             frame=ctx.frame,
             out=out,
@@ -513,7 +514,7 @@ class Executor:
         if existing:
             return
         try:
-            scope = scope_of(self.machine, frame)
+            scope = scope_of(self.plan.graphs[frame.graph], self.machine, frame)
             payload = {"message": question.message.evaluate(scope)}
             if question.show is not None:
                 payload["show"] = question.show.evaluate(scope)

@@ -109,7 +109,7 @@ def on_expired(step: Step, tick: Expired) -> None:
     step.change(interrupt.frame, {"status": "ready"})
     error = NodeFailed(f"nobody answered {interrupt.id} before it expired", code="timeout").as_dict(interrupt.node)
     if interrupt.on_expire is not None:
-        step.fields["steps"] = step.get("steps") + 1
+        step.steps += 1
         step.commands.append(Ended(interrupt.frame, interrupt.node, ()))
         enter(step, interrupt.frame, interrupt.on_expire, error=error)
     else:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphflow.errors import BudgetExceeded
-from graphflow.graph.machine import Frame, Machine
+from graphflow.graph.machine import ROOT, Frame, Machine
 from graphflow.graph.plan import Plan
-from graphflow.graph.state import State
 from graphflow.messages import AIMessage, HumanMessage
 
 
@@ -30,20 +29,40 @@ class Visits(Mapping[str, int]):
         return len(self._frame.visits)
 
 
-def scope_of(
-    machine: Machine, frame: Frame, limits: Any = None, usage: Any = None, state: State | None = None, **more: Any
-) -> dict[str, Any]:
-    """The roots of an expression in this frame (spec 2.1 rule 7)."""
-    return {
-        "state": frame.state if state is None else state,
-        "input": frame.input,
-        "visits": Visits(frame),
-        "limits": machine.limits if limits is None else limits,
-        "usage": machine.usage if usage is None else usage,
-        "error": frame.error,
-        **frame.scope,
-        **more,
-    }
+class Scope(dict[str, Any]):
+    """The roots of an expression in one frame (spec 2.1 rule 7): `state` and what was given at once, the rest when
+    an expression names it.
+    """
+
+    __slots__ = ("_frame", "_limits", "_usage")
+
+    def __init__(self, frame: Frame, limits: Any, usage: Any, given: Mapping[str, Any]) -> None:
+        super().__init__(given)
+        self._frame, self._limits, self._usage = frame, limits, usage
+
+    def __missing__(self, root: str) -> Any:
+        frame = self._frame
+        if root == "state":
+            return frame.state
+        if root == "visits":
+            return Visits(frame)
+        if root in ("limits", "usage", "input", "error"):
+            return {"limits": self._limits, "usage": self._usage, "input": frame.input, "error": frame.error}[root]
+        return frame.scope[root]
+
+
+def scope_of(plan: Plan, machine: Machine, frame: Frame, **given: Any) -> Scope:
+    """The scope of expressions in a frame of this machine; `given` adds roots (`out`, `answer`) or overrides them.
+
+    Args:
+        plan: the frame's own.
+    """
+    return Scope(frame, limits_in(plan, frame, machine.limits), machine.usage, given)
+
+
+def limits_in(plan: Plan, frame: Frame, limits: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`limits` as a frame sees them: the run's, and in a subgraph its own document's figures over them (E11)."""
+    return limits if frame.number == ROOT else {**limits, **plan.limits}
 
 
 USAGE_OF_LIMIT = {

@@ -33,19 +33,25 @@ class Step:
 
     __slots__ = (
         "before",
+        "begun",
         "checkpoint",
         "commands",
         "facts",
         "fields",
         "frame_no",
         "interrupts",
+        "limits",
         "made",
         "node",
         "plan",
         "source",
+        "steps",
+        "stops_after",
+        "stops_before",
         "table",
         "tick",
         "touched",
+        "usage",
     )
 
     def __init__(self, plan: Plan, machine: Machine, tick: AnyTick) -> None:
@@ -67,6 +73,9 @@ class Step:
         if machine.status == "running" and machine.last_at and at > machine.last_at:
             self.fields["active_ms"] = machine.active_ms + at - machine.last_at
         self.fields["last_at"] = at
+        self.steps, self.begun = machine.steps, machine.begun
+        self.limits, self.usage = machine.limits, machine.usage
+        self.stops_before, self.stops_after = machine.before, machine.after
 
     # reading
 
@@ -143,10 +152,16 @@ class Step:
 
     def add_usage(self, more: Mapping[str, Any] | None) -> None:
         if more:
-            self.fields["usage"] = add_usage(self.get("usage"), more)
+            self.usage = add_usage(self.usage, more)
 
     def done(self) -> tuple[Machine, list[Command]]:
-        fields = self.fields
+        fields, before = self.fields, self.before
+        if self.steps != before.steps:
+            fields["steps"] = self.steps
+        if self.begun != before.begun:
+            fields["begun"] = self.begun
+        if self.usage is not before.usage:
+            fields["usage"] = self.usage
         if self.get("status") in ("running", "waiting"):
             waits = not any(f.status in ("ready", "backoff") for f in self.table.values())
             status = "waiting" if waits and self.open_interrupts() else "running"

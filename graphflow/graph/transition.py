@@ -64,19 +64,19 @@ def _on_input(step: Step, tick: Input) -> None:
     step.fields |= {
         "status": "running",
         "run_id": tick.run_id,
-        "limits": tick.limits,
-        "usage": {},
         "before": tick.before,
         "after": tick.after,
         "params": tick.params,
-        "steps": 0,
-        "begun": 0,
         "active_ms": 0,
         "wrapping": False,
         "finish_reason": "",
         "error": None,
         "durability": tick.durability,
     }
+    step.steps = step.begun = 0
+    step.usage, step.limits = {}, tick.limits
+    step.stops_before, step.stops_after = tick.before, tick.after
+    step.fields["limits"] = tick.limits
     state = root.state if root is not None else State()
     update = initial_update(plan.schema, state, plan.run_keys if root is not None else ())
     if plan.has_messages:
@@ -115,13 +115,13 @@ def _on_failed(step: Step, tick: NodeFailedTick) -> None:
 def _on_backoff_over(step: Step, tick: BackoffOver) -> None:
     step.source, step.checkpoint = "retry", False
     frame = step.change(tick.frame, {"status": "ready"})
-    step.commands.append(Started(tick.frame, frame.node, frame.visit, frame.attempt, step.get("begun"), frame.path))
+    step.commands.append(Started(tick.frame, frame.node, frame.visit, frame.attempt, step.begun, frame.path))
     step.commands.append(Run(tick.frame))
 
 
 def _on_deadline(step: Step, tick: Deadline) -> None:
     step.source = "failed"
-    limit = step.get("limits").get("timeoutMs", 0)
+    limit = step.limits.get("timeoutMs", 0)
     leaves = [f.number for f in step.table.values() if f.status in ("ready", "backoff")]
     for number in leaves:
         step.commands.append(CancelNode(number))

@@ -61,14 +61,15 @@ def on_resumed(step: Step, tick: Resumed) -> None:
         "status": "running",
         "run_id": tick.run_id,
         "error": None,
-        "limits": {**step.get("limits"), **tick.limits},
+        "limits": {**step.limits, **tick.limits},
     }
+    step.limits = step.fields["limits"]
     if step.before.status == "failed":
         step.fields["finish_reason"] = ""
     if tick.before is not None:
-        step.fields["before"] = tick.before
+        step.fields["before"] = step.stops_before = tick.before
     if tick.after is not None:
-        step.fields["after"] = tick.after
+        step.fields["after"] = step.stops_after = tick.after
     for frame in list(step.table.values()):
         if frame.status == "failed":
             step.change(frame.number, {"status": "ready", "attempt": 1})
@@ -84,13 +85,11 @@ def _go_on(step: Step) -> None:
         if frame.status == "ready" and frame.node == END:
             leave(step, frame.number)
         elif frame.status == "ready" and step.node_of(frame).form == "graph":
-            step.commands.append(
-                Started(frame.number, frame.node, frame.visit, frame.attempt, step.get("begun"), frame.path)
-            )
+            step.commands.append(Started(frame.number, frame.node, frame.visit, frame.attempt, step.begun, frame.path))
             open_child(step, frame.number, step.node_of(frame))
         elif frame.status == "ready":
             step.commands.append(
-                Started(frame.number, frame.node, frame.visit, frame.attempt, max(step.get("begun"), 1), frame.path)
+                Started(frame.number, frame.node, frame.visit, frame.attempt, max(step.begun, 1), frame.path)
             )
             step.commands.append(Run(frame.number))
         elif frame.status == "backoff":

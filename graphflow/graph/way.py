@@ -5,7 +5,7 @@ Everything here changes the machine only through its `Step`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from graphflow.errors import ExpressionFailed, NodeFailed
@@ -24,7 +24,7 @@ from graphflow.graph.machine import (
     Started,
 )
 from graphflow.graph.plan import PlanNode
-from graphflow.graph.scope import exceeded, result_of, scope_of
+from graphflow.graph.scope import Scope, exceeded, limits_in, result_of
 from graphflow.graph.state import State, StateSchema, Update, answer_open_calls, apply_update
 from graphflow.graph.step import Step
 from graphflow.messages import HumanMessage
@@ -82,14 +82,17 @@ def enter(step: Step, number: int, name: str, *, error: dict[str, Any] | None = 
     )
     if stop:
         _break(step, number, "after", stop)
-    elif (
-        name in plan.before
-        or "*" in plan.before
-        or (number == ROOT and (name in step.get("before") or "*" in step.get("before")))
-    ):
+    elif _stops(plan.before, step.stops_before, number, name):
         _break(step, number, "before", name)
     else:
         begin(step, number)
+
+
+def _stops(always: Collection[str], asked: Collection[str], number: int, name: str) -> bool:
+    """Whether a breakpoint of the document, or at the root one of the run, names the node."""
+    if name in always or "*" in always:
+        return True
+    return bool(asked) and number == ROOT and (name in asked or "*" in asked)
 
 
 def _break(step: Step, number: int, when: str, node: str) -> None:
@@ -120,13 +123,12 @@ BREAKPOINT_SCHEMA: dict[str, Any] = {
 def begin(step: Step, number: int) -> None:
     """Starts the node under the frame's cursor, after the budget's look at it."""
     frame = step.table[number]
-    limits = step.get("limits")
-    if "steps" in limits and not step.get("wrapping") and step.get("steps") >= limits["steps"]:
-        fail(step, number, exceeded("steps", limits["steps"], step.get("steps")).as_dict(frame.node), started=False)
+    limits = step.limits
+    if "steps" in limits and step.steps >= limits["steps"] and not step.get("wrapping"):
+        fail(step, number, exceeded("steps", limits["steps"], step.steps).as_dict(frame.node), started=False)
         return
     node = step.node_of(frame)
-    begun = step.get("begun") + 1
-    step.fields["begun"] = begun
+    step.begun = begun = step.begun + 1
     step.commands.append(Started(number, node.name, frame.visit, frame.attempt, begun, frame.path))
     if node.form == "graph":
         open_child(step, number, node)
@@ -164,8 +166,9 @@ def open_child(step: Step, number: int, node: PlanNode) -> None:
     enter(step, child, plan.start)
 
 
-def scope_at(step: Step, frame: Frame, **more: Any) -> dict[str, Any]:
-    return scope_of(step.before, frame, step.get("limits"), step.get("usage"), **more)
+def scope_at(step: Step, frame: Frame, **given: Any) -> Scope:
+    """The scope of expressions in a frame, as the step has it now."""
+    return Scope(frame, limits_in(step.plan_of(frame), frame, step.limits), step.usage, given)
 
 
 def leave(step: Step, number: int) -> None:
@@ -216,15 +219,12 @@ def succeed(
     if update is not None:
         step.write(number, update, state)
     if not quiet:
-        step.fields["steps"] = step.get("steps") + 1
+        step.steps += 1
         writes = () if update is None else (*update.sets, *update.logs, *update.merges)
         step.commands.append(Ended(number, node.name, writes, dict(usage) if usage else None))
     plan = step.plan_of(frame)
-    after = node.name in plan.after or "*" in plan.after
-    if after or (number == ROOT and (node.name in step.get("after") or "*" in step.get("after"))):
-        enter(step, number, target, stop=node.name)
-    else:
-        enter(step, number, target)
+    stops = _stops(plan.after, step.stops_after, number, node.name)
+    enter(step, number, target, stop=node.name if stops else "")
 
 
 def _writes(

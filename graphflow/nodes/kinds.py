@@ -98,5 +98,10 @@ class NodeKinds:
     def graph(self, key: str) -> Mapping[str, Any] | None:
         return None if self.agents is None else self.agents.document(key)
 
+    def graph_keys(self) -> Sequence[str]:
+        """Keys that a document may refer to, for hints."""
+        keys = getattr(self.agents, "keys", None)
+        return () if keys is None else keys()
+
     def reducer(self, name: str) -> Callable[[Any, Any], Any] | None:
         return self._reducers.get(name)

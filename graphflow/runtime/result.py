@@ -50,7 +50,7 @@ def result_from(plan: Plan, machine: Machine, thread_id: str, checkpoint_id: str
     return RunResult(
         status=status,
         state=frame.state if frame is not None else State(),
-        output=result_of(plan, frame, scope_of(machine, frame)) if done and frame is not None else None,
+        output=result_of(plan, frame, scope_of(plan, machine, frame)) if done and frame is not None else None,
         interrupts=tuple(machine.interrupts.values()),
         usage=dict(machine.usage),
         run_id=machine.run_id,

@@ -34,7 +34,13 @@ async def stored_log(store: Checkpointer, thread_id: str, chain: Chain, run_id: 
     Args:
         over: nobody drives the run, so what followed its last record is told from the record.
     """
-    records = await records_of_run(store, thread_id, chain, run_id)
+    return await stored_log_of(store, chain, await records_of_run(store, thread_id, chain, run_id), over=over)
+
+
+async def stored_log_of(
+    store: Checkpointer, chain: Chain, records: Sequence[Record], *, over: bool = True
+) -> StoredLog:
+    """The same from the run's records, all of them, oldest first."""
     bodies = [decode_body(record.data) for record in records]
     events = await read_events(store, chain, records)
     last = bodies[-1] if bodies else None

@@ -335,3 +335,15 @@ async def test_a_subgraph_has_its_own_state_and_path(compile_graph: Compile) -> 
     events = await collect(compile_graph(outer).stream(thread_id="t"))
     starts = [(e.node, e.path) for e in events if e.type == "node.start"]  # type: ignore[attr-defined]
     assert starts == [("sub", None), ("twice", "sub#1")]
+
+
+async def test_a_subgraph_counts_against_its_own_documents_limits(compile_graph: Compile) -> None:
+    inner = Graph(Counter, name="inner", budget={"maxRounds": 3}, result="state.n")
+
+    @inner.node(name="work", next=[{"if": "visits.work < limits.rounds", "to": "work"}, {"to": "end"}])
+    async def work(state: Any) -> dict[str, Any]:
+        return {"n": state.n + 1}
+
+    outer = Graph(Counter)
+    outer.subgraph("sub", inner, set={"n": "out"}, next="end")
+    assert (await compile_graph(outer).run()).state.n == 3
