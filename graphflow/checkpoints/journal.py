@@ -138,17 +138,20 @@ async def _pending(store: Checkpointer, stored: Stored, machine: Machine, seq: i
     return unsaid(bodies, machine, seq)
 
 
-def unsaid(bodies: Sequence[tuple[Record, Body]], machine: Machine, seq: int) -> list[Logged]:
+def unsaid(
+    bodies: Sequence[tuple[Record, Body]], machine: Machine, seq: int, parent: str | None = None
+) -> list[Logged]:
     """What followed the last of these records of one run and none of them keeps, numbered from `seq` on (E1).
 
     Args:
         machine: after the last of them; its logs and states are not looked at.
+        parent: the checkpoint before the first of them.
     """
     if not bodies:
         return []
     said = _said(body for _, body in bodies)
     since = max((i for i, (record, body) in enumerate(bodies) if _settled(record, body, said)), default=0)
-    parent = next((record.id for record, _ in reversed(bodies[:since]) if record.checkpoint), None)
+    parent = next((record.id for record, _ in reversed(bodies[:since]) if record.checkpoint), parent)
     events: list[tuple[Event, int]] = []
     for record, body in bodies[since:]:
         if record.checkpoint and record.id not in said:

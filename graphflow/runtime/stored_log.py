@@ -34,19 +34,25 @@ async def stored_log(store: Checkpointer, thread_id: str, chain: Chain, run_id: 
     Args:
         over: nobody drives the run, so what followed its last record is told from the record.
     """
-    return await stored_log_of(store, chain, await records_of_run(store, thread_id, chain, run_id), over=over)
+    records = await records_of_run(store, thread_id, chain, run_id)
+    parent = await _checkpoint_before(store, thread_id, chain, records[0]) if over and records else None
+    return await stored_log_of(store, chain, records, over=over, parent=parent)
 
 
 async def stored_log_of(
-    store: Checkpointer, chain: Chain, records: Sequence[Record], *, over: bool = True
+    store: Checkpointer, chain: Chain, records: Sequence[Record], *, over: bool = True, parent: str | None = None
 ) -> StoredLog:
-    """The same from the run's records, all of them, oldest first."""
+    """The same from the run's records, all of them, oldest first.
+
+    Args:
+        parent: the checkpoint before them, for the graph family's events.
+    """
     bodies = [decode_body(record.data) for record in records]
     events = await read_events(store, chain, records)
     last = bodies[-1] if bodies else None
     sent = last.seq if last is not None else 0
     if over and last is not None:
-        more = unsaid(list(zip(records, bodies, strict=True)), settled(bodies), last.seq)
+        more = unsaid(list(zip(records, bodies, strict=True)), settled(bodies), last.seq, parent)
         sent += min(last.tail, len(more))
         events += more
     return StoredLog(events=events, lives=lives_of(bodies), sent=sent)
@@ -66,6 +72,21 @@ async def records_of_run(store: Checkpointer, thread_id: str, chain: Chain, run_
                     return found[::-1]
             upto -= PAGE
     return found[::-1]
+
+
+async def _checkpoint_before(store: Checkpointer, thread_id: str, chain: Chain, record: Record) -> str | None:
+    """The checkpoint before a record, on the branch that `chain` names."""
+    reached = False
+    for lineage, last in reversed(chain):
+        reached = reached or lineage == record.lineage
+        upto = record.ordinal - 1 if lineage == record.lineage else last
+        while reached and upto > 0:
+            rows = await store.read_records(thread_id, lineage=lineage, after=max(0, upto - PAGE), upto=upto)
+            for row in reversed(rows):
+                if row.checkpoint:
+                    return row.id
+            upto -= PAGE
+    return None
 
 
 async def branch_of_run(store: Checkpointer, thread_id: str, chain: Chain, run_id: str) -> Chain:
