@@ -9,6 +9,7 @@ import pytest
 
 from graphflow import AnswerRefused, Context, Graph, GraphflowError, ThreadWaiting
 from graphflow.checkpoints.port import Checkpointer
+from graphflow.events import NodeStart
 from graphflow.testing import FakeIds, collect
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking
@@ -280,11 +281,8 @@ async def test_after_run_waiting_only_what_the_contract_allows_comes_before_the_
     after = await collect(app.stream_answer("t", 5))
     assert [e.type for e in after[:2]] == ["interrupt.resolve", "run.resume"]
     assert after[0].seq == before[-1].seq + 1
-    assert not {e.node_run_id for e in after if e.type == "node.start"} & {  # type: ignore[attr-defined]
-        e.node_run_id
-        for e in before
-        if e.type == "node.start"  # type: ignore[attr-defined]
-    }
+    begun = [{e.node_run_id for e in events if isinstance(e, NodeStart)} for events in (before, after)]
+    assert not begun[0] & begun[1]
 
 
 async def test_resume_refuses_a_thread_that_waits_or_rests(compile_graph: Compile) -> None:
