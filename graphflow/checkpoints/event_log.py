@@ -8,6 +8,7 @@ Codes are part of the stored format: never reuse one.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -56,31 +57,38 @@ def pack(events: Sequence[Logged], commit: Commit, seq: int, counts: Counts) -> 
     out: list[Any] = []
     at = commit.at
     for event, first in events:
-        head = [CODES[event.type], seq - event.seq, event.timestamp - at]
-        if type(event) is NodeStart:
-            row = [event.node, event.node_run_id, event.step, event.attempt, event.path]
-            while row[-1] is None or (len(row) == 4 and row[-1] == 1):
-                row.pop()
-            out.append(head + row)
-        elif type(event) is NodeEnd:
-            row = [event.node, event.node_run_id, event.duration_ms, event.writes, event.usage]
-            while row[-1] is None:
-                row.pop()
-            out.append(head + row)
-        elif type(event) is CheckpointCreate:
-            out.append([*head, short_id(event.checkpoint_id), event.step, event.next, short_id(event.parent_id)])
+        kind, back, later = type(event), seq - event.seq, event.timestamp - at
+        if kind is NodeStart:
+            assert isinstance(event, NodeStart)
+            row = [1, back, later, event.node, event.node_run_id, event.step]
+            if event.path is not None:
+                row += (event.attempt, event.path)
+            elif event.attempt != 1:
+                row.append(event.attempt)
+        elif kind is NodeEnd:
+            assert isinstance(event, NodeEnd)
+            row = [2, back, later, event.node, event.node_run_id, event.duration_ms]
+            if event.usage is not None:
+                row += (event.writes, event.usage)
+            elif event.writes is not None:
+                row.append(event.writes)
+        elif kind is CheckpointCreate:
+            assert isinstance(event, CheckpointCreate)
+            ids = short_id(event.checkpoint_id), short_id(event.parent_id)
+            row = [3, back, later, ids[0], event.step, event.next, ids[1]]
         else:
             if held is None:
                 held = _Held(commit, counts)
-            row = [_fields(event, held)]
+            row = [CODES[event.type], back, later, _fields(event, held)]
             if first != event.seq:
                 row.append(event.seq - first)
-            out.append(head + row)
+        out.append(row)
     return out
 
 
+@functools.lru_cache(maxsize=256)
 def short_id(text: str | None) -> Any:
-    """An id as its 16 bytes when it is a UUID: half the size."""
+    """An id as its 16 bytes when it is a UUID: half the size. Remembered: each id comes several times in a row."""
     if text is not None and len(text) == 36:
         try:
             return bytes.fromhex(text.replace("-", ""))

@@ -254,6 +254,7 @@ class ThreadJournal:
         self._bytes_since += len(data)
         snapshot = self._snapshot(machine, seq, tail) if commit.checkpoint else None
         self._ordinal += 1
+        interrupts = commit.patch.interrupts
         record = Record(
             id=commit.id,
             lineage=self.lineage,
@@ -263,8 +264,8 @@ class ThreadJournal:
             data=data,
             items=prepared.items,
             snapshot=snapshot,
-            opened=opened_rows(commit, self.row.thread_id, self.facts.agent_key) if commit.patch.interrupts else (),
-            closed=tuple(key for key, value in commit.patch.interrupts.items() if value is None),
+            opened=opened_rows(commit, self.row.thread_id, self.facts.agent_key) if interrupts else (),
+            closed=tuple([key for key, value in interrupts.items() if value is None]) if interrupts else (),
         )
         release = release and not self._keep
         status, run_id = machine.status, machine.run_id
