@@ -1,0 +1,123 @@
+"""Programs that tests run as processes of their own, to kill them: `python children.py NAME STORE [ARGUMENT]`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+
+from graphflow.checkpoints.sqlite import SqliteCheckpointer
+from graphflow.errors import StoreError, ThreadBusy
+from graphflow.testing.checkpointer_conformance import Driver
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)  # noqa: T201 – how it talks to the test
+
+
+async def taken(store: SqliteCheckpointer, thread_id: str) -> Driver:
+    """A driver under the store's own owner and the real clock."""
+    row = await store.take(thread_id, owner=store.owner, now=int(time.time() * 1000), lease_ms=60_000)
+    driver = Driver(store, thread_id, row.fence, row.head)
+    if row.lineage is None:
+        driver.begin()
+        # Numbers are drawn at random where several processes write.
+        driver.lineage = int.from_bytes(os.urandom(6), "big")
+        driver._begins = type(driver._begins)(number=driver.lineage, thread_id=thread_id)  # type: ignore[misc]
+    else:
+        driver.lineage, driver.ordinal = row.lineage, row.ordinal
+        driver.counts = {(0, "messages"): row.ordinal}
+    return driver
+
+
+async def commits(path: str) -> None:
+    """Commits for ever to three threads at once; says each acknowledged one."""
+    store = SqliteCheckpointer(path)
+
+    async def one(name: str) -> None:
+        driver = await taken(store, name)
+        while True:
+            promises = [driver.commit(driver.record(b"%d" % driver.ordinal)) for _ in range(7)]
+            for ordinal, durable in enumerate(promises, driver.ordinal - 6):
+                await durable
+                say(name, ordinal)
+
+    await asyncio.gather(*(one(name) for name in ("a", "b", "c")))
+
+
+async def holds(path: str) -> None:
+    """Takes a thread and waits to be killed."""
+    store = SqliteCheckpointer(path)
+    driver = await taken(store, "thread")
+    await driver.add(b"0")
+    say("taken")
+    await asyncio.Event().wait()
+
+
+async def forks(path: str) -> None:
+    """Takes a thread, forks, and waits to be killed; the child tries to use the store and outlives it."""
+    store = SqliteCheckpointer(path)
+    driver = await taken(store, "thread")
+    child = os.fork()
+    if child == 0:
+        try:
+            asyncio.run(in_the_child(store, driver))
+        finally:
+            os._exit(0)
+    say("parent", child)
+    await asyncio.Event().wait()
+
+
+async def in_the_child(store: SqliteCheckpointer, driver: Driver) -> None:
+    said = []
+    for attempt in (driver.commit(driver.record()), store.load("thread"), store.threads(), store.setup()):
+        try:
+            await attempt
+        except StoreError as error:
+            said.append("forked" in error.message)
+    await store.close()
+    say("child", all(said) and len(said) == 4)
+    await asyncio.sleep(60)
+
+
+async def forgets(path: str) -> None:
+    """Queues commits and ends without waiting or closing."""
+    store = SqliteCheckpointer(path)
+    driver = await taken(store, "thread")
+    await store.threads()
+    for n in range(500):
+        driver.commit(driver.record(b"%d" % n))
+    say("queued")
+
+
+async def competes(path: str, name: str) -> None:
+    """Adds ten messages to the thread that all want; says which ones got in."""
+    store = SqliteCheckpointer(path)
+    added = 0
+    while added < 10:
+        try:
+            driver = await taken(store, "shared")
+        except ThreadBusy:
+            await asyncio.sleep(0.001)
+            continue
+        await driver.commit(driver.record(f"{name}:{added}".encode()), release=True)
+        added += 1
+        say(f"{name}:{added - 1}")
+    await store.close()
+
+
+async def opens(path: str) -> None:
+    """Sets the store up at the moment that is told by standard input."""
+    store = SqliteCheckpointer(path)
+    say("ready")
+    sys.stdin.readline()
+    await store.setup()
+    driver = await taken(store, f"thread of {os.getpid()}")
+    await driver.add(b"0")
+    await store.close()
+    say("done")
+
+
+if __name__ == "__main__":
+    asyncio.run(globals()[sys.argv[1]](*sys.argv[2:]))
