@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from graphflow.graph.cel_syntax import Outline
 from graphflow.graph.roots import Problem
-from graphflow.graph.words import choose
+from graphflow.graph.words import nearest
 
 FUNCTIONS = (
     "all", "bool", "bytes", "contains", "double", "duration", "dyn", "endsWith", "exists", "exists_one", "filter", "getDate",
@@ -15,6 +15,10 @@ FUNCTIONS = (
     "getSeconds", "has", "int", "map", "matches", "size", "startsWith", "string", "timestamp", "type", "uint",
 )  # fmt: skip
 """What CEL offers here; there are no others, and none can be added from a document."""
+
+_NO_FUNCTION = (
+    "CEL has size, has, exists, all, map, filter, contains, startsWith, string, int, …; Python runs in `fn:NAME` nodes"
+)
 
 _OVERLOAD = re.compile(r"found no matching overload for '(?P<function>[^']*)' applied to '(?P<types>.*)'")
 
@@ -28,7 +32,8 @@ def unknown_functions(outline: Outline) -> Iterator[Problem]:
     """Calls of functions that CEL has not."""
     for at, name in outline.calls:
         if name not in FUNCTIONS:
-            hint = choose(name, FUNCTIONS, limit=len(FUNCTIONS))
+            near = nearest(name, FUNCTIONS)
+            hint = _NO_FUNCTION if near is None else f"did you mean {near!r}?"
             yield f"there is no function {name!r}", at, hint, "reference"
 
 

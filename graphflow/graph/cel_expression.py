@@ -8,13 +8,14 @@ imported by the first evaluation that needs it (E20).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from graphflow.errors import DefinitionError, ExpressionFailed, Fault
 from graphflow.graph import cel_backend, cel_syntax
 from graphflow.graph.cel_complaints import reworded, unknown_functions
-from graphflow.graph.cel_paths import Missing, Read, reader
+from graphflow.graph.cel_paths import Missing, Read, reader, show_path
 from graphflow.graph.cel_syntax import Choice, Constant, Index, ListOf, MapOf, Node, Outline, Path, SyntaxFault
 from graphflow.graph.roots import Roots
 
@@ -161,12 +162,13 @@ def _reader(path: Path, roots: Roots) -> Read:
 class _Converted:
     """A span of the expression that CEL evaluates; compiled by its first evaluation."""
 
-    __slots__ = ("_program", "_reads", "_text", "_width")
+    __slots__ = ("_names", "_program", "_reads", "_text", "_width")
 
     def __init__(self, outline: Outline, start: int, end: int, roots: Roots) -> None:
         rewritten = rewrite(outline, start, end, roots.variable_type)
         self._text, self._width = rewritten.text, rewritten.width
-        self._reads = tuple((name, _loader(path, roots)) for name, _, path in rewritten.variables)
+        self._reads = tuple((name, _loader(path, kind, roots)) for name, kind, path in rewritten.variables)
+        self._names = {name: show_path(path.root, path.steps) for name, _, path in rewritten.variables}
         self._program: cel_backend.Program | None = None
 
     def evaluate(self, scope: Scope) -> Any:
@@ -183,18 +185,34 @@ class _Converted:
             program = self._program = cel_backend.compile_program(self._text, self._width)
         try:
             return program.run(data)
-        except cel_backend.CelError:
+        except cel_backend.CelError as error:
             if missing:
                 raise missing[0] from None
-            raise
+            raise cel_backend.CelError(_VARIABLE.sub(self._named, str(error))) from None
+
+    def _named(self, match: re.Match[str]) -> str:
+        """The path behind a variable that the library names."""
+        return repr(self._names.get(match[1], match[1]))
 
 
-def _loader(path: Path, roots: Roots) -> Read:
+_VARIABLE = re.compile(r"'([difsblm]\d+)'")
+
+
+def _loader(path: Path, kind: str, roots: Roots) -> Read:
     read = _reader(path, roots)
     if path.test:
         return read
     convert = cel_backend.to_double if roots.is_number(path) else cel_backend.to_cel
-    return lambda scope: convert(read(scope))
+    if kind == "dyn":
+        return lambda scope: convert(read(scope))
+
+    def load(scope: Scope) -> Any:
+        value = read(scope)
+        if value is None:
+            raise Missing(f"{show_path(path.root, path.steps)} is null: nothing has written it, and it has no default")
+        return convert(value)
+
+    return load
 
 
 class Rewritten:

@@ -24,6 +24,7 @@ _KEYS_OF = {
 """Form → the other keys that a node of it takes (E19)."""
 
 _KIND_WORDS = ("model", "tools", "tool", "agent", "fn", "node", "verify", "plan", "wait")
+_KIND_NAMES = {"fn": "function", "node": "Python node"}
 _CODE = re.compile(r"[(){}\[\];=<>\s\\/]|\.py\b|::|__|^(python|import|exec|eval|lambda|module|py)\b")
 
 
@@ -185,27 +186,34 @@ def _unknown_use(checking: Checking, pointer: str, use: str) -> None:
             pointer, f"{show(use)} is Python code or an import path; a document only names what is registered", hint
         )
         return
-    same = [other for other in known if other.startswith(f"{word}:")] if colon else []
-    if same or word in _KIND_WORDS:
-        hint = _hint_among(use, same or known)
+    if colon and word in _KIND_WORDS:
+        hint = _hint_among(use, word, [other for other in known if other.startswith(f"{word}:")])
     else:
         hint = choose(use, {*known, *(w for w in _KIND_WORDS if not any(k.partition(":")[0] == w for k in known))})
     what = (
-        f"no {word} is registered as {name!r}"
+        f"no {_KIND_NAMES.get(word, word)} is registered as {name!r}"
         if colon and word in _KIND_WORDS
         else f"no kind of node is registered as {show(use)}"
     )
     checking.fault(pointer, what, hint)
 
 
-def _hint_among(use: str, known: Iterable[str]) -> str:
+def _hint_among(use: str, word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = nearest(use, names)
     return (
         f"did you mean {near!r}?"
         if near is not None
-        else listed(names, none="none is registered; register it in Python first")
+        else listed(names, none=_NONE_KNOWN.get(word, "none is registered"))
     )
+
+
+_NONE_KNOWN = {
+    "agent": "no agents are known here; an agent is a file under graphs/",
+    "tool": "no tools are known here; register one in Python, or put a tool file into graphs/tools/",
+    "fn": "no functions are registered; graphflow.toml lists the modules to import",
+    "node": "no Python nodes are registered; graphflow.toml lists the modules to import",
+}
 
 
 def looks_like_code(use: str, known: Iterable[str]) -> bool:

@@ -47,7 +47,7 @@ def edges_of(name: str, node: NodeDefinition) -> Iterator[Edge]:
 
 def _bodies(pointer: str, node: NodeDefinition) -> Iterator[Edge]:
     """Where branches begin: known here only so that nodes in them are not called unreachable."""
-    if isinstance(node.do, str):
+    if node.map is not None and isinstance(node.do, str):
         yield Edge(node.do, f"{pointer}/do", False)
     for branch, body in (node.parallel or {}).items():
         do = body if isinstance(body, str) else body.do
@@ -71,10 +71,10 @@ def check_routes(checking: Checking) -> None:
 
 def _check_start(checking: Checking) -> None:
     start = checking.document.start
-    if "start" in checking.data and "start" not in checking.lost_top and start not in checking.nodes:
-        checking.fault(
-            "/start", f"no node is named {start!r}", choose(start, checking.nodes, none="there are no nodes")
-        )
+    if not checking.nodes or "start" not in checking.data or "start" in checking.lost_top:
+        return  # said elsewhere
+    if start not in checking.nodes:
+        checking.fault("/start", f"no node is named {start!r}", choose(start, checking.nodes))
 
 
 def _check_order(checking: Checking, name: str, node: NodeDefinition) -> None:
@@ -131,7 +131,8 @@ def _ways(checking: Checking) -> _Ways:
     anywhere = [*checking.nodes, *RESERVED_NODES]
     for name, node in checking.nodes.items():
         targets = list(dict.fromkeys(edge.to for edge in edges_of(name, node)))
-        if checking.is_lost(name, "next", "error", "ask", "do", "parallel") or not set(anywhere).issuperset(targets):
+        lost = node.next == () or checking.is_lost(name, "next", "error", "ask", "do", "parallel")
+        if lost or not set(anywhere).issuperset(targets):
             ways.possible[name], ways.known[name] = anywhere, []
             continue
         ways.possible[name] = ways.known[name] = targets

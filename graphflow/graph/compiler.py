@@ -97,7 +97,7 @@ class _Compiler:
         agents: dict[str, CheckedDocument],
     ) -> CheckedDocument:
         document = decode_document(dict(data))
-        plain = msgspec.json.decode(msgspec.json.encode(encode_document(document)))
+        plain = msgspec.json.decode(msgspec.json.encode(encode_document(_without_defaults(document))))
         graphs = {f"graph:{key}": sub.digest for key, sub in subgraphs.items()}
         graphs |= {f"agent:{key}": agent.digest for key, agent in agents.items()}
         return CheckedDocument(
@@ -203,6 +203,21 @@ class _Nested(_Compiler):
     def __init__(self, kinds: Kinds, known: dict[str, CheckedDocument | DefinitionError]) -> None:
         super().__init__(kinds, None)
         self._known = known
+
+
+def _without_defaults(value: Any) -> Any:
+    """The same with the default itself wherever a value equals it: only so does msgspec leave it out."""
+    if isinstance(value, msgspec.Struct):
+        changes = {
+            field.name: field.default if field.default == (own := getattr(value, field.name)) else _without_defaults(own)
+            for field in msgspec.structs.fields(value)
+        }
+        return msgspec.structs.replace(value, **changes)
+    if isinstance(value, tuple):
+        return tuple(_without_defaults(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _without_defaults(item) for key, item in value.items()}
+    return value
 
 
 def _as_it_is(fault: Fault) -> Fault:

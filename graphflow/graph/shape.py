@@ -173,7 +173,7 @@ def _expected(kinds: Iterable[mi.Type]) -> str:
     for kind in kinds:
         for member in kind.types if isinstance(kind, mi.UnionType) else (kind,):
             if isinstance(member, mi.LiteralType):
-                words.setdefault("one of " + ", ".join(str(word) for word in member.values))
+                words.setdefault(_listed_words(member))
             elif isinstance(member, mi.StructType):
                 needed = [field.encode_name for field in member.fields if field.required]
                 words.setdefault("an object" + (f" with {' and '.join(needed)}" if needed else ""))
@@ -181,6 +181,11 @@ def _expected(kinds: Iterable[mi.Type]) -> str:
                 words.update(dict.fromkeys(TYPE_NAMES[name] for name in _shown_types(member)))
     listed = list(words) or ["null"]
     return listed[0] if len(listed) == 1 else ", ".join(listed[:-1]) + " or " + listed[-1]
+
+
+def _listed_words(kind: mi.LiteralType) -> str:
+    words = [msgspec.json.encode(word).decode() for word in kind.values]
+    return words[0] if len(words) == 1 else "one of " + ", ".join(words)
 
 
 def _shown_types(kind: mi.Type) -> tuple[str, ...]:

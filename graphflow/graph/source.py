@@ -132,7 +132,7 @@ def _syntax_fault(source: Source, found: tuple[int, str, str, str | None]) -> Fa
 
 
 def _about_key(fault: Fault) -> bool:
-    return fault.kind == "shape" and fault.message.startswith("unknown key ")
+    return fault.message.startswith("unknown key ") or " can't name a " in fault.message
 
 
 def _line_starts(text: str) -> list[int]:
