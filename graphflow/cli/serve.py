@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
+import webbrowser
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     folder: Annotated[
-        str | None, typer.Argument(metavar="[DIR]", help="The project, or a folder of agent files; default: here.")
+        str | None, typer.Argument(metavar="DIR", help="The project, or a folder of agent files; default: here.")
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port [8080]; 0 takes a free one.")] = None,
@@ -46,11 +47,19 @@ def serve(
     from graphflow.telemetry.logs import set_up_logs
 
     set_up_logs("debug" if Verbosity.verbose else settings.log.level, form=settings.log.format)
-    served = serve_forever(
-        settings, host=settings.server.host, port=settings.server.port, tokens=tokens, open_browser=open_browser
+    settings = replace(settings, server=replace(settings.server, tokens=tokens))
+
+    def started(url: str) -> None:
+        note(f"graphflow serves {settings.agents.dir} at {url} (API: {url}/docs); Ctrl-C ends it")
+        if open_browser:
+            webbrowser.open(f"{url}/docs")
+
+    serve_forever(
+        settings,
+        host=settings.server.host,
+        port=settings.server.port,
+        on_start=started,
     )
-    if inspect.iscoroutine(served):
-        return served  # the command's boundary awaits it
     return exits.OK
 
 
