@@ -209,7 +209,9 @@ def _without_defaults(value: Any) -> Any:
     """The same with the default itself wherever a value equals it: only so does msgspec leave it out."""
     if isinstance(value, msgspec.Struct):
         changes = {
-            field.name: field.default if field.default == (own := getattr(value, field.name)) else _without_defaults(own)
+            field.name: field.default
+            if field.default == (own := getattr(value, field.name))
+            else _without_defaults(own)
             for field in msgspec.structs.fields(value)
         }
         return msgspec.structs.replace(value, **changes)

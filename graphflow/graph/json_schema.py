@@ -284,7 +284,11 @@ def _check_schema(schema: Any, pointer: str, depth: int) -> Iterator[Fault]:
         yield _fault(pointer, f"a schema nested deeper than {MAX_DEPTH} levels")
         return
     for key in schema:
-        if key not in KEYWORDS and not str(key).startswith("x-") and (near := nearest(str(key), KEYWORDS)) is not None:
+        if (
+            key not in KEYWORDS
+            and not str(key).startswith("x-")
+            and (near := nearest(str(key), KEYWORDS, likeness=0.8)) is not None
+        ):
             yield _fault(
                 f"{pointer}/{escape(str(key))}", f"{key!r} is no keyword of JSON Schema", f"did you mean {near!r}?"
             )
@@ -379,7 +383,12 @@ def _refuse_to_fetch(uri: str) -> Any:
 
 
 def _by_library(validator: Any, value: Any) -> Iterator[Fault]:
-    for error in validator.iter_errors(_plain(value)):
+    try:
+        errors = list(validator.iter_errors(_plain(value)))
+    except (ValueError, TypeError, OverflowError) as error:  # what JSON can't hold
+        yield _fault("", f"{show(value)} is no JSON value: {error}")
+        return
+    for error in errors:
         pointer = "".join(f"/{escape(str(step))}" for step in error.instance_path)
         yield _fault(pointer, error.message)
 

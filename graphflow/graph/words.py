@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def nearest(wrong: str, allowed: Iterable[str]) -> str | None:
+def nearest(wrong: str, allowed: Iterable[str], *, likeness: float = 0.6) -> str | None:
     """The allowed word that `wrong` most likely means, whatever its case; None when none is near."""
     import difflib
 
     folded: dict[str, str] = {}
     for word in sorted(allowed):
         folded.setdefault(word.casefold(), word)
-    near = difflib.get_close_matches(wrong.casefold(), folded, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(wrong.casefold(), folded, n=1, cutoff=likeness)
     return folded[near[0]] if near else None
 
 
