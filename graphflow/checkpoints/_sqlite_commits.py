@@ -85,10 +85,19 @@ class Commits:
         self.lives: dict[str, Life] = {}
         self.broken: dict[str, int] = {}
         """Thread → fence of which a commit failed, so that every later one does."""
+        self._breaking: dict[str, int] = {}
+        """The same of the transaction that is under way: a rollback undoes it, for the commits are tried again."""
+
+    def confirm(self) -> None:
+        """After the transaction's COMMIT."""
+        if self._breaking:
+            self.broken.update(self._breaking)
+            self._breaking.clear()
 
     def forget(self) -> None:
         """After a rollback what is remembered may be wrong."""
         self.lives.clear()
+        self._breaking.clear()
 
     def apply(self, db: sqlite3.Connection, promises: Sequence[Promise]) -> None:
         """Writes what passes the compare-and-swap; the others carry their error.
@@ -136,7 +145,7 @@ class Commits:
         Read anew where a lineage begins: it is inserted before the update that compares and swaps.
         """
         thread_id, fence = promise.thread_id, promise.fence
-        if self.broken.get(thread_id) == fence:
+        if fence in (self.broken.get(thread_id), self._breaking.get(thread_id)):
             return refusals.fenced_earlier(thread_id, fence)
         life = self.lives.get(thread_id)
         if life is not None and life.fence == fence and promise.begins is None:
@@ -152,7 +161,7 @@ class Commits:
         """The first gets the reason, those after it that they come after it."""
         for promise in promises:
             promise.error = error
-            self.broken[promise.thread_id] = promise.fence
+            self._breaking[promise.thread_id] = promise.fence
             error = refusals.fenced_earlier(promise.thread_id, promise.fence)
 
 

@@ -64,6 +64,7 @@ class Writer(Worker):
         try:
             self._apply(db, batch)
             db.execute("COMMIT")
+            self.commits.confirm()
         except Exception as error:  # noqa: BLE001 – whatever it was, nothing of the batch may stay half written
             self._roll_back(db)
             if len(batch) == 1 or is_busy(error):
