@@ -6,6 +6,7 @@ part, so that a fault of one never hides those of another. `always` is only chec
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -212,7 +213,7 @@ def _without_defaults(value: Any) -> Any:
             field.name: field.default
             if field.default == (own := getattr(value, field.name))
             else _without_defaults(own)
-            for field in msgspec.structs.fields(value)
+            for field in _fields(type(value))
         }
         return msgspec.structs.replace(value, **changes)
     if isinstance(value, tuple):
@@ -220,6 +221,11 @@ def _without_defaults(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_defaults(item) for key, item in value.items()}
     return value
+
+
+@functools.cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[Any, ...]:
+    return msgspec.structs.fields(kind)
 
 
 def _as_it_is(fault: Fault) -> Fault:

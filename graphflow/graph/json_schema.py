@@ -388,9 +388,9 @@ def _by_library(validator: Any, value: Any) -> Iterator[Fault]:
     except (ValueError, TypeError, OverflowError) as error:  # what JSON can't hold
         yield _fault("", f"{show(value)} is no JSON value: {error}")
         return
-    for error in errors:
-        pointer = "".join(f"/{escape(str(step))}" for step in error.instance_path)
-        yield _fault(pointer, error.message)
+    for found in errors:
+        pointer = "".join(f"/{escape(str(step))}" for step in found.instance_path)
+        yield _fault(pointer, found.message)
 
 
 def _plain(value: Any) -> Any:

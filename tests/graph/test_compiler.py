@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -315,7 +316,7 @@ def test_a_missing_next_ends_the_graph():
 
 def test_a_python_node_may_choose_its_route():
     nodes = {"work": {"use": "node:worker", "next": {"choose": ["work", "end"]}}}
-    assert check(document(nodes, budget={"maxSteps": 9}))
+    assert isinstance(check(document(nodes, budget={"maxSteps": 9})), CheckedDocument)
     (fault,) = faults_of(document(nodes))
     assert "no budget that ends it" in fault.message
 
@@ -331,7 +332,7 @@ def test_a_wrong_route_is_reported_once_and_not_as_all_that_follows_from_it():
 
 def test_the_node_that_wraps_up_counts_as_reachable():
     nodes = {"a": {"use": "model"}, "wrap": {"use": "model"}}
-    assert check(document(nodes, budget={"maxSteps": 5, "then": "wrap"}))
+    assert isinstance(check(document(nodes, budget={"maxSteps": 5, "then": "wrap"})), CheckedDocument)
 
 
 def test_the_fault_of_a_kind_stands_at_its_place_in_the_document():
@@ -357,7 +358,7 @@ def test_known_prices_allow_a_limit_in_money():
     kinds = FakeKinds()
     kinds.priced = lambda provider, model: (provider, model) == ("qwen", "m")  # type: ignore[attr-defined]
     costly = document(budget={"maxCostUsd": 0.5}, providerKey="qwen", model="m")
-    assert check_document(costly, kinds)
+    assert isinstance(check_document(costly, kinds), CheckedDocument)
     assert faults_of(costly)[0].pointer == "/budget/maxCostUsd"
 
 
@@ -496,13 +497,11 @@ DOCUMENT_LIKE = st.recursive(
 
 @given(JSON)
 def test_arbitrary_data_is_checked_or_refused(data):
-    try:
+    with suppress(DefinitionError):
         check_document(data, FakeKinds())
-    except DefinitionError as error:
-        assert error.faults
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200)
 @given(
     st.dictionaries(
         st.sampled_from(["a", "b"]), st.dictionaries(st.sampled_from(KEYS), DOCUMENT_LIKE, max_size=5), max_size=2
@@ -513,12 +512,8 @@ def test_arbitrary_data_is_checked_or_refused(data):
 )
 def test_data_that_looks_like_a_document_is_checked_or_refused(nodes, more):
     data = {"graphflow": "1", "start": "a", "nodes": nodes, **more}
-    try:
-        checked = check_document(data, FakeKinds())
-    except DefinitionError as error:
-        assert error.faults
-    else:
-        build_plan(checked, FakeKinds())
+    with suppress(DefinitionError):
+        build_plan(check_document(data, FakeKinds()), FakeKinds())
 
 
 @pytest.mark.parametrize("data", [{1: 2}, {"a": object()}, {"a": b"x"}, {"graphflow": "\ud800"}, {"a": {1, 2}}])
