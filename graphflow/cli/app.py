@@ -46,4 +46,4 @@ for part in (run, chat, serve, agents, threads, inbox, graph, validate, schema, 
 
 def main() -> None:
     """The console script."""
-    app()
+    app(prog_name="graphflow")

@@ -119,7 +119,7 @@ def say_waiting(interrupts: tuple[Interrupt, ...], thread_id: str) -> None:
     note(f"thread {thread_id} waits for a person:")
     for interrupt in interrupts:
         note(f"  {question_line(interrupt)}")
-        note(f"    {answer_command(interrupt)}")
+        note(answer_lines(interrupt))
 
 
 def question_line(interrupt: Interrupt) -> str:
@@ -132,16 +132,28 @@ def question_line(interrupt: Interrupt) -> str:
 
 
 def answer_command(interrupt: Interrupt) -> str:
-    """A command that answers it; of an `ask`, with an example that fits its schema."""
+    """A command that answers it, to be copied; of an `ask`, with an example that fits its schema."""
     base = f"graphflow inbox answer {interrupt.id}"
     match interrupt.kind:
-        case "approval":
-            return f"{base} --approve    (or --edit @arguments.json, --reject WHY, --respond TEXT)"
-        case "breakpoint":
-            return f'{base} --approve    (or --answer \'{{"decision": "skip"}}\', \'{{"decision": "cancel"}}\')'
+        case "approval" | "breakpoint":
+            return f"{base} --approve"
         case "outcome_unknown":
-            return f'{base} --answer \'{{"decision": "retry"}}\'    (or skip, or result with its value)'
-    return f"{base} --answer '{one_line_json(example(interrupt.schema))}'"
+            return f"{base} --answer '{{\"decision\":\"retry\"}}'"
+    text = one_line_json(example(interrupt.schema)).replace("'", "'\\''")
+    return f"{base} --answer '{text}'"
+
+
+_OTHERS = {
+    "approval": "--edit @arguments.json, --reject WHY, --respond TEXT, --terminate",
+    "breakpoint": """--answer '{"decision":"skip"}', --answer '{"decision":"cancel"}'""",
+    "outcome_unknown": """'{"decision":"skip"}', '{"decision":"result","result":…}'""",
+}
+
+
+def answer_lines(interrupt: Interrupt) -> str:
+    """The command, and below it what else may stand in it."""
+    others = _OTHERS.get(interrupt.kind)
+    return f"    {answer_command(interrupt)}" + (f"\n      or {others}" if others else "")
 
 
 def example(schema: Any) -> Any:

@@ -59,7 +59,7 @@ def report(error: GraphflowError, thread_id: str | None = None) -> int:
         for fault in error.detail.get("faults", ())[1:]:
             note(f"  {fault.get('pointer') or '/'}: {fault.get('message')}")
     hint = exits.next_step(error.code, error.detail, thread_id)
-    if hint:
+    if hint and hint not in error.message:
         note(f"next: {hint}")
     return exits.exit_code_of(error)
 

@@ -64,11 +64,17 @@ def next_step(code: str, detail: dict[str, Any], thread_id: str | None = None) -
         case "answer_unmatched" | "answer_stale" | "answer_ambiguous":
             return "`graphflow inbox list` shows what is open"
         case "budget_exceeded":
-            figure = detail.get("figure", "FIGURE")
-            return f"`graphflow threads resume {thread} --budget {figure}=VALUE` goes on with more"
+            return f"`graphflow threads resume {thread} --budget {_figure(detail)}=VALUE` goes on with more"
         case "store_failed" | "store_newer":
             return "`graphflow doctor`"
     return None
+
+
+def _figure(detail: dict[str, Any]) -> str:
+    """The figure by the name that a budget gives it: `maxModelCalls` for `modelCalls`."""
+    name = str(detail.get("figure") or "FIGURE")
+    plain = name[:1].islower() and name != "timeoutMs" and not name.startswith("max")
+    return f"max{name[:1].upper()}{name[1:]}" if plain else name
 
 
 def _seconds(ms: Any) -> str:

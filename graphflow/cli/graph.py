@@ -12,7 +12,7 @@ from graphflow.cli.console import say, say_json
 
 if TYPE_CHECKING:
     from graphflow.graph.drawing import PathTaken
-    from graphflow.runtime.thread import Thread
+    from graphflow.runtime.thread import CheckpointInfo, Thread
 
 graph = group("graph", "Draw an agent's graph.")
 
@@ -49,13 +49,15 @@ async def show_graph(
 
 
 async def path_taken(thread: Thread) -> PathTaken:
-    """The nodes that the thread's newest run has finished, in order, and where it is."""
+    """The nodes that have finished since the thread's newest input, in order, and where it is."""
+    from graphflow.cli.threads import finished
     from graphflow.graph.drawing import PathTaken
 
     state = await thread.state()
-    rows = [row for row in await thread.history() if row.run_id == state.run_id]
-    finished = tuple(
-        row.node for row in reversed(rows) if row.node and row.source in ("node", "answer", "timer") and not row.error
-    )
-    current = tuple(state.next) if state.status in ("running", "waiting", "stopped", "failed") else ()
-    return PathTaken(nodes=finished, current=current)
+    rows: list[CheckpointInfo] = []
+    for row in await thread.history():
+        rows.insert(0, row)
+        if row.source == "input":
+            break
+    unfinished = state.status in ("running", "waiting", "stopped", "failed")
+    return PathTaken(nodes=tuple(row.node for row in finished(rows)), current=tuple(state.next) if unfinished else ())

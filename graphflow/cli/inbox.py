@@ -44,7 +44,7 @@ async def list_inbox(
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
 ) -> None:
     """What waits, oldest first."""
-    from graphflow.cli.approvals import answer_command, question_line
+    from graphflow.cli.approvals import answer_lines, question_line
     from graphflow.cli.opening import opened
 
     async with opened() as app:
@@ -61,7 +61,7 @@ async def list_inbox(
         for row, interrupt in waiting
     ]
     say_table(("id", "agent", "since", "question"), cells)
-    note(f"answer by, for example:\n  {answer_command(waiting[0][1])}")
+    note(f"answer by, for example:\n{answer_lines(waiting[0][1])}")
 
 
 @command(inbox, "answer")

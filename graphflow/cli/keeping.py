@@ -38,7 +38,7 @@ async def rename(
 
 
 async def remove(
-    thread: Annotated[list[str], typer.Argument(metavar="THREAD...", help="Ids; an end that fits one is enough.")],
+    thread: Annotated[list[str], typer.Argument(metavar="THREAD", help="Ids; an end that fits one is enough.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -68,7 +68,7 @@ async def remove(
 
 async def export(
     thread: ThreadId,
-    file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="Default: stdout.")] = None,
+    file: Annotated[str | None, typer.Argument(metavar="FILE", help="Default: stdout.")] = None,
 ) -> None:
     """Write a thread as JSON Lines, loss-free; any store can import it."""
     from graphflow.cli.opening import opened, thread_named
@@ -104,10 +104,14 @@ async def import_(
 ) -> None:
     """Store an exported thread. Prints its id."""
     from graphflow.cli.opening import opened
+    from graphflow.errors import ThreadBusy
 
     async with opened() as app:
         await app.runs.ready()
-        say(await app.store.import_thread(_lines(file), thread_id=new_id))
+        try:
+            say(await app.store.import_thread(_lines(file), thread_id=new_id))
+        except ThreadBusy as error:  # the store's word for an id that is taken
+            stop(exits.USAGE, error.message, hint="--id NEW stores it under another id")
 
 
 def _content(file: str) -> str:

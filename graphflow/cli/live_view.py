@@ -95,7 +95,7 @@ class LiveView:
         text = output_text(result)
         if result.status == "completed" and text.strip() and text.strip() != self._last_text.strip():
             self._print("")
-            self._console.print(text, markup=False)
+            self._print(text)
         self._print(self._totals(result), style="dim")
         if result.status == "waiting":
             say_waiting(result.interrupts, result.thread_id)
@@ -147,8 +147,10 @@ class LiveView:
                 out.append(f"\n{indent}    {line}", style="default")
         return out
 
-    def _print(self, text: str, *, style: str = "") -> None:
-        self._console.print(text, style=style or None, markup=False, highlight=False)
+    def _print(self, text: str, *, style: str = "", cut: bool = False) -> None:
+        """One line above what is redrawn; whole and copyable, or cut at the terminal's edge."""
+        options: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis", "crop": True} if cut else {"soft_wrap": True}
+        self._console.print(text, style=style or None, markup=False, highlight=False, **options)
 
     def _print_node(self, node: _Node, mark: str, colour: str, facts: str) -> None:
         from rich.text import Text
@@ -159,18 +161,17 @@ class LiveView:
         head.append(f"  {facts}", style="dim")
         self._console.print(head)
         if node.reasoning:
-            self._print(f"{indent}    {_tail(node.reasoning, TAIL)}", style="dim italic")
+            self._print(f"{indent}    {_tail(node.reasoning, TAIL)}", style="dim italic", cut=True)
         for line, style in node.notes:
-            self._print(f"{indent}    {line}", style=style)
+            self._print(f"{indent}    {line}", style=style, cut=True)
         for call in node.calls:
-            self._print(f"{indent}    {self._call_line(call)}", style="magenta")
-        if node.text.strip():
-            for line in node.text.strip().splitlines():
-                self._print(f"{indent}    {line}")
+            self._print(f"{indent}    {self._call_line(call)}", style="magenta", cut=True)
+        for line in node.text.strip().splitlines():
+            self._print(f"{indent}    {line}")
 
     def _call_line(self, call_id: str) -> str:
         call = self._calls[call_id]
-        return f"⚙ {call.name} {shortened(call.arguments, 100)}"
+        return f"⚙ {call.name} {shortened(call.arguments, TAIL)}"
 
     def _totals(self, result: RunResult) -> str:
         usage: dict[str, Any] = result.usage
@@ -249,11 +250,11 @@ class LiveView:
         name = self._calls[call_id].name if call_id in self._calls else "tool"
         text = result if isinstance(result, str) else one_line_json(result)
         node = next(reversed(self._nodes.values()), None)
-        line = f"⚙ {name} → {shortened(text, 160)}"
+        line = f"⚙ {name} → {shortened(text, 2 * TAIL)}"
         if node is not None:
             node.notes.append((line, "magenta"))
         else:
-            self._print(f"    {line}", style="magenta")
+            self._print(f"    {line}", style="magenta", cut=True)
 
     def _on_request(self, event: InterruptRequest) -> None:
         what = event.tool_name or event.node

@@ -31,7 +31,7 @@ Timeout = Annotated[
 
 async def run(
     agent: Agent,
-    message: Annotated[str | None, typer.Argument(metavar="[MSG]", help="The input; - reads stdin.")] = None,
+    message: Annotated[str | None, typer.Argument(metavar="MSG", help="The input; - reads stdin.")] = None,
     thread: Annotated[str | None, typer.Option(metavar="ID", help="Go on with this thread.")] = None,
     given: Annotated[
         list[str] | None, typer.Option("--input", metavar="K=V|@FILE", help="Further input fields; may be repeated.")

@@ -10,7 +10,7 @@ from graphflow.cli.commands import command, group
 from graphflow.cli.console import note, one_line_json, say, say_json, say_table, shortened
 
 if TYPE_CHECKING:
-    from graphflow.runtime.thread import CheckpointInfo
+    from graphflow.runtime.thread import CheckpointInfo, Thread
 
 threads = group("threads", "Threads: their past, their state, and travelling in it.")
 
@@ -90,9 +90,9 @@ async def show_thread(
     say(f"thread {found.id}  {state.status}" + (f"  next: {', '.join(state.next)}" if state.next else ""))
     say_steps(steps, lineages=everything)
     for interrupt in state.interrupts:
-        from graphflow.cli.approvals import answer_command, question_line
+        from graphflow.cli.approvals import answer_lines, question_line
 
-        note(f"waits: {question_line(interrupt)}\n  {answer_command(interrupt)}")
+        note(f"waits: {question_line(interrupt)}\n{answer_lines(interrupt)}")
 
 
 def step_dict(row: CheckpointInfo, cost: dict[str, Any], *, on_branch: bool = False) -> dict[str, Any]:
@@ -143,30 +143,34 @@ def short(checkpoint_id: str) -> str:
     return checkpoint_id[-8:]
 
 
-async def _costs(thread: Any, rows: list[CheckpointInfo]) -> dict[str, dict[str, Any]]:
+async def _costs(thread: Thread, rows: list[CheckpointInfo]) -> dict[str, dict[str, Any]]:
     """Checkpoint → time and tokens of the node that ended in it, from the stored events of each run."""
-    from graphflow.events import CheckpointCreate, NodeEnd, NodeError
+    from graphflow.events import NodeEnd
 
     costs: dict[str, dict[str, Any]] = {}
     for run_id in dict.fromkeys(row.run_id for row in rows if row.run_id):
-        ended: NodeEnd | None = None
-        for event, _ in await thread.events(run_id):
-            if isinstance(event, NodeEnd):
-                ended = event
-            elif isinstance(event, NodeError):
-                ended = None
-            elif isinstance(event, CheckpointCreate) and ended is not None:
-                usage = ended.usage or {}
+        # A node's end is sent before its commit is durable, so events and checkpoints are paired by their order.
+        ends = [event for event, _ in await thread.events(run_id) if isinstance(event, NodeEnd)]
+        for row in finished([row for row in rows if row.run_id == run_id]):
+            end = next((end for end in ends if end.node == row.node.rpartition("/")[2]), None)
+            if end is not None:
+                ends.remove(end)
+                usage = end.usage or {}
                 tokens = usage.get("promptTokens", 0) + usage.get("completionTokens", 0)
-                costs[event.checkpoint_id] = {"durationMs": ended.duration_ms, "tokens": tokens or None}
-                ended = None
+                costs[row.id] = {"durationMs": end.duration_ms, "tokens": tokens or None}
     return costs
+
+
+def finished(rows: list[CheckpointInfo]) -> list[CheckpointInfo]:
+    """Those checkpoints of one run, oldest first, in which a node finished: there the count of steps grows."""
+    before = [None, *rows[:-1]]
+    return [row for row, last in zip(rows, before, strict=True) if row.step > (last.step if last else 0) and not row.error]
 
 
 @command(threads, "state")
 async def show_state(
     thread: Annotated[str, typer.Argument(metavar="THREAD[@CHECKPOINT]")],
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="This state key only.")] = None,
+    key: Annotated[str | None, typer.Argument(metavar="KEY", help="This state key only.")] = None,
 ) -> None:
     """The state at the head or at a checkpoint, as JSON."""
     from graphflow.cli.opening import checkpoint_named, opened, thread_named

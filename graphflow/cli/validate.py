@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 def validate(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PATH]...", help="Files or folders; default: all agents and tool files."),
+        typer.Argument(metavar="PATH", help="Files or folders; default: all agents and tool files."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
 ) -> int:

@@ -1,0 +1,56 @@
+"""A process is killed in the middle, or two want one thread: nothing finished runs twice, nobody waits in vain."""
+
+from __future__ import annotations
+
+import signal
+
+import msgspec
+
+QUESTION = "What time is it in Beijing? And list the files"
+
+
+def test_after_kill_9_resume_goes_on_from_the_last_finished_node(cli, slow_model):
+    run = cli.start("run", "demo_react", QUESTION, "--thread", "t1", "--approve", "all", "--jsonl")
+    before = _events_until(run, lambda event: event["type"] == "checkpoint.create" and event["step"] == 2)
+    run.kill()
+    run.communicate()
+
+    finished = {event["nodeRunId"] for event in before if event["type"] == "node.end"}
+    done = cli("threads", "resume", "t1", "--approve", "all", "--jsonl")
+    assert done.code == 0, done.err
+    after = done.lines
+    assert "run.resume" in {event["type"] for event in after}
+    assert not finished & {event["nodeRunId"] for event in after if event["type"] == "node.start"}
+    assert after[-1]["type"] == "run.complete"
+    text = cli("threads", "state", "t1", "messages").json
+    assert [message["role"] for message in text] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
+
+
+def test_a_thread_that_another_process_drives_is_busy_and_exits_with_3(cli, slow_model):
+    run = cli.start("run", "demo_plain", "hello", "--thread", "t1", "--jsonl")
+    _events_until(run, lambda event: event["type"] == "content.delta")
+    busy = cli("run", "demo_plain", "and me?", "--thread", "t1")
+    assert busy.code == 3 and "try again in" in busy.err
+    out, _ = run.communicate()
+    assert run.returncode == 0 and "run.complete" in out
+    assert cli("run", "demo_plain", "and me?", "--thread", "t1").code == 0
+
+
+def test_ctrl_c_stops_the_run_and_exits_with_130(cli, slow_model):
+    run = cli.start("run", "demo_plain", "hello", "--thread", "t1", "--jsonl")
+    _events_until(run, lambda event: event["type"] == "content.delta")
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate()
+    assert run.returncode == 130 and "Traceback" not in err
+    shown = cli("threads", "show", "t1", "--json").json
+    assert shown["status"] == "stopped" and shown["checkpoints"][-1]["source"] == "cancel"
+
+
+def _events_until(run, wanted):
+    """The events that a running process printed, up to the first that is wanted."""
+    events = []
+    for line in run.stdout:
+        events.append(msgspec.json.decode(line))
+        if wanted(events[-1]):
+            return events
+    raise AssertionError(f"the process ended first: {run.stderr.read()}")

@@ -1,0 +1,167 @@
+"""`graphflow threads`: a thread's past, and travelling in it without a server."""
+
+from __future__ import annotations
+
+import pytest
+
+QUESTION = "What time is it in Beijing? And list the files"
+
+
+@pytest.fixture
+def told(cli):
+    """Thread `t1`: two tools were called, one of them a write."""
+    done = cli("run", "demo_react", QUESTION, "--thread", "t1", "--approve", "all")
+    assert done.code == 0, done.err
+    return "t1"
+
+
+def _checkpoints(cli, thread="t1", *flags):
+    return cli("threads", "show", thread, "--json", *flags).json["checkpoints"]
+
+
+def _at(cli, node, step):
+    return next(row for row in _checkpoints(cli) if row["node"] == node and row["step"] == step)
+
+
+def test_show_is_a_table_of_steps_with_times_and_tokens(cli, told, steady, snapshot):
+    assert steady(cli("threads", "show", "t1").out) == snapshot
+
+
+def test_every_finished_node_has_its_time(cli, told):
+    timed = [(row["node"], row["step"]) for row in _checkpoints(cli) if "durationMs" in row]
+    assert timed == [("reason", 1), ("tools", 2), ("reason", 3), ("tools", 4), ("reason", 5)]
+
+
+def test_list_shows_status_agent_and_title(cli, told):
+    row = cli("threads", "list", "--json").json[0]
+    assert (row["threadId"], row["status"], row["agentKey"], row["title"]) == ("t1", "idle", "demo_react", QUESTION)
+
+
+def test_diff_shows_what_changed_by_key(cli, told):
+    first, last = _at(cli, "tools", 2)["id"], _at(cli, "reason", 5)["id"]
+    changes = cli("threads", "diff", "t1", first[-8:], "head", "--json").json
+    assert changes == cli("threads", "diff", "t1", first, last, "--json").json
+    assert [change["op"] for change in changes["messages"]] == ["add"] * 3
+    assert cli("threads", "diff", "t1", first, "head").out.startswith("+ messages/-")
+
+
+def test_state_at_a_checkpoint(cli, told):
+    earlier = cli("threads", "state", f"t1@{_at(cli, 'tools', 2)['id'][-8:]}", "messages").json
+    assert len(earlier) == 3
+    unknown = cli("threads", "state", "t1", "nope")
+    assert unknown.code == 2 and "messages" in unknown.err
+
+
+def test_rewind_over_a_write_needs_a_choice(cli, told):
+    target = f"t1@{_at(cli, 'tools', 2)['id'][-8:]}"
+    refused = cli("threads", "rewind", target)
+    assert refused.code == 2 and "--effects rerun" in refused.err
+    assert len(_checkpoints(cli)) == len(_checkpoints(cli, "t1", "--all"))
+
+
+def test_rewind_keeps_what_came_later_in_the_tree_and_resume_goes_on(cli, told):
+    before = _checkpoints(cli)
+    assert cli("threads", "rewind", f"t1@{before[2]['id'][-8:]}", "--effects", "rerun").code == 0
+    done = cli("threads", "resume", "t1", "--approve", "all")
+    assert done.code == 0 and "This is what `ls` gave" in done.out
+    tree = {row["id"] for row in _checkpoints(cli, "t1", "--all")}
+    assert {row["id"] for row in before} < tree
+
+
+def test_dry_run_changes_nothing(cli, told):
+    before = cli("threads", "show", "t1", "--json").out
+    target = f"t1@{_at(cli, 'tools', 2)['id'][-8:]}"
+    assert "would go back" in cli("threads", "rewind", target, "--dry-run").err
+    assert "would begin" in cli("threads", "fork", target, "--dry-run").err
+    assert "would delete" in cli("threads", "rm", "t1", "--dry-run").err
+    assert cli("threads", "show", "t1", "--json").out == before
+
+
+def test_a_fork_goes_on_with_other_words_and_leaves_the_first_untouched(cli, told):
+    before = cli("threads", "state", "t1").out
+    target = f"t1@{_at(cli, 'tools', 2)['id'][-8:]}"
+    done = cli("threads", "fork", target, "--run", "What time is it in Paris?", "--id", "t2", "--effects", "rerun")
+    assert done.code == 0 and "Paris" in done.out
+    assert cli("threads", "state", "t1").out == before
+    messages = cli("threads", "state", "t2", "messages").json
+    assert [m["content"] for m in messages if m["role"] == "user"] == [QUESTION, "What time is it in Paris?"]
+
+
+def test_a_fork_can_be_edited_first(cli, project):
+    cli("run", "demo_review", "graphs", "--thread", "t1")
+    (project / "state.json").write_text('{"draft": "A text of my own."}')
+    assert cli("threads", "fork", "t1", "--edit", "state.json", "--id", "t2").out == "t2\n"
+    assert cli("threads", "state", "t2", "draft").json == "A text of my own."
+    assert cli("threads", "state", "t1", "draft").json != "A text of my own."
+
+
+def test_a_fork_that_waits_can_be_answered_on_its_own(cli):
+    cli("run", "demo_react", QUESTION, "--thread", "t1")
+    cli("threads", "fork", "t1", "--id", "t2")
+    waiting = {row["threadId"]: row["interruptId"] for row in cli("inbox", "--json").json}
+    assert set(waiting) == {"t1", "t2"}
+    assert cli("inbox", "answer", waiting["t2"], "--reject", "not here").code == 0
+    assert [row["threadId"] for row in cli("inbox", "--json").json] == ["t1"]
+
+
+def test_cancel_closes_the_question(cli):
+    cli("run", "demo_react", QUESTION, "--thread", "t1")
+    assert cli("threads", "cancel", "t1", "--json").json == {"threadId": "t1", "cancelled": True}
+    assert cli("inbox", "--json").json == []
+    assert "nothing to cancel" in cli("threads", "cancel", "t1").err
+
+
+def test_export_and_import_are_loss_free(cli, told, project):
+    assert cli("threads", "export", "t1", "t1.jsonl").code == 0
+    taken = cli("threads", "import", "t1.jsonl")
+    assert taken.code == 2 and "--id" in taken.err
+    assert cli("threads", "import", "t1.jsonl", "--id", "copy").out == "copy\n"
+    assert cli("threads", "state", "copy").out == cli("threads", "state", "t1").out
+    assert len(_checkpoints(cli, "copy")) == len(_checkpoints(cli))
+
+
+def test_an_import_of_something_else_names_the_line(cli, project):
+    (project / "x.jsonl").write_text('{"kind": "graphflow-thread"\n')
+    done = cli("threads", "import", "x.jsonl")
+    assert done.code == 2 and "x.jsonl:1" in done.err
+
+
+def test_rename_and_rm(cli, told):
+    cli("threads", "rename", "t1", "A better name")
+    assert cli("threads", "list", "--json").json[0]["title"] == "A better name"
+    refused = cli("threads", "rm", "t1")
+    assert refused.code == 2 and "--yes" in refused.err
+    assert cli("threads", "rm", "t1", "--yes").code == 0
+    assert cli("threads", "list", "--json").json == []
+
+
+def test_rm_asks_on_a_terminal(cli, terminal, told):
+    asked = terminal("threads", "rm", "t1")
+    asked.sees(r"delete thread t1 with \d+ checkpoints\?")
+    asked.enters("n")
+    asked.sees("kept")
+    assert asked.ends() == 0
+    assert len(cli("threads", "list", "--json").json) == 1
+
+
+def test_ids_may_be_given_by_their_end_unless_several_fit(cli):
+    cli("run", "demo_plain", "hello", "--thread", "long-one")
+    cli("run", "demo_plain", "hello", "--thread", "other-one")
+    assert cli("threads", "show", "long", "--json").json["threadId"] == "long-one"
+    both = cli("threads", "show", "-one")
+    assert both.code == 2 and "fits 2 threads" in both.err
+
+
+def test_what_does_not_exist_is_named(cli, told):
+    assert cli("threads", "show", "nobody").code == 2
+    unknown = cli("threads", "rewind", "t1@ffffffff")
+    assert unknown.code == 2 and "ffffffff" in unknown.err and "threads show" in unknown.err
+    assert "THREAD@CHECKPOINT" in cli("threads", "rewind", "t1").err
+    assert cli("threads", "resume", "t1").code == 2
+
+
+def test_resume_of_a_waiting_thread_shows_its_question(cli):
+    cli("run", "demo_react", QUESTION, "--thread", "t1")
+    done = cli("threads", "resume", "t1")
+    assert done.code == 4 and "inbox answer" in done.err
+    assert cli("threads", "resume", "t1", "--approve", "all").code == 0
