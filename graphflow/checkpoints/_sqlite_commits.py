@@ -12,9 +12,9 @@ from graphflow.checkpoints._sqlite_worker import Promise
 from graphflow.checkpoints.port import Lineage, Record
 from graphflow.errors import StoreError
 
-ADD_RECORD = "INSERT INTO records (record, id, checkpoint, size, meta, data) VALUES (?, ?, ?, ?, ?, ?)"
-ADD_ITEM = "INSERT INTO items (item, record, data) VALUES (?, ?, ?)"
-ADD_SNAPSHOT = "INSERT INTO snapshots (record, data) VALUES (?, ?)"
+ADD_RECORD = "INSERT INTO records (record, id, checkpoint, size, meta, data) VALUES "
+ADD_ITEM = "INSERT INTO items (item, record, data) VALUES "
+ADD_SNAPSHOT = "INSERT INTO snapshots (record, data) VALUES "
 ADD_RUN = "INSERT OR IGNORE INTO runs (run, thread) VALUES (?, ?)"
 ADD_INTERRUPT = f"INSERT OR REPLACE INTO interrupts ({INTERRUPT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 – constants only
 
@@ -71,11 +71,28 @@ class Rows:
 
     def write(self, db: sqlite3.Connection) -> None:
         if self.records:
-            db.executemany(ADD_RECORD, self.records)
+            _insert(db, ADD_RECORD, self.records)
         if self.items:
-            db.executemany(ADD_ITEM, self.items)
+            _insert(db, ADD_ITEM, self.items)
         if self.snapshots:
-            db.executemany(ADD_SNAPSHOT, self.snapshots)
+            _insert(db, ADD_SNAPSHOT, self.snapshots)
+
+
+ROWS_AT_ONCE = (64, 8, 1)
+"""Rows per statement: few sizes, so that each is prepared once."""
+
+
+def _insert(db: sqlite3.Connection, into: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Rows by few statements. Each statement gives the interpreter away and has to win it back from a busy event
+    loop: with one row each, that costs more than the writing.
+    """
+    at = 0
+    for size in ROWS_AT_ONCE:
+        while len(rows) - at >= size:
+            part = rows[at : at + size]
+            places = ", ".join(["(" + ", ".join("?" * len(part[0])) + ")"] * size)
+            db.execute(into + places, [value for row in part for value in row])
+            at += size
 
 
 class Commits:

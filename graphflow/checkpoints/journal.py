@@ -182,7 +182,7 @@ def _said(bodies: Iterable[Body]) -> set[str]:
     return out
 
 
-PAGE = 300
+PAGE = 600
 """More than the executor ever leaves unacknowledged."""
 STARTS_RUN = frozenset({"input", "edit", "rewind", "fork"})
 

@@ -72,7 +72,7 @@ UNLOGGED = frozenset({
     *LIVE_ONLY, ReasoningStart, ReasoningEnd, ContentStart, ContentEnd, ToolStart, ToolEnd, ActionStart, ActionEnd,
 })  # fmt: skip
 """What the stored log leaves out: live-only events, and the edges of blocks, which their snapshots stand for."""
-MAX_UNACKNOWLEDGED = 256
+MAX_UNACKNOWLEDGED = 512
 """Commits in flight before the run waits for the store: memory stays bounded, a crash loses little."""
 HOLD_MS = 300_000
 
@@ -349,8 +349,11 @@ class Executor:
                         await asyncio.sleep(0)
                         if not self._ready:
                             continue
-                    if len(self._after) > MAX_UNACKNOWLEDGED or (self.machine.durability == "sync" and self._after):
+                    if self.machine.durability == "sync" and self._after:
                         await self._acknowledged()
+                        continue
+                    if len(self._after) > MAX_UNACKNOWLEDGED:
+                        await self._acknowledged(MAX_UNACKNOWLEDGED // 2)
                         continue
                     await self._run_here(self._ready.popleft())
                 else:
@@ -363,9 +366,9 @@ class Executor:
             else:
                 return
 
-    async def _acknowledged(self) -> None:
-        """Waits until every commit so far is durable."""
-        while self._after and self.error is None:
+    async def _acknowledged(self, but: int = 0) -> None:
+        """Waits until every commit so far is durable, but for the newest `but`."""
+        while len(self._after) > but and self.error is None:
             self._wake.clear()
             await self._wake.wait()
 
@@ -450,7 +453,11 @@ class Executor:
             given: Any = frame.state
         else:
             template = node.arguments
-            given = {} if template is None else template.evaluate(scope_of(self.plan.graphs[frame.graph], self.machine, frame))
+            given = (
+                {}
+                if template is None
+                else template.evaluate(scope_of(self.plan.graphs[frame.graph], self.machine, frame))
+            )
         if node.timeout_s is None:
             return await node.run(given, ctx)
         try:
