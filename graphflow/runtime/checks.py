@@ -59,3 +59,8 @@ def budget_figures(budget: Mapping[str, Any] | None) -> dict[str, Any]:
         return limits_of(msgspec.convert(dict(budget), Budget))
     except msgspec.ValidationError as error:
         raise GraphflowError(f"the budget is wrong: {error}", code="invalid_input") from None
+
+
+def overdue_in(machine: Machine, now: int) -> list[str]:
+    """Ids of the open interrupts that have expired by `now` (epoch ms)."""
+    return [i.id for i in machine.interrupts.values() if i.expires_at is not None and i.expires_at <= now]

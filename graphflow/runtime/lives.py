@@ -21,7 +21,7 @@ from graphflow.graph.machine import AnyTick, Cancel, Input, Machine, Recovered, 
 from graphflow.graph.plan import Plan
 from graphflow.graph.state import freeze
 from graphflow.runtime.answers import Answer, check_answers
-from graphflow.runtime.checks import budget_figures, check_input, check_state, check_unfinished
+from graphflow.runtime.checks import budget_figures, check_input, check_state, check_unfinished, overdue_in
 from graphflow.runtime.live import LiveRun, Runs
 from graphflow.runtime.outbox import Outbox
 from graphflow.runtime.run_log import RunLog
@@ -169,15 +169,24 @@ class Lives:
     # --- answers and going on
 
     async def answering(self, thread_id: str, answers: Any, by: str | None = None, audience: Audience = NOBODY) -> Life:
-        """A life that begins with answers; all are checked before any is taken."""
+        """A life that begins with answers; all are checked before any is taken.
+
+        What has expired is closed first, and an answer to it is stale (E12).
+        """
         runs = self._need_runs()
         async with self._taken(runs, thread_id) as row:
             loaded = await self._loaded(runs, row)
-            try:
-                checked = check_answers(loaded.machine, answers)
-            except AnswerRefused as refusal:
-                raise await self._stale(thread_id, refusal) from None
-            return await self._answered(row, loaded, checked, by, audience)
+            overdue = overdue_in(loaded.machine, self._app.clock.now_ms())
+            if not overdue:
+                try:
+                    checked = check_answers(loaded.machine, answers)
+                except AnswerRefused as refusal:
+                    raise await self._stale(thread_id, refusal) from None
+                return await self._answered(row, loaded, checked, by, audience)
+            await runs.store.release(thread_id, row.fence)
+        expired = await self.expiring(thread_id, overdue)
+        await runs.drive(expired.run, expired.tick, expired.before)
+        return await self.answering(thread_id, answers, by, audience)
 
     async def _answered(
         self, row: ThreadRow, loaded: Loaded, checked: Sequence[Answer], by: str | None, audience: Audience

@@ -10,7 +10,7 @@ import pytest
 from graphflow import AnswerRefused, Context, Graph, GraphflowError, ThreadWaiting
 from graphflow.checkpoints.port import Checkpointer
 from graphflow.events import NodeStart
-from graphflow.testing import FakeIds, collect
+from graphflow.testing import FakeClock, FakeIds, collect
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking
 
@@ -208,23 +208,24 @@ async def test_a_skipped_node_does_not_run(compile_graph: Compile) -> None:
     assert (done.status, ran) == ("completed", ["a", "c"])
 
 
-async def test_an_answered_ask_expires_no_more_and_an_expired_one_takes_its_route(compile_graph: Compile) -> None:
-    graph = Graph(Counter)
+async def test_an_answer_after_the_expiry_is_stale_and_the_expired_route_is_taken(compile_graph: Compile) -> None:
+    graph, clock = Graph(Counter), FakeClock()
     graph.ask("question", "well?", expires="PT1H", onExpire="late", set={"log": "[answer]"})
-    graph.add("late", use="node:late", next="end")
 
+    @graph.node(name="late")
     async def late(state: Any) -> dict[str, Any]:
         return {"log": ["nobody answered"]}
 
-    graph._functions["late"] = late
-    app = compile_graph(graph)
+    app = compile_graph(graph, clock=clock)
     waiting = await app.run(thread_id="t")
-    life = await app.lives.answering("t", {waiting.interrupts[0].id: "placeholder"})
-    life.run.executor.expire(waiting.interrupts[0].id)
-    await life.run.executor.drive()
-    assert life.run.journal is not None
-    await life.run.journal.release()
-    assert list((await app.thread("t").state()).values.log) == ["nobody answered"]
+    clock.advance(3599)
+    assert (await app.thread("t").state()).status == "waiting"
+    clock.advance(2)
+    with pytest.raises(AnswerRefused) as caught:
+        await app.answer("t", {waiting.interrupts[0].id: "here I am"})
+    assert caught.value.code == "answer_stale"
+    state = await app.thread("t").state()
+    assert (state.status, list(state.values.log)) == ("idle", ["nobody answered"])
 
 
 async def test_a_cancelled_question_is_asked_anew_when_the_run_goes_on(compile_graph: Compile) -> None:

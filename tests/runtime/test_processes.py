@@ -61,7 +61,9 @@ async def test_five_processes_on_one_thread_leave_exactly_their_successes(tmp_pa
     assert await state_n(tmp_path) == sum(done)
 
 
-async def test_a_thread_that_a_living_process_drives_is_refused_and_a_dead_ones_is_taken_at_once(tmp_path: Path) -> None:
+async def test_a_thread_that_a_living_process_drives_is_refused_and_a_dead_ones_is_taken_at_once(
+    tmp_path: Path,
+) -> None:
     holder = start(tmp_path, "hold")
     assert holder.stdout is not None
     assert holder.stdout.readline() == "inside\n"

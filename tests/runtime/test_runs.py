@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from graphflow import Context, Goto, Graph, GraphflowError, NodeFailed
+from graphflow import Context, Goto, Graph, GraphflowError, NodeFailed, load_graph
 from graphflow.errors import ThreadBusy
-from graphflow.testing import FakeClock, FakeIds, collect
+from graphflow.testing import FakeClock, collect
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, chain, loop
 
@@ -93,27 +93,24 @@ async def test_goto_reaches_only_declared_routes(compile_graph: Compile) -> None
     assert (await compile_graph(graph).run()).state.n == 6
 
 
-async def test_an_error_route_takes_the_failure_and_sees_it(compile_graph: Compile) -> None:
-    graph = Graph({"type": "object", "properties": {"why": {"type": "string", "default": ""}}})
-
-    @graph.node(error=[{"on": ["node_error"], "to": "mend"}])
-    async def fragile(state: Any) -> None:
+async def test_an_error_route_takes_the_failure_and_its_target_sees_it() -> None:
+    async def fragile() -> None:
         raise ValueError("broken")
 
-    graph.add("mend", use="node:mend", next="end")
+    async def explain(why: str) -> str:
+        return why
 
-    @graph.node(name="unused_mend", next="end")
-    async def unused_mend(state: Any) -> None:
-        return None
-
-    graph._nodes.pop("unused_mend")
-    graph._functions["mend"] = _explain
-    result = await compile_graph(graph).run()
-    assert (result.status, result.state.why) == ("completed", "handled")
-
-
-async def _explain(state: Any) -> dict[str, Any]:
-    return {"why": "handled"}
+    document = {
+        "graphflow": "1",
+        "state": {"type": "object", "properties": {"why": {"type": "string", "default": ""}}},
+        "start": "fragile",
+        "nodes": {
+            "fragile": {"use": "fn:fragile", "error": [{"on": ["node_error"], "to": "mend"}], "next": "end"},
+            "mend": {"use": "fn:explain", "with": {"why": "${error.code}: ${error.message}"}, "set": {"why": "out"}, "next": "end"},
+        },
+    }  # fmt: skip
+    result = await load_graph(document, functions={"fragile": fragile, "explain": explain}).run()
+    assert (result.status, result.state.why) == ("completed", "node_error: ValueError: broken")
 
 
 async def test_retries_wait_longer_each_time_and_stop_at_the_maximum(compile_graph: Compile) -> None:
@@ -302,15 +299,18 @@ async def test_sequence_numbers_have_no_gap_and_timestamps_never_fall(compile_gr
 
 
 async def test_batch_keeps_the_order_of_its_inputs() -> None:
-    graph = Graph({"type": "object", "properties": {"seen": {"type": "string", "default": ""}}})
-    graph.add("note", use="fn:note", with_={"text": "${input.query}"}, set={"seen": "out"}, next="end")
-    graph._functions.clear()
-    from graphflow import load_graph
-
     async def note(text: str) -> str:
         return text
 
-    app = load_graph(graph.document(), functions={"note": note}, ids=FakeIds())
+    document = {
+        "graphflow": "1",
+        "state": {"type": "object", "properties": {"seen": {"type": "string", "default": ""}}},
+        "start": "note",
+        "nodes": {
+            "note": {"use": "fn:note", "with": {"text": "${input.query}"}, "set": {"seen": "out"}, "next": "end"}
+        },
+    }
+    app = load_graph(document, functions={"note": note})
     results = await app.batch(["a", "b", "c"], max_concurrency=2)
     assert [r.state.seen for r in results] == ["a", "b", "c"]
 
