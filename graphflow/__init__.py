@@ -48,7 +48,41 @@ _HOMES: dict[str, str] = {
 }
 """Public name → the module that holds it."""
 
-__all__ = ["__version__", "load_graph", *sorted(_HOMES)]
+__all__ = [
+    "__version__",
+    "load_graph",
+    "AIMessage",
+    "AnswerRefused",
+    "Application",
+    "ChatModel",
+    "ChatOptions",
+    "CompiledGraph",
+    "Context",
+    "DefinitionError",
+    "Fault",
+    "Goto",
+    "Graph",
+    "GraphflowError",
+    "HumanMessage",
+    "Interrupt",
+    "MemoryCheckpointer",
+    "NodeFailed",
+    "RunResult",
+    "SqliteCheckpointer",
+    "SystemMessage",
+    "Thread",
+    "ThreadBusy",
+    "ThreadWaiting",
+    "Tool",
+    "ToolCall",
+    "ToolMessage",
+    "ToolRegistry",
+    "ToolResult",
+    "append",
+    "merge",
+    "tool",
+    "union",
+]
 
 if TYPE_CHECKING:
     from graphflow.checkpoints.memory import MemoryCheckpointer as MemoryCheckpointer

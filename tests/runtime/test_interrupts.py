@@ -39,7 +39,7 @@ async def test_after_a_restart_nothing_finished_and_nothing_recorded_runs_again(
 
 @pytest.mark.parametrize("answer", ["five", None, {}, [], 5.5, True], ids=repr)
 async def test_an_answer_of_the_wrong_type_changes_nothing(compile_graph: Compile, answer: Any) -> None:
-    graph, ran = asking()
+    graph, _ = asking()
     app = compile_graph(graph)
     await app.run(thread_id="t")
     before = await app.thread("t").history()

@@ -194,7 +194,7 @@ def test_kill_9_in_the_middle_loses_at_most_a_suffix_and_resume_goes_on(tmp_path
     script = tmp_path / "child.py"
     script.write_text(CHILD, encoding="utf-8")
     command = [sys.executable, str(script), str(tmp_path / "t.db")]
-    env = {**os.environ, "PYTHONPATH": os.getcwd()}
+    env = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     child = subprocess.Popen(
         [*command, "120", durability], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True, env=env
     )

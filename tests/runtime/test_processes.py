@@ -43,7 +43,7 @@ def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     script.write_text(CHILD, encoding="utf-8")
     return subprocess.Popen(
         [sys.executable, str(script), str(tmp_path / "t.db"), *arguments],
-        stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": os.getcwd()},
+        stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(Path.cwd())},
     )  # fmt: skip
 
 

@@ -122,13 +122,13 @@ async def test_retries_wait_longer_each_time_and_stop_at_the_maximum(compile_gra
         raise NodeFailed("no")
 
     app = compile_graph(graph, clock=clock)
-    task = asyncio.create_task(app.run())
-    for expected in ([0.1], [0.1, 0.2]):
-        while clock.sleeps != expected:
-            await asyncio.sleep(0)
-        clock.advance(expected[-1])
-    result = await task
-    assert (result.status, tries) == ("failed", [1, 2, 3])
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(app.run())
+        for expected in ([0.1], [0.1, 0.2]):
+            while clock.sleeps != expected:
+                await asyncio.sleep(0)
+            clock.advance(expected[-1])
+    assert (task.result().status, tries) == ("failed", [1, 2, 3])
 
 
 async def test_a_retry_that_succeeds_leaves_no_trace_of_the_failure_in_the_state(compile_graph: Compile) -> None:
@@ -228,12 +228,13 @@ async def test_of_two_runs_on_one_thread_the_second_is_refused(compile_graph: Co
         return {"n": state.n + 1}
 
     app = compile_graph(graph)
-    first = asyncio.create_task(app.run(thread_id="t"))
-    await inside.wait()
-    with pytest.raises(ThreadBusy):
-        await app.run(thread_id="t")
-    gate.set()
-    assert (await first).state.n == 1
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(app.run(thread_id="t"))
+        await inside.wait()
+        with pytest.raises(ThreadBusy):
+            await app.run(thread_id="t")
+        gate.set()
+    assert first.result().state.n == 1
 
 
 async def test_of_five_concurrent_runs_the_state_holds_exactly_the_successes(compile_graph: Compile) -> None:
