@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints import codec
+from graphflow.checkpoints import codec, inputs
 from graphflow.checkpoints.codec import storable
 from graphflow.checkpoints.port import Item, OpenInterrupt
 from graphflow.graph.machine import Commit, Frame, FramePatch, Interrupt, Machine, Operation, Patch, apply_patch
@@ -30,6 +30,8 @@ FRAME_CODES = {
     "graph": "g", "parent": "q", "path": "p", "node": "n", "visit": "v", "attempt": "a", "status": "s", "visits": "c", "input": "i",
     "scope": "x", "error": "e", "operations": "o", "passed": "b", "until": "u",
 }  # fmt: skip
+INPUT_BY_REFERENCE = "j"
+"""Instead of `i`: `[input without its query, ordinal of the query's message in the frame's log]`; see `inputs`."""
 _MACHINE_FIELDS = {code: field for field, code in MACHINE_CODES.items()}
 _FRAME_FIELDS = {code: field for field, code in FRAME_CODES.items()}
 
@@ -53,8 +55,10 @@ def decode_entry(data: bytes) -> LogEntry:
     return ("+", freeze(value)) if operation == "+" else (operation, *(freeze(v) for v in value))
 
 
-def encode_frames(frames: Mapping[int, FramePatch | None], counts: Counts) -> tuple[list[Any], tuple[Item, ...]]:
-    """The frames' changes as data, and the log rows beside them; `counts` goes on with the new rows.
+def encode_frames(
+    frames: Mapping[int, FramePatch | None], counts: Counts, before: Machine | None = None
+) -> tuple[list[Any], tuple[Item, ...]]:
+    """The frames' changes to `before` as data, and the log rows beside them; `counts` goes on with the new rows.
 
     Raises:
         CodecError: names the channel and the type of the value that can't be stored.
@@ -65,9 +69,12 @@ def encode_frames(frames: Mapping[int, FramePatch | None], counts: Counts) -> tu
         if change is None:
             out.append([number])
             continue
-        fields = {FRAME_CODES[field]: value for field, value in change.fields.items()}
+        changed = change.fields
+        if before is not None and len(changed) >= MANY and number in before.frames:
+            changed = _changed(changed, before.frames[number])
+        fields = {FRAME_CODES[field]: value for field, value in changed.items()}
         if not _PLAIN_FIELDS.issuperset(fields):
-            fields = {FRAME_CODES[field]: _frame_value(field, value) for field, value in change.fields.items()}
+            fields = {FRAME_CODES[field]: _frame_value(field, value) for field, value in changed.items()}
         sets: dict[str, Any] = {}
         merges: dict[str, Any] = {}
         logs: dict[str, int] = {}
@@ -77,6 +84,8 @@ def encode_frames(frames: Mapping[int, FramePatch | None], counts: Counts) -> tu
                 merges = {k: storable(v, channel=k) for k, v in change.update.merges.items()}
             for channel, entries in change.update.logs.items():
                 first = counts.get((number, channel), 0)
+                if channel == "messages" and "i" in fields:
+                    _refer(fields, inputs.by_entries(change.fields["input"], entries, first))
                 items += [Item(number, channel, first + i, encode_entry(e, channel)) for i, e in enumerate(entries)]
                 logs[channel] = len(entries)
         operations = {}
@@ -87,6 +96,32 @@ def encode_frames(frames: Mapping[int, FramePatch | None], counts: Counts) -> tu
             row.pop()
         out.append(row)
     return out, tuple(items)
+
+
+MANY = 5
+"""Fields from which on a change is looked through for those that stay as they were: a new input, the end of a run."""
+
+
+def _changed(fields: Mapping[str, Any], before: Machine | Frame) -> dict[str, Any]:
+    """The fields that differ from what was."""
+    return {k: v for k, v in fields.items() if not _same(k, v, getattr(before, k))}
+
+
+def _same(field: str, value: Any, old: Any) -> bool:
+    """A user's values are not compared: their `==` is not ours to call."""
+    if field in _USER_FIELDS:
+        return value is old or (type(value) is dict and not value and not old)
+    return bool(value == old)
+
+
+_USER_FIELDS = frozenset({"input", "scope", "error", "operations", "params"})
+
+
+def _refer(fields: dict[str, Any], referred: list[Any] | None) -> None:
+    """Puts a reference in the place of the input, if there is one."""
+    if referred is not None:
+        del fields["i"]
+        fields[INPUT_BY_REFERENCE] = referred
 
 
 _PLAIN_FIELDS = frozenset(FRAME_CODES.values()) - {FRAME_CODES[f] for f in ("operations", "input", "scope", "error")}
@@ -123,10 +158,13 @@ def encode_commit(commit: Commit, counts: Counts) -> tuple[bytes, tuple[Item, ..
         CodecError: names the channel and the type of the value that can't be stored.
     """
     patch = commit.patch
-    machine = {MACHINE_CODES[field]: value for field, value in patch.machine.items() if field != "last_at"}
+    changed, before = patch.machine, commit.before
+    if before is not None and len(changed) >= MANY:
+        changed = _changed(changed, before)
+    machine = {MACHINE_CODES[field]: value for field, value in changed.items() if field != "last_at"}
     if "p" in machine:
         machine["p"] = storable(machine["p"], channel="params")
-    frames, items = encode_frames(patch.frames, counts)
+    frames, items = encode_frames(patch.frames, counts, before)
     interrupts = {}
     if patch.interrupts:
         interrupts = {key: None if i is None else interrupt_data(i) for key, i in patch.interrupts.items()}
@@ -181,6 +219,8 @@ def encode_snapshot(machine: Machine, seq: int, tail: int, counts: Counts) -> by
             for field, code in FRAME_CODES.items()
             if getattr(frame, field) != _FRAME_DEFAULTS.get(field, ...)
         }
+        if (frame.number, "messages") in counts and "i" in values:
+            _refer(values, inputs.by_view(frame.input, frame.state.get("messages")))
         state = {k: v for k, v in frame.state.items() if (frame.number, k) not in counts}
         logs = {channel: n for (number, channel), n in counts.items() if number == frame.number}
         frames.append([frame.number, values, state, logs])
@@ -260,8 +300,11 @@ def _machine_value(code: str, value: Any) -> Any:
 
 
 def _frame_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    out = {_FRAME_FIELDS[code]: value for code, value in fields.items()}
-    if "input" in out:
+    referred = fields.get(INPUT_BY_REFERENCE)
+    out = {_FRAME_FIELDS[code]: value for code, value in fields.items() if code != INPUT_BY_REFERENCE}
+    if referred is not None:
+        out["input"] = inputs.Referenced(freeze(referred[0]), referred[1])
+    elif "input" in out:
         out["input"] = freeze(out["input"])
     if "operations" in out:
         out["operations"] = {k: _decode_operation(o) for k, o in out["operations"].items()}
@@ -323,9 +366,13 @@ def with_logs(folded: Folded, logs: Mapping[tuple[int, str], Sequence[bytes]]) -
     frames = dict(folded.machine.frames)
     for (number, channel), rows in logs.items():
         items: list[Any] = []
-        for row in rows:
-            fold(items, decode_entry(row))
+        entries = [decode_entry(row) for row in rows]
+        for entry in entries:
+            fold(items, entry)
         frame = frames[number]
         view = ListView(items, len(items), folded.counts[number, channel])
-        frames[number] = msgspec.structs.replace(frame, state=frame.state.evolve({channel: view}))
+        given = frame.input
+        if channel == "messages" and type(given) is inputs.Referenced:
+            given = given.resolved(entries)
+        frames[number] = msgspec.structs.replace(frame, state=frame.state.evolve({channel: view}), input=given)
     return msgspec.structs.replace(folded.machine, frames=frames)
