@@ -74,6 +74,8 @@ def make_server(
         port=settings.port if port is None else port,
         log_config=None,
         access_log=False,
+        lifespan="on",
+        ws="none",
         server_header=False,
         timeout_graceful_shutdown=CLOSING_S,
     )

@@ -232,6 +232,8 @@ class Application:
         row = await self.store.thread(thread_id)
         if row is None:
             raise ThreadNotFound(f"no thread {thread_id!r}; list them with `graphflow threads list`")
+        if row.head is None:
+            raise ThreadNotFound(f"thread {thread_id!r} has no checkpoint yet; send it an input first")
         key = row.facts.agent_key
         if key is not None and key in {agent.key for agent in self.agents.list()}:
             return self.graph(key)

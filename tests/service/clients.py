@@ -1,0 +1,57 @@
+"""What the tests' clients do with a stream: keep it, obey `stream.reset`, fold blocks into their snapshots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+BLOCKS = {"content": "contentId", "reasoning": "reasoningId", "tool": "toolId", "action": "actionId"}
+LIVE_ONLY = {"node.progress", "tool.progress"}
+Events = list[dict[str, Any]]
+
+
+class Client:
+    """A client that keeps all that it is sent and drops what it is told to drop."""
+
+    def __init__(self, events: Events = ()) -> None:  # type: ignore[assignment]
+        self.events: Events = list(events)
+        self.resets: list[int] = []
+        self.last_id: str | None = None
+
+    def take(self, sse_id: str | None, event: dict[str, Any]) -> None:
+        if event["type"] == "stream.reset":
+            assert sse_id is None, "a reset is no part of the log"
+            self.resets.append(event["keepSeq"])
+            self.events = [e for e in self.events if e["seq"] <= event["keepSeq"]]
+            return
+        assert sse_id is not None
+        assert sse_id.partition("-")[2] == str(event["seq"])
+        assert not self.events or event["seq"] > self.events[-1]["seq"], "numbers only increase"
+        self.events.append(event)
+        self.last_id = sse_id
+
+
+def fold(events: Events) -> Events:
+    """The log that these events stand for: each block as its snapshot, live-only events left out."""
+    out: Events = []
+    starts: dict[str, dict[str, Any]] = {}
+    texts: dict[str, list[str]] = {}
+    for event in events:
+        kind, _, part = event["type"].partition(".")
+        key = event.get(BLOCKS.get(kind, ""))
+        if part == "start" and kind in BLOCKS:
+            assert key not in starts, "an id is never opened again"
+            starts[key], texts[key] = event, []
+        elif part in ("delta", "args") and kind in BLOCKS:
+            texts[key].append(event["delta"])
+        elif part == "end" and kind in BLOCKS:
+            out.append(_snapshot(kind, starts.pop(key), "".join(texts.pop(key)), event))
+        elif event["type"] not in LIVE_ONLY:
+            out.append(event)
+    assert not starts, f"blocks are left open: {starts}"
+    return out
+
+
+def _snapshot(kind: str, start: dict[str, Any], text: str, end: dict[str, Any]) -> dict[str, Any]:
+    fields = {k: v for k, v in start.items() if k not in ("type", "runId", "seq", "timestamp")}
+    name = "text" if kind in ("content", "reasoning") else "arguments"
+    return {"type": f"{kind}.snapshot", **fields, name: text, "seq": end["seq"], "timestamp": end["timestamp"]}
