@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -52,6 +54,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         running.append(process)
@@ -59,7 +62,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield run
     for process in running:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # the children of children too: each process leads a session
         process.communicate()
 
 
@@ -134,7 +138,6 @@ async def test_a_forked_child_neither_commits_nor_keeps_its_parents_threads(
     row = await store.thread("thread")
     assert row is not None
     await store.take("thread", owner=store.owner, now=row.lease_until - 1, lease_ms=LEASE)
-    os.kill(int(words[1].split()[1]), 9)
 
 
 async def test_commits_that_nobody_waited_for_survive_an_end_without_close(start: Start, tmp_path: Path) -> None:
