@@ -18,7 +18,7 @@ class Talk(TypedDict):
 
 
 def _graph(store: MemoryCheckpointer, *, nodes: int = 1, fails: bool = False) -> Any:
-    graph = Graph(Talk, input={"type": "object"})
+    graph = Graph(Talk, input={"type": "object"}, budget={"maxSteps": 99})
     for number in range(nodes):
 
         async def node(state: Any) -> dict[str, Any]:
