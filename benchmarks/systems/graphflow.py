@@ -158,7 +158,7 @@ async def growth(place: Place) -> AsyncIterator[Timed]:
         text = chat.text(len(talk))
         if chat.tools and isinstance(talk[-1], HumanMessage):
             return {
-                "messages": [AIMessage(content=text, tool_calls=(ToolCall("c", "t", '{"q":"x"}'),))],
+                "messages": [AIMessage(content=text, tool_calls=(ToolCall(id="c", name="t", arguments='{"q":"x"}'),))],
                 "called": True,
             }
         return {"messages": [AIMessage(content=text)], "called": False}
