@@ -130,6 +130,8 @@ class Executor:
         self._here_cancelled = False
         self._task: asyncio.Task[Any] | None = None
         self._wake = asyncio.Event()
+        self._idle = False
+        """Whether the loop waits for `_wake`."""
         self._deadline: asyncio.TimerHandle | None = None
         self._release: asyncio.TimerHandle | None = None
         self._released = False
@@ -215,11 +217,13 @@ class Executor:
         self.machine = machine
         requests: list[Interrupt] = []
         finished: str | None = None
-        del commands[0]
-        for command in commands:
-            match command:
+        begun: list[Command] = []
+        for index in range(1, len(commands)):
+            match command := commands[index]:
                 case Ended():
                     self._end_node(command)
+                case Run() | Started() | Backoff():
+                    begun.append(command)
                 case Erred():
                     self._err_node(command)
                 case Resolve():
@@ -231,15 +235,29 @@ class Executor:
                 case Finished():
                     finished = command.how
                     self._close_runs()
-                case _:
-                    pass  # begun below, after the commit
+                case Commit():
+                    raise AssertionError("one tick makes one commit")
         if self.resuming is not None and finished is None:
             resuming, self.resuming = self.resuming, None
             self.emit(resuming)
+        if prepared is not None or requests or finished is not None:
+            self._commit(commit, prepared, requests, finished)
+        if begun:
+            self._set_in_motion(begun)
+        if self._after:
+            self._announce()
+        if machine.status == "waiting":
+            self._arm_release()
+        elif self._deadline is None and "timeoutMs" in machine.limits:
+            self._arm_deadline()
+        if self._idle:
+            self._wake.set()
+
+    def _commit(self, commit: Commit, prepared: Any, requests: list[Interrupt], finished: str | None) -> None:
+        """Writes the record, and notes what is to be said once it is durable."""
         after = After(commit, None, requests, finished, self.checkpoint_id)
-        if commit.checkpoint:
-            self.checkpoint_id = commit.id
         if self.journal is not None:
+            machine = self.machine
             pauses = machine.status == "waiting"
             release = finished is not None or (pauses and not self._would_hold() and self._nobody_works())
             tail = 0
@@ -247,18 +265,11 @@ class Executor:
                 tail = sum(count_after(a) for a in self._after) + count_after(after) + commit.checkpoint + pauses
             sent, self.sent = self.sent, []
             after.durable = self.journal.write(prepared, sent, self.seq, tail, release)
-        if after.durable is not None or requests or finished is not None:
-            self._after.append(after)
-        self._set_in_motion(commands)
-        if after.durable is None or after.durable.done:
-            self._announce()
-        else:
-            after.durable.when_done(self._announce)
-        if machine.status == "waiting":
-            self._arm_release()
-        elif self._deadline is None and "timeoutMs" in machine.limits:
-            self._arm_deadline()
-        self._wake.set()
+            if commit.checkpoint:
+                self.checkpoint_id = commit.id
+            if not after.durable.done:
+                after.durable.when_done(self._announce)
+        self._after.append(after)
 
     def _set_in_motion(self, commands: list[Command]) -> None:
         for command in commands:
@@ -268,8 +279,7 @@ class Executor:
                         self._ready.append(command.frame)
                 case Started():
                     self._starts[command.frame] = command
-                    graph = self.plan.graphs[self.machine.frames[command.frame].graph]
-                    if graph.nodes[command.node].form == "graph":
+                    if command.open:
                         self._start_node(command.frame)
                 case Backoff():
                     self._sleepers.add(asyncio.ensure_future(self._back_off(command)))  # noqa: TID251 - ended by drive
@@ -292,7 +302,8 @@ class Executor:
             machine = after.commit.machine or self.machine
             for event in events_after(after, machine):
                 self._emit_at(event, after.commit.at)
-        self._wake.set()
+        if self._idle:
+            self._wake.set()
 
     def _store_failed(self, failure: BaseException) -> None:
         """A failed commit ends the run at once (E7); a fenced one without a word to the world (E2)."""
@@ -361,16 +372,23 @@ class Executor:
                         number = self._ready.popleft()
                         self._tasks[number] = asyncio.ensure_future(self._run_apart(number))  # noqa: TID251 - ended by drive
             elif self._tasks or self._sleepers or self._holding():
-                self._wake.clear()
-                await self._wake.wait()
+                await self._rest()
             else:
                 return
+
+    async def _rest(self) -> None:
+        """Waits until something has happened."""
+        self._idle = True
+        self._wake.clear()
+        try:
+            await self._wake.wait()
+        finally:
+            self._idle = False
 
     async def _acknowledged(self, but: int = 0) -> None:
         """Waits until every commit so far is durable, but for the newest `but`."""
         while len(self._after) > but and self.error is None:
-            self._wake.clear()
-            await self._wake.wait()
+            await self._rest()
 
     async def _settle(self) -> None:
         """Everything durable and sent; a run that waits for people says so and lets go of the thread."""

@@ -366,6 +366,8 @@ class Started(msgspec.Struct):
     attempt: int
     step: int
     path: str
+    open: bool = False
+    """It is a `graph` node: its child frame runs, not the node itself."""
 
 
 class Run(msgspec.Struct):

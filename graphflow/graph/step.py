@@ -107,9 +107,18 @@ class Step:
         update: Update | None = None,
         operations: dict[str, Operation | None] | None = None,
         visits: dict[str, int] | None = None,
+        written: tuple[Update, State] | None = None,
     ) -> Frame:
+        """Changes a frame; `written` is an update whose result is known already (append logs grow in place, so it
+        must not be applied twice).
+        """
         patch = FramePatch(fields, update, operations, visits)
-        frame = self.table[number] = patched(self.table.get(number), number, patch)
+        if written is None:
+            frame = patched(self.table.get(number), number, patch)
+        else:
+            frame = patched(self.table[number], number, FramePatch({**fields, "state": written[1]}, None, None, visits))
+            patch.update = written[0]
+        self.table[number] = frame
         self.remember(number, patch)
         return frame
 

@@ -56,11 +56,24 @@ def greet(schema: StateSchema, state: State, given: Any, update: Update) -> None
         update.logs["messages"] = [*update.logs.get("messages", ()), *(("+", message) for message in more)]
 
 
-def enter(step: Step, number: int, name: str, *, error: dict[str, Any] | None = None, stop: str = "") -> None:
+def enter(
+    step: Step,
+    number: int,
+    name: str,
+    *,
+    error: dict[str, Any] | None = None,
+    stop: str = "",
+    written: tuple[Update, State] | None = None,
+) -> None:
     """Moves the frame's cursor to a node and starts it, unless a limit or breakpoint stands before it.
 
-    `stop` names the node after which a breakpoint was set.
+    Args:
+        stop: the node after which a breakpoint was set.
+        written: what the node before wrote and the state after it, still to be put.
     """
+    if written is not None and name in (FAIL, END):
+        step.write(number, *written)
+        written = None
     frame = step.table[number]
     plan = step.plan_of(frame)
     if name == FAIL:
@@ -79,6 +92,7 @@ def enter(step: Step, number: int, name: str, *, error: dict[str, Any] | None = 
         if frame.operations or frame.error or error or frame.passed or frame.attempt != 1 or frame.status != "ready"
         else {"node": name, "visit": visit},
         visits={name: visit} if counted else None,
+        written=written,
     )
     if stop:
         _break(step, number, "after", stop)
@@ -129,8 +143,9 @@ def begin(step: Step, number: int) -> None:
         return
     node = step.node_of(frame)
     step.begun = begun = step.begun + 1
-    step.commands.append(Started(number, node.name, frame.visit, frame.attempt, begun, frame.path))
-    if node.form == "graph":
+    open_ = node.form == "graph"
+    step.commands.append(Started(number, node.name, frame.visit, frame.attempt, begun, frame.path, open_))
+    if open_:
         open_child(step, number, node)
     else:
         step.commands.append(Run(number))
@@ -216,15 +231,14 @@ def succeed(
     except NodeFailed as failure:
         fail(step, number, failure.as_dict(node.name))
         return
-    if update is not None:
-        step.write(number, update, state)
     if not quiet:
         step.steps += 1
         writes = () if update is None else (*update.sets, *update.logs, *update.merges)
         step.commands.append(Ended(number, node.name, writes, dict(usage) if usage else None))
     plan = step.plan_of(frame)
     stops = _stops(plan.after, step.stops_after, number, node.name)
-    enter(step, number, target, stop=node.name if stops else "")
+    written = None if update is None else (update, state)
+    enter(step, number, target, stop=node.name if stops else "", written=written)
 
 
 def _writes(
