@@ -9,7 +9,7 @@ import time
 
 from graphflow.checkpoints.sqlite import SqliteCheckpointer
 from graphflow.errors import StoreError, ThreadBusy
-from graphflow.testing.checkpointer_conformance import Driver
+from graphflow.testing.checkpointer.suite import Driver
 
 
 def say(*words: object) -> None:

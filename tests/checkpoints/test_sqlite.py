@@ -22,7 +22,7 @@ from graphflow.checkpoints.owners import OwnerLock, new_owner
 from graphflow.checkpoints.port import Record
 from graphflow.checkpoints.sqlite import SqliteCheckpointer
 from graphflow.errors import Fenced, StoreError, ThreadBusy
-from graphflow.testing.checkpointer_conformance import LEASE, NOW, Driver, drive, facts, messages, new_id, refused
+from graphflow.testing.checkpointer.suite import LEASE, NOW, Driver, drive, facts, messages, new_id, refused
 
 ROOT = Path(__file__).parents[2]
 Start = Callable[..., "subprocess.Popen[str]"]

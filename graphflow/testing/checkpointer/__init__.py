@@ -1,0 +1,1 @@
+"""The parts of `graphflow.testing.checkpointer_conformance`, by subject."""

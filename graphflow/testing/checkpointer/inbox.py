@@ -1,0 +1,146 @@
+"""Promises about interrupts, runs, lists of threads, documents and the queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphflow.checkpoints.port import Checkpointer, OpenInterrupt
+from graphflow.errors import Fenced, StoreError, ThreadNotFound
+from graphflow.testing.checkpointer.suite import NOW, Driver, Suite, drive, facts, new_id, promise, refused
+
+
+class Inbox(Suite):
+    """Open interrupts, runs, threads, documents and the queue."""
+
+    @promise
+    async def test_interrupts_are_open_from_the_record_that_asks_to_the_one_that_answers(
+        self, store: Checkpointer
+    ) -> None:
+        driver = await drive(store)
+        asked = OpenInterrupt(
+            interrupt_id=f"{new_id()}:approve", thread_id="thread", run_id="run", kind="approval", node="tools",
+            owner="ann", role="admin", agent_key="demo", opened_at=NOW, due_at=NOW + 9, data=b"\x00\xff",
+        )  # fmt: skip
+        await driver.add(opened=(asked,))
+        assert await store.open_interrupts() == [asked]
+        await driver.add(closed=(asked.interrupt_id, "never opened"))
+        assert await store.open_interrupts() == []
+
+    @promise
+    async def test_interrupts_are_filtered_and_paged_oldest_first(self, store: Checkpointer) -> None:
+        await fill_inbox(store)
+        everything = await store.open_interrupts()
+        assert [i.interrupt_id for i in everything] == [f"i{n}" for n in range(8)]
+        assert [i.interrupt_id for i in await store.open_interrupts(owner="ann")] == ["i0", "i2", "i4", "i6"]
+        assert [i.interrupt_id for i in await store.open_interrupts(owner="ann", role="admin")] == ["i0", "i4"]
+        assert [i.interrupt_id for i in await store.open_interrupts(thread_id="thread-1")] == ["i4", "i5", "i6", "i7"]
+        assert await store.open_interrupts(agent_key="nobody") == []
+        pages: list[OpenInterrupt] = []
+        cursor = None
+        while page := await store.open_interrupts(limit=3, cursor=cursor):
+            pages += page
+            cursor = page[-1].cursor
+        assert pages == everything
+
+    @promise
+    async def test_an_answer_between_two_pages_hides_nothing(self, store: Checkpointer) -> None:
+        drivers = await fill_inbox(store)
+        first = await store.open_interrupts(limit=3)
+        await drivers[0].add(closed=(first[-1].interrupt_id,))
+        second = await store.open_interrupts(limit=3, cursor=first[-1].cursor)
+        assert [i.interrupt_id for i in second] == ["i3", "i4", "i5"]
+        await refused(StoreError, store.open_interrupts(cursor="no cursor"))
+
+    @promise
+    async def test_due_interrupts_are_those_whose_time_has_come(self, store: Checkpointer) -> None:
+        await fill_inbox(store)
+        assert [i.interrupt_id for i in await store.due(NOW + 102)] == ["i1", "i2"]
+        assert await store.due(NOW) == []
+
+    @promise
+    async def test_a_run_is_found_by_its_id(self, store: Checkpointer) -> None:
+        driver = await drive(store)
+        for run in ("run-1", "run-1", "run-2"):
+            driver.commit(driver.record(), facts=facts(run_id=run))
+        await store.flush()
+        assert [await store.find_run(run) for run in ("run-1", "run-2", "run-3")] == ["thread", "thread", None]
+
+    @promise
+    async def test_threads_are_listed_by_last_change(self, store: Checkpointer) -> None:
+        """M7, L4, L14."""
+        for n, status in enumerate(("idle", "waiting", "idle", "failed", "idle")):
+            driver = await drive(store, f"thread-{n}")
+            new = facts(status=status, updated_at=NOW + n * 10, agent_key=f"agent-{n % 2}")
+            await driver.commit(driver.record(), facts=new, release=True)
+        driver = await drive(store, "thread-1")
+        await driver.commit(driver.record(), facts=facts(status="idle", updated_at=NOW + 99, agent_key="agent-1"))
+
+        async def names(**options: Any) -> list[str]:
+            return [row.thread_id for row in await store.threads(**options)]
+
+        assert await names() == ["thread-1", "thread-4", "thread-3", "thread-2", "thread-0"]
+        assert await names(limit=2, cursor="thread-3") == ["thread-2", "thread-0"]
+        assert await names(status="idle", limit=2) == ["thread-1", "thread-4"]
+        assert await names(agent_key="agent-1", status="failed") == ["thread-3"]
+        assert await names(status="stopped") == []
+        assert await names(cursor="thread-0") == []
+        await refused(ThreadNotFound, store.threads(cursor="nobody"))
+
+    @promise
+    async def test_documents_are_kept_under_their_hash(self, store: Checkpointer) -> None:
+        assert await store.document("sha256:1") is None
+        await store.put_document("sha256:1", b"\x00document")
+        await store.put_document("sha256:1", b"\x00document")
+        assert await store.document("sha256:1") == b"\x00document"
+
+    @promise
+    async def test_inputs_wait_in_order(self, store: Checkpointer) -> None:
+        for name in ("thread", "other"):
+            await drive(store, name)
+        positions = [await store.enqueue("thread", b"%d" % n, now=NOW + n) for n in range(3)]
+        await store.enqueue("other", b"other", now=NOW)
+        assert positions == sorted(set(positions))
+        assert await store.queued("thread") == (positions[0], b"0")
+        assert [await store.dequeue("thread") for _ in range(4)] == [b"0", b"1", b"2", None]
+        assert await store.enqueue("thread", b"again", now=NOW) > positions[-1]
+        assert await store.dequeue("other") == b"other"
+        await refused(ThreadNotFound, store.enqueue("nobody", b"x", now=NOW))
+        assert await store.dequeue("nobody") is None
+
+    @promise
+    async def test_an_input_is_consumed_with_the_commit_that_records_it(self, store: Checkpointer) -> None:
+        driver = await drive(store)
+        first = await store.enqueue("thread", b"first", now=NOW)
+        second = await store.enqueue("thread", b"second", now=NOW)
+        await driver.commit(driver.record(), consumes=first)
+        assert await store.queued("thread") == (second, b"second")
+        await refused(StoreError, driver.commit(driver.record(b"not kept"), consumes=first))
+        assert len(await store.list("thread")) == 1
+        assert await store.queued("thread") == (second, b"second")
+
+    @promise
+    async def test_a_refused_commit_consumes_nothing(self, store: Checkpointer) -> None:
+        driver = await drive(store)
+        position = await store.enqueue("thread", b"input", now=NOW)
+        driver.head = "not the head"
+        await refused(Fenced, driver.commit(driver.record(), consumes=position))
+        assert await store.queued("thread") == (position, b"input")
+
+
+async def fill_inbox(store: Checkpointer) -> list[Driver]:
+    """Two threads with four interrupts each, of which `i1` to `i3` are due at 101 to 103."""
+    drivers = [await drive(store, f"thread-{n}") for n in range(2)]
+    for n in range(8):
+        interrupt = OpenInterrupt(
+            interrupt_id=f"i{n}",
+            thread_id=f"thread-{n // 4}",
+            run_id="run",
+            kind="ask",
+            node="n",
+            owner="ann" if n % 2 == 0 else "bob",
+            role="admin" if n % 4 == 0 else None,
+            opened_at=NOW + n // 2,
+            due_at=NOW + 100 + n if n in {1, 2, 3} else None,
+        )
+        await drivers[n // 4].add(opened=(interrupt,))
+    return drivers
