@@ -76,15 +76,18 @@ def check_state(checking: Checking) -> None:
         return
     for key, schema in properties.items():
         check_name(checking, at("state", "properties", key), key, "state key")
-        _check_key(checking, key, schema)
+        _check_key(checking, key, schema, state.get("$defs"))
 
 
-def _check_key(checking: Checking, key: str, schema: Any) -> None:
+def _check_key(checking: Checking, key: str, schema: Any, definitions: Any) -> None:
     pointer = at("state", "properties", key)
-    faults = check_schema(schema)
-    checking.take(pointer, faults)
     if not isinstance(schema, Mapping):
+        message = f"the schema of a state key is an object, not {show(schema)}"
+        checking.fault(pointer, message, 'as in {"type": "string", "default": ""}', kind="shape")
         return
+    whole = schema if definitions is None else {**schema, "$defs": definitions}
+    faults = check_schema(whole)
+    checking.take(pointer, faults)
     for mark in schema:
         if (
             mark.startswith("x-")
@@ -101,7 +104,7 @@ def _check_key(checking: Checking, key: str, schema: Any) -> None:
     reduce = schema.get("x-reduce", "replace")
     _check_reducer(checking, pointer, reduce, schema)
     if not faults and "default" in schema:
-        _check_default(checking, pointer, reduce, schema)
+        _check_default(checking, pointer, reduce, whole)
 
 
 def _check_reducer(checking: Checking, pointer: str, reduce: Any, schema: Mapping[str, Any]) -> None:

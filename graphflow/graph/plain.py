@@ -24,7 +24,7 @@ def _plain(value: Any, pointer: str, depth: int, faults: list[Fault]) -> Any:
     if isinstance(value, str):
         return _text(value, pointer, faults)
     if isinstance(value, int):
-        return int(value)
+        return _whole(int(value), pointer, faults)
     if isinstance(value, float):
         if math.isfinite(value):
             return float(value)
@@ -50,6 +50,14 @@ def _object(value: Mapping[Any, Any], pointer: str, depth: int, faults: list[Fau
         name = _text(key, pointer, faults)
         out[name] = _plain(item, f"{pointer}/{escape(name)}", depth + 1, faults)
     return out
+
+
+def _whole(value: int, pointer: str, faults: list[Fault]) -> int:
+    """A whole number of at most 64 bits: no store and no other language keeps larger ones."""
+    if -(2**63) <= value < 2**64:
+        return value
+    faults.append(Fault(pointer=pointer, message="a whole number beyond 64 bits", hint="write it as text"))
+    return 0
 
 
 def _text(value: str, pointer: str, faults: list[Fault]) -> str:

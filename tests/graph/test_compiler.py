@@ -552,3 +552,29 @@ def test_a_source_is_located_by_its_text():
     source = parse_source(json.dumps(document()))
     assert isinstance(source, Source)
     assert check(source).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "pointer", "word"),
+    [
+        (document({"a": {"use": "model", "timeoutMs": 2**70}}), "/nodes/a/timeoutMs", "beyond 64 bits"),
+        (document({"a": {"use": "fn:summarise", "with": {"n": -(2**63) - 1}}}), "/nodes/a/with/n", "beyond 64 bits"),
+        (document(state={"a": True}), "/state/properties/a", "is an object, not true"),
+        (document(state={"a": {"$ref": "#/$defs/nope"}}), "/state/properties/a", "no valid JSON Schema"),
+        (document({"a": {"graph": "itself"}}), "/nodes/a/graph", "part of itself: itself → itself"),
+        (document({"a": {"graph": "list"}}), "/nodes/a/graph", "a document is a JSON object"),
+    ],
+)
+def test_extremes_are_refused_with_their_place(data, pointer, word):
+    graphs = {"itself": document({"a": {"graph": "itself"}}), "list": []}
+    fault = faults_of(data, graphs)[0]
+    assert fault.pointer == pointer
+    assert word in fault.message
+
+
+def test_state_keys_may_refer_to_definitions_beside_them():
+    doc = document(state={"plan": {"$ref": "#/$defs/plan", "default": {"steps": []}}})
+    doc["state"]["$defs"] = {"plan": {"type": "object", "required": ["steps"]}}
+    assert isinstance(check(doc), CheckedDocument)
+    doc["state"]["properties"]["plan"]["default"] = {}
+    assert faults_of(doc)[0].pointer == "/state/properties/plan/default"
