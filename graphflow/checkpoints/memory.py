@@ -8,13 +8,27 @@ from __future__ import annotations
 
 import builtins
 import threading
-from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from graphflow.checkpoints import export, refusals
+from graphflow.checkpoints._memory_rows import (
+    LineageRows,
+    ThreadState,
+    age,
+    bare,
+    chain_of,
+    check,
+    find_checkpoint,
+    listed,
+    reach,
+    read_log,
+    recency,
+    refusal,
+    since_snapshot,
+)
 from graphflow.checkpoints.owners import new_owner
 from graphflow.checkpoints.port import (
     Durable,
@@ -55,105 +69,14 @@ class _Settled:
 _DURABLE = _Settled()
 
 
-class _Lineage:
-    """A lineage with its rows."""
-
-    __slots__ = (
-        "__weakref__",
-        "cut",
-        "ids",
-        "indexed",
-        "logs",
-        "number",
-        "order",
-        "parent",
-        "records",
-        "snapshots",
-        "thread_id",
-    )
-
-    def __init__(self, number: int, order: int, thread_id: str, parent: _Lineage | None, cut: int) -> None:
-        self.number = number
-        self.order = order
-        self.thread_id = thread_id
-        self.parent = parent
-        self.cut = cut
-        self.records: list[Record] = []
-        self.snapshots: list[int] = []
-        """Ordinals of the records with a snapshot."""
-        self.logs: dict[tuple[int, str], dict[int, bytes]] = {}
-        self.ids: dict[str, int] = {}
-        self.indexed = 0
-        """Records that `ids` knows; it is filled when somebody looks, so that commits do not pay for it."""
-
-    def checkpoint(self, checkpoint_id: str) -> int:
-        """The ordinal of a checkpoint; 0 when there is none of this id."""
-        for record in self.records[self.indexed :]:
-            if record.checkpoint:
-                self.ids[record.id] = record.ordinal
-        self.indexed = len(self.records)
-        return self.ids.get(checkpoint_id, 0)
-
-    def add(self, record: Record) -> None:
-        self.records.append(record)
-        for item in record.items:
-            log = self.logs.get((item.frame, item.channel))
-            if log is None:
-                log = self.logs[item.frame, item.channel] = {}
-            log[item.ordinal] = item.data
-        if record.snapshot is not None:
-            self.snapshots.append(record.ordinal)
-
-    def trim(self, upto: int) -> None:
-        """Drops the rows that nobody reaches any more."""
-        kept = self.records[:upto]
-        self.records, self.snapshots, self.logs, self.ids, self.indexed = [], [], {}, {}, 0
-        for record in kept:
-            self.add(record)
-
-
-class _Thread:
-    __slots__ = (
-        "broken", "created_at", "facts", "fence", "head", "id", "lease_until", "lineage", "lineages", "ordinal", "owner"
-    )  # fmt: skip
-
-    def __init__(self, thread_id: str, facts: ThreadFacts, fence: int, created_at: int) -> None:
-        self.id = thread_id
-        self.facts = facts
-        self.fence = fence
-        self.created_at = created_at
-        self.head: str | None = None
-        self.lineage: _Lineage | None = None
-        self.ordinal = 0
-        self.owner: str | None = None
-        self.lease_until = 0
-        self.broken = False
-        """A commit of this fence failed, so every later one does."""
-        self.lineages: list[_Lineage] = []
-        """Those that it began, oldest first."""
-
-    def row(self) -> ThreadRow:
-        return ThreadRow(
-            thread_id=self.id,
-            facts=self.facts,
-            head=self.head,
-            lineage=None if self.lineage is None else self.lineage.number,
-            ordinal=self.ordinal,
-            fence=self.fence,
-            owner=self.owner,
-            lease_until=self.lease_until,
-            created_at=self.created_at,
-        )
-
-
 class MemoryCheckpointer:
     """A `Checkpointer` whose data lives in the object; a commit is durable when `commit` returns."""
 
     def __init__(self) -> None:
         self._owner = new_owner()
         self._lock = threading.Lock()
-        self._threads: dict[str, _Thread] = {}
-        self._lineages: dict[int, _Lineage] = {}
+        self._threads: dict[str, ThreadState] = {}
+        self._lineages: dict[int, LineageRows] = {}
         self._begun = 0
         self._interrupts: dict[tuple[str, str], OpenInterrupt] = {}
         self._runs: dict[str, str] = {}
@@ -205,8 +128,8 @@ class MemoryCheckpointer:
             if thread is not None and thread.fence == fence:
                 thread.owner, thread.lease_until = None, 0
 
-    def _new(self, thread_id: str, facts: ThreadFacts, created_at: int) -> _Thread:
-        thread = _Thread(thread_id, facts, self._fences.pop(thread_id, 0), created_at)
+    def _new(self, thread_id: str, facts: ThreadFacts, created_at: int) -> ThreadState:
+        thread = ThreadState(thread_id, facts, self._fences.pop(thread_id, 0), created_at)
         self._threads[thread_id] = thread
         return thread
 
@@ -234,10 +157,10 @@ class MemoryCheckpointer:
                     or thread.broken
                     or thread.owner is None
                 ):
-                    raise _refusal(thread, thread_id, fence, expected_head)
+                    raise refusal(thread, thread_id, fence, expected_head)
                 lineage = thread.lineage if begins is None else self._begin(thread, begins)
                 if records:
-                    _check(thread_id, lineage, 0 if begins else thread.ordinal, records)
+                    check(thread_id, lineage, 0 if begins else thread.ordinal, records)
                 if consumes is not None and self._queue.get(consumes, ("",))[0] != thread_id:
                     raise refusals.queue_gone(thread_id, consumes)
             except StoreError as error:
@@ -253,7 +176,7 @@ class MemoryCheckpointer:
                 thread.owner, thread.lease_until = None, 0
         return _DURABLE
 
-    def _begin(self, thread: _Thread, begins: Lineage) -> _Lineage:
+    def _begin(self, thread: ThreadState, begins: Lineage) -> LineageRows:
         """The new lineage, not yet known to anybody."""
         if begins.number in self._lineages:
             raise refusals.number_taken(begins.number)
@@ -261,14 +184,14 @@ class MemoryCheckpointer:
         if begins.parent is not None and parent is None:
             raise refusals.unknown_parent(begins.number, begins.parent)
         self._begun += 1
-        return _Lineage(begins.number, self._begun, thread.id, parent, begins.cut)
+        return LineageRows(begins.number, self._begun, thread.id, parent, begins.cut)
 
-    def _keep(self, thread: _Thread, lineage: _Lineage) -> None:
+    def _keep(self, thread: ThreadState, lineage: LineageRows) -> None:
         self._lineages[lineage.number] = lineage
         thread.lineages.append(lineage)
 
     def _apply(
-        self, thread: _Thread, lineage: _Lineage | None, records: Sequence[Record], facts: ThreadFacts
+        self, thread: ThreadState, lineage: LineageRows | None, records: Sequence[Record], facts: ThreadFacts
     ) -> None:  # fmt: skip
         if lineage is not thread.lineage:
             thread.lineage, thread.ordinal = lineage, 0
@@ -298,18 +221,18 @@ class MemoryCheckpointer:
             if checkpoint_id is None:
                 lineage, ordinal = thread.lineage, thread.ordinal
             else:
-                found = _find(thread, checkpoint_id)
+                found = find_checkpoint(thread, checkpoint_id)
                 if found is None:
                     return None
                 lineage, ordinal = found
-            chain = _chain(lineage, ordinal)
-            snapshot, records = _since_snapshot(chain)
+            chain = chain_of(lineage, ordinal)
+            snapshot, records = since_snapshot(chain)
             return Stored(
                 thread=thread.row(),
                 chain=tuple((step.number, cut) for step, cut in chain),
                 snapshot=snapshot,
-                records=tuple(map(_bare, records)),
-                target=next((_bare(step.records[cut - 1]) for step, cut in reversed(chain) if cut), None),
+                records=tuple(map(bare, records)),
+                target=next((bare(step.records[cut - 1]) for step, cut in reversed(chain) if cut), None),
             )
 
     async def read_items(
@@ -320,7 +243,7 @@ class MemoryCheckpointer:
     async def read_logs(self, chain: Sequence[tuple[int, int]], logs: Sequence[Log]) -> list[list[bytes]]:
         with self._lock:
             lineages = [self._lineages.get(number) for number, _ in chain]
-            return [_read_log([x for x in lineages if x is not None], log) for log in logs]
+            return [read_log([x for x in lineages if x is not None], log) for log in logs]
 
     async def list(
         self, thread_id: str, *, before: str | None = None, limit: int | None = None, all_lineages: bool = False
@@ -330,9 +253,9 @@ class MemoryCheckpointer:
             if thread is None:
                 return []
             if all_lineages:
-                scope = sorted(_reach(thread).items(), key=lambda pair: -pair[0].order)
+                scope = sorted(reach(thread).items(), key=lambda pair: -pair[0].order)
             else:
-                scope = [*reversed(_chain(thread.lineage, thread.ordinal))]
+                scope = [*reversed(chain_of(thread.lineage, thread.ordinal))]
             out: list[ListedRecord] = []
             seen = before is None
             for lineage, upto in scope:
@@ -342,7 +265,7 @@ class MemoryCheckpointer:
                     if not record.checkpoint:
                         continue
                     if seen:
-                        out.append(_listed(lineage, record))
+                        out.append(listed(lineage, record))
                     elif record.id == before:
                         seen = True
             if not seen:
@@ -356,19 +279,19 @@ class MemoryCheckpointer:
             thread, rows = self._threads.get(thread_id), self._lineages.get(lineage)
             if thread is None or rows is None:
                 return []
-            end = min(upto, _reach(thread).get(rows, 0))
-            return [_bare(record) for record in rows.records[max(after, 0) : max(end, 0)]]
+            end = min(upto, reach(thread).get(rows, 0))
+            return [bare(record) for record in rows.records[max(after, 0) : max(end, 0)]]
 
     async def threads(
         self, *, cursor: str | None = None, limit: int = 50, status: str | None = None, agent_key: str | None = None
     ) -> builtins.list[ThreadRow]:
         with self._lock:
-            rows = sorted(self._threads.values(), key=_recency, reverse=True)
+            rows = sorted(self._threads.values(), key=recency, reverse=True)
             if cursor is not None:
                 last = self._threads.get(cursor)
                 if last is None:
                     raise refusals.unknown_thread(cursor)
-                rows = [row for row in rows if _recency(row) < _recency(last)]
+                rows = [row for row in rows if recency(row) < recency(last)]
             chosen = (
                 row
                 for row in rows
@@ -388,7 +311,7 @@ class MemoryCheckpointer:
     ) -> builtins.list[OpenInterrupt]:
         after = None if cursor is None else parse_cursor(cursor)
         with self._lock:
-            rows = sorted(self._interrupts.values(), key=_age)
+            rows = sorted(self._interrupts.values(), key=age)
         chosen = (
             row
             for row in rows
@@ -396,7 +319,7 @@ class MemoryCheckpointer:
             and owner in (None, row.owner)
             and role in (None, row.role)
             and agent_key in (None, row.agent_key)
-            and (after is None or _age(row) > after)
+            and (after is None or age(row) > after)
         )
         return [row for row, _ in zip(chosen, range(limit), strict=False)]
 
@@ -417,7 +340,7 @@ class MemoryCheckpointer:
             source = self._threads.get(source_id)
             if source is None:
                 raise refusals.unknown_thread(source_id)
-            found = _find(source, checkpoint_id)
+            found = find_checkpoint(source, checkpoint_id)
             if found is None:
                 raise refusals.unknown_checkpoint(source_id, checkpoint_id)
             if thread_id in self._threads:
@@ -426,7 +349,7 @@ class MemoryCheckpointer:
                 raise refusals.number_taken(number)
             thread = self._new(thread_id, facts, facts.updated_at)
             self._begun += 1
-            thread.lineage = _Lineage(number, self._begun, thread_id, *found)
+            thread.lineage = LineageRows(number, self._begun, thread_id, *found)
             thread.head = checkpoint_id
             self._keep(thread, thread.lineage)
             return thread.row()
@@ -444,13 +367,13 @@ class MemoryCheckpointer:
                 del self._queue[position]
             for run_id in [run for run, owner in self._runs.items() if owner == thread_id]:
                 del self._runs[run_id]
-            self._trim(_reach(thread))
+            self._trim(reach(thread))
 
-    def _trim(self, left: Iterable[_Lineage]) -> None:
+    def _trim(self, left: Iterable[LineageRows]) -> None:
         """Drops what only the deleted thread reached: whole lineages, and rows behind the last cut."""
-        needed: dict[_Lineage, int] = {}
+        needed: dict[LineageRows, int] = {}
         for thread in self._threads.values():
-            for lineage, upto in _reach(thread).items():
+            for lineage, upto in reach(thread).items():
                 needed[lineage] = max(needed.get(lineage, 0), upto)
         for lineage in left:
             if lineage not in needed:
@@ -500,8 +423,8 @@ class MemoryCheckpointer:
         for line in export.to_lines(copy):
             yield line
 
-    def _copy(self, thread: _Thread) -> export.ThreadCopy:
-        reach = sorted(_reach(thread).items(), key=lambda pair: pair[0].order)
+    def _copy(self, thread: ThreadState) -> export.ThreadCopy:
+        tree = sorted(reach(thread).items(), key=lambda pair: pair[0].order)
         digest = thread.facts.document
         document = None if digest is None else self._documents.get(digest)
         return export.ThreadCopy(
@@ -516,11 +439,11 @@ class MemoryCheckpointer:
                     parent=None if lineage.parent is None else lineage.parent.number,
                     cut=lineage.cut,
                 )
-                for lineage, _ in reach
+                for lineage, _ in tree
             ],
             records=[
                 msgspec.structs.replace(record, opened=(), closed=())
-                for lineage, upto in reach
+                for lineage, upto in tree
                 for record in lineage.records[:upto]
             ],
             interrupts=[row for (owner, _), row in self._interrupts.items() if owner == thread.id],
@@ -552,146 +475,3 @@ class MemoryCheckpointer:
             if copy.document is not None:
                 self._documents.setdefault(copy.document.digest, copy.document.data)
             return thread.id
-
-
-def _recency(thread: _Thread) -> tuple[int, str]:
-    return thread.facts.updated_at, thread.id
-
-
-def _age(interrupt: OpenInterrupt) -> tuple[int, str]:
-    return interrupt.opened_at, interrupt.interrupt_id
-
-
-def _refusal(thread: _Thread | None, thread_id: str, fence: int, expected_head: str | None) -> GraphflowError:
-    if thread is None:
-        return refusals.fenced_gone(thread_id, fence)
-    if thread.fence != fence:
-        return refusals.fenced_life(thread_id, fence, thread.fence)
-    if thread.broken:
-        return refusals.fenced_earlier(thread_id, fence)
-    if thread.owner is None:
-        return refusals.fenced_released(thread_id, fence)
-    return refusals.fenced_head(thread_id, expected_head, thread.head)
-
-
-def _check(thread_id: str, lineage: _Lineage | None, ordinal: int, records: Sequence[Record]) -> None:
-    """Refuses records that do not follow the head without a gap, before any of them is kept."""
-    for record in records:
-        ordinal += 1
-        if lineage is None or record.lineage != lineage.number:
-            raise refusals.wrong_lineage(thread_id, record.lineage, None if lineage is None else lineage.number)
-        if record.ordinal != ordinal:
-            raise refusals.wrong_ordinal(thread_id, record.ordinal, ordinal)
-        for item in record.items:
-            log = lineage.logs.get((item.frame, item.channel))
-            if log is not None and item.ordinal in log:
-                raise refusals.item_taken(item.channel, item.ordinal)
-
-
-def _chain(lineage: _Lineage | None, ordinal: int) -> list[tuple[_Lineage, int]]:
-    """(lineage, cut) from the oldest to the given one."""
-    out: list[tuple[_Lineage, int]] = []
-    while lineage is not None:
-        out.append((lineage, ordinal))
-        ordinal = lineage.cut
-        lineage = lineage.parent
-    out.reverse()
-    return out
-
-
-def _reach(thread: _Thread) -> dict[_Lineage, int]:
-    """Every lineage of the thread's tree, with how many of its records belong to it."""
-    out: dict[_Lineage, int] = {lineage: len(lineage.records) for lineage in thread.lineages}
-    for own in thread.lineages:
-        for lineage, cut in _chain(own.parent, own.cut):
-            out[lineage] = max(out.get(lineage, 0), cut)
-    return out
-
-
-def _find(thread: _Thread, checkpoint_id: str) -> tuple[_Lineage, int] | None:
-    for lineage, upto in _reach(thread).items():
-        if 0 < (ordinal := lineage.checkpoint(checkpoint_id)) <= upto:
-            return lineage, ordinal
-    return None
-
-
-def _since_snapshot(chain: Sequence[tuple[_Lineage, int]]) -> tuple[bytes | None, list[Record]]:
-    """The newest snapshot of the chain, and the records after it."""
-    parts: list[list[Record]] = []
-    snapshot = None
-    for lineage, cut in reversed(chain):
-        index = bisect_right(lineage.snapshots, cut)
-        base = lineage.snapshots[index - 1] if index else 0
-        parts.append(lineage.records[base:cut])
-        if index:
-            snapshot = lineage.records[base - 1].snapshot
-            break
-    return snapshot, [record for part in reversed(parts) for record in part]
-
-
-def _bare(record: Record) -> Record:
-    """The record as `load` gives it: patch and metadata only."""
-    return Record(
-        id=record.id,
-        lineage=record.lineage,
-        ordinal=record.ordinal,
-        checkpoint=record.checkpoint,
-        meta=record.meta,
-        data=record.data,
-    )
-
-
-def _read_log(lineages: Sequence[_Lineage], log: Log) -> list[bytes]:
-    """Walks from the youngest lineage back: each has the entries before the first of its child."""
-    parts: list[list[bytes]] = []
-    upper = log.count
-    for lineage in reversed(lineages):
-        entries = lineage.logs.get((log.frame, log.channel))
-        if not entries or upper <= log.start:
-            continue
-        first = min(next(iter(entries)), upper)
-        parts.append([entries[n] for n in range(max(first, log.start), upper) if n in entries])
-        upper = first
-    out = [data for part in reversed(parts) for data in part]
-    wanted = max(log.count - log.start, 0)
-    if len(out) != wanted:
-        raise refusals.missing_items(log.channel, wanted, len(out))
-    return out
-
-
-def _listed(lineage: _Lineage, record: Record) -> ListedRecord:
-    return ListedRecord(
-        id=record.id,
-        parent=_parent(lineage, record.ordinal),
-        lineage=lineage.number,
-        ordinal=record.ordinal,
-        meta=record.meta,
-        size=stored_size(record),
-    )
-
-
-def _parent(lineage: _Lineage | None, ordinal: int) -> str | None:
-    """The id of the newest checkpoint before this ordinal."""
-    upto = ordinal - 1
-    while lineage is not None:
-        for record in _backwards(lineage.records, upto):
-            if record.checkpoint:
-                return record.id
-        upto = lineage.cut
-        lineage = lineage.parent
-    return None
-
-
-def _backwards(records: Sequence[Record], upto: int) -> Iterator[Record]:
-    for index in range(upto - 1, -1, -1):
-        yield records[index]
-
-
-def stored_size(record: Record) -> int:
-    """Bytes of the record, its items and its snapshot."""
-    return (
-        len(record.meta)
-        + len(record.data)
-        + sum(len(item.data) for item in record.items)
-        + (0 if record.snapshot is None else len(record.snapshot))
-    )
