@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from graphflow.graph.cel_syntax import Outline
+from graphflow.graph.cel_nodes import Outline
 from graphflow.graph.roots import Problem
 from graphflow.graph.words import nearest
 

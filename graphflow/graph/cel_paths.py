@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from graphflow.graph.cel_syntax import Index, Path, Step
+from graphflow.graph.cel_nodes import Index, Path, Step
 
 Read = Callable[[Mapping[str, Any]], Any]
 

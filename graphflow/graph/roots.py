@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphflow.graph.cel_syntax import Index, Path, Step
+from graphflow.graph.cel_nodes import Index, Path, Step
 from graphflow.graph.types import CEL_OF_JSON, TYPE_NAMES, cel_type, declared_types
 from graphflow.graph.words import choose, listed, nearest
 
