@@ -1,7 +1,7 @@
 """Comparisons of two simple operands, answered without CEL where Python's answer is surely the same.
 
 Most conditions are of this kind: `state.score >= 0.8`, `visits.judge < limits.rounds`, `answer.decision == 'no'`.
-Both values must be texts, or both 64-bit integers, or both floats; everything else (mixed numbers, null, lists)
+Both values must be ASCII texts (others may hold what CEL refuses), or both 64-bit integers, or both floats; everything else (mixed numbers, null, lists)
 goes to CEL, which also type-checks every expression when it is loaded.
 """
 
@@ -65,7 +65,7 @@ def comparison(left: Evaluate, op: str, right: Evaluate, otherwise: Evaluate, *,
             if kind is int:
                 if not numbers and _LEAST <= a <= _MOST and _LEAST <= b <= _MOST:
                     return compare(a, b)
-            elif kind is str or kind is float:
+            elif kind is float or (kind is str and a.isascii() and b.isascii()):
                 return compare(a, b)
         return otherwise(scope)
 
