@@ -553,3 +553,13 @@ def test_wrong_registrations_are_refused_at_once() -> None:
         with pytest.raises(ValueError, match=words):
             codec.register(kind, name, **options)
     assert codec.register(Point, "test.Point") is Point
+
+
+@given(values)
+def test_parts_that_were_walked_before_read_as_if_they_were_not(value: Any) -> None:
+    assert same(codec.decode(codec.encode_parts(["a", {"k": codec.storable(value)}, 1])), ["a", {"k": value}, 1])
+
+
+def test_a_part_that_can_not_be_stored_names_its_channel() -> None:
+    with pytest.raises(CodecError, match="'notes'"):
+        codec.storable((2**70, Unknown()), channel="notes")
