@@ -91,6 +91,7 @@ def _terminate(step: Step, interrupt: Interrupt) -> None:
     for number in step.children(ROOT):
         if number in step.table:
             step.close(number)
+    step.void(ROOT, "cancelled")
     step.commands.append(CancelNode(ROOT))
     root = step.table[ROOT]
     if step.plan.has_messages and (
@@ -113,8 +114,8 @@ def on_expired(step: Step, tick: Expired) -> None:
         step.commands.append(Ended(interrupt.frame, interrupt.node, ()))
         enter(step, interrupt.frame, interrupt.on_expire, error=error)
     else:
-        step.commands.append(CancelNode(interrupt.frame))
         fail(step, interrupt.frame, error, final=True)
+        step.commands.append(CancelNode(interrupt.frame))
 
 
 def on_recorded(step: Step, tick: OperationRecorded) -> None:

@@ -123,6 +123,85 @@ def _on_deadline(step: Step, tick: Deadline) -> None:
     step.source = "failed"
     limit = step.limits.get("timeoutMs", 0)
     leaves = [f.number for f in step.table.values() if f.status in ("ready", "backoff")]
+    error = exceeded("timeoutMs", limit, step.get("active_ms"))
+    if leaves:
+        fail(step, leaves[0], error.as_dict(step.table[leaves[0]].node), final=True)
+    step.commands += [CancelNode(number) for number in leaves]
+
+
+_HANDLERS[type(tick)](step, tick)
+    return step.done()
+
+
+def _on_input(step: Step, tick: Input) -> None:
+    plan, root = step.plan, step.before.frames.get(ROOT)
+    for number in [n for n in step.table if n != ROOT]:
+        if number in step.table:
+            step.close(number)
+    step.void(ROOT, "cancelled")
+    step.source, step.node = "input", plan.start
+    step.fields |= {
+        "status": "running",
+        "run_id": tick.run_id,
+        "before": tick.before,
+        "after": tick.after,
+        "params": tick.params,
+        "active_ms": 0,
+        "wrapping": False,
+        "finish_reason": "",
+        "error": None,
+        "durability": tick.durability,
+    }
+    step.steps = step.begun = 0
+    step.usage, step.limits = {}, tick.limits
+    step.stops_before, step.stops_after = tick.before, tick.after
+    step.fields["limits"] = tick.limits
+    state = root.state if root is not None else State()
+    update = initial_update(plan.schema, state, plan.run_keys if root is not None else ())
+    if plan.has_messages:
+        greet(plan.schema, state, tick.input, update)
+    step.change(
+        ROOT,
+        {
+            "node": plan.start,
+            "status": "ready",
+            "visits": {},
+            "input": tick.input,
+            "error": None,
+            "operations": {},
+            "passed": "",
+            "scope": {},
+        },
+        update,
+    )
+    enter(step, ROOT, plan.start)
+
+
+def _on_succeeded(step: Step, tick: NodeSucceeded) -> None:
+    step.source = "node"
+    step.facts = tick.facts
+    if tick.finish:
+        step.fields["finish_reason"] = tick.finish
+    succeed(step, tick.frame, tick.out, updates=tick.updates, goto=tick.goto, usage=tick.usage)
+
+
+def _on_failed(step: Step, tick: NodeFailedTick) -> None:
+    step.source = "failed"
+    step.add_usage(tick.usage)
+    fail(step, tick.frame, tick.error, jitter=tick.jitter, partial=tick.partial, final=tick.final)
+
+
+def _on_backoff_over(step: Step, tick: BackoffOver) -> None:
+    step.source, step.checkpoint = "retry", False
+    frame = step.change(tick.frame, {"status": "ready"})
+    step.commands.append(Started(tick.frame, frame.node, frame.visit, frame.attempt, step.begun, frame.path))
+    step.commands.append(Run(tick.frame))
+
+
+def _on_deadline(step: Step, tick: Deadline) -> None:
+    step.source = "failed"
+    limit = step.limits.get("timeoutMs", 0)
+    leaves = [f.number for f in step.table.values() if f.status in ("ready", "backoff")]
     for number in leaves:
         step.commands.append(CancelNode(number))
     error = exceeded("timeoutMs", limit, step.get("active_ms"))

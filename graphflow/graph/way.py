@@ -219,14 +219,16 @@ def succeed(
 ) -> None:
     """A node is finished: write, count, and go where its routes say.
 
-    `quiet` skips the node's end for one that never began (a skipped or edited one).
+    `quiet` is for one that never ran (skipped, or edited as): it writes nothing and has no end.
     """
     frame = step.table[number]
     node = step.node_of(frame)
     step.node, step.frame_no = step.node or node.name, number
     step.add_usage(usage)
+    if step.before.interrupts:
+        step.void(number, "cancelled")  # what it asked and no longer waits for
     try:
-        update, state = _writes(step, frame, node, out, updates, answer)
+        update, state = (None, frame.state) if quiet else _writes(step, frame, node, out, updates, answer)
         target = _target(step, frame, node, state, out, goto, answer)
     except NodeFailed as failure:
         fail(step, number, failure.as_dict(node.name))
