@@ -13,6 +13,22 @@ from collections.abc import Iterator
 
 from graphflow.graph.cel_nodes import Choice, Constant, Index, ListOf, MapOf, Node, Opaque, Outline, Path, Step
 
+__all__ = [
+    "Choice",
+    "Constant",
+    "Index",
+    "ListOf",
+    "MapOf",
+    "Node",
+    "Opaque",
+    "Outline",
+    "Path",
+    "Step",
+    "SyntaxFault",
+    "parse",
+    "tokens",
+]
+
 MAX_CHARACTERS = 1_000
 MAX_NESTING = 24
 
