@@ -307,6 +307,8 @@ class Cancel(Tick):
 
 class Edited(Tick):
     values: dict[str, Any]
+    run_id: str
+    """The run that goes on from it: the same while the thread waits, else another."""
     as_node: str | None = None
     frame: int = ROOT
     replace: tuple[str, ...] = ()

@@ -113,6 +113,9 @@ def on_edited(step: Step, tick: Edited) -> None:
         step.void(tick.frame, "cancelled")
         step.change(tick.frame, {"node": tick.as_node, "status": "ready"})
         succeed(step, tick.frame, None, quiet=True)
+    same_run = tick.run_id == step.before.run_id
+    step.fields["run_id"] = tick.run_id
+    _ask_anew(step, tick.run_id, same_run=same_run)
     _rest(step)
 
 
@@ -127,20 +130,25 @@ def on_moved(step: Step, tick: Moved) -> None:
             step.change(frame.number, {"operations": {}})
         if frame.status in ("backoff", "failed"):
             step.change(frame.number, {"status": "ready", "attempt": 1})
-    for interrupt in list(step.before.interrupts.values()):
+    _ask_anew(step, tick.run_id, same_run=False)
+    _rest(step)
+
+
+def _ask_anew(step: Step, run_id: str, *, same_run: bool) -> None:
+    """Issues every open interrupt anew: its id bears the checkpoint that opens it, so an old answer is stale (E8)."""
+    for interrupt in list(step.open_interrupts().values()):
         again = msgspec.structs.replace(
             interrupt,
             id=step.new_interrupt_id(),
-            run_id=tick.run_id,
+            run_id=run_id,
             reissue_of=interrupt.id,
-            opened_at=tick.at,
-            node_run_id="",
+            opened_at=step.tick.at,
+            node_run_id=interrupt.node_run_id if same_run else "",
         )
         step.interrupts[interrupt.id] = None
         step.interrupts[again.id] = again
         step.commands.append(Resolve(interrupt, "reissued"))
         step.commands.append(Request(again))
-    _rest(step)
 
 
 def _rest(step: Step) -> None:

@@ -98,6 +98,12 @@ class NodeKinds:
     def graph(self, key: str) -> Mapping[str, Any] | None:
         return None if self.agents is None else self.agents.document(key)
 
+    def identity(self, name: str) -> Any:
+        """What of a registered name enters a document's version hash beside the name: a tool's schema (E23)."""
+        word, _, rest = name.partition(":")
+        found = self.tools.get(rest) if word == "tool" and self.tools is not None else None
+        return None if found is None else {"parameters": found.parameters}
+
     def graph_keys(self) -> Sequence[str]:
         """Keys that a document may refer to, for hints."""
         keys = getattr(self.agents, "keys", None)

@@ -210,11 +210,15 @@ class Thread:
             plan = await self._app.documents.pinned(row.facts.document)
             begins = self._branch(row.lineage, row.ordinal)
             journal = ThreadJournal(runs.store, row, row.facts, loaded=loaded, begins=begins)
-            executor = self._app.lives.executor(plan, loaded.machine, self.id, journal)
+            waits = loaded.machine.status == "waiting"
+            executor = self._app.lives.executor(plan, loaded.machine, self.id, journal, seq=loaded.seq if waits else 0)
+            if waits:
+                executor.sent = list(loaded.pending)
             tick = Edited(
                 id=self._app.ids.new_id(),
                 at=self._app.clock.now_ms(),
                 values=dict(values),
+                run_id=loaded.machine.run_id if waits else self._app.ids.new_id(),
                 as_node=as_node,
                 replace=tuple(replace),
             )
@@ -229,8 +233,9 @@ class Thread:
     ) -> Thread:
         """A new thread that shares the past up to the checkpoint; O(1) in the history's length (E8)."""
         loaded = await self._load(checkpoint_id)
-        if checkpoint_id is None:
+        if checkpoint_id is None:  # what was recorded after it belongs to a node that the fork runs again
             checkpoint_id = loaded.checkpoint_id
+            loaded = await self._load(checkpoint_id)
         assert checkpoint_id is not None
         await self._check_effects(loaded, checkpoint_id, effects, "fork")
         runs = await self._runs()
