@@ -24,8 +24,13 @@ from graphflow.checkpoints.port import Item, Lineage, Log, Record, ThreadFacts
 from graphflow.checkpoints.sqlite import SqliteCheckpointer
 
 Store = MemoryCheckpointer | SqliteCheckpointer
-FACTS = ThreadFacts(status="running", run_id="018f0000-0000-7000-8000-000000000077", document="sha256:" + "a" * 64)
+RUN, DOCUMENT = "018f0000-0000-7000-8000-000000000077", "sha256:" + "a" * 64
 META, DATA, MESSAGE = b"m" * 50, b"d" * 100, os.urandom(1024)
+
+
+def facts(ordinal: int) -> ThreadFacts:
+    """Facts whose time moves on with each step, as a journal's do."""
+    return ThreadFacts(status="running", run_id=RUN, document=DOCUMENT, updated_at=1_700_000_000_000 + 3 * ordinal)
 
 
 def record(number: int, lineage: int, ordinal: int, item: bytes | None) -> Record:
@@ -44,7 +49,7 @@ async def commits(store: Store, count: int, *, item: bytes | None, awaited: bool
     head = None
     start = time.perf_counter()
     for one in records:
-        durable = store.commit(thread, row.fence, head, one, facts=FACTS, begins=begins)
+        durable = store.commit(thread, row.fence, head, one, facts=facts(one[-1].ordinal), begins=begins)
         head, begins = one[-1].id, None
         if awaited:
             await durable
@@ -76,7 +81,7 @@ async def calling_side(store: Store, count: int) -> float:
     head, total = None, 0.0
     for one in records:
         start = time.perf_counter()
-        store.commit("calling", row.fence, head, one, facts=FACTS, begins=begins)
+        store.commit("calling", row.fence, head, one, facts=facts(one[-1].ordinal), begins=begins)
         total += time.perf_counter() - start
         head, begins = one[-1].id, None
     await store.flush()
@@ -93,7 +98,7 @@ async def swarm(store: Store, threads: int, steps: int, *, awaited: bool) -> flo
         head = None
         for ordinal in range(1, steps + 1):
             new = record(number * 1000 + ordinal, lineage, ordinal, None)
-            durable = store.commit(f"swarm-{number}", row.fence, head, [new], facts=FACTS, begins=begins)
+            durable = store.commit(f"swarm-{number}", row.fence, head, [new], facts=facts(ordinal), begins=begins)
             head, begins = new.id, None
             if awaited:
                 await durable
@@ -133,7 +138,7 @@ async def small_thread(store: Store) -> None:
     row = await store.take("small", owner=store.owner, now=0, lease_ms=60_000)
     records = [record(n, 9, n, MESSAGE) for n in range(1, 11)]
     lineage = Lineage(number=9, thread_id="small")
-    await store.commit("small", row.fence, None, records, facts=FACTS, begins=lineage, release=True)
+    await store.commit("small", row.fence, None, records, facts=facts(10), begins=lineage, release=True)
 
 
 async def with_sqlite(folder: Path, work: Callable[[SqliteCheckpointer], Awaitable[float]]) -> float:
@@ -156,7 +161,7 @@ async def resume(store: SqliteCheckpointer, note: Callable[[str, float], None]) 
     assert stored is not None
     await store.read_logs(stored.chain, [Log(0, "messages", 10)])
     loaded = time.perf_counter()
-    await store.commit("small", row.fence, row.head, [record(11, 9, 11, MESSAGE)], facts=FACTS, release=True)
+    await store.commit("small", row.fence, row.head, [record(11, 9, 11, MESSAGE)], facts=facts(11), release=True)
     note("  of which taking", taken - start)
     note("  of which loading, two visits", loaded - taken)
     return time.perf_counter() - start

@@ -138,7 +138,8 @@ def _ways(cls: type) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     if issubclass(cls, enum.Flag):
         return (lambda value: value.value), cls
     if issubclass(cls, enum.Enum):
-        return (lambda value: value.name), lambda name: cls[name]  # not cls.__getitem__: of a StrEnum that is the text's
+        # Not `cls.__getitem__`: of a StrEnum that is the text's.
+        return (lambda value: value.name), lambda name: cls[name]
     if issubclass(cls, msgspec.Struct):
         return msgspec.structs.asdict, lambda content: cls(**content)
     if dataclasses.is_dataclass(cls):
