@@ -1,6 +1,6 @@
 """A tool that needs approval: the question is durable, and the answer may come to another process.
 
-The first `load_graph` stands for the process that asked and went away, the second for the one that is answered.
+The first store stands for the process that asked and went away, the second for the one that is answered.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ def send_letter(to: str) -> str:
     return f"sent to {to}"
 
 
-def open_app(folder: Path) -> CompiledGraph:
-    return load_graph(AGENT, tools=[send_letter], checkpointer=SqliteCheckpointer(folder / "threads.db"))
+def open_app(store: SqliteCheckpointer) -> CompiledGraph:
+    return load_graph(AGENT, tools=[send_letter], checkpointer=store)
 
 
 async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        first = open_app(Path(folder))
-        result = await first.run("Please use send_letter for me", thread_id="letters")
+        store = SqliteCheckpointer(Path(folder) / "threads.db")
+        result = await open_app(store).run("Please use send_letter for me", thread_id="letters")
         question = result.interrupts[0]
         print(result.status, question.kind, question.tool_name, dict(question.arguments))
-        await first.checkpointer.close()
+        await store.close()
 
-        later = open_app(Path(folder))
+        store = SqliteCheckpointer(Path(folder) / "threads.db")
         edited = {"decision": "edit", "arguments": {"to": "Ada Lovelace"}}
-        result = await later.answer("letters", {question.id: edited}, by="example")
+        result = await open_app(store).answer("letters", {question.id: edited}, by="example")
         print(result.status, result.output)
-        await later.checkpointer.close()
+        await store.close()
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ def answer_command(interrupt: Interrupt) -> str:
         case "approval" | "breakpoint":
             return f"{base} --approve"
         case "outcome_unknown":
-            return f"{base} --answer '{{\"decision\":\"retry\"}}'"
+            return f'{base} --answer \'{{"decision":"retry"}}\''
     text = one_line_json(example(interrupt.schema)).replace("'", "'\\''")
     return f"{base} --answer '{text}'"
 

@@ -66,62 +66,93 @@ def _prompt(talk: Chat) -> PromptSession[str]:
     )
 
 
+class _Interrupts:
+    """Ctrl-C while a conversation runs: it ends a turn, and is remembered between turns.
+
+    A plain signal handler, not the loop's: prompt_toolkit puts back what it finds after each line, and only that.
+    """
+
+    def __init__(self, prompt: PromptSession[str]) -> None:
+        import asyncio
+        import signal
+
+        self._prompt = prompt
+        self.presses = 0
+        self.turn: asyncio.Task[None] | None = None
+        loop = asyncio.get_running_loop()
+        self._before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(self._pressed))
+
+    def _pressed(self) -> None:
+        self.presses += 1
+        if self.turn is not None:
+            self.turn.cancel()
+        else:
+            self.wake()
+
+    def wake(self) -> None:
+        """Ends the input line for a press that came before it could read keys."""
+        line = self._prompt.app
+        if self.presses and line.future is not None and not line.future.done():
+            line.exit(exception=KeyboardInterrupt)
+
+    def restore(self) -> None:
+        import signal
+
+        signal.signal(signal.SIGINT, self._before)
+
+
 async def _converse(talk: Chat, prompt: PromptSession[str]) -> None:
     """Lines until the person leaves."""
     from graphflow.errors import GraphflowError
 
-    pressed = False
-    if await talk.waits():
-        await _turn(talk, None)
+    interrupts = _Interrupts(prompt)
+    try:
+        if await talk.waits():
+            await _turn(talk, None, interrupts)
+        while (line := await _next_line(prompt, interrupts)) is not None:
+            try:
+                events = await talk.obey(line) if line.startswith("/") else talk.begin(line)
+                if events is not None:
+                    await _turn(talk, events, interrupts)
+            except GraphflowError as error:
+                report(error, talk.thread_id)
+    finally:
+        interrupts.restore()
+
+
+async def _next_line(prompt: PromptSession[str], interrupts: _Interrupts) -> str | None:
+    """The next line that says something; None when the person leaves: Ctrl-D, or Ctrl-C twice."""
+    warned = False
     while True:
         try:
-            line = (await prompt.prompt_async("› ")).strip()
+            line = (await prompt.prompt_async("› ", pre_run=interrupts.wake)).strip()
         except EOFError:
-            return
+            return None
         except KeyboardInterrupt:
-            if pressed:
-                return
-            pressed = True
+            interrupts.presses = 0
+            if warned:
+                return None
+            warned = True
             note("Ctrl-C once more leaves")
             continue
-        pressed = False
-        if not line:
-            continue
-        try:
-            if line.startswith("/"):
-                if (events := await talk.obey(line)) is not None:
-                    await _turn(talk, events)
-            else:
-                await _turn(talk, talk.begin(line))
-        except GraphflowError as error:
-            report(error, talk.thread_id)
+        warned = False
+        if line:
+            return line
 
 
-async def _turn(talk: Chat, events: AsyncIterator[Event] | None) -> None:
+async def _turn(talk: Chat, events: AsyncIterator[Event] | None, interrupts: _Interrupts) -> None:
     """One turn; Ctrl-C ends it and comes back to the input line, a second one leaves."""
     import asyncio
-    import signal
 
     from graphflow.cli.chat_commands import Leave
 
-    loop = asyncio.get_running_loop()
-    presses = 0
-
-    def pressed() -> None:
-        nonlocal presses
-        presses += 1
-        task.cancel()
-
+    interrupts.presses = 0
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(talk.turn(events))
-        loop.add_signal_handler(signal.SIGINT, pressed)
+        interrupts.turn = group.create_task(talk.turn(events))
         try:
-            await asyncio.wait([task])
+            await asyncio.wait([interrupts.turn])
         finally:
-            loop.remove_signal_handler(signal.SIGINT)
-            # prompt_toolkit and the rest of the process see Ctrl-C as before.
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        if presses:
-            note("stopped")
+            interrupts.turn = None
+    presses, interrupts.presses = interrupts.presses, 0
     if presses > 1:
         raise Leave

@@ -46,8 +46,14 @@ class Chat:
 
     async def turn(self, events: Events | None) -> None:
         """Shows a turn to its end, questions included."""
-        view = view_of()
-        await Turn(graph=self.graph, thread_id=self.thread_id, policy=self.policy, view=view).drive(events)
+        turn = Turn(
+            graph=self.graph,
+            thread_id=self.thread_id,
+            policy=self.policy,
+            view=view_of(),
+            stopped="stopped; /resume goes on",
+        )
+        await turn.drive(events)
 
     async def begun(self) -> bool:
         """Whether the thread exists yet."""

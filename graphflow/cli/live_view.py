@@ -149,7 +149,9 @@ class LiveView:
 
     def _print(self, text: str, *, style: str = "", cut: bool = False) -> None:
         """One line above what is redrawn; whole and copyable, or cut at the terminal's edge."""
-        options: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis", "crop": True} if cut else {"soft_wrap": True}
+        options: dict[str, Any] = (
+            {"no_wrap": True, "overflow": "ellipsis", "crop": True} if cut else {"soft_wrap": True}
+        )
         self._console.print(text, style=style or None, markup=False, highlight=False, **options)
 
     def _print_node(self, node: _Node, mark: str, colour: str, facts: str) -> None:

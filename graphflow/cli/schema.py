@@ -18,9 +18,7 @@ def register(app: typer.Typer) -> None:
 
 
 def schema(
-    part: Annotated[
-        str | None, typer.Argument(metavar="agent|graph|nodes", help="One of them; default: all.")
-    ] = None,
+    part: Annotated[str | None, typer.Argument(metavar="agent|graph|nodes", help="One of them; default: all.")] = None,
 ) -> None:
     """Print the JSON Schemas of agent files, of graphs, and of what each node kind takes and gives."""
     made = {"agent": agent_schema, "graph": graph_schema, "nodes": node_schemas}

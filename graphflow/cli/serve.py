@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +9,7 @@ import typer
 
 from graphflow.cli import exits
 from graphflow.cli.commands import Verbosity, command, stop
-from graphflow.cli.console import note
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+from graphflow.cli.console import note, say
 
 
 def register(app: typer.Typer) -> None:
@@ -28,39 +24,36 @@ def serve(
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port [8080]; 0 takes a free one.")] = None,
     token: Annotated[list[str] | None, typer.Option(help="A bearer token that may call; may be repeated.")] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the start page in a browser.")] = False,
-) -> Any:
+) -> None:
     """Serve all agents over HTTP; changed files take effect at once. Needs no configuration."""
     from graphflow.cli.opening import settings_of
 
     root, flags = _project(folder)
-    settings = settings_of(root, server__host=host, server__port=port, **flags)
-    tokens = tuple(token or settings.server.tokens)
-    if settings.server.host not in LOOPBACK:
-        if not tokens:
+    tokens = ",".join(token) if token else None
+    settings = settings_of(root, server__host=host, server__port=port, server__tokens=tokens, **flags)
+    from graphflow.server.run import is_loopback
+    from graphflow.server.run import serve as serve_forever
+    from graphflow.telemetry.logs import set_up_logs
+
+    if not is_loopback(settings.server.host):
+        if not settings.server.tokens:
             stop(
                 exits.USAGE,
                 f"{settings.server.host} can be reached from other machines, and without a token everybody may run agents",
                 hint="add --token SECRET (or set GRAPHFLOW_TOKENS), or listen on 127.0.0.1",
             )
         note(f"warning: {settings.server.host} can be reached from other machines; the API is not encrypted")
-    from graphflow.server.run import serve as serve_forever
-    from graphflow.telemetry.logs import set_up_logs
-
     set_up_logs("debug" if Verbosity.verbose else settings.log.level, form=settings.log.format)
-    settings = replace(settings, server=replace(settings.server, tokens=tokens))
 
     def started(url: str) -> None:
-        note(f"graphflow serves {settings.agents.dir} at {url} (API: {url}/docs); Ctrl-C ends it")
+        say(url)
+        note("serving; Ctrl-C ends it, and leaves unfinished runs at their last checkpoint")
         if open_browser:
-            webbrowser.open(f"{url}/docs")
+            import webbrowser
 
-    serve_forever(
-        settings,
-        host=settings.server.host,
-        port=settings.server.port,
-        on_start=started,
-    )
-    return exits.OK
+            webbrowser.open(url)
+
+    serve_forever(settings, on_start=started)
 
 
 def _project(folder: str | None) -> tuple[str | None, dict[str, Any]]:

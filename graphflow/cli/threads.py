@@ -164,7 +164,9 @@ async def _costs(thread: Thread, rows: list[CheckpointInfo]) -> dict[str, dict[s
 def finished(rows: list[CheckpointInfo]) -> list[CheckpointInfo]:
     """Those checkpoints of one run, oldest first, in which a node finished: there the count of steps grows."""
     before = [None, *rows[:-1]]
-    return [row for row, last in zip(rows, before, strict=True) if row.step > (last.step if last else 0) and not row.error]
+    return [
+        row for row, last in zip(rows, before, strict=True) if row.step > (last.step if last else 0) and not row.error
+    ]
 
 
 @command(threads, "state")

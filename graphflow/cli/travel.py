@@ -60,9 +60,7 @@ async def rewind(
 
 async def fork(
     target: Annotated[str, typer.Argument(metavar="THREAD[@CHECKPOINT]", help="Without a checkpoint: the head.")],
-    message: Annotated[
-        str | None, typer.Argument(metavar="MSG", help="With --run: new input; - reads stdin.")
-    ] = None,
+    message: Annotated[str | None, typer.Argument(metavar="MSG", help="With --run: new input; - reads stdin.")] = None,
     edit: Annotated[str | None, typer.Option(metavar="FILE|JSON", help="State to set in the fork first.")] = None,
     as_node: Annotated[str | None, typer.Option(metavar="NODE", help="Write that state as if this node had.")] = None,
     run: Annotated[

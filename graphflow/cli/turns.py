@@ -48,7 +48,8 @@ class Turn:
         thread_id: the thread.
         policy: answers questions, or leaves them open.
         view: shows what happens.
-        presets: state to set at the breakpoint before the first node, see `begin_with_state`.
+        presets: state to set at the breakpoint before the first node, see `begin`.
+        stopped: what is said after Ctrl-C.
     """
 
     graph: CompiledGraph
@@ -56,6 +57,8 @@ class Turn:
     policy: Policy
     view: View
     presets: Mapping[str, Any] = field(default_factory=dict)
+    stopped: str = "thread {thread} is stopped; `graphflow threads resume {thread}` goes on"
+    _running: bool = False
 
     async def drive(self, events: AsyncIterator[Event] | None) -> RunResult:
         """Shows the events, answers what is asked, and goes on until the run ends or waits for somebody else.
@@ -72,13 +75,19 @@ class Turn:
                     break
             self.view.finish(result)
             return result
+        except asyncio.CancelledError:  # Ctrl-C
+            self.view.close()
+            note(self.stopped.format(thread=self.thread_id) if self._running else "left open")
+            raise
         finally:
             self.view.close()
 
     async def _show(self, events: AsyncIterator[Event]) -> None:
+        self._running = True
         async with aclosing(events) as stream:  # type: ignore[type-var]  # every stream here is a generator
             async for event in stream:
                 self.view.show(event)
+        self._running = False
 
     async def _answered(self, interrupts: tuple[Interrupt, ...]) -> AsyncIterator[Event] | None:
         """The events after the answers; None when the thread is left waiting."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.terminals import Command, Terminal
+from tests.cli.processes import Command, HeldModel, Terminal
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,9 +30,11 @@ def environment(project: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def cli(project: Path, environment: dict[str, str]) -> Command:
+def cli(project: Path, environment: dict[str, str]) -> Iterator[Command]:
     """Runs `graphflow …` in the project to its end."""
-    return Command(project, environment)
+    command = Command(project, environment)
+    yield command
+    command.close()
 
 
 @pytest.fixture
@@ -53,17 +53,12 @@ def terminal(project: Path, environment: dict[str, str]) -> Iterator[type[Termin
 
 
 @pytest.fixture
-def slow_model(project: Path, environment: dict[str, str]) -> Iterator[str]:
-    """The scripted model as a server that takes its time; every process of the test uses it."""
-    command = [sys.executable, "-m", "graphflow", "scripted-model", "--port", "0", "--delay-ms", "15"]
-    with subprocess.Popen(
-        command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as server:
-        assert server.stdout is not None
-        url = server.stdout.readline().strip().removeprefix("LLM_BASE_URL=")
-        environment |= {"LLM_BASE_URL": url, "LLM_MODEL_ID": "scripted"}
-        yield url
-        server.kill()
+def held_model(environment: dict[str, str]) -> Iterator[HeldModel]:
+    """The scripted model as a server that waits where the test says; every process of the test uses it."""
+    model = HeldModel()
+    environment |= {"LLM_BASE_URL": model.start(), "LLM_MODEL_ID": "scripted"}
+    yield model
+    model.stop()
 
 
 @pytest.fixture
@@ -73,17 +68,17 @@ def steady() -> Steady:
 
 
 class Steady:
+    """Texts of two runs are equal after this."""
+
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
 
-    def __call__(self, text: str, project: Path | None = None) -> str:
-        if project is not None:
-            text = text.replace(str(project), "<project>")
+    def __call__(self, text: str) -> str:
         text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", self._name, text)
-        for full, name in list(self._names.items()):
-            text = text.replace(full[-8:], name)
+        text = re.sub(r"\b[0-9a-f]{8}\b", self._name, text)
         text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "<time>", text)
-        text = re.sub(r" +\d+ ms +[█▏]+ *", " <ms> <bar> ", text)
+        text = re.sub(r"\d+ ms +[█▏]+", "<ms> <bar>", text)
+        text = re.sub(r"(?<=\S) {2,}", "  ", text)
         return re.sub(r"[^\S\n]+$", "", text, flags=re.MULTILINE)
 
     def _name(self, match: re.Match[str]) -> str:

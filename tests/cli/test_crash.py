@@ -9,44 +9,54 @@ import msgspec
 QUESTION = "What time is it in Beijing? And list the files"
 
 
-def test_after_kill_9_resume_goes_on_from_the_last_finished_node(cli, slow_model):
+def test_after_kill_9_resume_goes_on_from_the_last_finished_node(cli, held_model):
+    held_model.hold(request=2)
     run = cli.start("run", "demo_react", QUESTION, "--thread", "t1", "--approve", "all", "--jsonl")
-    before = _events_until(run, lambda event: event["type"] == "checkpoint.create" and event["step"] == 2)
+    before = events_until(run, lambda event: event["type"] == "checkpoint.create" and event["step"] == 2)
     run.kill()
     run.communicate()
+    held_model.release()
 
     finished = {event["nodeRunId"] for event in before if event["type"] == "node.end"}
-    done = cli("threads", "resume", "t1", "--approve", "all", "--jsonl")
+    done = cli.process("threads", "resume", "t1", "--approve", "all", "--jsonl")
     assert done.code == 0, done.err
     after = done.lines
-    assert "run.resume" in {event["type"] for event in after}
+    assert "run.resume" in {event["type"] for event in after} and after[-1]["type"] == "run.complete"
+    assert len(finished) == 2
     assert not finished & {event["nodeRunId"] for event in after if event["type"] == "node.start"}
-    assert after[-1]["type"] == "run.complete"
-    text = cli("threads", "state", "t1", "messages").json
-    assert [message["role"] for message in text] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
+    messages = cli("threads", "state", "t1", "messages").json
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
 
 
-def test_a_thread_that_another_process_drives_is_busy_and_exits_with_3(cli, slow_model):
+def test_a_thread_that_another_process_drives_is_busy_and_exits_with_3(cli, held_model):
+    held_model.hold(request=1, delta=8)
     run = cli.start("run", "demo_plain", "hello", "--thread", "t1", "--jsonl")
-    _events_until(run, lambda event: event["type"] == "content.delta")
+    events_until(run, lambda event: event["type"] == "content.delta")
     busy = cli("run", "demo_plain", "and me?", "--thread", "t1")
     assert busy.code == 3 and "try again in" in busy.err
+    assert cli("threads", "resume", "t1").code == 3
+    assert cli("threads", "rm", "t1", "--yes").code == 3
+    assert cli("threads", "show", "t1", "--json").json["status"] == "running"
+    held_model.release()
     out, _ = run.communicate()
     assert run.returncode == 0 and "run.complete" in out
     assert cli("run", "demo_plain", "and me?", "--thread", "t1").code == 0
 
 
-def test_ctrl_c_stops_the_run_and_exits_with_130(cli, slow_model):
+def test_ctrl_c_stops_the_run_and_exits_with_130(cli, held_model):
+    held_model.hold(request=1, delta=8)
     run = cli.start("run", "demo_plain", "hello", "--thread", "t1", "--jsonl")
-    _events_until(run, lambda event: event["type"] == "content.delta")
+    events_until(run, lambda event: event["type"] == "content.delta")
     run.send_signal(signal.SIGINT)
     _, err = run.communicate()
-    assert run.returncode == 130 and "Traceback" not in err
+    assert run.returncode == 130 and "threads resume t1" in err and "Traceback" not in err
     shown = cli("threads", "show", "t1", "--json").json
     assert shown["status"] == "stopped" and shown["checkpoints"][-1]["source"] == "cancel"
+    held_model.release()
+    assert cli("threads", "resume", "t1").code == 0
 
 
-def _events_until(run, wanted):
+def events_until(run, wanted):
     """The events that a running process printed, up to the first that is wanted."""
     events = []
     for line in run.stdout:

@@ -108,7 +108,9 @@ def test_doctor_never_shows_a_key(cli, environment):
     environment["OPENAI_API_KEY"] = "sk-secret-of-this-test"
     done = cli("doctor")
     assert "OPENAI_API_KEY" in done.out and "sk-secret" not in done.out + done.err
-    assert {"Python", "store", "port", "keys", "model", "agents"} <= {line["what"] for line in cli("doctor", "--json").json}
+    assert {"Python", "store", "port", "keys", "model", "agents"} <= {
+        line["what"] for line in cli("doctor", "--json").json
+    }
 
 
 def test_doctor_says_what_is_wrong(cli, project, environment):

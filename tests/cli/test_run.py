@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +22,7 @@ def test_the_message_may_come_from_stdin(cli):
 
 def test_an_agent_may_be_a_file(cli, project):
     (project / "elsewhere").mkdir()
-    os.rename(project / "graphs" / "demo_plain.json", project / "elsewhere" / "mine.json")
+    Path(project / "graphs" / "demo_plain.json").rename(project / "elsewhere" / "mine.json")
     assert cli("run", "elsewhere/mine.json", "hello").out.startswith("Hello!")
 
 
@@ -67,7 +66,10 @@ def test_approve_deny_tells_the_model_and_exits_with_4(cli):
 
 
 def test_rules_decide_by_tool_and_arguments(cli, project):
-    rules = [{"tool": "bash", "arguments": {"command": "ls|pwd"}, "decision": "approve"}, {"decision": "deny", "reason": "no"}]
+    rules = [
+        {"tool": "bash", "arguments": {"command": "ls|pwd"}, "decision": "approve"},
+        {"decision": "deny", "reason": "no"},
+    ]
     (project / "rules.json").write_text(json.dumps(rules))
     assert cli("run", "demo_react", "list the files", "--approve", "rules.json").code == 0
     denied = cli("run", "demo_react", "how full is the disk?", "--approve", "rules.json")
@@ -87,7 +89,8 @@ def test_a_used_up_budget_exits_with_5_and_says_how_to_go_on(cli):
     assert more.code == 0 and more.out.startswith("Hello!")
 
 
-def test_a_time_limit_is_a_limit(cli, slow_model):
+def test_a_time_limit_is_a_limit(cli, held_model):
+    held_model.hold(request=1)
     done = cli("run", "demo_plain", "hello", "--timeout", "0.1")
     assert done.code == 5 and "timeoutMs" in done.err
 
@@ -124,7 +127,9 @@ def test_new_input_never_drops_an_open_question(cli):
 
 def test_a_closed_pipe_ends_quietly(project: Path, environment: dict[str, str]):
     command = f"{sys.executable} -m graphflow run demo_plain hello --jsonl | head -1"
-    done = subprocess.run(["sh", "-c", command], cwd=project, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=project, env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout.count("\n") == 1 and done.stderr == ""
 
 

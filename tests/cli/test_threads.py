@@ -145,10 +145,10 @@ def test_rm_asks_on_a_terminal(cli, terminal, told):
 
 
 def test_ids_may_be_given_by_their_end_unless_several_fit(cli):
-    cli("run", "demo_plain", "hello", "--thread", "long-one")
-    cli("run", "demo_plain", "hello", "--thread", "other-one")
-    assert cli("threads", "show", "long", "--json").json["threadId"] == "long-one"
-    both = cli("threads", "show", "-one")
+    cli("run", "demo_plain", "hello", "--thread", "long-tail-one")
+    cli("run", "demo_plain", "hello", "--thread", "other-tail-one")
+    assert cli("threads", "show", "long", "--json").json["threadId"] == "long-tail-one"
+    both = cli("threads", "show", "tail-one")
     assert both.code == 2 and "fits 2 threads" in both.err
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import os
 import pty
 import re
@@ -10,11 +12,16 @@ import select
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from graphflow.models.scripted import ScriptedModel
+from graphflow.models.scripted_server import ScriptedServer
 
 LIMIT_S = 30.0
 """When a process that says nothing more is given up."""
@@ -39,12 +46,25 @@ class Done:
 
 
 class Command:
-    """Runs `graphflow …` on pipes."""
+    """Runs `graphflow …` on pipes: in this process, which is quick, or as one of its own."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder, self.environment = folder, environment
+        self._started: list[subprocess.Popen[str]] = []
 
     def __call__(self, *arguments: str, input: str = "") -> Done:
+        from typer.testing import CliRunner
+
+        from graphflow.cli.app import app
+
+        with contextlib.chdir(self.folder), _environment(self.environment), _own_logging():
+            done = CliRunner().invoke(app, arguments, input=input, prog_name="graphflow")
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return Done(done.exit_code, done.stdout, done.stderr)
+
+    def process(self, *arguments: str, input: str = "") -> Done:
+        """The same as a process, to its end."""
         done = subprocess.run(
             [sys.executable, "-m", "graphflow", *arguments],
             cwd=self.folder,
@@ -58,8 +78,8 @@ class Command:
         return Done(done.returncode, done.stdout, done.stderr)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """A process that runs on; the caller ends it."""
-        return subprocess.Popen(
+        """A process that runs on until the test ends, at the latest."""
+        process = subprocess.Popen(
             [sys.executable, "-m", "graphflow", *arguments],
             cwd=self.folder,
             env=self.environment,
@@ -68,6 +88,37 @@ class Command:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self._started.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in self._started:
+            with process:
+                process.kill()
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _own_logging() -> Iterator[None]:
+    """A command sets logging up for its process; here it has to be put back."""
+    root, ours = logging.getLogger(), logging.getLogger("graphflow")
+    before = root.handlers[:], ours.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = before[0]
+        ours.setLevel(before[1])
 
 
 class Terminal:
@@ -88,7 +139,7 @@ class Terminal:
             stderr=slave,
             start_new_session=True,
             close_fds=True,
-            preexec_fn=_own_terminal,
+            preexec_fn=_own_terminal,  # noqa: PLW1509 - before any other thread of the child
         )
         os.close(slave)
 
@@ -146,3 +197,45 @@ def _own_terminal() -> None:
     import termios
 
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+class HeldModel:
+    """The scripted model behind HTTP, in a thread; it sends deltas up to a point, then waits for the test."""
+
+    def __init__(self) -> None:
+        self._server = ScriptedServer(ScriptedModel(), self._gate)
+        self._hold: tuple[int, int] | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._moved = asyncio.Event()
+
+    def hold(self, *, request: int, delta: int = 0) -> None:
+        """Waits in the `request`-th request (1 is the first) after `delta` deltas of it."""
+        self._hold = (request, delta)
+        self._sent_before = 0
+
+    def release(self) -> None:
+        """Waits nowhere any more."""
+        self._hold = None
+        self._loop.call_soon_threadsafe(self._moved.set)
+
+    async def _gate(self, number: int) -> None:
+        request = len(self._server.requests)
+        if self._hold is not None and request < self._hold[0]:
+            self._sent_before = number + 1
+        while self._hold is not None and (request, number - self._sent_before) >= self._hold:
+            self._moved.clear()
+            await self._moved.wait()
+
+    def start(self) -> str:
+        """Its base URL."""
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(LIMIT_S)
+        return self._server.url
+
+    def stop(self) -> None:
+        self.release()
+        asyncio.run_coroutine_threadsafe(self._server.aclose(), self._loop).result(LIMIT_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(LIMIT_S)
+        self._loop.close()

@@ -1,0 +1,82 @@
+"""Every example runs, and shows what it says that it shows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
+
+
+def _run(name: str, *arguments: str, folder: Path = ROOT) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "examples" / f"{name}.py"), *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_each_example_has_a_test():
+    assert EXAMPLES == ["first_run", "http_client", "human_approval", "plain_python_graph", "time_travel"]
+
+
+def test_the_first_run_shows_graph_tokens_tools_approval_and_checkpoints():
+    """What `make run` promises, in order."""
+    begun = time.monotonic()
+    shown = _run("first_run")
+    places = [
+        "reason  model",  # the graph
+        "every token comes over HTTP from http://127.0.0.1:",
+        "● reason",
+        "⚙ city_datetime",
+        "✓ tools",
+        '⚙ bash {"command":"ls"}',
+        "waits for a person",
+        "approves by itself",
+        "▶ approve",
+        "This is what `ls` gave:",
+        "README.md",
+        "is a checkpoint of the thread",
+        "input",
+        "ask",
+        "answer",
+        "graphflow threads show",
+    ]
+    at = 0
+    for place in places:
+        at = shown.find(place, at)
+        assert at >= 0, f"{place!r} is missing, or comes too early:\n{shown}"
+    assert time.monotonic() - begun < 60  # it takes three seconds; a machine may be busy
+
+
+def test_a_graph_of_plain_functions(snapshot):
+    assert _run("plain_python_graph") == snapshot
+
+
+def test_an_approval_that_another_process_answers():
+    shown = _run("human_approval")
+    assert "waiting approval send_letter" in shown
+    assert "(a letter goes to Ada Lovelace)" in shown and "completed" in shown
+
+
+def test_time_travel(snapshot):
+    assert _run("time_travel") == snapshot
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_say_what_they_are(name: str):
+    assert (ROOT / "examples" / f"{name}.py").read_text().startswith('"""')
