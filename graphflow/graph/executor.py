@@ -140,7 +140,7 @@ class Executor:
         self._stamp = 0
         self._closed = False
         self.resuming: Event | None = None
-        """Sent once with the next tick, after what that tick resolves: the run goes on (spec 3.3)."""
+        """Sent once, after what the next tick resolves and before all else: the run goes on (spec 3.3)."""
         self.abandoned = False
         """The process shuts down: the thread is left at its last checkpoint, neither cancelled nor failed."""
 
@@ -199,6 +199,12 @@ class Executor:
         for event, at in events:
             self._emit_at(event, at)
 
+    def _say_resuming(self) -> None:
+        """After a pause nothing but answers comes before `run.resume`, unless the run is cancelled or fails."""
+        if self.resuming is not None:
+            resuming, self.resuming = self.resuming, None
+            self.emit(resuming)
+
     # --- the meeting point
 
     def feed(self, tick: AnyTick) -> None:
@@ -221,10 +227,12 @@ class Executor:
         for index in range(1, len(commands)):
             match command := commands[index]:
                 case Ended():
+                    self._say_resuming()
                     self._end_node(command)
                 case Run() | Started() | Backoff():
                     begun.append(command)
                 case Erred():
+                    self._say_resuming()
                     self._err_node(command)
                 case Resolve():
                     self._resolve(command)
@@ -234,12 +242,13 @@ class Executor:
                     self._cancel_node(command.frame)
                 case Finished():
                     finished = command.how
+                    if finished == "complete":
+                        self._say_resuming()
                     self._close_runs()
                 case Commit():
                     raise AssertionError("one tick makes one commit")
-        if self.resuming is not None and finished is None:
-            resuming, self.resuming = self.resuming, None
-            self.emit(resuming)
+        if finished is None:
+            self._say_resuming()
         if prepared is not None or requests or finished is not None:
             self._commit(commit, prepared, requests, finished)
         if begun:
