@@ -120,7 +120,6 @@ class LiveView:
             get_renderable=self._picture,
             refresh_per_second=12,
             transient=True,
-            redirect_stderr=False,
         )
         self._live.start()
 

@@ -12,7 +12,7 @@ from graphflow.cli import exits
 from graphflow.cli.approvals import ANSWERED_ELSEWHERE, Policy
 from graphflow.cli.console import note
 from graphflow.errors import AnswerRefused
-from graphflow.events import Event
+from graphflow.events import CheckpointCreate, Event
 
 if TYPE_CHECKING:
     from graphflow.graph.machine import Interrupt
@@ -59,6 +59,8 @@ class Turn:
     presets: Mapping[str, Any] = field(default_factory=dict)
     stopped: str = "thread {thread} is stopped; `graphflow threads resume {thread}` goes on"
     _running: bool = False
+    _last: str | None = None
+    """This run's newest checkpoint: by the time that it is read, the thread's head may be another run's."""
 
     async def drive(self, events: AsyncIterator[Event] | None) -> RunResult:
         """Shows the events, answers what is asked, and goes on until the run ends or waits for somebody else.
@@ -70,7 +72,7 @@ class Turn:
             while True:
                 if events is not None:
                     await self._show(events)
-                result = await outcome(self.graph, self.thread_id)
+                result = await outcome(self.graph, self.thread_id, self._last)
                 if result.status != "waiting" or (events := await self._answered(result.interrupts)) is None:
                     break
             self.view.finish(result)
@@ -86,6 +88,8 @@ class Turn:
         self._running = True
         async with aclosing(events) as stream:  # type: ignore[type-var]  # every stream here is a generator
             async for event in stream:
+                if isinstance(event, CheckpointCreate):
+                    self._last = event.checkpoint_id
                 self.view.show(event)
         self._running = False
 
@@ -121,6 +125,7 @@ class Turn:
 
     async def _elsewhere(self) -> AsyncIterator[Event]:
         """Waits until the process that took the thread gives it back; shows nothing."""
+        self._last = None
         assert self.graph.checkpointer is not None
         store = self.graph.checkpointer
         while (row := await store.thread(self.thread_id)) and row.owner:  # noqa: ASYNC110 - another process tells nobody
@@ -148,14 +153,14 @@ async def _nothing() -> AsyncIterator[Event]:
         yield event
 
 
-async def outcome(graph: CompiledGraph, thread_id: str) -> RunResult:
-    """What the thread's newest run has come to, read from the store."""
+async def outcome(graph: CompiledGraph, thread_id: str, checkpoint_id: str | None = None) -> RunResult:
+    """What a run has come to, read from the store: at its last checkpoint, or at the thread's head."""
     from graphflow.checkpoints.journal import load_thread
     from graphflow.errors import ThreadNotFound
     from graphflow.runtime.result import result_from
 
     assert graph.checkpointer is not None
-    loaded = await load_thread(graph.checkpointer, thread_id)
+    loaded = await load_thread(graph.checkpointer, thread_id, checkpoint_id)
     if loaded is None:
         raise ThreadNotFound(f"no thread {thread_id!r}", threadId=thread_id)
     plan = await graph.documents.pinned(loaded.row.facts.document)

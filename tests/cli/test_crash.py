@@ -64,3 +64,16 @@ def events_until(run, wanted):
         if wanted(events[-1]):
             return events
     raise AssertionError(f"the process ended first: {run.stderr.read()}")
+
+
+def test_of_five_processes_on_one_thread_each_succeeds_or_is_told_that_it_is_busy(cli):
+    runs = [cli.start("run", "demo_plain", f"message {number}", "--thread", "t1") for number in range(5)]
+    codes = []
+    for number, run in enumerate(runs):
+        out, err = run.communicate()
+        codes.append(run.returncode)
+        assert (f"message {number}" in out) if run.returncode == 0 else ("busy" in err or "another run" in err), err
+    assert set(codes) <= {0, 3} and 0 in codes
+    messages = cli("threads", "state", "t1", "messages").json
+    said = [message["content"] for message in messages if message["role"] == "user"]
+    assert sorted(said) == [f"message {number}" for number, code in enumerate(codes) if code == 0]

@@ -114,6 +114,35 @@ def test_a_conversation_keeps_one_thread_and_can_go_back(terminal, cli):
     assert len(cli("threads", "state", thread, "messages").json) == 2
 
 
+def test_a_conversation_asks_inline_and_can_branch_off(terminal, cli):
+    chat = terminal("chat", "demo_react")
+    chat.sees("›")
+    chat.enters("list the files")
+    chat.sees("leave open: ")
+    chat.enters("a")
+    chat.sees("completed")
+    chat.sees("›")
+    for command, shown in (
+        ("/graph", "✓2  reason"),
+        ("/tools", "city_datetime"),
+        ("/model", "scripted"),
+        ("/nonsense", "/rewind"),
+    ):
+        chat.enters(command)
+        chat.sees(shown)
+        chat.sees("›")
+    chat.enters("/fork")
+    chat.sees("now on thread")
+    chat.sees("›")
+    chat.enters("/save copy.jsonl")
+    chat.sees("saved in copy.jsonl")
+    chat.sees("›")
+    chat.enters("/quit")
+    assert chat.ends() == 0
+    assert len(cli("threads", "list", "--json").json) == 2
+    assert cli("threads", "import", "copy.jsonl", "--id", "copy").code == 0
+
+
 def test_ctrl_c_stops_a_turn_and_twice_leaves(terminal, held_model):
     held_model.hold(request=1, delta=8)
     chat = terminal("chat", "demo_plain")
