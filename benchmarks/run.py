@@ -132,7 +132,8 @@ class Run:
         command = [sys.executable, str(path)]
         if name == "model_client":
             command += ["--sdk-python", environments.python_of("openai", self.given)]
-        out = subprocess.run(command, capture_output=True, text=True, check=False)
+        environment = {**os.environ, "PYTHONPATH": str(environments.ROOT)}
+        out = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         text = out.stdout.strip() or out.stderr.strip()[-2000:]
         self.figures[name] = text.splitlines()
         self.say(f"## {TITLES[name]}\n\n```\n{text}\n```\n")
