@@ -1,7 +1,7 @@
 """The figures of docs/performance.md: graphflow beside LangGraph, Burr and two yardsticks, interleaved on this machine.
 
-    make bench                                   everything, about a quarter of an hour
-    make bench ARGS="--only '^loop' --rounds 3"  some workloads
+    make bench                                    everything, about a quarter of an hour
+    make bench ARGS="--only loop_* --rounds 3"    some workloads
     make bench ARGS="--list"                     what there is
 
 Prints Markdown tables and writes them, with all figures as JSON, to benchmarks/results/. The peers' environments are made
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import fnmatch
 import json
 import os
 import platform
-import re
 import sqlite3
 import subprocess
 import sys
@@ -62,6 +62,10 @@ def machine() -> dict[str, Any]:
     }
 
 
+def fits(name: str, patterns: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.split(","))
+
+
 class Run:
     """One call of this program: what it measures, and where the figures go."""
 
@@ -72,10 +76,10 @@ class Run:
         self.text: list[str] = []
 
     def wants(self, name: str) -> bool:
-        return re.search(self.options.only, name) is not None
+        return fits(name, self.options.only)
 
     def systems(self, all_of: Iterable[str]) -> dict[str, str]:
-        chosen = [s for s in all_of if not self.options.system or re.search(self.options.system, s)]
+        chosen = [s for s in all_of if fits(s, self.options.system)]
         return {system: environments.python_of(system, self.given) for system in chosen}
 
     def say(self, text: str) -> None:
@@ -148,8 +152,8 @@ class Run:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=".", help="regular expression on names of workloads")
-    parser.add_argument("--system", default="", help="regular expression on systems, e.g. '^(graphflow|burr)'")
+    parser.add_argument("--only", default="*", help="workloads: names or patterns with *, by commas")
+    parser.add_argument("--system", default="*", help="systems in the same way, e.g. graphflow*,burr")
     parser.add_argument("--rounds", type=int, help="at most so many rounds")
     parser.add_argument(
         "--python", action="append", default=[], metavar="SYSTEM=PATH", help="an interpreter that has it"
