@@ -18,6 +18,7 @@ from graphflow.service.application import Application
 from graphflow.service.inbox import entry
 from graphflow.service.rejoin import log_of_run
 from graphflow.service.requests import checked_chat_id
+from graphflow.service.submit import flush_live
 
 
 async def chats(
@@ -54,6 +55,7 @@ async def chat(app: Application, chat_id: str, *, raw_messages: bool = False) ->
     """
     checked_chat_id(chat_id)
     await app.runs.ready()
+    await flush_live(app, chat_id)
     loaded = await load_thread(app.store, chat_id)
     if loaded is None or loaded.row.head is None:
         raise ThreadNotFound(f"no chat has the id {chat_id!r}")

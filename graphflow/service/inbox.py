@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from graphflow.checkpoints import codec
-from graphflow.checkpoints.port import OpenInterrupt
+from graphflow.checkpoints.port import OpenInterrupt, parse_cursor
 from graphflow.checkpoints.records import decode_interrupt
+from graphflow.errors import StoreError
 from graphflow.graph.machine import Interrupt
 from graphflow.graph.state import thaw
 from graphflow.service.application import Application
+from graphflow.service.requests import bad_argument
 
 
 async def inbox(
@@ -22,7 +24,16 @@ async def inbox(
     cursor: str | None = None,
     limit: int = 50,
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Open interrupts, oldest first, and the cursor of the next page."""
+    """Open interrupts, oldest first, and the cursor of the next page.
+
+    Raises:
+        GraphflowError: `invalid_input` for a cursor that is none.
+    """
+    if cursor is not None:
+        try:
+            parse_cursor(cursor)
+        except StoreError:
+            raise bad_argument("cursor", f"{cursor!r:.80} is none of a page before") from None
     await app.runs.ready()
     rows = await app.store.open_interrupts(
         owner=owner, role=role, agent_key=agent_key, thread_id=thread_id, cursor=cursor, limit=limit

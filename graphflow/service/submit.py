@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
 
-from graphflow.errors import AnswerRefused, GraphflowError, ThreadNotFound
+from graphflow.errors import AnswerRefused, GraphflowError, StoreError, ThreadNotFound
 from graphflow.events import InterruptRequest, RequestSubmit
 from graphflow.graph.machine import Machine
 from graphflow.runtime.answers import check_answer
@@ -149,6 +150,14 @@ async def settled_live(app: Application, thread_id: str) -> LiveRun | None:
         await live.over.wait()
         live = app.runs.by_thread.get(thread_id)
     return live
+
+
+async def flush_live(app: Application, thread_id: str) -> None:
+    """Makes durable what a live run has done so far, so that readers of the store see what clients have seen."""
+    live = app.runs.by_thread.get(thread_id)
+    if live is not None and live.journal is not None:
+        with suppress(StoreError):  # the run ends with it; what is durable can still be read
+            await live.journal.flush()
 
 
 def refuse_when_stopping(app: Application) -> None:

@@ -15,7 +15,7 @@ from graphflow.service.application import Application
 from graphflow.service.inbox import interrupt_dict
 from graphflow.service.query import Begun
 from graphflow.service.requests import checked_chat_id
-from graphflow.service.submit import refuse_when_stopping, settled_live
+from graphflow.service.submit import flush_live, refuse_when_stopping, settled_live
 from graphflow.service.sweep import expire_overdue
 
 
@@ -26,6 +26,8 @@ async def thread_of(app: Application, thread_id: str) -> Thread:
         ThreadNotFound: no such thread.
     """
     checked_chat_id(thread_id, "threadId")
+    await app.runs.ready()
+    await flush_live(app, thread_id)
     return (await app.graph_of_thread(thread_id)).thread(thread_id)
 
 

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 async def serving(application: Application, **options: Any) -> AsyncIterator[tuple[httpx.AsyncClient, Server]]:
     """The application behind a socket, and a client of it."""
     server = make_server(application, **{"port": 0, **options})
-    task = asyncio.ensure_future(server.serve())
+    task = asyncio.ensure_future(server.serve())  # noqa: TID251 - awaited below
     while not server.started:
         assert not task.done(), task.exception()
         await asyncio.sleep(0.005)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from graphflow.models.scripted_server import DeltaGate, serve_scripted
 from graphflow.models.scripted import ScriptedModel
+from graphflow.models.scripted_server import DeltaGate, serve_scripted
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
 from tests.server.conftest import ask, frames, serving, take
@@ -103,7 +103,9 @@ async def test_families_choose_events_and_numbers_still_increase(client: httpx.A
 async def test_closing_the_connection_only_unsubscribes(client: httpx.AsyncClient, gate: Gate) -> None:
     gate.open(3)
     seen = Client()
-    async with client.stream("POST", "/api/query", json={"message": "x", "chatId": "d", "agentKey": "story"}) as response:
+    async with client.stream(
+        "POST", "/api/query", json={"message": "x", "chatId": "d", "agentKey": "story"}
+    ) as response:
         async for sse_id, event in frames(response):
             seen.take(sse_id, event)
             if event["type"] == "reasoning.delta":
@@ -142,15 +144,18 @@ async def test_of_two_queries_at_once_one_runs_and_the_other_gets_409(client: ht
         for not_yet in ("enqueue", "rollback"):
             refused = await client.post("/api/query", json={**body, "onBusy": not_yet})
             assert refused.status_code == 400 and "not in this version" in refused.json()["data"]["fields"]["onBusy"]
-        gate.open()
-        other = await ask(client, chatId="b", agentKey="story", onBusy="interrupt")
-        kinds = [event["type"] async for _, event in frames(first)]
-    assert kinds[-1] == "run.cancel" and other.events[-1]["type"] == "run.complete"
+        async with asyncio.TaskGroup() as group:
+            other = group.create_task(ask(client, chatId="b", agentKey="story", onBusy="interrupt"))
+            kinds = [event["type"] async for _, event in frames(first)]
+            gate.open()
+    assert kinds[-1] == "run.cancel" and other.result().events[-1]["type"] == "run.complete"
 
 
 async def test_a_new_query_may_follow_the_terminal_event_at_once(client: httpx.AsyncClient) -> None:
     for _ in range(10):
-        async with client.stream("POST", "/api/query", json={"message": "x", "chatId": "q", "agentKey": "plain"}) as response:
+        async with client.stream(
+            "POST", "/api/query", json={"message": "x", "chatId": "q", "agentKey": "plain"}
+        ) as response:
             async for _, event in frames(response):
                 if event["type"] in ("run.complete", "run.error"):
                     break
@@ -206,7 +211,9 @@ async def test_a_live_approval_is_answered_on_the_open_stream(folder: Path) -> N
         after = kinds.index("interrupt.request")
         order = [k for k in kinds[after:] if k in ("request.submit", "interrupt.resolve", "tool.result")]
         assert order == ["request.submit", "interrupt.resolve", "tool.result"]
-        assert "not today" in next(e["result"] for e in seen.events if e["type"] == "tool.result" and e["toolId"] == "c2")
+        assert "not today" in next(
+            e["result"] for e in seen.events if e["type"] == "tool.result" and e["toolId"] == "c2"
+        )
         again = (await client.post("/api/submit", json=answer)).json()["data"]
         assert (again["accepted"], again["status"]) == (False, "stale")
         answer["runId"] = "other"
@@ -246,7 +253,9 @@ async def test_on_waiting_says_what_new_input_does_to_an_open_question(client: h
 
 async def test_an_expired_question_goes_its_way_without_an_answer(client: httpx.AsyncClient) -> None:
     async with asyncio.timeout(10):
-        paused = (await client.post("/api/query", json={"message": "x", "agentKey": "hurry", "stream": False})).json()["data"]
+        paused = (await client.post("/api/query", json={"message": "x", "agentKey": "hurry", "stream": False})).json()[
+            "data"
+        ]
         path = f"/api/threads/{paused['chatId']}"
         while (await client.get(path)).json()["data"]["status"] != "idle":
             await asyncio.sleep(0.05)

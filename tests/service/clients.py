@@ -37,7 +37,7 @@ def fold(events: Events) -> Events:
     texts: dict[str, list[str]] = {}
     for event in events:
         kind, _, part = event["type"].partition(".")
-        key = event.get(BLOCKS.get(kind, ""))
+        key = str(event.get(BLOCKS.get(kind, "")))
         if part == "start" and kind in BLOCKS:
             assert key not in starts, "an id is never opened again"
             starts[key], texts[key] = event, []
