@@ -54,6 +54,8 @@ run), `type` and `timestamp` (epoch ms); optional fields without a value are lef
 Families, which a query may choose among by `events`: *contract* (what a chat shows), *graph* (nodes, checkpoints,
 interrupts), *always* (sent whatever was chosen). *Live only* events are never stored: who joins later gets the block's
 `*.snapshot` instead. Exactly one *terminal* event, or `run.waiting`, ends a stream.
+
+`request.upload`, `plan.*`, `task.*` and `context.compact` are words that clients know; nothing sends them yet.
 """
 
 EVENT_MEANINGS = {
