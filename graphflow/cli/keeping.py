@@ -63,6 +63,7 @@ async def remove(
             row = await app.runs.take(each.id, create=False)  # refuses a thread that another process drives
             await app.store.release(each.id, row.fence)
             await each.delete()
+            await app.chat_record.delete(each.id)
             note(f"deleted thread {each.id}")
 
 

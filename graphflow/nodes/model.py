@@ -11,6 +11,8 @@ import msgspec
 from graphflow.errors import Fault, NodeFailed
 from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition, NodeDefinition
+from graphflow.memory.system import system_prompt
+from graphflow.memory.window import last_runs
 from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, Message, SystemMessage, from_wire
 from graphflow.models.call_context import set_call_context
 from graphflow.models.deltas import ReasoningDelta, TextDelta, ToolCallDelta
@@ -231,14 +233,13 @@ def _messages(given: Mapping[str, Any], ctx: Context, tools: Any) -> list[Messag
     """What the model is shown: the system prompt, the messages, and a prompt as the last user turn."""
     prompt = given.get("prompt")
     source = given.get("messages")
+    conversation = ctx.state.get("messages", ())
     if source is None:
-        source = () if prompt else ctx.state.get("messages", ())
+        source = () if prompt else conversation
+    if source is conversation and (runs := ctx.services.get("window_runs")) is not None:
+        source = last_runs(source, runs)
     out: list[Message] = []
-    system = given.get("systemPrompt") or ""
-    notes = [f"- {tool.name}: {tool.prompt}" for tool in tools or () if tool is not None and tool.prompt]
-    if notes:
-        system = "\n\n".join(part for part in (system, "Notes on tools:\n" + "\n".join(notes)) if part)
-    if system:
+    if system := system_prompt(given.get("systemPrompt") or "", tools or ()):
         out.append(SystemMessage(content=system))
     for message in source:
         if not isinstance(message, MESSAGE_TYPES):

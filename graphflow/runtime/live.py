@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -43,6 +43,9 @@ class LiveRun:
         return self.executor.machine.run_id
 
 
+Listener = Callable[[LiveRun], Awaitable[None]]
+
+
 class Runs:
     """The live runs over one store, and the threads that are hot.
 
@@ -50,9 +53,11 @@ class Runs:
     """
 
     _all: ClassVar[WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, Runs]]] = WeakKeyDictionary()
+    _listeners: ClassVar[WeakKeyDictionary[Any, list[Listener]]] = WeakKeyDictionary()
 
     def __init__(self, store: Checkpointer, clock: Clock) -> None:
         self.store, self.clock = store, clock
+        self.on_end = self.listeners(store)
         self.by_thread: dict[str, LiveRun] = {}
         self._ready: asyncio.Future[None] | None = None
         self._hot: OrderedDict[str, Loaded] = OrderedDict()
@@ -69,6 +74,14 @@ class Runs:
         if loop not in per_loop:
             per_loop[loop] = cls(store, clock)
         return per_loop[loop]
+
+    @classmethod
+    def listeners(cls, store: Checkpointer) -> list[Listener]:
+        """Who is told of each life over this store that has ended or waits, on whatever event loop.
+
+        Add to the list, and remove what you have added.
+        """
+        return cls._listeners.setdefault(store, [])
 
     async def ready(self) -> None:
         """Sets the store up, once."""
@@ -127,9 +140,23 @@ class Runs:
             if live.journal is not None:
                 with contextlib.suppress(GraphflowError):
                     await asyncio.shield(live.journal.release())
+            if self.on_end:
+                await asyncio.shield(self.tell(live))
             if live.log is not None:
                 live.log.end()
             live.over.set()
+
+    async def tell(self, live: LiveRun) -> None:
+        """Tells every listener that this life is over; one that fails is logged and harms nobody."""
+        for listener in list(self.on_end):
+            try:
+                await listener(live)
+            except Exception:  # noqa: BLE001 - the run has ended, whatever becomes of what is written about it
+                import structlog
+
+                structlog.get_logger("graphflow.runtime").exception(
+                    "a listener failed at the end of a run", thread_id=live.thread_id, run_id=live.run_id
+                )
 
     def start(self, live: LiveRun, tick: AnyTick | None, before: Callable[[], None] | None = None) -> None:
         """Drives a life detached from any caller (E18); `close` ends what is still running."""

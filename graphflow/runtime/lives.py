@@ -122,7 +122,7 @@ class Lives:
             if loaded is not None and loaded.machine.status == "waiting":
                 if on_waiting == "answer":
                     return await self._answer_with(row, loaded, given, audience)
-                row, loaded = await self._close_questions(on_waiting, row, loaded)
+                row, loaded = await self._close_questions(runs, on_waiting, row, loaded)
             machine = Machine() if loaded is None else loaded.machine
             check_state(plan, machine)
             facts = ThreadFacts(
@@ -148,7 +148,9 @@ class Lives:
         checked = check_answers(loaded.machine, text)
         return await self._answered(row, loaded, checked, None, audience)
 
-    async def _close_questions(self, on_waiting: str, row: ThreadRow, loaded: Loaded) -> tuple[ThreadRow, Loaded]:
+    async def _close_questions(
+        self, runs: Runs, on_waiting: str, row: ThreadRow, loaded: Loaded
+    ) -> tuple[ThreadRow, Loaded]:
         """New input never silently drops a question: it is refused, or the questions are closed on record."""
         app = self._app
         open_ = [{"interruptId": i.id, "kind": i.kind, "node": i.node} for i in loaded.machine.interrupts.values()]
@@ -157,12 +159,12 @@ class Lives:
                 f"thread {row.thread_id!r} waits for {len(open_)} answer(s); answer first, or pass onWaiting: cancel",
                 interrupts=open_,
             )
-        assert app.checkpointer is not None
         plan = await app.documents.pinned(row.facts.document)
-        journal = ThreadJournal(app.checkpointer, row, row.facts, loaded=loaded, keep=True)
+        journal = ThreadJournal(runs.store, row, row.facts, loaded=loaded, keep=True)
         executor = self.executor(plan, loaded.machine, row.thread_id, journal, seq=loaded.seq)
         executor.sent = list(loaded.pending)
         await executor.drive(self.tick(Cancel))
+        await runs.tell(LiveRun(executor, journal))
         fresh = journal.as_loaded(executor.machine, executor.seq, executor.sent)
         return fresh.row, fresh
 

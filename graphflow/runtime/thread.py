@@ -23,7 +23,7 @@ from graphflow.graph.machine import ROOT, Edited, Interrupt, Machine, Moved
 from graphflow.graph.ports import Logged
 from graphflow.graph.state import State, thaw
 from graphflow.runtime.diff import json_patch
-from graphflow.runtime.live import Runs
+from graphflow.runtime.live import LiveRun, Runs
 from graphflow.runtime.stored_log import branch_of_run, stored_log
 
 if TYPE_CHECKING:
@@ -282,6 +282,7 @@ class Thread:
         await executor.flush()
         await journal.release()
         runs.keep_hot(journal.as_loaded(executor.machine, executor.seq, executor.sent))
+        await runs.tell(LiveRun(executor, journal))
         return True
 
     # --- parts

@@ -6,7 +6,7 @@ The CLI, the server and scripts all begin here; nothing below knows that they ex
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 from graphflow.agents.loader import LoadedAgent, load_agent
 from graphflow.agents.registry import AgentRegistry
 from graphflow.checkpoints.port import Checkpointer, ThreadRow
-from graphflow.errors import Fault, ThreadNotFound
+from graphflow.errors import Fault, GraphflowError, ThreadNotFound
 from graphflow.graph.ports import Clock, Ids
+from graphflow.memory.chat_files import ChatFiles
+from graphflow.memory.chat_recorder import ChatRecorder
+from graphflow.memory.system import system_of
 from graphflow.models.pool import ModelPool, Opener
 from graphflow.models.providers import known_providers, open_model
 from graphflow.nodes.kinds import NodeKinds
@@ -57,6 +60,7 @@ class Application:
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or Uuid7Ids()
         self._store = checkpointer
+        self._listens = False
         self.tool_files = ToolFiles(tools=(), faults=())
         self.tools = self._make_tools(tools)
         self.runner = ToolRunner(
@@ -71,6 +75,7 @@ class Application:
         )
         self.models = ModelPool(models or self._open_model)
         self.providers = known_providers(self.settings.providers)
+        self.chat_record = self._make_chat_record()
         self._kinds: NodeKinds | None = None
         self.agents = AgentRegistry(
             self.settings.agents.dir,
@@ -84,6 +89,7 @@ class Application:
         self.stopping = False
         """The process shuts down: nothing new begins (spec 3.5)."""
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._systems: dict[str | None, Mapping[str, Any] | None] = {}
 
     def _make_tools(self, more: Sequence[Any]) -> ToolRegistry:
         settings = self.settings
@@ -101,6 +107,26 @@ class Application:
             registry.register(tool)
         self.tool_files = load_tool_files(settings.tools.dir, registry)
         return registry.overlaid(self.tool_files.tools)
+
+    def _make_chat_record(self) -> ChatRecorder:
+        memory = self.settings.memory
+        files = ChatFiles(memory.chat_dir, memory.chat_charset)
+        return ChatRecorder(lambda: self.store, files, self._system_of, memory.chat_action_tools)
+
+    async def _system_of(self, digest: str | None) -> Mapping[str, Any] | None:
+        """What a version of an agent tells its model, for the chat record."""
+        from graphflow.runtime.documents import stored_document
+
+        if digest not in self._systems:
+            document = (await stored_document(self.store, digest)).document
+            self._systems[digest] = system_of(document, self.tools, self._model_name)
+        return self._systems[digest]
+
+    def _model_name(self, provider_key: str | None, model: str | None) -> str | None:
+        try:
+            return self.models(provider_key, model).model
+        except GraphflowError:  # no key for it, or none any more
+            return model
 
     def _make_kinds(self, agents: AgentRegistry) -> NodeKinds:
         self._kinds = NodeKinds(self.tools, agents=agents, providers=self.providers)
@@ -142,6 +168,9 @@ class Application:
             self._watcher = None
         if self._store is not None:
             await self.runs.close(grace_s)
+            if self._listens:
+                Runs.listeners(self._store).remove(self.chat_record.ended)
+                self._listens = False
             await self._store.close()
         await self.models.aclose()
 
@@ -155,6 +184,9 @@ class Application:
 
             self.settings.store.path.parent.mkdir(parents=True, exist_ok=True)
             self._store = SqliteCheckpointer(self.settings.store.path)
+        if not self._listens:
+            self._listens = True
+            Runs.listeners(self._store).append(self.chat_record.ended)
         return self._store
 
     @property
@@ -192,7 +224,7 @@ class Application:
 
     @property
     def services(self) -> dict[str, Any]:
-        return {"model": self.models, "tool": self.runner}
+        return {"model": self.models, "tool": self.runner, "window_runs": self.settings.memory.chat_k}
 
     def graph(self, agent_key: str) -> CompiledGraph:
         """The newest version of an agent, ready to run.

@@ -183,6 +183,7 @@ async def delete(app: Application, thread_id: str) -> None:
     if row is not None and app.status_of(row) == "running" and thread_id not in app.runs.by_thread:
         raise ThreadBusy(f"another process drives thread {thread_id!r}; cancel the run first", retryAfterMs=1000)
     await thread.delete()
+    await app.chat_record.delete(thread_id)
 
 
 def checkpoint_dict(info: CheckpointInfo) -> dict[str, Any]:

@@ -1,0 +1,347 @@
+"""The files of the chat record: `{chatId}.json`, one JSON line for each run (spec 5.1).
+
+Everything here blocks: call it in a thread. A line is whole and on the disk when `write` returns. What a crash has
+left half-written stays where it is, and neither the lines before nor those after it suffer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from graphflow.errors import GraphflowError
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows: one process writes a chat at a time, as the thread's lease has it
+    fcntl = None
+
+KNOWN_CHATS = 256
+"""Chats whose file's end is remembered, so that the next line costs no reading."""
+LONGEST_NAME = 200
+"""Bytes of a file's name; file systems allow 255."""
+_ODD = re.compile(rb"[^A-Za-z0-9._:-]" if os.name == "posix" else rb"[^A-Za-z0-9._-]")
+
+
+class Damage(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that can't be read."""
+
+    line: int
+    """1.. in the file."""
+    offset: int
+    """Bytes before it."""
+    reason: str
+
+
+class ChatLines(msgspec.Struct, frozen=True, kw_only=True):
+    """What a chat's file holds."""
+
+    runs: list[dict[str, Any]]
+    damaged: list[Damage]
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """What must be known of a line to write beside it."""
+
+    run_id: str = msgspec.field(name="runId")
+    messages: list[msgspec.Raw]
+    status: str | None = msgspec.field(name="_status", default=None)
+    system: Any = None
+
+
+class _End(msgspec.Struct):
+    """What is known of a file without reading it again, as long as it is the same file of the same size."""
+
+    inode: int
+    size: int
+    torn: bool
+    """A crash has cut its last line."""
+    system: Any
+    """What the newest `system` says."""
+    waiting: set[str]
+    """Runs whose lines are to be replaced."""
+    last: str | None
+    """The run of the last line; written again it is replaced, not doubled."""
+
+
+class ChatFiles:
+    """The chat files of one folder.
+
+    Several processes may write to it: a file is locked while it is written.
+
+    Args:
+        folder: made when the first line is written.
+        charset: an encoding in which ASCII is one byte a character, so that lines can be told apart.
+
+    Raises:
+        GraphflowError: `invalid_input` for another charset.
+    """
+
+    def __init__(self, folder: Path, charset: str = "UTF-8") -> None:
+        self.folder, self.charset = folder, _checked_charset(charset)
+        self._ends: OrderedDict[str, _End] = OrderedDict()
+        self._mutex = threading.RLock()
+        """Guards `_ends`; where there are no file locks, the files too."""
+
+    def path(self, chat_id: str) -> Path:
+        """The chat's file, always in the folder itself."""
+        return self.folder / f"{file_stem(chat_id)}.json"
+
+    # --- reading
+
+    def read(self, chat_id: str) -> ChatLines:
+        """Every line that can be read, and which can't; a chat without a file has none. Warns of damaged lines."""
+        try:
+            data = self.path(chat_id).read_bytes()
+        except FileNotFoundError:
+            return ChatLines(runs=[], damaged=[])
+        runs: list[dict[str, Any]] = []
+        damaged: list[Damage] = []
+        for number, (offset, raw) in enumerate(_split(data), 1):
+            try:
+                text = raw.decode(self.charset)
+                found = msgspec.json.decode(text, type=dict[str, Any])
+                if "_type" in found:  # lines of later forms of the record
+                    continue
+                msgspec.convert(found, _Line)
+                runs.append(found)
+            except (UnicodeError, msgspec.MsgspecError) as error:
+                if raw.strip():
+                    damaged.append(Damage(line=number, offset=offset, reason=str(error)))
+        if damaged:
+            self._warn(chat_id, damaged)
+        return ChatLines(runs=runs, damaged=damaged)
+
+    def _warn(self, chat_id: str, damaged: list[Damage]) -> None:
+        import structlog
+
+        log = structlog.get_logger("graphflow.memory")
+        for damage in damaged:
+            log.warning(
+                "a damaged line of the chat record was skipped",
+                file=str(self.path(chat_id)),
+                line=damage.line,
+                reason=damage.reason,
+            )
+
+    # --- writing
+
+    def write(self, chat_id: str, record: Mapping[str, Any], system: Any = None) -> None:
+        """Puts the run's line into the chat's file, durably: at its end, or in place of the line it has.
+
+        Args:
+            system: written with the chat's first run, and when it differs from what was written before.
+
+        Raises:
+            OSError: nothing is left half-written then.
+        """
+        with self._locked(chat_id) as (path, file):
+            end = self._end_of(path, file)
+            run_id, waits = record["runId"], record.get("_status") == "waiting"
+            if run_id in end.waiting or run_id == end.last:
+                self._replace(path, record, system)
+                return
+            system = _plain(system)
+            changed = system is not None and system != end.system
+            line = self._encoded(record, system if changed else None)
+            size = _append(file, b"\n" + line if end.torn else line)
+            if end.size == 0:
+                _sync_folder(self.folder)
+            waiting = end.waiting | {run_id} if waits else end.waiting
+            end = _End(end.inode, size, False, system if changed else end.system, waiting, run_id)
+            self._remember(path, end)
+
+    def rewrite(self, chat_id: str, lines: Iterable[tuple[Mapping[str, Any], Any]]) -> None:
+        """Puts these records, each with its `system`, in place of the whole file, atomically."""
+        with self._locked(chat_id) as (path, _):
+            before = None
+            out = []
+            for record, given in lines:
+                system = _plain(given)
+                out.append(self._encoded(record, system if system is not None and system != before else None))
+                before = before if system is None else system
+            self._put(path, b"".join(out))
+
+    def delete(self, chat_id: str) -> None:
+        """Removes the chat's file; no effect when there is none."""
+        if self.path(chat_id).exists():
+            with self._locked(chat_id) as (path, _):
+                path.unlink(missing_ok=True)
+
+    def _replace(self, path: Path, record: Mapping[str, Any], system: Any) -> None:
+        """The run's line anew, at its place; the others stay as they are, byte for byte."""
+        system, before = _plain(system), None
+        out = []
+        changed = False
+        for _, raw in _split(path.read_bytes()):
+            line = self._decoded(raw)
+            if line is not None and line.run_id == record["runId"]:
+                wanted = line.system if system is None else system
+                new = self._encoded(record, wanted if wanted is not None and wanted != before else None)
+                changed = changed or new != raw + b"\n"
+                out.append(new)
+            else:
+                out.append(raw + b"\n")
+            if line is not None and line.system is not None:
+                before = line.system
+        if changed:
+            self._put(path, b"".join(out))
+
+    def _put(self, path: Path, data: bytes) -> None:
+        """The whole file anew: a reader, and a crash, sees the old or the new one."""
+        new = path.with_name(f"{path.name}.new")
+        with new.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        _sync_folder(self.folder)
+
+    # --- parts
+
+    def _encoded(self, record: Mapping[str, Any], system: Any) -> bytes:
+        data = {key: value for key, value in record.items() if key != "messages"}
+        if system is not None:
+            data["system"] = system
+        data["messages"] = record["messages"]
+        text = msgspec.json.encode(data, enc_hook=str).decode()
+        try:
+            return text.encode(self.charset) + b"\n"
+        except UnicodeEncodeError:  # what the charset lacks is escaped
+            return json.dumps(json.loads(text), separators=(",", ":")).encode("ascii") + b"\n"
+
+    def _decoded(self, raw: bytes) -> _Line | None:
+        try:
+            return msgspec.json.decode(raw.decode(self.charset), type=_Line)
+        except (UnicodeError, msgspec.MsgspecError):
+            return None
+
+    @contextmanager
+    def _locked(self, chat_id: str) -> Iterator[tuple[Path, int]]:
+        """The chat's file, open and locked; made when there is none."""
+        path = self.path(chat_id)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if fcntl is None:
+            self._mutex.acquire()
+        file = _opened(path)
+        try:
+            yield path, file
+        finally:
+            os.close(file)
+            if fcntl is None:
+                self._mutex.release()
+
+    def _end_of(self, path: Path, file: int) -> _End:
+        facts = os.fstat(file)
+        with self._mutex:
+            known = self._ends.get(path.name)
+        if known is not None and (known.inode, known.size) == (facts.st_ino, facts.st_size):
+            return known
+        end = _End(facts.st_ino, facts.st_size, False, None, set(), None)
+        data = path.read_bytes() if facts.st_size else b""
+        end.torn = bool(data) and not data.endswith(b"\n")
+        for _, raw in _split(data):
+            if (line := self._decoded(raw)) is None:
+                continue
+            end.system = end.system if line.system is None else line.system
+            end.last = line.run_id
+            (end.waiting.add if line.status == "waiting" else end.waiting.discard)(line.run_id)
+        return end
+
+    def _remember(self, path: Path, end: _End) -> None:
+        with self._mutex:
+            self._ends[path.name] = end
+            self._ends.move_to_end(path.name)
+            while len(self._ends) > KNOWN_CHATS:
+                self._ends.popitem(last=False)
+
+
+def file_stem(chat_id: str) -> str:
+    """The name of a chat's file without its suffix: the id itself where it can be.
+
+    Any other character is written as `%` and its bytes in hex; an id that is too long is cut, with a hash of the
+    whole. Two ids never share a name, and a name never leaves its folder.
+    """
+    name = _ODD.sub(lambda m: b"%%%02X" % m[0][0], chat_id.encode("utf-8", "surrogatepass")) or b"%"
+    if len(name) > LONGEST_NAME:
+        digest = hashlib.sha256(name).hexdigest()[:16].encode()
+        name = name[: LONGEST_NAME - 20] + b"%-" + digest
+    return name.decode("ascii")
+
+
+def _plain(system: Any) -> Any:
+    """As a file gives it back, so that the two compare."""
+    return None if system is None else msgspec.json.decode(msgspec.json.encode(system, enc_hook=str))
+
+
+def _checked_charset(charset: str) -> str:
+    probe = '{"a": 1}\n'
+    try:
+        if probe.encode(charset) == probe.encode("ascii"):
+            return charset
+        fault = "does not write ASCII as one byte a character, so lines could not be told apart"
+    except LookupError:
+        fault = "is no encoding that Python knows"
+    raise GraphflowError(f"memory.chat_charset is {charset!r}, which {fault}; use UTF-8", code="invalid_input")
+
+
+def _opened(path: Path) -> int:
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
+        try:
+            if fcntl is None:
+                return file
+            fcntl.flock(file, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):
+                if path.stat().st_ino == os.fstat(file).st_ino:
+                    return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)  # replaced while we waited for it
+
+
+def _append(file: int, data: bytes) -> int:
+    """Writes at the end, durably; the file's size then. Takes back what a failure has left half-written."""
+    before = os.fstat(file).st_size
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        os.fsync(file)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(file, before)
+        raise
+    return before + len(data)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes a new or renamed file's name durable, where folders can be synced."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _split(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """(offset, line) of every line, the last also without its end."""
+    offset = 0
+    for raw in data.split(b"\n"):
+        if raw or offset + len(raw) < len(data):
+            yield offset, raw
+        offset += len(raw) + 1

@@ -1,0 +1,263 @@
+"""One line of the chat record: a run as Chat Memory V2 writes it (spec 5.1).
+
+`record_of` is pure: it reads what the journal says of the run (`RunFacts`) and nothing else, so that a line can be
+made again at any time. The messages that the run appended to the thread are its base; its stored events give them
+ids and times, and add what was streamed but joined no message.
+
+Each call is one assistant message, directly followed by its result, so that ids have a place and a reader of OpenAI
+messages finds every call paired.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from graphflow.events import (
+    ActionResult,
+    ActionSnapshot,
+    ContentSnapshot,
+    NodeEnd,
+    ReasoningSnapshot,
+    RequestQuery,
+    event_dict,
+)
+from graphflow.graph.state import thaw
+from graphflow.memory.run_facts import Call, Part, RunFacts, Streamed, Text, block_id, call_id_of
+from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolCall, ToolMessage
+
+
+def record_of(run: RunFacts, *, action_tools: Collection[str] = ()) -> dict[str, Any]:
+    """The run's line, without `system`, which only the file can tell whether it is needed.
+
+    Args:
+        action_tools: names of tools whose calls get an `_actionId`, beside those of kind action.
+    """
+    out: dict[str, Any] = {
+        "chatId": run.chat_id,
+        "runId": run.run_id,
+        "transactionId": run.run_id,
+        "updatedAt": run.parts[-1].at if run.parts else 0,
+    }
+    if run.status != "completed":
+        out["_status"] = run.status
+    out["query"] = _query(run)
+    out["messages"] = _Messages(run, action_tools).made()
+    return out
+
+
+def _query(run: RunFacts) -> dict[str, Any]:
+    """The whole query; for a run without one, what its input says."""
+    if (event := run.query) is not None:
+        return {k: v for k, v in event_dict(event).items() if k not in ("type", "seq", "timestamp")}
+    out: dict[str, Any] = {"chatId": run.chat_id, "agentKey": run.agent_key}
+    if (given := run.input) is not None:
+        out |= {"role": given.get("role", "user"), "message": given.get("query")}
+        out |= {key: thaw(given.get(key)) or None for key in ("references", "params", "scene")}
+    return {key: value for key, value in out.items() if value is not None}
+
+
+class _Messages:
+    """Puts the messages of one run together."""
+
+    def __init__(self, run: RunFacts, action_tools: Collection[str]) -> None:
+        self.run, self.action_tools = run, action_tools
+        self.streamed = Streamed(run)
+        self.replies: dict[str, tuple[int, ToolMessage]] = {}
+        for part in run.parts:
+            for message in part.messages:
+                if isinstance(message, ToolMessage):
+                    self.replies.setdefault(message.tool_call_id, (part.at, message))
+        self.placed: list[tuple[int, dict[str, Any]]] = []
+        """(number of the event behind it, message), in the order of the conversation."""
+        self.claimed: set[int] = set()
+        """Numbers of blocks that a message stands for."""
+        self.paired: set[str] = set()
+        """Calls that are in `placed`, with their results."""
+
+    def made(self) -> list[dict[str, Any]]:
+        for number, part in enumerate(self.run.parts):
+            for message in part.messages:
+                self._add(number, part, message)
+        self._add_streamed()
+        return [message for _, message in self.placed]
+
+    def _add(self, number: int, part: Part, message: Message) -> None:
+        match message:
+            case HumanMessage():
+                self._add_user(part, message)
+            case AIMessage():
+                self._add_turn(number, part, message)
+            case ToolMessage() if message.tool_call_id not in self.paired:
+                self._put(self._result(message.tool_call_id, None))
+            case SystemMessage():
+                self._put((0, {"role": "system", "content": _text(message.content), "ts": part.at}))
+
+    def _put(self, placed: tuple[int, dict[str, Any]]) -> None:
+        """Adds to the end; the place among the events never goes back."""
+        seq, message = placed
+        before = self.placed[-1][0] if self.placed else 0
+        self.placed.append((max(seq, before), message))
+
+    # --- what the thread holds
+
+    def _add_user(self, part: Part, message: HumanMessage) -> None:
+        said = (event for event in part.events if isinstance(event, RequestQuery) and event.message == message.content)
+        event = next((event for event in said if event.seq not in self.claimed), None)
+        at = part.at if event is None else event.timestamp
+        seq = 0 if event is None else event.seq
+        self.claimed.add(seq)
+        self._put((seq, {"role": "user", "content": _text(message.content), "ts": at}))
+
+    def _add_turn(self, number: int, part: Part, message: AIMessage) -> None:
+        first = len(self.placed)
+        node_run = None
+        for text, kind in ((message.reasoning, ReasoningSnapshot), (message.content, ContentSnapshot)):
+            if text:
+                blocks = self._claim(number, kind, text)
+                node_run = blocks[0].node_run_id if blocks else node_run
+                self._put(self._block(kind, text, part.at, blocks))
+        for call in message.tool_calls:
+            event = self.streamed.calls.get(call.id)
+            node_run = event.node_run_id if event is not None else node_run
+            self._add_call(call, part.at, event)
+        said = [m for _, m in self.placed[first:] if m["role"] == "assistant"]
+        for entry in said:
+            if message.status is not None:
+                entry["_status"] = message.status
+        usage = self._usage(part, node_run)
+        if said and usage:
+            said[-1]["_usage"] = usage
+
+    def _claim(self, number: int, kind: type[Text], text: str) -> list[Text]:
+        """The blocks that streamed this text: one, several in a row, or what the same node run streamed instead."""
+        free = [(n, b) for n, b in self.streamed.texts if type(b) is kind and b.seq not in self.claimed]
+        free = [(n, b) for n, b in free if not self.streamed.is_void(b.node_run_id)]
+        here = [block for n, block in free if n == number]
+        found = next(([block] for block in (*here, *(b for _, b in free)) if block.text == text), None)
+        if found is None:  # in pieces; or the node has put its text into another form, which stands for it
+            found = here
+        self.claimed.update(block.seq for block in found)
+        return found
+
+    def _block(self, kind: type[Text], text: str, at: int, blocks: Sequence[Text]) -> tuple[int, dict[str, Any]]:
+        reasoning = kind is ReasoningSnapshot
+        out: dict[str, Any] = {"role": "assistant", "reasoning_content" if reasoning else "content": _text(text)}
+        out["ts"] = blocks[-1].timestamp if blocks else at
+        key, prefix = ("_reasoningId", "reasoning") if reasoning else ("_contentId", "content")
+        out[key] = block_id(blocks[0]) if blocks else self._made_id(prefix)
+        self._add_timing(out, sum(self.streamed.timing.get(block.seq, 0) for block in blocks))
+        return (blocks[-1].seq if blocks else 0), out
+
+    def _made_id(self, prefix: str) -> str:
+        """An id for what was never streamed: the same whenever the line is made."""
+        name = f"{self.run.run_id}/{len(self.placed)}"
+        return f"{prefix}_{uuid.uuid5(uuid.NAMESPACE_OID, name).hex[:8]}"
+
+    def _usage(self, part: Part, node_run: str | None) -> dict[str, int] | None:
+        usage = self.streamed.usage.get(node_run or "")
+        if usage is None:  # streamed nothing: the node that ended with this record
+            usage = next((event.usage for event in part.events if isinstance(event, NodeEnd) and event.usage), None)
+        if not usage:
+            return None
+        taken, given = usage.get("promptTokens", 0), usage.get("completionTokens", 0)
+        if not taken and not given:
+            return None
+        return {"input_tokens": taken, "output_tokens": given, "total_tokens": taken + given}
+
+    # --- calls
+
+    def _add_call(self, call: ToolCall, at: int, event: Call | None) -> None:
+        function = {"name": call.name, "arguments": call.arguments}
+        out: dict[str, Any] = {
+            "role": "assistant",
+            "tool_calls": [{"id": call.id, "type": "function", "function": function}],
+            "ts": at if event is None else event.timestamp,
+            self._id_key(call.id, call.name): call.id,
+        }
+        if event is not None:
+            self._add_timing(out, self.streamed.timing.get(event.seq, 0))
+        self._put((0 if event is None else event.seq, out))
+        self.paired.add(call.id)
+        if call.id in self.replies or call.id in self.streamed.results:
+            self._put(self._result(call.id, call.name))
+
+    def _result(self, call_id: str, name: str | None) -> tuple[int, dict[str, Any]]:
+        self.paired.add(call_id)
+        event = self.streamed.results.get(call_id)
+        at, reply = self.replies.get(call_id, (0, None))
+        if reply is not None:
+            text, name = reply.content, name or reply.name
+        else:
+            assert event is not None
+            text = event.result if isinstance(event.result, str) else msgspec.json.encode(event.result).decode()
+        out: dict[str, Any] = {
+            "role": "tool",
+            "name": name or "",
+            "tool_call_id": call_id,
+            "content": _text(text),
+            "ts": at if event is None else event.timestamp,
+            self._id_key(call_id, name or ""): call_id,
+        }
+        if event is not None:
+            self._add_timing(out, self.streamed.timing.get(event.seq, 0))
+        return (0 if event is None else event.seq), out
+
+    def _id_key(self, call_id: str, name: str) -> str:
+        action = isinstance(self.streamed.calls.get(call_id), ActionSnapshot) or isinstance(
+            self.streamed.results.get(call_id), ActionResult
+        )
+        return "_actionId" if action or name in self.action_tools else "_toolId"
+
+    @staticmethod
+    def _add_timing(message: dict[str, Any], milliseconds: int) -> None:
+        if milliseconds > 0:
+            message["_timing"] = milliseconds
+
+    # --- what was streamed and is in no message
+
+    def _add_streamed(self) -> None:
+        spoken, self.placed = self.placed, []
+        more: list[tuple[int, list[tuple[int, dict[str, Any]]]]] = []
+        blocks: list[Text | Call] = [block for _, block in self.streamed.texts if block.seq not in self.claimed]
+        blocks += [call for call_id, call in self.streamed.calls.items() if call_id not in self.paired]
+        for block in blocks:
+            if not self.streamed.is_void(block.node_run_id):
+                self.placed = []
+                self._add_block(block)
+                more.append((block.seq, self.placed))
+        self.placed = spoken
+        self._add_query()
+        for seq, messages in sorted(more, key=lambda entry: entry[0]):
+            self._insert(seq, messages)
+
+    def _add_query(self) -> None:
+        """What the person said, for a graph that keeps no messages."""
+        run, query = self.run, self.run.query
+        said = query.message if query is not None else (run.input or {}).get("query")
+        if isinstance(said, str) and not any(message["role"] == "user" for _, message in self.placed):
+            at = run.parts[0].at if query is None else query.timestamp
+            self.placed.insert(0, (0, {"role": "user", "content": _text(said), "ts": at}))
+
+    def _add_block(self, block: Text | Call) -> None:
+        if isinstance(block, ContentSnapshot | ReasoningSnapshot):
+            self._put(self._block(type(block), block.text, block.timestamp, [block]))
+            return
+        name = block.action_name if isinstance(block, ActionSnapshot) else block.tool_name
+        call = ToolCall(id=call_id_of(block), name=name or "", arguments=block.arguments or "{}")
+        self._add_call(call, block.timestamp, block)
+
+    def _insert(self, seq: int, messages: list[tuple[int, dict[str, Any]]]) -> None:
+        """Where its number belongs, but never between a call and its result."""
+        spoken = self.placed
+        at = next((i for i, (number, _) in enumerate(spoken) if number > seq), len(spoken))
+        while at < len(spoken) and spoken[at][1]["role"] == "tool":
+            at += 1
+        spoken[at:at] = [(seq, message) for _, message in messages]
+
+
+def _text(text: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text}]

@@ -1,0 +1,246 @@
+"""Keeps the chat record: tells the files of every run that has ended or waits, and can make them again (spec 5.1).
+
+A line is made from the journal, never from what the process happens to know, so that what is written at the end of a
+run and what is rebuilt later is the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from graphflow.checkpoints import inputs
+from graphflow.checkpoints.journal import decode_meta, read_events
+from graphflow.checkpoints.port import Checkpointer, Record
+from graphflow.checkpoints.records import Body, Folded, decode_body, decode_entry, decode_snapshot, fold_records
+from graphflow.events import Event, RunCancel, RunComplete, RunError, RunWaiting
+from graphflow.graph.announcements import ending_event
+from graphflow.graph.machine import ROOT, Machine
+from graphflow.memory.chat_files import ChatFiles, ChatLines
+from graphflow.memory.chat_record import record_of
+from graphflow.memory.run_facts import Ended, Part, RunFacts
+from graphflow.messages import MESSAGE_TYPES, HumanMessage, Message, from_wire
+from graphflow.runtime.live import LiveRun
+from graphflow.runtime.stored_log import PAGE, Chain, records_of_run, settled
+
+if TYPE_CHECKING:
+    from graphflow.service.application import Application
+
+SystemOf = Callable[[str | None], Awaitable[Mapping[str, Any] | None]]
+"""Hash of a document → what its model is told before any message."""
+
+_ENDS: dict[type[Event], Ended] = {
+    RunComplete: "completed",
+    RunError: "failed",
+    RunCancel: "cancelled",
+    RunWaiting: "waiting",
+}
+TRAVEL = frozenset({"edit", "rewind", "fork"})
+"""Sources of records that move a thread without running anything."""
+
+
+class ChatRecorder:
+    """The chat record of one application.
+
+    Args:
+        store: gives the store of threads, when it is first needed.
+        files: where the lines go.
+        system_of: finds what a version of an agent tells its model.
+        action_tools: names of tools whose calls are recorded as actions, beside those of kind action.
+    """
+
+    def __init__(
+        self,
+        store: Callable[[], Checkpointer],
+        files: ChatFiles,
+        system_of: SystemOf,
+        action_tools: Sequence[str] = (),
+    ) -> None:
+        self._store, self.files, self._system_of = store, files, system_of
+        self._action_tools = frozenset(action_tools)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def ended(self, live: LiveRun) -> None:
+        """A listener of `Runs.on_end`: writes the line of the run whose life has just ended."""
+        journal = live.journal
+        if journal is None or live.executor.error is not None or live.executor.machine.status == "running":
+            return  # nothing was stored, or the run is left for another life to end
+        chat_id, run_id = live.thread_id, live.run_id
+        known = journal.as_loaded(live.executor.machine, live.executor.seq, [])
+        entries, chain, facts = known.counts.get((ROOT, "messages"), 0), known.chain, known.row.facts
+        async with self._turn(chat_id):
+            run = await read_run(self._store(), chat_id, run_id, chain, entries, facts.agent_key)
+            if run is not None:
+                system = await self._system_of(facts.document)
+                record = record_of(run, action_tools=self._action_tools)
+                await asyncio.to_thread(self.files.write, chat_id, record, system)
+
+    async def rebuild(self, chat_id: str) -> int:
+        """Writes the chat's file anew from the store; how many runs are in it.
+
+        The store knows a thread's newest version of its agent only, so a line that can still be read keeps its
+        `system`.
+        """
+        store = self._store()
+        async with self._turn(chat_id):
+            row = await store.thread(chat_id)
+            known = _systems((await asyncio.to_thread(self.files.read, chat_id)).runs)
+            newest = None if row is None or row.head is None else await self._system_of(row.facts.document)
+            lines = []
+            for run_id, checkpoint_id in await _runs_of(store, chat_id):
+                agent_key = None if row is None else row.facts.agent_key
+                run = await _run_at(store, chat_id, run_id, checkpoint_id, agent_key)
+                if run is not None:
+                    record = record_of(run, action_tools=self._action_tools)
+                    lines.append((record, known.get(run_id, newest)))
+            await asyncio.to_thread(self.files.rewrite, chat_id, lines)
+        return len(lines)
+
+    async def read(self, chat_id: str) -> ChatLines:
+        """The chat's lines, and which of them are damaged."""
+        return await asyncio.to_thread(self.files.read, chat_id)
+
+    async def delete(self, chat_id: str) -> None:
+        """Removes the chat's file."""
+        async with self._turn(chat_id):
+            await asyncio.to_thread(self.files.delete, chat_id)
+
+    def _turn(self, chat_id: str) -> asyncio.Lock:
+        """Lines of one chat are written in the order in which its runs ended."""
+        return self._turns.setdefault(chat_id, asyncio.Lock())
+
+
+async def rebuild(app: Application, chat_id: str) -> int:
+    """Writes a chat's record anew from the store; how many runs are in it."""
+    await app.runs.ready()
+    return await app.chat_record.rebuild(chat_id)
+
+
+async def read_run(
+    store: Checkpointer, chat_id: str, run_id: str, chain: Chain, entries: int, agent_key: str | None = None
+) -> RunFacts | None:
+    """The run as the journal has it on one branch; None while it has neither ended nor paused.
+
+    Args:
+        entries: how many entries the log of the root's `messages` has after the run.
+    """
+    records = await records_of_run(store, chat_id, chain, run_id)
+    bodies = [decode_body(record.data) for record in records]
+    status = _status(bodies)
+    if status is None:
+        return None
+    counts = [body.counts.get((ROOT, "messages"), 0) for body in bodies]
+    start = entries - sum(counts)
+    rows = await store.read_items(chain, ROOT, "messages", entries, start=start) if entries > start else []
+    messages = _appended([decode_entry(row) for row in rows], counts)
+    events = await _events_of(store, chain, records, bodies)
+    parts = [
+        Part(at=body.at, messages=tuple(new), events=tuple(told))
+        for body, new, told in zip(bodies, messages, events, strict=True)
+    ]
+    given = _input(bodies, parts)
+    return RunFacts(chat_id=chat_id, run_id=run_id, status=status, parts=tuple(parts), agent_key=agent_key, input=given)
+
+
+def _status(bodies: Sequence[Body]) -> Ended | None:
+    if all(body.source in TRAVEL for body in bodies):
+        return None
+    end = ending_event(settled(bodies), bodies[-1].source)
+    return None if end is None else _ENDS[type(end)]
+
+
+def _appended(entries: Sequence[Any], counts: Sequence[int]) -> list[list[Message]]:
+    """The messages of each record. One that replaces another of the run stands in its place."""
+    out: list[list[Message]] = []
+    places: dict[str, tuple[int, int]] = {}
+    rest = iter(entries)
+    for number, count in enumerate(counts):
+        new: list[Message] = []
+        out.append(new)
+        for entry in (next(rest) for _ in range(count)):
+            message = _as_message(entry[-1]) if entry[0] in "+=" else None
+            if message is None:
+                continue
+            place = places.get(message.id or "")
+            if entry[0] == "=" and place is not None:
+                out[place[0]][place[1]] = message
+                continue
+            if message.id is not None:
+                places[message.id] = (number, len(new))
+            new.append(message)
+    return out
+
+
+def _as_message(item: Any) -> Message | None:
+    if isinstance(item, MESSAGE_TYPES):
+        return item
+    try:
+        return from_wire(item)
+    except (ValueError, AttributeError, TypeError):  # a graph may keep other things under this name
+        return None
+
+
+async def _events_of(
+    store: Checkpointer, chain: Chain, records: Sequence[Record], bodies: Sequence[Body]
+) -> list[list[Event]]:
+    """The stored events of each record."""
+    out: list[list[Event]] = [[] for _ in bodies]
+    number = 0
+    for event, _ in await read_events(store, chain, records):
+        while number < len(bodies) - 1 and event.seq > bodies[number].seq:
+            number += 1
+        out[number].append(event)
+    return out
+
+
+def _input(bodies: Sequence[Body], parts: Sequence[Part]) -> Mapping[str, Any] | None:
+    for body, part in zip(bodies, parts, strict=True):
+        change = body.patch.frames.get(ROOT)
+        if body.source == "input" and change is not None:
+            given = change.fields.get("input")
+            if type(given) is inputs.Referenced:
+                said = next((m.content for m in reversed(part.messages) if isinstance(m, HumanMessage)), None)
+                return {**given.rest, "query": said}
+            return given if isinstance(given, Mapping) else {}
+    return None
+
+
+# --- the whole of a chat -------------------------------------------------------------------------
+
+
+async def _runs_of(store: Checkpointer, chat_id: str) -> list[tuple[str, str]]:
+    """(run, its newest checkpoint) of every branch, in the order of the runs; without those of a fork's past."""
+    newest: dict[str, str] = {}
+    for row in await store.list(chat_id, all_lineages=True):
+        if (run_id := decode_meta(row.meta).run_id) is not None:
+            newest[run_id] = newest.pop(run_id, row.id)  # ordered by its oldest checkpoint
+    return [(run, at) for run, at in reversed(newest.items()) if await store.find_run(run) == chat_id]
+
+
+async def _run_at(
+    store: Checkpointer, chat_id: str, run_id: str, checkpoint_id: str, agent_key: str | None
+) -> RunFacts | None:
+    stored = await store.load(chat_id, checkpoint_id)
+    if stored is None:
+        return None
+    start = Folded(Machine(), {}) if stored.snapshot is None else decode_snapshot(stored.snapshot)
+    counts = fold_records(start, (decode_body(record.data) for record in stored.records)).counts
+    *before, (lineage, ordinal) = stored.chain  # records without a checkpoint may follow
+    chain = (*before, (lineage, ordinal + PAGE))
+    return await read_run(store, chat_id, run_id, chain, counts.get((ROOT, "messages"), 0), agent_key)
+
+
+def _systems(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Run → the `system` that holds for its line."""
+    out: dict[str, Any] = {}
+    system = None
+    for line in lines:
+        system = line.get("system", system)
+        if system is not None:
+            out[line["runId"]] = system
+    return out
+
+
+__all__ = ["ChatRecorder", "read_run", "rebuild"]

@@ -1,0 +1,125 @@
+"""What the journal tells of one run, and what its events tell of blocks, results and times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from graphflow.events import (
+    ActionResult,
+    ActionSnapshot,
+    ContentSnapshot,
+    Event,
+    NodeEnd,
+    NodeError,
+    NodeStart,
+    ReasoningSnapshot,
+    RequestQuery,
+    ToolResultEvent,
+    ToolSnapshot,
+)
+from graphflow.messages import Message
+
+Ended = Literal["completed", "failed", "cancelled", "waiting"]
+"""How a run's last life ended."""
+
+Text = ContentSnapshot | ReasoningSnapshot
+Call = ToolSnapshot | ActionSnapshot
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """What one record of the journal tells of a run."""
+
+    at: int
+    """Epoch ms."""
+    messages: tuple[Message, ...] = ()
+    """Appended to the thread's messages by it."""
+    events: tuple[Event, ...] = ()
+    """Sent since the record before it; blocks as their snapshots."""
+
+
+class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as the journal has it."""
+
+    chat_id: str
+    run_id: str
+    status: Ended
+    parts: tuple[Part, ...]
+    """Oldest first."""
+    agent_key: str | None = None
+    input: Mapping[str, Any] | None = None
+    """What it was begun with; None for a run that a rewind, a fork or a resume began."""
+
+    @property
+    def query(self) -> RequestQuery | None:
+        """The query that began it; None for a run that no request began."""
+        events = (event for part in self.parts for event in part.events)
+        return next((event for event in events if isinstance(event, RequestQuery)), None)
+
+
+class Streamed:
+    """What the run's events tell: blocks by kind and id, results, times, and which blocks are void."""
+
+    def __init__(self, run: RunFacts) -> None:
+        self.texts: list[tuple[int, Text]] = []
+        """(number of the part, block)."""
+        self.calls: dict[str, Call] = {}
+        self.results: dict[str, ToolResultEvent | ActionResult] = {}
+        self.usage: dict[str, dict[str, int]] = {}
+        """By node run."""
+        self.timing: dict[int, int] = {}
+        """Number of an event → milliseconds that it took."""
+        self._since: dict[str | None, int] = {}
+        self._place: dict[str, tuple[str, str | None]] = {}
+        self._newest: dict[tuple[str, str | None], str] = {}
+        self._ended: set[str] = set()
+        self._retried: set[str] = set()
+        for number, part in enumerate(run.parts):
+            for event in part.events:
+                self._take(number, event)
+
+    def _take(self, number: int, event: Event) -> None:
+        match event:
+            case NodeStart():
+                place = (event.node, event.path)
+                self._place[event.node_run_id] = place
+                self._newest[place] = event.node_run_id
+                self._since[event.node_run_id] = event.timestamp
+            case NodeEnd():
+                self._ended.add(event.node_run_id)
+                self.usage[event.node_run_id] = event.usage or {}
+            case NodeError():
+                (self._retried if event.will_retry else self._ended).add(event.node_run_id)
+            case ContentSnapshot() | ReasoningSnapshot():
+                self._time(event, event.node_run_id)
+                self.texts.append((number, event))
+            case ToolSnapshot() | ActionSnapshot():
+                self._time(event, event.node_run_id)
+                self.calls[call_id_of(event)] = event
+            case ToolResultEvent() | ActionResult():
+                call_id = call_id_of(event)
+                if (call := self.calls.get(call_id)) is not None:
+                    self.timing[event.seq] = event.timestamp - call.timestamp
+                self.results[call_id] = event
+
+    def _time(self, event: Event, node_run_id: str | None) -> None:
+        """A block took the time since its node began, or since the block before it there."""
+        self.timing[event.seq] = event.timestamp - self._since.get(node_run_id, event.timestamp)
+        self._since[node_run_id] = event.timestamp
+
+    def is_void(self, node_run_id: str | None) -> bool:
+        """Whether what the node run streamed came again: it was retried, or died with its process."""
+        if node_run_id is None or node_run_id in self._ended:
+            return False
+        place = self._place.get(node_run_id)
+        return node_run_id in self._retried or (place is not None and self._newest[place] != node_run_id)
+
+
+def call_id_of(event: Call | ToolResultEvent | ActionResult) -> str:
+    return event.action_id if isinstance(event, ActionSnapshot | ActionResult) else event.tool_id
+
+
+def block_id(block: Text) -> str:
+    return block.content_id if isinstance(block, ContentSnapshot) else block.reasoning_id

@@ -1,0 +1,73 @@
+"""What an agent's model is told before any message: its system prompt and its tools (spec 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphflow.graph.document import GraphDefinition, NodeDefinition
+    from graphflow.tools.port import Tool
+    from graphflow.tools.registry import ToolRegistry
+
+ModelName = Callable[[str | None, str | None], str | None]
+"""`(provider key, model) → the model's name`, as far as it is known."""
+
+
+def system_prompt(prompt: str, tools: Iterable[Tool | None]) -> str:
+    """The system prompt with the tools' notes at its end."""
+    notes = [f"- {tool.name}: {tool.prompt}" for tool in tools if tool is not None and tool.prompt]
+    return "\n\n".join(part for part in (prompt, "Notes on tools:\n" + "\n".join(notes) if notes else "") if part)
+
+
+def system_of(document: GraphDefinition, tools: ToolRegistry, model_name: ModelName) -> dict[str, Any] | None:
+    """The `system` of a chat record: `model, messages, tools, stream` of the graph's first model node.
+
+    Expressions in a prompt stand as they are written. None for a graph without a model.
+    """
+    node = _first_model(document)
+    if node is None:
+        return None
+    given: Mapping[str, Any] = node.with_ if isinstance(node.with_, Mapping) else {}
+    names = given.get("tools", document.tools)
+    listed = names if isinstance(names, list | tuple) else ()
+    offered = [tool for name in listed if isinstance(name, str) and (tool := tools.get(name)) is not None]
+    prompt = system_prompt(str(given.get("systemPrompt") or "").replace("$${", "${"), offered)
+    provider, model = given.get("providerKey", document.provider_key), given.get("model", document.model)
+    return {
+        "model": model_name(provider, model),
+        "messages": [{"role": "system", "content": prompt}] if prompt else [],
+        "tools": [
+            {
+                "type": "function",
+                "name": tool.spec.name,
+                "description": tool.spec.description,
+                "parameters": tool.spec.parameters,
+            }
+            for tool in offered
+        ],
+        "stream": True,
+    }
+
+
+def _first_model(document: GraphDefinition) -> NodeDefinition | None:
+    """The model node that is reached first from the start, along the routes as they are written."""
+    waiting, seen = [document.start], {document.start}
+    while waiting:
+        node = document.nodes.get(waiting.pop(0))
+        if node is None:
+            continue
+        if node.use == "model":
+            return node
+        for name in _ways(node):
+            if name not in seen:
+                seen.add(name)
+                waiting.append(name)
+    return None
+
+
+def _ways(node: NodeDefinition) -> list[str]:
+    after = node.next
+    if after is None or isinstance(after, str):
+        return [after] if after else []
+    return [route.to for route in after] if isinstance(after, tuple) else list(after.choose)
