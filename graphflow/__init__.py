@@ -49,8 +49,6 @@ _HOMES: dict[str, str] = {
 """Public name → the module that holds it."""
 
 __all__ = [
-    "__version__",
-    "load_graph",
     "AIMessage",
     "AnswerRefused",
     "Application",
@@ -78,7 +76,9 @@ __all__ = [
     "ToolMessage",
     "ToolRegistry",
     "ToolResult",
+    "__version__",
     "append",
+    "load_graph",
     "merge",
     "tool",
     "union",

@@ -8,7 +8,8 @@ from typing import Any
 
 from graphflow.agents.draft import Draft, Known, Origin, read_draft
 from graphflow.errors import DefinitionError, Fault
-from graphflow.graph.compiler import CheckedDocument, check_document
+from graphflow.graph.checked import CheckedDocument
+from graphflow.graph.compiler import check_document
 from graphflow.graph.ports import Kinds
 from graphflow.graph.words import unescape
 from graphflow.modes.definition import AgentDefinition

@@ -18,12 +18,10 @@ ADD_SNAPSHOT = "INSERT INTO snapshots (record, data) VALUES "
 ADD_RUN = "INSERT OR IGNORE INTO runs (run, thread) VALUES (?, ?)"
 ADD_INTERRUPT = f"INSERT OR REPLACE INTO interrupts ({INTERRUPT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 – constants only
 
-_MOVE_HEAD = (
-    "UPDATE threads SET status = ?, updated_at = ?, head = ?, ordinal = ?"
-    " WHERE id = ? AND fence = ? AND head IS ? AND owner IS NOT NULL"
-)
+_MOVE_HEAD = "UPDATE threads SET head = ?, ordinal = ? WHERE id = ? AND fence = ? AND head IS ? AND owner IS NOT NULL"
+"""Names no indexed column: one page less is written per commit."""
 _MOVE_ALL = (
-    "UPDATE threads SET status = ?, updated_at = ?, head = ?, ordinal = ?, lineage = ?, run = ?, document = ?,"
+    "UPDATE threads SET head = ?, ordinal = ?, status = ?, updated_at = ?, lineage = ?, run = ?, document = ?,"
     " agent_key = ?, title = ?, owner = CASE WHEN ? THEN NULL ELSE owner END,"
     " lease_until = CASE WHEN ? THEN 0 ELSE lease_until END"
     " WHERE id = ? AND fence = ? AND head IS ? AND owner IS NOT NULL"
@@ -228,13 +226,17 @@ def _move_head(db: sqlite3.Connection, life: Life, before: Any, last: Promise) -
     """The compare-and-swap; False when the thread is no longer this life's."""
     facts = last.facts
     life.packed_head = pack(life.head)
-    rare = (life.lineage, facts.run_id, facts.document, facts.agent_key, facts.title, last.release)
-    moved = (facts.status, facts.updated_at, life.packed_head, life.ordinal)
+    rare = (
+        facts.status, facts.updated_at, life.lineage, facts.run_id, facts.document, facts.agent_key, facts.title, last.release
+    )  # fmt: skip
+    moved = (life.packed_head, life.ordinal)
     guard = (life.name, life.fence, before)
     if rare == life.rare:
         return db.execute(_MOVE_HEAD, moved + guard).rowcount == 1
     life.rare = rare
     values = (
+        facts.status,
+        facts.updated_at,
         life.lineage,
         pack(facts.run_id),
         facts.document,

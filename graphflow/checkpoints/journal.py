@@ -33,7 +33,7 @@ from graphflow.graph.announcements import ending_event, interrupt_event
 from graphflow.graph.machine import Commit, Machine, next_nodes
 from graphflow.graph.ports import Durable, Logged
 
-SNAPSHOT_MIN_BYTES = 4096
+SNAPSHOT_MIN_BYTES = 8192
 """Patches lighter than this are cheaper to read than to replace."""
 
 SOURCES = {"failed": "node", "resumed": "node"}

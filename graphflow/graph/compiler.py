@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from graphflow.graph.check_expressions import DEFAULT_INPUT, check_expressions, 
 from graphflow.graph.check_nodes import check_nodes
 from graphflow.graph.check_routes import check_routes, show_cycle
 from graphflow.graph.check_state import check_budget, check_input, check_state
+from graphflow.graph.checked import CheckedDocument
 from graphflow.graph.checking import Checking, at, open_checking
 from graphflow.graph.document import GraphDefinition, NodeDefinition, decode_document, encode_document
 from graphflow.graph.hashing import version_hash
@@ -26,19 +27,7 @@ from graphflow.graph.ports import Kinds
 from graphflow.graph.source import Source
 from graphflow.graph.words import choose
 
-
-@dataclass(frozen=True, kw_only=True)
-class CheckedDocument:
-    """A document that may run; immutable."""
-
-    document: GraphDefinition
-    data: dict[str, Any]
-    """Normalised plain JSON, defaults left out: what is stored under the hash and printed."""
-    digest: str
-    """The version hash (E23): `sha256:` and hex digits."""
-    warnings: tuple[Fault, ...] = ()
-    subgraphs: dict[str, CheckedDocument] = field(default_factory=dict)
-    """By the `KEY` or `KEY@VERSION` that a node names; a graph in place by its node's name."""
+__all__ = ["CheckedDocument", "check_document"]
 
 
 def check_document(source: Source | Mapping[str, Any], kinds: Kinds, *, file: str | None = None) -> CheckedDocument:

@@ -172,7 +172,7 @@ class Context:
     def blocks(self) -> Blocks:
         """The blocks of this node run, for kinds that stream calls."""
         if self._blocks is None:
-            self._blocks = self._executor.new_blocks(self)
+            self._blocks = self._executor.outlet.blocks(self.run_id, self.node_run_id)
         return self._blocks
 
     def content(self, text: str) -> Soon:

@@ -9,30 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from graphflow.errors import CodecError, Fenced, GraphflowError, NodeFailed, NodeTimeout, StoreError, error_dict
+from graphflow.errors import CodecError, Fenced, GraphflowError, NodeFailed, StoreError
 from graphflow.events import (
-    LIVE_ONLY,
-    ActionEnd,
-    ActionStart,
-    ContentEnd,
-    ContentStart,
     Event,
     InterruptResolve,
-    NodeEnd,
-    NodeError,
-    NodeStart,
-    ReasoningEnd,
-    ReasoningStart,
     RunError,
-    ToolEnd,
-    ToolStart,
 )
 from graphflow.graph.announcements import After, count_after, events_after, waiting_event
-from graphflow.graph.blocks import Blocks
-from graphflow.graph.context import Context, Goto, OutcomeUnknown, Soon, Suspended
+from graphflow.graph.context import Context, Soon, Suspended
+from graphflow.graph.holding import Holding
 from graphflow.graph.machine import (
     Answered,
     AnyTick,
@@ -50,28 +38,19 @@ from graphflow.graph.machine import (
     Frame,
     Interrupt,
     Machine,
-    NodeAsked,
-    NodeSucceeded,
     Request,
     Resolve,
     Run,
     Started,
 )
-from graphflow.graph.machine import (
-    NodeFailed as NodeFailedTick,
-)
+from graphflow.graph.node_runs import NodeRuns
+from graphflow.graph.outlet import Outlet
 from graphflow.graph.plan import Plan, PlanNode
 from graphflow.graph.ports import Clock, Ids, Journal, Logged
-from graphflow.graph.scope import scope_of
-from graphflow.graph.state import freeze
 from graphflow.graph.transition import advance
 
 YIELD_EVERY = 64
 """Node runs between two turns of the event loop, so that nodes that never wait starve nobody."""
-UNLOGGED = frozenset({
-    *LIVE_ONLY, ReasoningStart, ReasoningEnd, ContentStart, ContentEnd, ToolStart, ToolEnd, ActionStart, ActionEnd,
-})  # fmt: skip
-"""What the stored log leaves out: live-only events, and the edges of blocks, which their snapshots stand for."""
 MAX_UNACKNOWLEDGED = 512
 """Commits in flight before the run waits for the store: memory stays bounded, a crash loses little."""
 HOLD_MS = 300_000
@@ -110,22 +89,18 @@ class Executor:
     ) -> None:
         self.plan, self.machine, self.thread_id = plan, machine, thread_id
         self.clock, self.ids, self.journal = clock, ids, journal
-        self.sink, self.room = sink, room
+        self.room = room
+        self.outlet = Outlet(clock, sink, life=life, seq=seq, logs=journal is not None)
         self.services: Mapping[str, Any] = {} if services is None else services
-        self.hold_ms, self.life, self.lineage, self.seq = hold_ms, life, lineage, seq
-        self.checkpoint_id = checkpoint_id
-        self.sent: list[Logged] = []
-        """What the log keeps of the events since the last record; blocks as their snapshots."""
+        self.life, self.lineage, self.checkpoint_id = life, lineage, checkpoint_id
         self.error: GraphflowError | None = None
         """Why the store failed, if it did."""
+        self.runs = NodeRuns(self, life)
+        self.holding = Holding(self, hold_ms)
         self._after: deque[After] = deque()
         self._ready: deque[int] = deque()
-        self._starts: dict[int, Started] = {}
-        self._runs: dict[int, Context] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._sleepers: set[asyncio.Task[None]] = set()
-        self._waiters: dict[str, asyncio.Future[Any]] = {}
-        self._holds: dict[str, float] = {}
         self._here: int | None = None
         self._here_cancelled = False
         self._task: asyncio.Task[Any] | None = None
@@ -133,11 +108,6 @@ class Executor:
         self._idle = False
         """Whether the loop waits for `_wake`."""
         self._deadline: asyncio.TimerHandle | None = None
-        self._release: asyncio.TimerHandle | None = None
-        self._released = False
-        self._made = 0
-        self._blocks_made = 0
-        self._stamp = 0
         self._closed = False
         self.resuming: Event | None = None
         """Sent once, after what the next tick resolves and before all else: the run goes on (spec 3.3)."""
@@ -152,52 +122,29 @@ class Executor:
         if self._task is None:
             return False
         status = self.machine.status
-        return self._released if status == "waiting" else status != "running"
+        return self.holding.released if status == "waiting" else status != "running"
 
     # --- events
 
+    @property
+    def seq(self) -> int:
+        """Number of the last event."""
+        return self.outlet.seq
+
+    @property
+    def sent(self) -> list[Logged]:
+        """What the log keeps of the events since the last record."""
+        return self.outlet.sent
+
+    def go_on_from(self, sent: list[Logged], seq: int | None = None) -> None:
+        """Takes up the log where an earlier life left it: what no record keeps yet, and the last number."""
+        self.outlet.sent = sent
+        if seq is not None:
+            self.outlet.seq = seq
+
     def emit(self, event: Event) -> None:
-        """Numbers an event and sends it; the log keeps it unless it is live only."""
-        self.seq += 1
-        event.seq = self.seq
-        event.timestamp = self.clock.now_ms()
-        if self.journal is not None and type(event) not in UNLOGGED:
-            self.sent.append((event, event.seq))
-            self._stamp = event.timestamp
-        if self.sink is not None:
-            self.sink(event)
-
-    def _emit_at(self, event: Event, at: int) -> None:
-        """Sends what follows a commit, under the commit's own time: it can be made again from the record.
-
-        A time never falls behind that of the logged event before it.
-        """
-        self.seq += 1
-        event.seq, event.timestamp = self.seq, max(at, self._stamp)
-        if self.journal is not None:
-            self.sent.append((event, event.seq))
-        if self.sink is not None:
-            self.sink(event)
-
-    def _emit_end(self, end: Event, snapshot: Event, first: int) -> None:
-        """A block's end; its snapshot, under the same number, is what the log keeps (E1)."""
-        self.emit(end)
-        if self.journal is not None:
-            snapshot.seq, snapshot.timestamp = end.seq, end.timestamp
-            self.sent.append((snapshot, first))
-
-    def new_blocks(self, ctx: Context) -> Blocks:
-        return Blocks(self.emit, self._emit_end, self._block_id, self.machine.run_id, ctx.node_run_id)
-
-    def _block_id(self, kind: str) -> str:
-        """Unique in the run: a node that runs again, in this life or a later one, uses new ids (E1)."""
-        self._blocks_made += 1
-        return f"{kind}_{self.life}.{self._blocks_made}"
-
-    def send_again(self, events: Iterable[tuple[Event, int]]) -> None:
-        """What followed the last commit of an earlier life, `(event, time)`: under the same numbers (E1)."""
-        for event, at in events:
-            self._emit_at(event, at)
+        """Numbers an event and sends it."""
+        self.outlet.emit(event)
 
     def _say_resuming(self) -> None:
         """After a pause nothing but answers comes before `run.resume`, unless the run is cancelled or fails."""
@@ -228,12 +175,12 @@ class Executor:
             match command := commands[index]:
                 case Ended():
                     self._say_resuming()
-                    self._end_node(command)
+                    self.runs.end(command)
                 case Run() | Started() | Backoff():
                     begun.append(command)
                 case Erred():
                     self._say_resuming()
-                    self._err_node(command)
+                    self.runs.err(command)
                 case Resolve():
                     self._resolve(command)
                 case Request():
@@ -244,7 +191,7 @@ class Executor:
                     finished = command.how
                     if finished == "complete":
                         self._say_resuming()
-                    self._close_runs()
+                    self.runs.close_blocks()
                 case Commit():
                     raise AssertionError("one tick makes one commit")
         if finished is None:
@@ -256,7 +203,10 @@ class Executor:
         if self._after:
             self._announce()
         if machine.status == "waiting":
-            self._arm_release()
+            if self._deadline is not None:  # waiting is not active time (E11)
+                self._deadline.cancel()
+                self._deadline = None
+            self.holding.arm()
         elif self._deadline is None and "timeoutMs" in machine.limits:
             self._arm_deadline()
         if self._idle:
@@ -268,12 +218,11 @@ class Executor:
         if self.journal is not None:
             machine = self.machine
             pauses = machine.status == "waiting"
-            release = finished is not None or (pauses and not self._would_hold() and self._nobody_works())
+            release = finished is not None or (pauses and not self.holding.would_hold() and self.holding.nobody_works())
             tail = 0
             if finished is not None or pauses:
                 tail = sum(count_after(a) for a in self._after) + count_after(after) + commit.checkpoint + pauses
-            sent, self.sent = self.sent, []
-            after.durable = self.journal.write(prepared, sent, self.seq, tail, release)
+            after.durable = self.journal.write(prepared, self.outlet.taken(), self.seq, tail, release)
             if commit.checkpoint:
                 self.checkpoint_id = commit.id
             if not after.durable.done:
@@ -287,9 +236,9 @@ class Executor:
                     if not self._waits_live(command.frame):
                         self._ready.append(command.frame)
                 case Started():
-                    self._starts[command.frame] = command
+                    self.runs.expect(command)
                     if command.open:
-                        self._start_node(command.frame)
+                        self.runs.start(command.frame)
                 case Backoff():
                     self._sleepers.add(asyncio.ensure_future(self._back_off(command)))  # noqa: TID251 - ended by drive
                 case _:
@@ -310,7 +259,7 @@ class Executor:
             self._after.popleft()
             machine = after.commit.machine or self.machine
             for event in events_after(after, machine):
-                self._emit_at(event, after.commit.at)
+                self.outlet.emit_at(event, after.commit.at)
         if self._idle:
             self._wake.set()
 
@@ -320,16 +269,11 @@ class Executor:
             return
         error = failure if isinstance(failure, GraphflowError) else StoreError(str(failure))
         self._after.clear()
-        self._close_runs()
+        self.runs.close_blocks()
         self.error = error
-        if not isinstance(error, Fenced) and self.sink is not None:
-            self.sent = []
-            self.seq += 1
-            event = RunError(
-                run_id=self.machine.run_id, error=error.as_dict(), seq=self.seq, timestamp=self.clock.now_ms()
-            )
-            self.sink(event)
-        for number in list(self._runs):
+        if not isinstance(error, Fenced):
+            self.outlet.emit_unlogged(RunError(run_id=self.machine.run_id, error=error.as_dict()))
+        for number in self.runs.numbers():
             self._cancel_node(number)
         self._wake.set()
 
@@ -380,7 +324,7 @@ class Executor:
                     while self._ready:
                         number = self._ready.popleft()
                         self._tasks[number] = asyncio.ensure_future(self._run_apart(number))  # noqa: TID251 - ended by drive
-            elif self._tasks or self._sleepers or self._holding():
+            elif self._tasks or self._sleepers or self._held():
                 await self._rest()
             else:
                 return
@@ -405,7 +349,7 @@ class Executor:
             self._closed = True  # an answer from now on loads the thread anew
         await self._acknowledged()
         if self.error is None and self.machine.status == "waiting":
-            self._emit_at(waiting_event(self.machine), self.machine.last_at)
+            self.outlet.emit_at(waiting_event(self.machine), self.machine.last_at)
             if self.journal is not None:
                 await self.journal.release()
 
@@ -444,18 +388,18 @@ class Executor:
     async def _run(self, number: int) -> None:
         frame = self.machine.frames[number]
         node = self.plan.graphs[frame.graph].nodes[frame.node]
-        ctx = self._start_node(number)
+        ctx = self.runs.start(number)
         if node.form == "ask":
             self._ask(ctx, frame, node)
             return
         tick: AnyTick | None
         try:
-            tick = self._succeeded(ctx, node, await self._call(ctx, frame, node))
+            tick = self.runs.succeeded(ctx, node, await self.runs.call(ctx, frame, node))
         except (Suspended, BaseExceptionGroup) as left:
             if not _is_suspension(left):
                 if not isinstance(left, ExceptionGroup):
                     raise
-                tick = self._failed(ctx, left)
+                tick = self.runs.failed(ctx, left)
             else:
                 ctx.close_blocks()
                 return
@@ -463,191 +407,31 @@ class Executor:
             if not ctx.alive or (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             # Nobody cancelled this task: the node raised it, which is a failure like any other.
-            tick = self._failed(ctx, NodeFailed(f"node {node.name!r} raised CancelledError"))
+            tick = self.runs.failed(ctx, NodeFailed(f"node {node.name!r} raised CancelledError"))
         except Exception as error:  # noqa: BLE001 - the boundary where any node's failure becomes a tick
-            tick = self._failed(ctx, error)
+            tick = self.runs.failed(ctx, error)
         if not ctx.alive:
             return
         ctx.close_blocks()
         try:
             self.feed(tick)
         except (CodecError, NodeFailed) as error:
-            self.feed(self._failed(ctx, error))
-
-    async def _call(self, ctx: Context, frame: Frame, node: PlanNode) -> Any:
-        assert node.run is not None
-        if node.returns_updates:
-            given: Any = frame.state
-        else:
-            template = node.arguments
-            given = (
-                {}
-                if template is None
-                else template.evaluate(scope_of(self.plan.graphs[frame.graph], self.machine, frame))
-            )
-        if node.timeout_s is None:
-            return await node.run(given, ctx)
-        try:
-            async with asyncio.timeout(node.timeout_s) as limit:
-                ctx.limit = limit
-                out = await node.run(given, ctx)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise self._timed_out(node) from None
-        if limit.expired():  # the node swallowed the cancellation; its result comes too late all the same
-            raise self._timed_out(node)
-        return out
-
-    @staticmethod
-    def _timed_out(node: PlanNode) -> NodeTimeout:
-        return NodeTimeout(
-            f"node {node.name!r} took longer than its timeoutMs of {int((node.timeout_s or 0) * 1000)}; raise it, or route "
-            'the error: {"on": ["timeout"], "to": …}'
-        )
-
-    def _succeeded(self, ctx: Context, node: PlanNode, out: Any) -> NodeSucceeded:
-        updates, goto = None, None
-        if node.returns_updates:
-            if type(out) is Goto:
-                goto, out = out.node, out.update
-            if out is not None and not isinstance(out, Mapping):
-                raise NodeFailed(
-                    f"node {node.name!r} returned {type(out).__name__}; return a mapping of state updates, nothing, or Goto"
-                )
-            updates, out = out, None
-        return NodeSucceeded(
-            id=self.ids.new_id() if self.journal is not None else "",  # only a record needs one
-            at=self.clock.now_ms(),
-            frame=ctx.frame,
-            out=out,
-            updates=updates,
-            goto=goto,
-            usage=ctx.usage,
-            finish=ctx.finish_reason,
-        )
-
-    def _failed(self, ctx: Context, error: BaseException) -> NodeFailedTick:
-        status = "timeout" if isinstance(error, NodeTimeout) else "error"
-        return NodeFailedTick(
-            id=self.ids.new_id(),
-            at=self.clock.now_ms(),
-            frame=ctx.frame,
-            error=error_dict(error, ctx.node),
-            jitter=self.ids.random(),
-            partial=ctx.partial(status) if ctx.partial is not None else None,
-            usage=ctx.usage,
-            final=isinstance(error, OutcomeUnknown),
-        )
+            self.feed(self.runs.failed(ctx, error))
 
     def _ask(self, ctx: Context, frame: Frame, node: PlanNode) -> None:
         """An `ask` node asks at once; there is nothing to run."""
-        question = node.question
-        assert question is not None
-        existing = [i for i in self.machine.interrupts.values() if i.frame == frame.number and i.key == ""]
-        if existing:
+        if self.holding.find(frame.number, "") is not None:
             return
         try:
-            scope = scope_of(self.plan.graphs[frame.graph], self.machine, frame)
-            payload = {"message": question.message.evaluate(scope)}
-            if question.show is not None:
-                payload["show"] = question.show.evaluate(scope)
-            now = self.clock.now_ms()
-            interrupt = Interrupt(
-                id="",
-                kind="ask",
-                run_id="",
-                node=node.name,
-                frame=frame.number,
-                key="",
-                schema=freeze(question.schema),
-                payload=freeze(payload),
-                path=frame.path,
-                owner=question.owner,
-                role=question.role,
-                hold_ms=question.hold_ms,
-                expires_at=None if question.expires_ms is None else now + question.expires_ms,
-                on_expire=question.on_expire,
-                node_run_id=ctx.node_run_id,
-            )
-            self._open(interrupt)
+            self.holding.open(self.runs.question(ctx, frame, node))
         except NodeFailed as error:
-            self.feed(self._failed(ctx, error))
-
-    # --- node events
-
-    def _start_node(self, number: int) -> Context:
-        """The node run of a frame: begun now, unless the frame's node is being gone on with."""
-        started = self._starts.pop(number, None)
-        ctx = self._runs.get(number)
-        frame = self.machine.frames[number]
-        node = self.plan.graphs[frame.graph].nodes[frame.node]
-        if started is None and ctx is not None and ctx.plan_node is node and ctx.alive:
-            # Entered again after an answer: the same node run goes on.
-            again = Context(self, frame, node, ctx.node_run_id)
-            again.started = ctx.started
-            self._runs[number] = again
-            return again
-        self._made += 1
-        ctx = Context(self, frame, node, f"{self.life}.{self._made}")
-        ctx.started = self.clock.monotonic()
-        self._runs[number] = ctx
-        step = started.step if started is not None else self.machine.begun
-        self.emit(
-            NodeStart(
-                node=node.name,
-                node_run_id=ctx.node_run_id,
-                step=step,
-                attempt=frame.attempt,
-                path=frame.path or None,
-            )
-        )
-        return ctx
-
-    def _take_up(self, interrupt: Interrupt) -> None:
-        """A node run that asked in an earlier life goes on in this one: it has no second `node.start`."""
-        frame = self.machine.frames[interrupt.frame]
-        node = self.plan.graphs[frame.graph].nodes.get(interrupt.node)
-        if node is not None:
-            ctx = self._runs[interrupt.frame] = Context(self, frame, node, interrupt.node_run_id)
-            ctx.started = self.clock.monotonic()
-
-    def _end_node(self, command: Ended) -> None:
-        ctx = self._runs.pop(command.frame, None)
-        if ctx is None:
-            return
-        ctx.alive = False
-        self.emit(
-            NodeEnd(
-                node=command.node,
-                node_run_id=ctx.node_run_id,
-                duration_ms=int((self.clock.monotonic() - ctx.started) * 1000),
-                writes=list(command.writes) or None,
-                usage=command.usage,
-            )
-        )
-
-    def _err_node(self, command: Erred) -> None:
-        ctx = self._runs.pop(command.frame, None)
-        if ctx is None:
-            return
-        ctx.close_blocks()
-        ctx.alive = False
-        self.emit(
-            NodeError(
-                node=command.node, node_run_id=ctx.node_run_id, error=command.error, will_retry=command.will_retry
-            )
-        )
+            self.feed(self.runs.failed(ctx, error))
 
     def _cancel_node(self, number: int) -> None:
-        """Ends a node run: its blocks are closed, what it still does has no effect, its task is cancelled."""
-        ctx = self._runs.pop(number, None)
-        if ctx is not None:
-            ctx.close_blocks()
-            ctx.alive = False
+        """Ends a node run and whatever task drives it."""
+        self.runs.drop(number)
         if number in self._ready:
             self._ready.remove(number)
-        self._starts.pop(number, None)
         if self._here == number and self._task is not None and asyncio.current_task() is not self._task:
             self._here_cancelled = True
             self._task.cancel()
@@ -655,109 +439,33 @@ class Executor:
         if task is not None and task is not asyncio.current_task():
             task.cancel()
 
-    def _close_runs(self) -> None:
-        """Every block is closed before a pause or a terminal (spec 3.3)."""
-        for ctx in self._runs.values():
-            ctx.close_blocks()
-
-    # --- waiting for people
-
-    def _open(self, interrupt: Interrupt) -> Interrupt:
-        """Feeds the question; the interrupt as it is open now."""
-        known = self.machine.interrupts.keys()
-        before = set(known)
-        self.feed(NodeAsked(id=self.ids.new_id(), at=self.clock.now_ms(), frame=interrupt.frame, interrupt=interrupt))
-        return next(i for key, i in self.machine.interrupts.items() if key not in before)
+    # --- people
 
     async def wait_for_answer(self, asked: Interrupt) -> Any:
-        """Opens the interrupt, or finds it open, and waits for its answer while the process holds the run.
+        """See `Holding.wait`."""
+        return await self.holding.wait(asked)
 
-        Raises:
-            Suspended: nothing holds the run any more.
-            NodeFailed: `node_not_deterministic` when another question is open under the same key.
-        """
-        interrupt = next(
-            (i for i in self.machine.interrupts.values() if i.frame == asked.frame and i.key == asked.key), None
-        )
-        if interrupt is None:
-            interrupt = self._open(asked)
-        elif interrupt.digest != asked.digest:
-            raise NodeFailed(
-                f"node {asked.node!r} asks something else under the key {asked.key!r} of an open question; the question stays",
-                code="node_not_deterministic",
-                key=asked.key,
-            )
-        if not self._hold_of(interrupt):
-            raise Suspended
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiters[interrupt.id] = future
-        ctx = self._runs.get(asked.frame)
-        limit = getattr(ctx, "limit", None)
-        remaining = None
-        if limit is not None and limit.when() is not None:  # waiting is not active time (E11)
-            remaining = limit.when() - asyncio.get_running_loop().time()
-            limit.reschedule(None)
-        try:
-            return await future
-        finally:
-            self._waiters.pop(interrupt.id, None)
-            if limit is not None and remaining is not None and not limit.expired():
-                limit.reschedule(asyncio.get_running_loop().time() + remaining)
-
-    def _hold_of(self, interrupt: Interrupt) -> int:
-        if self._released or self.hold_ms == 0:
-            return 0
-        return self.hold_ms if interrupt.hold_ms is None else interrupt.hold_ms
-
-    def _would_hold(self) -> bool:
-        return any(self._hold_of(i) > 0 for i in self.machine.interrupts.values())
-
-    def _nobody_works(self) -> bool:
-        """Whether every question comes from an `ask` node: a node that asks by itself may do more before it is left."""
-        return all(i.key == "" or i.kind == "breakpoint" for i in self.machine.interrupts.values())
-
-    def _holding(self) -> bool:
-        return self.machine.status == "waiting" and self._would_hold()
+    def _held(self) -> bool:
+        return self.machine.status == "waiting" and self.holding.would_hold()
 
     def _waits_live(self, number: int) -> bool:
         """Whether the frame's coroutine is alive and its answer has just woken it."""
-        ctx = self._runs.get(number)
+        ctx = self.runs.get(number)
         return ctx is not None and ctx.alive and (self._here == number or number in self._tasks)
-
-    def _arm_release(self) -> None:
-        """Lets go of the run when every open question has been held for its time."""
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        longest = max((self._hold_of(i) for i in self.machine.interrupts.values()), default=0)
-        if self._release is not None:
-            self._release.cancel()
-        if longest > 0:
-            self._release = asyncio.get_running_loop().call_later(longest / 1000, self.release)
 
     def release(self) -> None:
         """Stops waiting in this process: the thread waits on without it."""
         if self.machine.status != "waiting" or self._closed:
             return
-        self._released = True
-        for ctx in self._runs.values():
-            ctx.close_blocks()
-        for future in self._waiters.values():
-            if not future.done():
-                future.set_exception(Suspended())
+        self.runs.close_blocks()
+        self.holding.let_go()
         self._wake.set()
 
     def _resolve(self, command: Resolve) -> None:
         interrupt = command.interrupt
-        if interrupt.node_run_id and interrupt.frame not in self._runs and interrupt.frame in self.machine.frames:
-            self._take_up(interrupt)
+        self.runs.take_up(interrupt)
         self.emit(InterruptResolve(interrupt_id=interrupt.id, decision=command.decision))
-        future = self._waiters.pop(interrupt.id, None)
-        if future is not None and not future.done():
-            if command.decision in ("cancelled", "expired"):
-                future.cancel()
-            else:
-                future.set_result(freeze(command.answer))
+        self.holding.resolve(interrupt, command.decision, command.answer)
 
     def answer(self, interrupt_id: str, answer: Any, decision: str, by: str | None = None) -> None:
         """Feeds a validated answer of an open interrupt."""
@@ -783,11 +491,8 @@ class Executor:
         """Ends the run: every node, block and question; the last checkpoint stays."""
         if self._closed or self.machine.status not in ("running", "waiting"):
             return
-        partials = {}
-        for number, ctx in self._runs.items():
-            if ctx.partial is not None:
-                partials[number] = ctx.partial("cancelled")
-        self._close_runs()
+        partials = self.runs.partials("cancelled")
+        self.runs.close_blocks()
         self.feed(Cancel(id=self.ids.new_id(), at=self.clock.now_ms(), partials=partials))
 
     async def _cancelled_from_outside(self) -> None:
@@ -796,7 +501,7 @@ class Executor:
         if self.error is not None:
             return
         if self.abandoned:
-            self._close_runs()
+            self.runs.close_blocks()
             await asyncio.shield(self._acknowledged())
             return
         self.cancel()
@@ -816,8 +521,7 @@ class Executor:
         if machine.active_ms + max(0, now - machine.last_at) < machine.limits["timeoutMs"]:
             self._arm_deadline()
             return
-        for ctx in list(self._runs.values()):
-            ctx.close_blocks()
+        self.runs.close_blocks()
         self.feed(Deadline(id=self.ids.new_id(), at=now))
 
     async def _back_off(self, command: Backoff) -> None:
@@ -833,9 +537,9 @@ class Executor:
             self._wake.set()
 
     def _disarm(self) -> None:
-        for handle in (self._deadline, self._release):
-            if handle is not None:
-                handle.cancel()
+        self.holding.disarm()
+        if self._deadline is not None:
+            self._deadline.cancel()
 
     async def _end_tasks(self) -> None:
         """No task outlives its run."""

@@ -79,7 +79,7 @@ def _answer_breakpoint(step: Step, interrupt: Interrupt, tick: Answered) -> None
     if tick.decision == "cancel":
         stop(step, {})
     elif tick.decision == "skip" and frame.node != END:
-        succeed(step, number, None, quiet=True)
+        succeed(step, number, None, quiet=True, skipped=True)
     elif frame.node == END:
         leave(step, number)
     else:

@@ -16,7 +16,7 @@ from graphflow.graph.expressions import Expression, Roots, Template, compile_exp
 from graphflow.graph.state import StateSchema, channel_of
 
 if TYPE_CHECKING:
-    from graphflow.graph.compiler import CheckedDocument
+    from graphflow.graph.checked import CheckedDocument
     from graphflow.graph.ports import Kinds, NodeFunction
 
 DEFAULT_INPUT_SCHEMA: dict[str, Any] = {"type": "object", "properties": {"query": {"type": "string"}}}
@@ -27,8 +27,9 @@ class Arrow(msgspec.Struct, frozen=True):
 
     to: str
     when: Expression | None
-    limits_rounds: bool
-    """The condition names `limits.rounds`: not taking it means that the rounds are used up (spec 1.2)."""
+    rounds_of: tuple[str, ...] = ()
+    """Nodes whose visits the condition compares, if it names `limits.rounds`: not taking it when one of them has used
+    the rounds up is why the run ends (spec 1.2)."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -207,15 +208,16 @@ def _arrows(node: NodeDefinition, roots: Roots) -> tuple[Arrow, ...]:
     if isinstance(node.next, Choose):
         return ()
     if node.next is None or isinstance(node.next, str):
-        return (Arrow(node.next or END, None, False),)
+        return (Arrow(node.next or END, None),)
     return tuple(_arrow(route, roots) for route in node.next)
 
 
 def _arrow(route: Route, roots: Roots) -> Arrow:
     if route.when is None:
-        return Arrow(route.to, None, False)
+        return Arrow(route.to, None)
     when = compile_expression(route.when, roots, check=False)
-    return Arrow(route.to, when, ("limits", "rounds") in when.refs)
+    counts = tuple(ref[1] for ref in when.refs if ref[0] == "visits" and len(ref) > 1)
+    return Arrow(route.to, when, counts if ("limits", "rounds") in when.refs else ())
 
 
 def _question(node: NodeDefinition, roots: Roots) -> Question | None:

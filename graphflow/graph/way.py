@@ -216,10 +216,13 @@ def succeed(
     usage: Mapping[str, Any] | None = None,
     answer: Any = None,
     quiet: bool = False,
+    skipped: bool = False,
 ) -> None:
     """A node is finished: write, count, and go where its routes say.
 
-    `quiet` is for one that never ran (skipped, or edited as): it writes nothing and has no end.
+    Args:
+        quiet: it never ran (skipped, or edited as): it writes nothing and has no end.
+        skipped: conditions have nothing to look at, so the route without one is taken.
     """
     frame = step.table[number]
     node = step.node_of(frame)
@@ -229,7 +232,8 @@ def succeed(
         step.void(number, "cancelled")  # what it asked and no longer waits for
     try:
         update, state = (None, frame.state) if quiet else _writes(step, frame, node, out, updates, answer)
-        target = _target(step, frame, node, state, out, goto, answer)
+        default = node.arrows[-1].to if skipped and node.arrows else None
+        target = default or _target(step, frame, node, state, out, goto, answer)
     except NodeFailed as failure:
         fail(step, number, failure.as_dict(node.name))
         return
@@ -286,7 +290,8 @@ def _target(step: Step, frame: Frame, node: PlanNode, state: State, out: Any, go
             raise ExpressionFailed(f"the condition {arrow.when.source!r} gave {value!r}, not true or false")
         if value:
             break
-        if arrow.limits_rounds:
+        rounds = scope["limits"].get("rounds") if arrow.rounds_of else None
+        if rounds is not None and any(frame.visits.get(name, 0) >= rounds for name in arrow.rounds_of):
             step.fields["finish_reason"] = "max_rounds"
     step.facts = {**(step.facts or {}), "route": index}
     return arrow.to

@@ -24,7 +24,7 @@ from graphflow.runtime.result import RunResult, result_from
 from graphflow.runtime.sync import blocking, blocking_stream
 
 if TYPE_CHECKING:
-    from graphflow.graph.compiler import CheckedDocument
+    from graphflow.graph.checked import CheckedDocument
     from graphflow.runtime.thread import Thread
 
 

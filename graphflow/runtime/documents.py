@@ -13,7 +13,7 @@ from graphflow.graph.plan import Plan, build_plan
 from graphflow.graph.ports import Kinds
 
 if TYPE_CHECKING:
-    from graphflow.graph.compiler import CheckedDocument
+    from graphflow.graph.checked import CheckedDocument
 
 
 class Documents:
@@ -81,7 +81,7 @@ def _packed(checked: CheckedDocument) -> dict[str, Any]:
 
 
 def _unpacked(data: dict[str, Any], digest: str) -> CheckedDocument:
-    from graphflow.graph.compiler import CheckedDocument
+    from graphflow.graph.checked import CheckedDocument
     from graphflow.graph.document import decode_document
 
     return CheckedDocument(

@@ -162,7 +162,7 @@ class Lives:
         plan = await app.documents.pinned(row.facts.document)
         journal = ThreadJournal(runs.store, row, row.facts, loaded=loaded, keep=True)
         executor = self.executor(plan, loaded.machine, row.thread_id, journal, seq=loaded.seq)
-        executor.sent = list(loaded.pending)
+        executor.go_on_from(list(loaded.pending))
         await executor.drive(self.tick(Cancel))
         await runs.tell(LiveRun(executor, journal))
         fresh = journal.as_loaded(executor.machine, executor.seq, executor.sent)
@@ -267,7 +267,7 @@ class Lives:
         plan = await app.documents.pinned(row.facts.document)
         journal = ThreadJournal(app.checkpointer, row, row.facts, loaded=loaded)
         run = self._life(plan, loaded.machine, row, journal, audience, seq=loaded.mark)
-        run.executor.sent = [entry for entry in loaded.pending if entry[0].seq <= loaded.mark]
+        run.executor.go_on_from([entry for entry in loaded.pending if entry[0].seq <= loaded.mark])
         return run
 
     async def _stale(self, thread_id: str, refusal: AnswerRefused) -> AnswerRefused:
@@ -362,7 +362,7 @@ def _resume(run: LiveRun, loaded: Loaded, run_id: str) -> Callable[[], None]:
         if run_id == loaded.machine.run_id:
             _say_again(executor, loaded)
         else:
-            executor.seq, executor.sent = 0, []
+            executor.go_on_from([], 0)
             if run.log is not None:
                 run.log.mark = 0
             executor.emit(RunStart(run_id=run_id, chat_id=thread_id))
@@ -373,7 +373,7 @@ def _resume(run: LiveRun, loaded: Loaded, run_id: str) -> Callable[[], None]:
 
 def _say_again(executor: Executor, loaded: Loaded) -> None:
     """After a crash: what followed the last commit may have reached nobody, so this life sends it (E1)."""
-    executor.send_again((event, event.timestamp) for event, _ in loaded.pending if event.seq > loaded.mark)
+    executor.outlet.send_again((event, event.timestamp) for event, _ in loaded.pending if event.seq > loaded.mark)
 
 
 async def _make_way(busy: LiveRun, on_busy: str) -> None:

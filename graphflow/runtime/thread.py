@@ -213,7 +213,7 @@ class Thread:
             waits = loaded.machine.status == "waiting"
             executor = self._app.lives.executor(plan, loaded.machine, self.id, journal, seq=loaded.seq if waits else 0)
             if waits:
-                executor.sent = list(loaded.pending)
+                executor.go_on_from(list(loaded.pending))
             tick = Edited(
                 id=self._app.ids.new_id(),
                 at=self._app.clock.now_ms(),
@@ -277,7 +277,7 @@ class Thread:
         plan = await self._app.documents.pinned(row.facts.document)
         journal = ThreadJournal(runs.store, row, row.facts, loaded=fresh)
         executor = self._app.lives.executor(plan, fresh.machine, self.id, journal, seq=fresh.seq)
-        executor.sent = list(fresh.pending)
+        executor.go_on_from(list(fresh.pending))
         executor.cancel()
         await executor.flush()
         await journal.release()

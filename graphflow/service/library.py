@@ -13,7 +13,7 @@ from graphflow.runtime.compiled import CompiledGraph
 if TYPE_CHECKING:
     from graphflow.checkpoints.port import Checkpointer
     from graphflow.graph.builder import Graph
-    from graphflow.graph.compiler import CheckedDocument
+    from graphflow.graph.checked import CheckedDocument
     from graphflow.models.port import ChatModel
     from graphflow.tools.registry import ToolRegistry
 

@@ -727,7 +727,7 @@ def test_a_compiled_document_and_its_drawing(snapshot: SnapshotAssertion) -> Non
             "counted": node.counted,
             "set": [key for key, _ in node.sets],
             "routes": [
-                (arrow.to, arrow.when.source if arrow.when else None, arrow.limits_rounds) for arrow in node.arrows
+                (arrow.to, arrow.when.source if arrow.when else None, arrow.rounds_of) for arrow in node.arrows
             ],
             "errors": [(sorted(codes), to) for codes, to in node.errors],
         }

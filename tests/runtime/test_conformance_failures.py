@@ -249,7 +249,11 @@ async def test_waiting_for_a_person_is_no_part_of_a_nodes_time(compile_graph: Co
     assert live.log is not None
     async for event in live.log.follow(0):
         if event.type == "interrupt.request":
-            limits = [ctx.limit.when() for ctx in live.executor._runs.values() if ctx.limit is not None]
+            limits = [
+                ctx.limit.when()
+                for ctx in map(live.executor.runs.get, live.executor.runs.numbers())
+                if ctx.limit is not None
+            ]
             assert limits == [None]
             live.executor.answer(event.interrupt_id, 3, "answered")  # type: ignore[attr-defined]
     await live.over.wait()
@@ -299,7 +303,7 @@ async def test_a_question_that_expires_without_a_route_has_its_error_event(compi
     events = await collect(app.stream(thread_id="t"))
     life = await app.lives.answering("t", {events[-1].interrupts[0]["interruptId"]: "x"})  # type: ignore[attr-defined]
     heard: list[Any] = []
-    life.run.executor.sink = heard.append
+    life.run.executor.outlet.sink = heard.append
     life.run.executor.expire(events[-1].interrupts[0]["interruptId"])  # type: ignore[attr-defined]
     await life.run.executor.drive()
     assert life.run.journal is not None

@@ -268,9 +268,6 @@ async def test_only_one_branch_is_taken_when_two_conditions_hold(compile_graph: 
     assert ((await compile_graph(graph).run()).status, ran) == ("completed", ["left"])
 
 
-@pytest.mark.xfail(
-    strict=True, reason="conditions of a skipped node are evaluated with no output, which fails the node"
-)
 async def test_a_skipped_node_whose_routes_look_at_its_output_takes_the_one_without_a_condition(
     store: Checkpointer,
 ) -> None:
@@ -282,9 +279,6 @@ async def test_a_skipped_node_whose_routes_look_at_its_output_takes_the_one_with
     assert (done.status, done.error) == ("completed", None)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a route that names limits.rounds and fails for another test still sets the reason"
-)
 async def test_a_run_that_a_person_ended_before_its_rounds_were_used_up_does_not_blame_the_rounds(
     compile_graph: Compile,
 ) -> None:

@@ -50,7 +50,7 @@ def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
 def said(child: subprocess.Popen[str]) -> str:
     """The last line of a child that ended well."""
     out, errors = child.communicate(timeout=60)
-    assert child.returncode == 0, errors
+    assert (child.returncode, bool(out)) == (0, True), (child.returncode, out, errors)
     return out.split()[-1]
 
 
