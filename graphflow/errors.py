@@ -60,7 +60,7 @@ ERROR_CODES: dict[str, str] = {
     "answer_stale": "The interrupt was answered, closed, or issued anew.",
     "answer_invalid": "The answer does not fit the interrupt's schema.",
     "answer_ambiguous": "Several interrupts are open; a bare answer fits none of them surely.",
-    "effects_need_choice": "Write effects lie behind the checkpoint; choose reuse, rerun or undo.",
+    "effects_need_choice": "Write effects lie behind the checkpoint; say that they may run again (`rerun`), or stay where you are.",
     "store_failed": "The store could not be read or written.",
     "store_newer": "The store was made by a newer version.",
     "fenced": "Another life took this thread; the older one stopped.",

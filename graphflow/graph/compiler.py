@@ -25,9 +25,25 @@ from graphflow.graph.hashing import version_hash
 from graphflow.graph.plain import plain_data
 from graphflow.graph.ports import Kinds
 from graphflow.graph.source import Source
-from graphflow.graph.words import choose
+from graphflow.graph.words import choose, escape
 
 __all__ = ["CheckedDocument", "check_document"]
+
+
+def _warn_unkept(checking: Checking) -> None:
+    """What the format has and this version does not keep is said, never silently ignored."""
+    if checking.document.always:
+        checking.fault(
+            "/always", "`always` is read but neither proved nor kept by this version", kind="property", warning=True
+        )
+    for name, node in checking.nodes.items():
+        if node.undo is not None and checking.kinds.find(node.undo) is not None:
+            checking.fault(
+                f"/nodes/{escape(name)}/undo",
+                "`undo` is read but not run by this version",
+                kind="property",
+                warning=True,
+            )
 
 
 def check_document(source: Source | Mapping[str, Any], kinds: Kinds, *, file: str | None = None) -> CheckedDocument:
@@ -74,6 +90,7 @@ class _Compiler:
         check_state(checking)
         check_input(checking)
         check_budget(checking)
+        _warn_unkept(checking)
         check_nodes(checking)
         check_routes(checking)
         inputs = {name: sub.document.input or DEFAULT_INPUT for name, sub in _by_node(checking, subgraphs)}

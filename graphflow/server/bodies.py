@@ -71,7 +71,7 @@ class EditBody(Body):
     path: str | None = None
     replace: list[str] = []
     checkpoint_id: Id | None = None
-    effects: Literal["reuse", "rerun", "undo"] | None = None
+    effects: Literal["rerun"] | None = None
     cancel: bool = False
 
 
@@ -79,7 +79,7 @@ class RewindBody(Body):
     """`POST /api/threads/{id}/rewind`."""
 
     checkpoint_id: Id
-    effects: Literal["reuse", "rerun", "undo"] | None = None
+    effects: Literal["rerun"] | None = None
     cancel: bool = False
 
 
@@ -88,7 +88,7 @@ class ForkBody(Body):
 
     checkpoint_id: Id | None = None
     thread_id: Id | None = None
-    effects: Literal["reuse", "rerun"] | None = None
+    effects: Literal["rerun"] | None = None
 
 
 class ResumeBody(Body):
@@ -96,7 +96,7 @@ class ResumeBody(Body):
 
     answers: dict[str, Any] | None = None
     checkpoint_id: Id | None = None
-    effects: Literal["reuse", "rerun", "undo"] | None = None
+    effects: Literal["rerun"] | None = None
     budget: dict[str, Any] | None = None
     stream: bool = True
     events: list[Family] | None = None

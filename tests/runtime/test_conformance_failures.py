@@ -249,10 +249,9 @@ async def test_waiting_for_a_person_is_no_part_of_a_nodes_time(compile_graph: Co
     assert live.log is not None
     async for event in live.log.follow(0):
         if event.type == "interrupt.request":
+            runs = live.executor.runs
             limits = [
-                ctx.limit.when()
-                for ctx in map(live.executor.runs.get, live.executor.runs.numbers())
-                if ctx.limit is not None
+                ctx.limit.when() for n in runs.numbers() if (ctx := runs.get(n)) is not None and ctx.limit is not None
             ]
             assert limits == [None]
             live.executor.answer(event.interrupt_id, 3, "answered")  # type: ignore[attr-defined]
