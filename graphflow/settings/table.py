@@ -80,9 +80,7 @@ class ToolsSettings:
         unit="ms",
         least=0,
     )
-    legacy_adapter: bool = _setting(
-        True, "Convert tool results of the older dict format.", env="ENABLE_LEGACY_ADAPTER"
-    )
+    legacy_adapter: bool = _setting(True, "Convert tool results of the older dict format.", env="ENABLE_LEGACY_ADAPTER")
     mcp_servers: str | None = _setting(
         None, "MCP servers as JSON, beside `[mcp.NAME]`.", env="MCP_SERVERS", reserved=True
     )

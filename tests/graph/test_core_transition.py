@@ -726,9 +726,7 @@ def test_a_compiled_document_and_its_drawing(snapshot: SnapshotAssertion) -> Non
             "kind": node.kind,
             "counted": node.counted,
             "set": [key for key, _ in node.sets],
-            "routes": [
-                (arrow.to, arrow.when.source if arrow.when else None, arrow.rounds_of) for arrow in node.arrows
-            ],
+            "routes": [(arrow.to, arrow.when.source if arrow.when else None, arrow.rounds_of) for arrow in node.arrows],
             "errors": [(sorted(codes), to) for codes, to in node.errors],
         }
         for name, node in plan.nodes.items()
