@@ -114,7 +114,7 @@ class ChatFiles:
                 found = msgspec.json.decode(text, type=dict[str, Any])
                 if "_type" in found:  # lines of later forms of the record
                     continue
-                msgspec.convert(found, _Line)
+                msgspec.json.decode(text, type=_Line)
                 runs.append(found)
             except (UnicodeError, msgspec.MsgspecError) as error:
                 if raw.strip():
