@@ -15,6 +15,8 @@ from graphflow.graph.ports import Logged
 
 Chain = Sequence[tuple[int, int]]
 PAGE = 256
+LEAST_PAGE = 16
+"""Most runs are short and looked for at the end of the log: reading begins with little."""
 
 
 class StoredLog(msgspec.Struct, kw_only=True):
@@ -61,16 +63,18 @@ async def stored_log_of(
 async def records_of_run(store: Checkpointer, thread_id: str, chain: Chain, run_id: str) -> list[Record]:
     """The records of one run on a branch, oldest first."""
     found: list[Record] = []
+    page = LEAST_PAGE
     for lineage, last in reversed(chain):
         upto = last
         while upto > 0:
-            rows = await store.read_records(thread_id, lineage=lineage, after=max(0, upto - PAGE), upto=upto)
+            rows = await store.read_records(thread_id, lineage=lineage, after=max(0, upto - page), upto=upto)
             for record in reversed(rows):
                 if decode_meta(record.meta).run_id == run_id:
                     found.append(record)
                 elif found:
                     return found[::-1]
-            upto -= PAGE
+            upto -= page
+            page = min(2 * page, PAGE)
     return found[::-1]
 
 
