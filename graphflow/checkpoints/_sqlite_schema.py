@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from graphflow.errors import StoreError
@@ -32,7 +32,8 @@ def open_writer(path: Path, *, synchronous: str, busy_timeout_s: float) -> sqlit
         path.parent.mkdir(parents=True, exist_ok=True)
         db = _connect(path, busy_timeout_s)
         db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
-        _use_wal(db, busy_timeout_s)
+        _patiently(lambda: stored_version(db, path), busy_timeout_s)  # before anything of a foreign file is changed
+        _patiently(lambda: _use_wal(db), busy_timeout_s)
         db.execute(f"PRAGMA synchronous = {synchronous}")
         db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         db.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_SIZE}")
@@ -63,22 +64,26 @@ def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
 
 
-def _use_wal(db: sqlite3.Connection, busy_timeout_s: float) -> None:
-    """Switches to the write-ahead log; SQLite does not wait by itself when two processes switch at once."""
+def _patiently(step: Callable[[], object], busy_timeout_s: float) -> None:
+    """Tries again while processes that open the file at once are in each other's way; SQLite does not always wait itself."""
     until = time.monotonic() + busy_timeout_s
     while True:
         try:
-            mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            step()
         except sqlite3.OperationalError as error:
-            if not _is(error, sqlite3.SQLITE_BUSY) or time.monotonic() > until:
+            if not is_busy(error) or time.monotonic() > until:
                 raise
             time.sleep(0.005)
         else:
-            if mode != "wal":
-                raise StoreError(
-                    f"the store's file system has no shared memory for a write-ahead log (mode {mode!r}): use a local disk"
-                )
             return
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise StoreError(
+            f"the store's file system has no shared memory for a write-ahead log (mode {mode!r}): use a local disk"
+        )
 
 
 def migrate(db: sqlite3.Connection, path: Path) -> None:
@@ -87,13 +92,13 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
     Raises:
         StoreError: the file belongs to something else, or a newer version made it.
     """
-    steps = sorted(MIGRATIONS.glob("[0-9]*.sql"))
+    steps = _steps()
     newest = _number(steps[-1])
-    if _version(db, path, newest) == newest:
+    if stored_version(db, path) == newest:
         return
     db.execute("BEGIN IMMEDIATE")
     try:
-        version = _version(db, path, newest)
+        version = _read_version(db, path)  # again: another process may have been faster
         for step in steps:
             if _number(step) > version:
                 for statement in _statements(step.read_text(encoding="utf-8")):
@@ -106,7 +111,24 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
         raise
 
 
-def _version(db: sqlite3.Connection, path: Path, newest: int) -> int:
+def stored_version(db: sqlite3.Connection, path: Path) -> int:
+    """The file's schema version, 0 for an empty file.
+
+    Read in one transaction: mark and tables must be of one moment, or a store that another process makes just now
+    looks like a file of somebody else.
+
+    Raises:
+        StoreError: the file belongs to something else, or a newer version made it.
+    """
+    db.execute("BEGIN")
+    try:
+        return _read_version(db, path)
+    finally:
+        db.execute("ROLLBACK")
+
+
+def _read_version(db: sqlite3.Connection, path: Path) -> int:
+    newest = _number(_steps()[-1])
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
     ours = db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
     if not ours and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -117,6 +139,10 @@ def _version(db: sqlite3.Connection, path: Path, newest: int) -> int:
             code="store_newer",
         )
     return version if ours else 0
+
+
+def _steps() -> list[Path]:
+    return sorted(MIGRATIONS.glob("[0-9]*.sql"))
 
 
 def _number(step: Path) -> int:

@@ -342,6 +342,40 @@ async def test_what_is_no_store_is_refused_by_name(
     await store.close()
 
 
+async def test_a_foreign_database_is_refused_without_being_touched(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE other (x)")
+    db.close()
+    before = path.read_bytes()
+    store = SqliteCheckpointer(path)
+    await refused(StoreError, store.setup())
+    await store.close()
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["other.db"]
+
+
+def test_a_store_that_another_process_makes_just_now_is_not_taken_for_a_foreign_one(tmp_path: Path) -> None:
+    path = tmp_path / "threads.db"
+    raw_db = sqlite3.connect(path, isolation_level=None)
+    raw_db.execute("PRAGMA journal_mode = WAL")  # the other process is as far as this, and makes its tables below
+
+    class Interrupted(sqlite3.Connection):
+        def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+            cursor = super().execute(sql, *parameters)
+            if "application_id" in sql and "=" not in sql:
+                rows = cursor.fetchall()
+                schema.migrate(raw_db, path)
+                return super().execute(f"SELECT {rows[0][0]}")
+            return cursor
+
+    late = sqlite3.connect(path, isolation_level=None, factory=Interrupted)
+    schema.migrate(late, path)
+    assert schema.stored_version(raw_db, path) == 1
+    late.close()
+    raw_db.close()
+
+
 async def test_a_newer_schema_is_refused(store: SqliteCheckpointer) -> None:
     driver = await drive(store)
     await driver.add()
