@@ -40,7 +40,8 @@ asyncio.run(main())
 
 def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     script = tmp_path / "child.py"
-    script.write_text(CHILD, encoding="utf-8")
+    if not script.exists():  # written once: a child that starts must not meet it half written
+        script.write_text(CHILD, encoding="utf-8")
     return subprocess.Popen(
         [sys.executable, str(script), str(tmp_path / "t.db"), *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(Path.cwd())},
