@@ -55,7 +55,7 @@ coverage: $(STAMPS)/test ## a map of what no test reaches
 	@$(PY) -m coverage report
 
 clean: ## remove .venv and the caches; threads in checkpoints/ stay
-	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov dist
+	@rm -rf $(VENV) .bench .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov dist
 
 $(STAMPS)/venv:
 	@for python in $(CANDIDATES); do \
