@@ -371,7 +371,8 @@ class Thread:
         for lineage, last in head.chain:
             first = shared.get(lineage, 0)
             for record in await store.read_records(self.id, lineage=lineage, after=first, upto=last):
-                out += _writes_of(record)
+                if not record.checkpoint:  # an intent is a record of its own, which history does not show
+                    out += _writes_of(record)
         return out
 
 
