@@ -6,7 +6,7 @@ The CLI, the server and scripts all begin here; nothing below knows that they ex
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -289,6 +289,3 @@ class Application:
     def faults(self) -> list[Fault]:
         """Faults of tool files; those of agents are in `agents.invalid()`."""
         return list(self.tool_files.faults)
-
-
-ApplicationFactory = Callable[[], Application]

@@ -156,9 +156,12 @@ async def test_a_new_query_may_follow_the_terminal_event_at_once(client: httpx.A
         async with client.stream(
             "POST", "/api/query", json={"message": "x", "chatId": "q", "agentKey": "plain"}
         ) as response:
+            last = ""
             async for _, event in frames(response):
-                if event["type"] in ("run.complete", "run.error"):
+                last = event["type"]
+                if last in ("run.complete", "run.error"):
                     break
+        assert (response.status_code, last) == (200, "run.complete")
 
 
 async def test_a_reader_that_takes_nothing_blocks_nobody(folder: Path) -> None:
