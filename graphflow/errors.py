@@ -30,6 +30,8 @@ from typing import Any
 
 import msgspec
 
+from graphflow.plain import plain
+
 ERROR_CODES: dict[str, str] = {
     "invalid_definition": "A document or agent file breaks a rule; nothing of it runs.",
     "invalid_input": "The run's input does not fit the document's input schema.",
@@ -45,11 +47,13 @@ ERROR_CODES: dict[str, str] = {
     "node_not_deterministic": "A re-entered node asked for a recorded operation with other arguments.",
     "expression": "An expression failed while it was evaluated.",
     "budget_exceeded": "A figure of the budget is used up.",
+    "property_violated": "Running the node would break a property of the document's `always`; it was not run.",
     "middleware_error": "A middleware hook failed.",
     "cancelled": "The run was cancelled.",
     "rejected": "A person rejected what the run was about to do.",
     "state_error": "A node wrote a key or a type outside the state schema.",
     "state_incompatible": "A stored state key does not fit the new version of the graph.",
+    "migration_refused": "The thread can't be moved to the new version as it is; `detail.problems` says all that stands against it.",
     "thread_busy": "Another run drives this thread.",
     "thread_waiting": "The thread waits for an answer; new input is refused.",
     "thread_not_found": "No thread has this id.",
@@ -60,7 +64,8 @@ ERROR_CODES: dict[str, str] = {
     "answer_stale": "The interrupt was answered, closed, or issued anew.",
     "answer_invalid": "The answer does not fit the interrupt's schema.",
     "answer_ambiguous": "Several interrupts are open; a bare answer fits none of them surely.",
-    "effects_need_choice": "Write effects lie behind the checkpoint; say that they may run again (`rerun`), or stay where you are.",
+    "effects_need_choice": "Write effects lie behind the checkpoint; choose for all or for each: `reuse` their results, `rerun` or `undo` them.",
+    "undo_failed": "What takes a write effect back failed; the thread stays where it was.",
     "store_failed": "The store could not be read or written.",
     "store_newer": "The store was made by a newer version.",
     "fenced": "Another life took this thread; the older one stopped.",
@@ -103,7 +108,7 @@ class GraphflowError(Exception):
         if node is not None:
             out["node"] = node
         if self.detail:
-            out["detail"] = msgspec.to_builtins(self.detail, str_keys=True, enc_hook=str)
+            out["detail"] = msgspec.to_builtins(self.detail, str_keys=True, enc_hook=plain)
         return out
 
 

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
+from graphflow.plain import plain
+
 Family = Literal["contract", "graph", "always"]
 
 
@@ -146,7 +148,8 @@ class ReasoningStart(Event, tag="reasoning.start"):
     node_run_id: str | None = None
 
 
-class ReasoningDelta(Event, tag="reasoning.delta"):
+# Deltas hold texts only, and a process keeps very many: the garbage collector need not look at them.
+class ReasoningDelta(Event, tag="reasoning.delta", gc=False):
     reasoning_id: str
     delta: str
 
@@ -169,7 +172,7 @@ class ContentStart(Event, tag="content.start"):
     node_run_id: str | None = None
 
 
-class ContentDelta(Event, tag="content.delta"):
+class ContentDelta(Event, tag="content.delta", gc=False):
     content_id: str
     delta: str
 
@@ -197,7 +200,7 @@ class ToolStart(Event, tag="tool.start"):
     node_run_id: str | None = None
 
 
-class ToolArgs(Event, tag="tool.args"):
+class ToolArgs(Event, tag="tool.args", gc=False):
     tool_id: str
     delta: str
     chunk_index: int | None = None
@@ -238,7 +241,7 @@ class ActionStart(Event, tag="action.start"):
     node_run_id: str | None = None
 
 
-class ActionArgs(Event, tag="action.args"):
+class ActionArgs(Event, tag="action.args", gc=False):
     action_id: str
     delta: str
 
@@ -278,7 +281,7 @@ class SourceSnapshot(Event, tag="source.snapshot"):
 # --- the graph family ----------------------------------------------------------------------------
 
 
-class NodeStart(_GraphEvent, tag="node.start"):
+class NodeStart(_GraphEvent, tag="node.start", gc=False):
     node: str
     node_run_id: str
     step: int
@@ -286,7 +289,7 @@ class NodeStart(_GraphEvent, tag="node.start"):
     path: str | None = None
 
 
-class NodeEnd(_GraphEvent, tag="node.end"):
+class NodeEnd(_GraphEvent, tag="node.end", gc=False):
     node: str
     node_run_id: str
     duration_ms: int
@@ -309,7 +312,7 @@ class NodeProgress(_GraphEvent, tag="node.progress"):
     data: Any
 
 
-class CheckpointCreate(_GraphEvent, tag="checkpoint.create"):
+class CheckpointCreate(_GraphEvent, tag="checkpoint.create", gc=False):
     """Sent when the commit is durable (E7)."""
 
     checkpoint_id: str
@@ -372,7 +375,7 @@ def _concrete(base: type[Event]) -> dict[str, type[Event]]:
 EVENT_TYPES: dict[str, type[Event]] = _concrete(Event)
 """Wire name → class, all of them."""
 
-_encoder = msgspec.json.Encoder(enc_hook=str)
+_encoder = msgspec.json.Encoder(enc_hook=plain)
 encode_event = _encoder.encode
 """One event as one line of JSON bytes."""
 

@@ -29,6 +29,8 @@ class After(msgspec.Struct):
     finished: str | None
     parent: str | None = None
     """The checkpoint before it."""
+    awaited: bool = False
+    """Whether the executor is called back once it is durable."""
 
 
 def count_after(after: After) -> int:
@@ -45,14 +47,21 @@ def events_after(after: After, machine: Machine) -> list[Event]:
     commit, out = after.commit, list[Event]()
     if commit.checkpoint and after.durable is not None:
         out.append(
-            CheckpointCreate(
-                checkpoint_id=commit.id, parent_id=after.parent, step=machine.steps, next=next_nodes(machine)
-            )
+            CheckpointCreate(checkpoint_id=commit.id, parent_id=after.parent, step=machine.steps, next=next_of(commit))
         )
-    out.extend(interrupt_event(interrupt) for interrupt in after.requests)
+    if after.requests:
+        out += [interrupt_event(interrupt) for interrupt in after.requests]
     if after.finished is not None and (end := ending_event(machine, commit.source)) is not None:
         out.append(end)
     return out
+
+
+def next_of(commit: Commit) -> list[str]:
+    """The nodes that run next after a commit; found once for its record and its event."""
+    if commit.next is None:
+        assert commit.machine is not None
+        commit.next = next_nodes(commit.machine)
+    return commit.next
 
 
 def interrupt_event(interrupt: Interrupt) -> InterruptRequest:
@@ -76,9 +85,11 @@ def interrupt_event(interrupt: Interrupt) -> InterruptRequest:
 
 def ending_event(machine: Machine, source: str) -> Event | None:
     """How a run that rests after its last commit has ended or paused; None when nothing was said (E1)."""
+    if source == "undo":  # outside the run, which had said before how it rests
+        return None
     if machine.status == "waiting":
         return waiting_event(machine)
-    if source in ("edit", "rewind", "fork"):
+    if source in ("edit", "rewind", "fork", "migrate"):
         return None
     if machine.status == "idle":
         return RunComplete(run_id=machine.run_id, finish_reason=machine.finish_reason or "stop")

@@ -68,6 +68,7 @@ class Blocks:
         "_emit_end",
         "_new_id",
         "_reasoning",
+        "_started",
         "node_run_id",
         "run_id",
         "task_id",
@@ -78,11 +79,12 @@ class Blocks:
         emit: Emit,
         emit_end: EmitEnd,
         new_id: Callable[[str], str],
+        started: set[str],
         run_id: str,
         node_run_id: str,
         task_id: str | None = None,
     ) -> None:
-        self._emit, self._emit_end, self._new_id = emit, emit_end, new_id
+        self._emit, self._emit_end, self._new_id, self._started = emit, emit_end, new_id, started
         self.run_id, self.node_run_id, self.task_id = run_id, node_run_id, task_id
         self._content: _Text | None = None
         self._reasoning: _Text | None = None
@@ -127,6 +129,7 @@ class Blocks:
         self._end_reasoning()
         self._end_content()
         call = self._calls[call_id] = _Call(call_id, name, action, facts)
+        self._started.add(call_id)
         common: dict[str, Any] = {"run_id": self.run_id, "task_id": self.task_id, "node_run_id": self.node_run_id}
         start: Event
         if action:

@@ -2,82 +2,126 @@
 
 from __future__ import annotations
 
-import dataclasses
-import types
-import typing
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+import json
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, overload
+
+from graphflow.graph.builder_types import Effects, ErrorTo, Next, OnError, Parts, RetryPolicy, Wait
+from graphflow.graph.state_classes import (
+    Mark,
+    Reduce,
+    append,
+    branch_only,
+    each_run,
+    max_,
+    merge,
+    messages,
+    min_,
+    reducers_of,
+    schema_of,
+    state_only,
+    sum_,
+    union,
+)
 
 if TYPE_CHECKING:
     from graphflow.checkpoints.port import Checkpointer
+    from graphflow.graph.context import Context, Goto
     from graphflow.runtime.compiled import CompiledGraph
 
+__all__ = [
+    "Graph", "Mark", "Reduce", "append", "branch_only", "each_run", "max_", "merge", "messages", "min_", "schema_of",
+    "state_only", "sum_", "union",
+]  # fmt: skip
+
+S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., Any])
+Returned = TypeVar("Returned", bound="Mapping[str, Any] | Goto | Awaitable[Mapping[str, Any] | Goto | None] | None")
+
+Body: TypeAlias = "str | Graph[Any] | Mapping[str, Any]"
+"""What a branch runs: the name of its first node, a graph, a document, or `{"graph": "KEY", "with": {…}}`."""
 
 
-class Reduce:
-    """Marks a state key with its reducer: `Annotated[list[str], append]`."""
+class NodeDecorator(Protocol[S]):
+    """Adds the function that it is given and gives it back: `f(state)` or `f(state, ctx)`, sync or async."""
 
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return self.name
+    @overload
+    def __call__(self, function: Callable[[S], Returned], /) -> Callable[[S], Returned]: ...
+    @overload
+    def __call__(self, function: Callable[[S, Context], Returned], /) -> Callable[[S, Context], Returned]: ...
 
 
-append = Reduce("append")
-merge = Reduce("merge")
-union = Reduce("union")
-sum_ = Reduce("sum")
-messages = Reduce("messages")
-
-_TYPES: dict[Any, str] = {
-    str: "string", int: "integer", float: "number", bool: "boolean", list: "array", tuple: "array", dict: "object",
-    type(None): "null",
-}  # fmt: skip
-
-
-class Graph:
+class Graph(Generic[S]):
     """Builds a document from Python functions and registered kinds.
 
     Args:
         state: the class that declares the state's keys (dataclass, TypedDict or pydantic model), or a JSON Schema.
         name: the graph's key.
         budget: figures of the document's budget; a graph with a cycle needs one.
+        fields: further top-level keys of the document (`result`, `input`, `description`, …).
     """
 
+    @overload
+    def __init__(
+        self, state: type[S], *, name: str | None = ..., budget: Mapping[str, Any] | None = ..., **fields: Any
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Graph[Any], state: Mapping[str, Any] | None = ..., *, name: str | None = ...,
+        budget: Mapping[str, Any] | None = ..., **fields: Any,
+    ) -> None: ...  # fmt: skip
     def __init__(
         self, state: Any = None, *, name: str | None = None, budget: Mapping[str, Any] | None = None, **fields: Any
     ) -> None:
         self.name = name
-        self._schema = state if isinstance(state, Mapping) else schema_of(state)
-        self._budget = dict(budget or {})
-        self._fields = fields
+        self._schema = dict(state) if isinstance(state, Mapping) else schema_of(state)
+        self._budget = _wired(budget or {})
+        self._fields = _wired(fields)
         self._nodes: dict[str, dict[str, Any]] = {}
-        self._functions: dict[str, Callable[..., Any]] = {}
-        self._graphs: dict[str, Graph | Mapping[str, Any]] = {}
+        self._own = Parts(reducers=reducers_of(state))
         self._start: str | None = None
 
-    def node(self, function: F | None = None, /, *, name: str | None = None, **keys: Any) -> Any:
+    # --- nodes
+
+    @overload
+    def node(self, function: Callable[[S], Returned], /) -> Callable[[S], Returned]: ...
+    @overload
+    def node(self, function: Callable[[S, Context], Returned], /) -> Callable[[S, Context], Returned]: ...
+    @overload
+    def node(
+        self, *, name: str | None = ..., next: Next | None = ..., error: Sequence[ErrorTo] | None = ...,
+        retry: RetryPolicy | None = ..., timeout_s: float | None = ..., effects: Effects | None = ...,
+        idempotent: bool | None = ..., undo: str | None = ..., description: str | None = ...,
+    ) -> NodeDecorator[S]: ...  # fmt: skip
+    def node(self, function: Any = None, **keys: Any) -> Any:
         """Adds a function as a node, `f(state)` or `f(state, ctx)`; a decorator with or without options.
 
         Keys are those of the document (`next`, `error`, `retry`, `effects`, …); `timeout_s` stands for `timeoutMs`.
-        The node's name is the function's unless `name` says otherwise.
+        The node's name is the function's unless `name` says otherwise; it exports as `use: node:NAME`.
         """
+        name = keys.pop("name", None)
 
         def add(made: F) -> F:
             node = name or made.__name__
-            self._functions[node] = made
             self.add(node, use=f"node:{node}", **keys)
+            self._own.nodes[node] = made
             return made
 
         return add if function is None else add(function)
 
-    def add(self, name: str, **keys: Any) -> Graph:
-        """Adds a node of any form by its document keys; `if_`-style names lose their underscore."""
-        node = {_wire(key): value for key, value in keys.items() if value is not None}
+    def function(self, made: F) -> F:
+        """Registers a function under its own name, for nodes with `use="fn:NAME"`; a decorator."""
+        self._own.functions[made.__name__] = made
+        return made
+
+    def add(self, name: str, **keys: Any) -> Graph[S]:
+        """Adds a node of any form by its document keys; `if_`-style names lose their underscore.
+
+        Raises:
+            ValueError: the graph has a node of this name.
+        """
+        node = _wired({key: value for key, value in keys.items() if value is not None})
         if "timeoutS" in node:
             node["timeoutMs"] = int(node.pop("timeoutS") * 1000)
         if name in self._nodes:
@@ -87,53 +131,166 @@ class Graph:
         return self
 
     def ask(
-        self, name: str, message: str, *, next: Any = "end", set: Mapping[str, str] | None = None, **ask: Any
-    ) -> Graph:
+        self, name: str, message: str, *, next: Next = "end", set: Mapping[str, str] | None = None, **ask: Any
+    ) -> Graph[S]:
         """Adds a question to a person."""
-        return self.add(name, ask={"message": message, **{_wire(k): v for k, v in ask.items()}}, set=set, next=next)
+        return self.add(name, ask={"message": message, **_wired(ask)}, set=set, next=next)
 
-    def subgraph(self, name: str, graph: Graph | Mapping[str, Any] | str, **keys: Any) -> Graph:
+    def subgraph(self, name: str, graph: Graph[Any] | Mapping[str, Any] | str, **keys: Any) -> Graph[S]:
         """Adds a node that runs another graph: a builder, a document, or a registered key."""
-        if isinstance(graph, str):
-            return self.add(name, graph=graph, **keys)
-        key = (graph.name if isinstance(graph, Graph) else graph.get("key")) or f"{name}_graph"
-        self._graphs[key] = graph
-        return self.add(name, graph=key, **keys)
+        return self.add(name, graph=graph, **keys)
 
-    def start(self, name: str) -> Graph:
+    def map(
+        self,
+        name: str,
+        items: str,
+        do: Body,
+        *,
+        as_: str = "item",
+        max: int | None = None,
+        wait: Wait = "all",
+        on_error: OnError = "fail",
+        set: Mapping[str, str] | None = None,
+        next: Next = "end",
+        error: Sequence[ErrorTo] | None = None,
+        retry: RetryPolicy | None = None,
+        with_: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
+        description: str | None = None,
+    ) -> Graph[S]:
+        """Adds a node that runs a branch for each item of a list and joins them (E10).
+
+        Args:
+            items: an expression that gives the list, such as `state.steps`.
+            do: where each branch begins: a node of this graph, which with all that it leads to belongs to the
+                branches alone; or a graph, a document or `{"graph": "KEY"}`.
+            as_: the name by which expressions in the body read the item.
+            max: how many branches run at once; None is no limit.
+            wait: how many branches must finish; the others are cancelled then.
+            on_error: `fail`, `collect` or `skip` a failed branch.
+            set: state key → expression; `out` is the list of `{index, status, out | error}`.
+            retry: another attempt opens all branches anew.
+            with_: the input of a `do` that is a graph.
+        """
+        return self.add(
+            name, map=items, as_=as_, do=_body(do), max=max, join=_join(wait, on_error), set=set, next=next, error=error,
+            retry=retry, with_=with_, timeout_s=timeout_s, description=description,
+        )  # fmt: skip
+
+    def parallel(
+        self,
+        name: str,
+        branches: Mapping[str, Body],
+        *,
+        after: Mapping[str, Sequence[str]] | None = None,
+        wait: Wait = "all",
+        on_error: OnError = "fail",
+        set: Mapping[str, str] | None = None,
+        next: Next = "end",
+        error: Sequence[ErrorTo] | None = None,
+        retry: RetryPolicy | None = None,
+        with_: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
+        description: str | None = None,
+    ) -> Graph[S]:
+        """Adds a node that runs named branches at once and joins them (E10).
+
+        Args:
+            branches: name → where the branch begins, as `do` of `map`. Their order is that of the reduction.
+            after: branch → the branches that it waits for; it sees what they wrote.
+            set: state key → expression; `out` is an object of `{index, status, out | error}` by branch name.
+
+        Raises:
+            ValueError: `after` names a branch that is not there.
+        """
+        waits = after or {}
+        if unknown := [branch for branch in waits if branch not in branches]:
+            raise ValueError(
+                f"`after` names {unknown[0]!r}, which is no branch of {name!r}; it has {', '.join(branches)}"
+            )
+        made = {
+            branch: {"do": _body(do), "after": list(waits[branch])} if waits.get(branch) else _branch(do)
+            for branch, do in branches.items()
+        }
+        return self.add(
+            name, parallel=made, join=_join(wait, on_error), set=set, next=next, error=error, retry=retry,
+            with_=with_, timeout_s=timeout_s, description=description,
+        )  # fmt: skip
+
+    def start(self, name: str) -> Graph[S]:
         """Names the first node; without it the first that was added."""
         self._start = name
         return self
 
+    # --- the document
+
     def document(self) -> dict[str, Any]:
-        """The document as plain JSON data."""
+        """The document as plain JSON data, graphs that were given as Python in place."""
         out: dict[str, Any] = {"graphflow": "1", "start": self._start or "", "nodes": self._nodes}
         if self.name:
             out["key"] = self.name
-        if self._schema.get("properties"):
-            out["state"] = dict(self._schema)
+        if self._schema:
+            out["state"] = self._schema
         if self._budget:
             out["budget"] = self._budget
-        return out | {_wire(key): value for key, value in self._fields.items()}
+        plain: dict[str, Any] = _plain({**out, **self._fields})
+        return plain
 
-    def functions(self) -> dict[str, Callable[..., Any]]:
-        """The functions behind `node:NAME`, of subgraphs too."""
-        out = dict(self._functions)
-        for graph in self._graphs.values():
-            if isinstance(graph, Graph):
-                out |= graph.functions()
+    def parts(self) -> Parts:
+        """The functions behind the document's names, those of graphs inside it too.
+
+        Raises:
+            ValueError: two functions have one name.
+        """
+        out = Parts()
+        for graph in (self, *self._inside()):
+            for table, more in ((out.nodes, graph._own.nodes), (out.functions, graph._own.functions), (out.reducers, graph._own.reducers)):  # fmt: skip
+                _join_tables(table, more)
         return out
 
-    def documents(self) -> dict[str, Mapping[str, Any]]:
-        """The documents of subgraphs by key."""
-        out: dict[str, Mapping[str, Any]] = {}
-        for key, graph in self._graphs.items():
-            if isinstance(graph, Graph):
-                out[key] = graph.document()
-                out |= graph.documents()
-            else:
-                out[key] = graph
-        return out
+    def _inside(self) -> Iterator[Graph[Any]]:
+        for graph in _graphs(self._nodes):
+            yield graph
+            yield from graph._inside()
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """The document as JSON text; `from_json` reads it back without loss."""
+        return json.dumps(self.document(), indent=indent, ensure_ascii=False)
+
+    @classmethod
+    def from_json(
+        cls,
+        source: str | bytes | PathLike[str] | Mapping[str, Any],
+        functions: Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]] = (),
+    ) -> Graph[Any]:
+        """The builder of a document, to run or to go on building.
+
+        Args:
+            source: JSON text, a file's path (`Path`), or plain data.
+            functions: what stands behind its `node:NAME` and `fn:NAME`: by name, or functions with these names.
+
+        Raises:
+            DefinitionError: the text is no JSON object.
+        """
+        data = dict(_read(source))
+        data.pop("graphflow", None)
+        graph: Graph[Any] = Graph(data.pop("state", None), name=data.pop("key", None), budget=data.pop("budget", None))
+        graph._start = data.pop("start", None)
+        graph._nodes = dict(data.pop("nodes", {}))
+        graph._fields = data
+        named = functions if isinstance(functions, Mapping) else {made.__name__: made for made in functions}
+        graph._own.nodes.update(named)
+        graph._own.functions.update(named)
+        return graph
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both build the same document; the functions behind its names are not compared."""
+        if not isinstance(other, Graph):
+            return NotImplemented
+        mine, theirs = self.document(), other.document()
+        return mine == theirs and list(_orders(mine)) == list(_orders(theirs))
+
+    __hash__ = None  # type: ignore[assignment]
 
     def compile(self, *, checkpointer: Checkpointer | None = None, **options: Any) -> CompiledGraph:
         """The graph ready to run; it is checked when it first runs.
@@ -146,89 +303,93 @@ class Graph:
         return _compile_builder(self, checkpointer=checkpointer, **options)
 
 
+# --- parts of a document
+
+
 def _wire(name: str) -> str:
     """`timeout_s` → `timeoutS`, `with_` → `with`."""
     head, *rest = name.rstrip("_").split("_")
     return head + "".join(part.capitalize() for part in rest)
 
 
-def schema_of(state: Any) -> dict[str, Any]:
-    """The state schema that a class declares: types, defaults and reducers of its fields.
-
-    Raises:
-        TypeError: for something that declares no fields.
-    """
-    if state is None:
-        return {"type": "object", "properties": {}}
-    if not isinstance(state, type):
-        raise TypeError(f"a state is a class with annotated fields or a JSON Schema, not {state!r}")
-    hints = get_type_hints(state, include_extras=True)
-    defaults = _defaults(state, hints)
-    return {
-        "type": "object",
-        "properties": {key: _property(hint, defaults.get(key, ...)) for key, hint in hints.items()},
-    }
+def _wired(keys: Mapping[str, Any]) -> dict[str, Any]:
+    return {_wire(key): value for key, value in keys.items()}
 
 
-def _defaults(state: type, hints: Mapping[str, Any]) -> dict[str, Any]:
-    if dataclasses.is_dataclass(state):
-        out = {}
-        for field in dataclasses.fields(state):
-            if field.default is not dataclasses.MISSING:
-                out[field.name] = field.default
-            elif field.default_factory is not dataclasses.MISSING:
-                out[field.name] = field.default_factory()
-        return out
-    fields = getattr(state, "model_fields", None)
-    if fields is not None:  # a pydantic model
-        return {
-            key: field.get_default(call_default_factory=True)
-            for key, field in fields.items()
-            if not field.is_required()
-        }
-    if is_typeddict(state):
-        return {}
-    return {key: getattr(state, key) for key in hints if hasattr(state, key)}
+def _join(wait: str | int, on_error: str) -> dict[str, Any] | None:
+    join = {**({"wait": wait} if wait != "all" else {}), **({"onError": on_error} if on_error != "fail" else {})}
+    return join or None
 
 
-def _property(hint: Any, default: Any) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    if get_origin(hint) in (typing.Required, typing.NotRequired):
-        hint = get_args(hint)[0]
-    if get_origin(hint) is Annotated:
-        hint, *marks = get_args(hint)
-        for mark in marks:
-            if isinstance(mark, Reduce):
-                out["x-reduce"] = mark.name
-    names = _type_names(hint)
-    if names:
-        out = {"type": names[0] if len(names) == 1 else names, **out}
-    if default is not ...:
-        out["default"] = default
-    elif out.get("x-reduce") in ("append", "messages", "union"):
-        out["default"] = []
-    elif out.get("x-reduce") == "merge":
-        out["default"] = {}
-    elif names and "null" not in names and "x-reduce" not in out:
-        out["default"] = _ZEROS.get(names[0])
-    return out
+def _body(do: Body) -> Any:
+    """A node's name or `{"graph": …}`."""
+    is_document = isinstance(do, Mapping) and "nodes" in do
+    return {"graph": do} if is_document or isinstance(do, Graph) else do
 
 
-_ZEROS: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
-"""Where a class gives no default, a key begins empty: a document's keys always have a value of their type."""
+def _branch(do: Body) -> Any:
+    """A branch that waits for none: a bare name where it is one."""
+    body = _body(do)
+    return body if isinstance(body, str) else {"do": body}
 
 
-def _type_names(hint: Any) -> list[str]:
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        return list(dict.fromkeys(name for arg in get_args(hint) for name in _type_names(arg)))
-    if origin is typing.Literal:
-        return list(dict.fromkeys(_TYPES.get(type(value), "string") for value in get_args(hint)))
-    base = origin or hint
-    if base is Any:
-        return []
-    if base in _TYPES:
-        return [_TYPES[base]]
-    if isinstance(base, type) and issubclass(base, Sequence):
-        return ["array"]
-    return ["object"] if isinstance(base, type) else []
+def _plain(value: Any) -> Any:
+    """Plain JSON data; graphs become their documents."""
+    if isinstance(value, Graph):
+        return value.document()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if hasattr(value, "model_dump"):  # a pydantic default
+        return value.model_dump(mode="json")
+    import msgspec
+
+    return msgspec.to_builtins(value)
+
+
+def _graphs(value: Any) -> Iterator[Graph[Any]]:
+    """The graphs that were given as Python, in the order of the document."""
+    if isinstance(value, Graph):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _graphs(item)
+
+
+def _join_tables(table: dict[str, Callable[..., Any]], more: Mapping[str, Callable[..., Any]]) -> None:
+    for name, function in more.items():
+        if table.setdefault(name, function) is not function:
+            raise ValueError(
+                f"two functions are named {name!r}, and a document tells functions apart by name only; "
+                f'give one of them another: @graph.node(name="…")'
+            )
+
+
+def _orders(value: Any) -> Iterator[list[str]]:
+    """The order of branches, of every parallel: it is part of what a document says."""
+    if isinstance(value, Mapping):
+        for key in sorted(value):
+            if key == "parallel" and isinstance(value[key], Mapping):
+                yield list(value[key])
+            yield from _orders(value[key])
+
+
+def _read(source: str | bytes | PathLike[str] | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(source, Mapping):
+        return source
+    from pathlib import Path
+
+    from graphflow.errors import DefinitionError, Fault
+    from graphflow.graph.source import parse_source, read_source
+
+    if isinstance(source, str | bytes):
+        data = parse_source(source if isinstance(source, str) else source.decode("utf-8")).data
+    else:
+        data = read_source(Path(source)).data
+    if not isinstance(data, Mapping):
+        message = f"a document is a JSON object, not {data!r:.60}"
+        raise DefinitionError([Fault(pointer="", message=message, hint='begin with {"graphflow": "1"')])
+    return data

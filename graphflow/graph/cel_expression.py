@@ -2,7 +2,7 @@
 
 What it names is fetched by reference, and only what CEL must look into is converted: `state.draft`,
 `[out.message]`, `{'text': out.text}` and choices between such never meet CEL, `size(path)` and
-`has(path)` are answered in place, and so are comparisons of such with a literal or each other
+`has(path)` are answered in place, and so are plain conditions of such and literals
 (`cel_compare.py`). Documents that were validated before compile without CEL; it is
 imported by the first evaluation that needs it (E20).
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from graphflow.errors import DefinitionError, ExpressionFailed, Fault
 from graphflow.graph import cel_backend, cel_syntax
-from graphflow.graph.cel_compare import Operand, comparison, operands
+from graphflow.graph.cel_compare import decided
 from graphflow.graph.cel_complaints import reworded, unknown_functions
 from graphflow.graph.cel_nodes import Choice, Constant, Index, ListOf, MapOf, Node, Outline, Path
 from graphflow.graph.cel_paths import Missing, Read, reader, show_path
@@ -138,18 +138,7 @@ def _compose(outline: Outline, node: Node, roots: Roots) -> Evaluate:
         case Choice():
             return _choice(outline, node, roots)
     converted = _Converted(outline, node.start, node.end, roots).evaluate
-    compared = operands(outline, node)
-    return converted if compared is None else _compared(*compared, converted, roots)
-
-
-def _compared(left: Operand, op: str, right: Operand, converted: Evaluate, roots: Roots) -> Evaluate:
-    sides = [_reader(side, roots) if isinstance(side, Path) else _constantly(side.value) for side in (left, right)]
-    numbers = any(isinstance(side, Path) and roots.is_number(side) for side in (left, right))
-    return comparison(sides[0], op, sides[1], converted, numbers=numbers)
-
-
-def _constantly(value: Any) -> Evaluate:
-    return lambda scope: value
+    return decided(outline, node, roots, _reader, converted) or converted
 
 
 def _choice(outline: Outline, node: Choice, roots: Roots) -> Evaluate:

@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from graphflow.errors import DefinitionError
+from graphflow.graph.check_places import Places, fan_schema
 from graphflow.graph.check_state import LIST_REDUCERS
 from graphflow.graph.checking import Checking, at
-from graphflow.graph.document import NodeDefinition
+from graphflow.graph.document import GraphRef, NodeDefinition
 from graphflow.graph.expressions import Expression, Roots, compile_expression, compile_template
 from graphflow.graph.json_schema import check_sketch
+from graphflow.graph.regions import bodies_of, body_name, input_of, is_fan
 from graphflow.graph.templates import Hole
 from graphflow.graph.types import TYPE_NAMES, declared_types, fits, show_types
 from graphflow.graph.words import choose
@@ -35,11 +37,17 @@ class Usage:
         self.read: dict[str, str] = {}
         """Key → pointer of the first place that reads it."""
         self.written: dict[str, str] = {}
+        self.visits: list[tuple[str | None, str, str]] = []
+        """(node whose frame it is, node that is counted, pointer) of every `visits.NODE`."""
+        self.node: str | None = None
+        """The node that is looked at; None for the document's own expressions."""
 
     def reads(self, refs: Iterable[tuple[str, ...]], pointer: str) -> None:
         for ref in refs:
             if ref[0] == "state" and len(ref) > 1:
                 self.read.setdefault(ref[1], pointer)
+            elif ref[0] == "visits" and len(ref) > 1:
+                self.visits.append((self.node, ref[1], pointer))
 
 
 def check_expressions(checking: Checking, inputs: Mapping[str, Any]) -> Usage:
@@ -47,32 +55,64 @@ def check_expressions(checking: Checking, inputs: Mapping[str, Any]) -> Usage:
 
     Args:
         checking: the document.
-        inputs: node with a subgraph → that graph's input schema.
+        inputs: node, or body (`fan`, `fan[branch]`), that is a subgraph → that graph's input schema.
     """
     usage = Usage()
-    outside = checking.roots.without(out=_NO_OUT, answer=_NO_ANSWER)
+    places = Places(checking)
     for name, node in checking.nodes.items():
+        here, usage.node = places.at(name), name
+        outside = _outside(here)
         _check_with(checking, name, node, outside, usage, inputs)
         _check_ask(checking, name, node, outside, usage)
-        inside = _inside(checking, node)
+        inside = _inside(checking, name, node, here)
         _check_set(checking, name, node, inside, usage)
         _check_conditions(checking, name, node, inside, usage)
-        if node.map is not None:
-            _compiled(checking, at("nodes", name, "map"), node.map, outside, usage)
+        _check_items(checking, name, node, outside, usage)
+        _check_bodies(checking, name, node, _outside(places.body_of(name)) if is_fan(node) else outside, usage, inputs)
+    usage.node = None
     if checking.document.result is not None:
-        _compiled(checking, "/result", checking.document.result, outside, usage)
+        _compiled(checking, "/result", checking.document.result, _outside(places.document()), usage)
+    _check_visits(checking, usage)
     return usage
 
 
-def _inside(checking: Checking, node: NodeDefinition) -> Roots:
+def _check_visits(checking: Checking, usage: Usage) -> None:
+    """Warnings: `visits` counts entries in one frame, and a body's frame never stands on nodes outside it (E10, E11)."""
+    home = checking.survey.home
+    for node, counted, pointer in usage.visits:
+        here, there = None if node is None else home.get(node), home.get(counted)
+        if counted in checking.nodes and here is not there:
+            where = "the main flow" if here is None else f"the body of {body_name(here.fan, here.branch)!r}"
+            message = (
+                f"visits.{counted} is always 0 here: it counts entries in {where}, which never comes to {counted!r}"
+            )
+            checking.fault(
+                pointer,
+                message,
+                "count a node of the same body, or keep a count in the state",
+                kind="graph",
+                warning=True,
+            )
+
+
+def _outside(roots: Roots) -> Roots:
+    """The roots of what is evaluated before the node has run."""
+    return roots.without(out=_NO_OUT, answer=_NO_ANSWER)
+
+
+def _inside(checking: Checking, name: str, node: NodeDefinition, roots: Roots) -> Roots:
     """The roots of `set` and `next`: the node's output and, after a question, the answer."""
     if node.ask is not None:
-        return checking.roots.having(out=node.ask.schema or None, answer=node.ask.schema or None)
-    return checking.roots.without(answer=_NO_ANSWER).having(out=_out_schema(checking, node))
+        return roots.having(out=node.ask.schema or None, answer=node.ask.schema or None)
+    return roots.without(answer=_NO_ANSWER).having(out=_out_schema(checking, name, node))
 
 
-def _out_schema(checking: Checking, node: NodeDefinition) -> Any:
+def _out_schema(checking: Checking, name: str, node: NodeDefinition) -> Any:
     """The schema of the node's output; a kind may tell it for this very node (`out_schema_of`)."""
+    if is_fan(node):
+        return fan_schema(checking, name, node, lambda name, node: _out_schema(checking, name, node))
+    if node.ask is not None:
+        return node.ask.schema or None
     kind = checking.kinds.find(node.use) if node.use is not None else None
     if kind is None:
         return None
@@ -152,6 +192,50 @@ def _comparison(expression: Expression) -> str:
     return f"size({expression.source}) > 0" if tail is None else f"{expression.source} {tail}"
 
 
+def _check_items(checking: Checking, name: str, node: NodeDefinition, roots: Roots, usage: Usage) -> None:
+    """A map runs over a list."""
+    if node.map is None:
+        return
+    pointer = at("nodes", name, "map")
+    items = _compiled(checking, pointer, node.map, roots, usage)
+    if items is not None and items.type not in ("list", "dyn"):
+        given = _SHOWN.get(items.type, items.type)
+        checking.fault(pointer, f"a map runs over a list, and {node.map!r} gives {given}", _LIST_HINT, kind="type")
+
+
+_LIST_HINT = "name a state key of type array, or write a list: [state.a, state.b]"
+
+
+def _check_bodies(
+    checking: Checking, name: str, node: NodeDefinition, roots: Roots, usage: Usage, inputs: Mapping[str, Any]
+) -> None:
+    """The input of bodies that are subgraphs: `with`, else the item under its name."""
+    for body in bodies_of(name, node):
+        if not isinstance(body.do, GraphRef):
+            continue
+        own = body.do.with_ is not None
+        pointer = (
+            f"{body.pointer}/with" if own else at("nodes", name, "with") if node.with_ is not None else body.pointer
+        )
+        given = input_of(node, body)
+        _check_input(checking, pointer, given, inputs.get(body_name(name, body.branch)), roots, usage)
+
+
+def _check_input(checking: Checking, pointer: str, given: Any, schema: Any, roots: Roots, usage: Usage) -> None:
+    sketch = _templated(checking, pointer, given, roots, usage)
+    if isinstance(sketch, Hole) and sketch.type in ("dyn", "map"):
+        return
+    if not isinstance(sketch, Mapping):
+        _no_arguments(checking, pointer, sketch)
+        return
+    checking.take(pointer, check_sketch(sketch, schema))
+
+
+def _no_arguments(checking: Checking, pointer: str, sketch: Any) -> None:
+    given = _SHOWN.get(sketch.type, sketch.type) if isinstance(sketch, Hole) else repr(sketch)
+    checking.fault(pointer, f"`with` is an object of arguments, not {given}", 'as in {"name": "${…}"}', kind="type")
+
+
 def _check_ask(checking: Checking, name: str, node: NodeDefinition, roots: Roots, usage: Usage) -> None:
     if node.ask is None:
         return
@@ -174,13 +258,14 @@ def _templated(checking: Checking, pointer: str, value: Any, roots: Roots, usage
 def _check_with(
     checking: Checking, name: str, node: NodeDefinition, roots: Roots, usage: Usage, inputs: Mapping[str, Any]
 ) -> None:
+    if is_fan(node):
+        return  # it is the input of bodies
     pointer = at("nodes", name, "with")
     sketch = _templated(checking, pointer, node.with_, roots, usage) if node.with_ is not None else {}
     if isinstance(sketch, Hole) and sketch.type in ("dyn", "map"):
         return
     if not isinstance(sketch, Mapping):
-        given = _SHOWN.get(sketch.type, sketch.type) if isinstance(sketch, Hole) else repr(sketch)
-        checking.fault(pointer, f"`with` is an object of arguments, not {given}", 'as in {"name": "${…}"}', kind="type")
+        _no_arguments(checking, pointer, sketch)
         return
     if checking.is_lost(name, "with", "use", "graph"):
         return
@@ -193,7 +278,7 @@ def _with_schema(checking: Checking, name: str, node: NodeDefinition, inputs: Ma
     if node.use is not None:
         kind = checking.kinds.find(node.use)
         return None if kind is None else kind.with_schema
-    return inputs.get(name)
+    return inputs.get(name) if node.graph is not None else None
 
 
 def check_state_use(checking: Checking, usage: Usage) -> None:

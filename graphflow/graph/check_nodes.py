@@ -18,8 +18,8 @@ _KEYS_OF = {
     "use": _EVERY | {"with", "retry", "timeoutMs", "effects", "idempotent", "undo"},
     "graph": _EVERY | {"with", "retry", "timeoutMs"},
     "ask": _EVERY,
-    "map": _EVERY | {"as", "do", "max", "join", "timeoutMs"},
-    "parallel": _EVERY | {"join", "timeoutMs"},
+    "map": _EVERY | {"with", "as", "do", "max", "join", "retry", "timeoutMs"},
+    "parallel": _EVERY | {"with", "join", "retry", "timeoutMs"},
 }
 """Form → the other keys that a node of it takes (E19)."""
 
@@ -74,12 +74,6 @@ def _check_form(checking: Checking, pointer: str, name: str, node: NodeDefinitio
             owners = [owner for owner, keys in _KEYS_OF.items() if key in keys]
             hint = f"it belongs to nodes with {' or '.join(owners)}; remove it"
             checking.fault(pointer + at(key), f"a node with {form!r} takes no {key!r}", hint, kind="shape")
-    if form in ("map", "parallel"):
-        checking.fault(
-            pointer + at(form),
-            f"{form!r} nodes are not in this version",
-            "use a `graph` node, or a Python node (`node:NAME`) that runs its parts itself",
-        )
 
 
 _ALL_KEYS = frozenset().union(*_KEYS_OF.values())
@@ -174,6 +168,10 @@ def _check_use(checking: Checking, pointer: str, name: str, node: NodeDefinition
             checking.take(pointer, kind.check(name, node, checking.document))
     if node.undo is not None and checking.kinds.find(node.undo) is None:
         _unknown_use(checking, f"{pointer}/undo", node.undo)
+    elif node.undo is not None and node.undo.partition(":")[0] not in ("tool", "fn"):
+        checking.fault(
+            f"{pointer}/undo", f"{node.undo!r} can't take a write back", "name a tool or function: tool:NAME or fn:NAME"
+        )
 
 
 def _unknown_use(checking: Checking, pointer: str, use: str) -> None:

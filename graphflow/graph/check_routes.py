@@ -11,6 +11,7 @@ import msgspec
 from graphflow.graph import questions
 from graphflow.graph.checking import Checking, at
 from graphflow.graph.document import END, FAIL, RESERVED_NODES, Budget, Choose, NodeDefinition
+from graphflow.graph.regions import Edge, bodies_of, routes_of
 from graphflow.graph.words import choose
 
 _FIGURES = tuple(field for field in msgspec.structs.fields(Budget) if field.name != "then")
@@ -19,39 +20,12 @@ _NEVER_GOTO = frozenset({"model", "tools", "tool", "agent", "fn", "verify", "pla
 """Kinds whose functions return a value, never a `Goto`."""
 
 
-@dataclass(frozen=True)
-class Edge:
-    to: str
-    pointer: str
-    sure: bool
-    """The only way on, taken each time."""
-
-
-def edges_of(name: str, node: NodeDefinition) -> Iterator[Edge]:
-    """Every way out of a node; a missing `next` leads to `end`."""
-    pointer = at("nodes", name)
-    if isinstance(node.next, Choose):
-        for index, to in enumerate(node.next.choose):
-            yield Edge(to, f"{pointer}/next/choose/{index}", len(node.next.choose) == 1)
-    elif isinstance(node.next, tuple):
-        for index, route in enumerate(node.next):
-            yield Edge(route.to, f"{pointer}/next/{index}/to", len(node.next) == 1)
-    else:
-        yield Edge(node.next or END, f"{pointer}/next", True)
-    for index, failed in enumerate(node.error):
-        yield Edge(failed.to, f"{pointer}/error/{index}/to", False)
-    if node.ask is not None and node.ask.on_expire is not None:
-        yield Edge(node.ask.on_expire, f"{pointer}/ask/onExpire", False)
-    yield from _bodies(pointer, node)
-
-
-def _bodies(pointer: str, node: NodeDefinition) -> Iterator[Edge]:
-    """Where branches begin: known here only so that nodes in them are not called unreachable."""
-    if node.map is not None and isinstance(node.do, str):
-        yield Edge(node.do, f"{pointer}/do", False)
-    for branch, body in (node.parallel or {}).items():
-        do = body if isinstance(body, str) else body.do
-        yield Edge(do, f"{pointer}{at('parallel', branch)}" + ("" if isinstance(body, str) else "/do"), False)
+def _edges_of(name: str, node: NodeDefinition) -> Iterator[Edge]:
+    """Every way out of a node, into the bodies of its branches too."""
+    yield from routes_of(name, node)
+    for body in bodies_of(name, node):
+        if isinstance(body.do, str):
+            yield Edge(body.do, body.pointer, False)
 
 
 def check_routes(checking: Checking) -> None:
@@ -60,7 +34,7 @@ def check_routes(checking: Checking) -> None:
     for name, node in checking.nodes.items():
         if not checking.is_lost(name, "next"):
             _check_order(checking, name, node)
-        for edge in edges_of(name, node):
+        for edge in _edges_of(name, node):
             if edge.to not in checking.nodes and edge.to not in RESERVED_NODES:
                 checking.fault(
                     edge.pointer, f"no node is named {edge.to!r}", choose(edge.to, [*checking.nodes, *RESERVED_NODES])
@@ -122,20 +96,25 @@ class _Ways:
     name is reported once and not as everything that follows from it."""
     known: dict[str, list[str]]
     """The same without nodes whose routes are partly unknown."""
+    opened: dict[str, list[str]]
+    """`possible`, and from each fan to where its branches begin: what can run at all."""
     sure: dict[str, list[str]]
     """Nodes with one way on, taken each time."""
 
 
 def _ways(checking: Checking) -> _Ways:
-    ways = _Ways({END: [], FAIL: []}, {END: [], FAIL: []}, {})
+    ways = _Ways({END: [], FAIL: []}, {END: [], FAIL: []}, {END: [], FAIL: []}, {})
     anywhere = [*checking.nodes, *RESERVED_NODES]
+    every = set(anywhere)
     for name, node in checking.nodes.items():
-        targets = list(dict.fromkeys(edge.to for edge in edges_of(name, node)))
+        targets = list(dict.fromkeys(edge.to for edge in routes_of(name, node)))
+        begun = list(dict.fromkeys(edge.to for edge in _edges_of(name, node)))
         lost = node.next == () or checking.is_lost(name, "next", "error", "ask", "do", "parallel")
-        if lost or not set(anywhere).issuperset(targets):
-            ways.possible[name], ways.known[name] = anywhere, []
+        if lost or not every.issuperset(begun):
+            ways.possible[name], ways.known[name], ways.opened[name] = anywhere, [], anywhere
             continue
         ways.possible[name] = ways.known[name] = targets
+        ways.opened[name] = begun
         if len(targets) == 1:
             ways.sure[name] = targets
     return ways
@@ -171,7 +150,7 @@ def show_cycle(cycle: list[str]) -> str:
 
 def _check_reach(checking: Checking, ways: _Ways, endless: set[str]) -> None:
     start = checking.document.start
-    met = questions.reachable(ways.possible, _starts(checking))
+    met = questions.reachable(ways.opened, _starts(checking))
     finishing = questions.leading_to(ways.possible, (END, FAIL))
     into_endless = questions.leading_to(ways.possible, endless)
     for name in checking.nodes:

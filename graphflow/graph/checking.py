@@ -6,6 +6,7 @@ A fault of one part must not hide those of another, so every part whose shape is
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +16,7 @@ import msgspec
 from graphflow.errors import Fault
 from graphflow.graph.document import Budget, GraphDefinition, NodeDefinition
 from graphflow.graph.ports import Kinds
+from graphflow.graph.regions import Survey, survey
 from graphflow.graph.roots import Roots
 from graphflow.graph.shape import check_shape
 from graphflow.graph.words import escape, nearest, unescape
@@ -47,6 +49,11 @@ class Checking:
     @property
     def nodes(self) -> Mapping[str, NodeDefinition]:
         return self.document.nodes
+
+    @functools.cached_property
+    def survey(self) -> Survey:
+        """The document's regions and who owns each node."""
+        return survey(self.document)
 
     def is_lost(self, node: str, *keys: str) -> bool:
         """Whether one of these keys of the node could not be read."""

@@ -1,49 +1,36 @@
 """Parse → check: a document against every rule of the format, all faults at once (spec 2.3).
 
 `plan.py` builds what runs from the result. The checks are in `check_*.py`; each looks at its own
-part, so that a fault of one never hides those of another. `always` is only checked for its shape.
+part, so that a fault of one never hides those of another.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from graphflow.errors import DefinitionError, Fault
+from graphflow.graph.check_always import check_always
 from graphflow.graph.check_expressions import DEFAULT_INPUT, check_expressions, check_state_use
 from graphflow.graph.check_nodes import check_nodes
+from graphflow.graph.check_regions import check_regions
 from graphflow.graph.check_routes import check_routes, show_cycle
 from graphflow.graph.check_state import check_budget, check_input, check_state
 from graphflow.graph.checked import CheckedDocument
 from graphflow.graph.checking import Checking, at, open_checking
-from graphflow.graph.document import GraphDefinition, NodeDefinition, decode_document, encode_document
+from graphflow.graph.document import GraphDefinition, GraphRef, NodeDefinition, decode_document, encode_document
 from graphflow.graph.hashing import version_hash
 from graphflow.graph.plain import plain_data
 from graphflow.graph.ports import Kinds
+from graphflow.graph.regions import bodies_of, body_name
 from graphflow.graph.source import Source
-from graphflow.graph.words import choose, escape
+from graphflow.graph.words import choose
 
 __all__ = ["CheckedDocument", "check_document"]
-
-
-def _warn_unkept(checking: Checking) -> None:
-    """What the format has and this version does not keep is said, never silently ignored."""
-    if checking.document.always:
-        checking.fault(
-            "/always", "`always` is read but neither proved nor kept by this version", kind="property", warning=True
-        )
-    for name, node in checking.nodes.items():
-        if node.undo is not None and checking.kinds.find(node.undo) is not None:
-            checking.fault(
-                f"/nodes/{escape(name)}/undo",
-                "`undo` is read but not run by this version",
-                kind="property",
-                warning=True,
-            )
 
 
 def check_document(source: Source | Mapping[str, Any], kinds: Kinds, *, file: str | None = None) -> CheckedDocument:
@@ -90,11 +77,12 @@ class _Compiler:
         check_state(checking)
         check_input(checking)
         check_budget(checking)
-        _warn_unkept(checking)
         check_nodes(checking)
         check_routes(checking)
-        inputs = {name: sub.document.input or DEFAULT_INPUT for name, sub in _by_node(checking, subgraphs)}
+        check_regions(checking)
+        inputs = {place: sub.document.input or DEFAULT_INPUT for place, sub in _by_place(checking, subgraphs)}
         check_state_use(checking, check_expressions(checking, inputs))
+        check_always(checking, subgraphs)
 
     def _checked(
         self,
@@ -110,7 +98,7 @@ class _Compiler:
         return CheckedDocument(
             document=document,
             data=plain,
-            digest=version_hash(plain, graphs=graphs, names=self._identities(document)),
+            digest=version_hash(plain, graphs=graphs, names={**self._identities(document), **_orders(document)}),
             warnings=tuple(warnings),
             subgraphs=subgraphs,
         )
@@ -119,17 +107,14 @@ class _Compiler:
 
     def _subgraphs(self, checking: Checking, above: tuple[str, ...]) -> dict[str, CheckedDocument]:
         out: dict[str, CheckedDocument] = {}
-        for name, node in checking.nodes.items():
-            pointer = at("nodes", name, "graph")
-            if isinstance(node.graph, str):
-                found = self._named(checking, pointer, node.graph, above)
-            elif node.graph is not None:
-                found = self._in_place(checking, pointer, node.graph, above)
+        for place, pointer, graph in _graphs(checking):
+            if isinstance(graph, str):
+                found = self._named(checking, pointer, graph, above)
             else:
-                continue
-            key = node.graph if isinstance(node.graph, str) else name
+                found = self._in_place(checking, pointer, graph, above)
+            key = graph if isinstance(graph, str) else place
             if found is not None and out.setdefault(key, found) is not found:
-                message = f"node {name!r} has a graph in place, and another node names a graph {key!r}"
+                message = f"node {place!r} has a graph in place, and another node names a graph {key!r}"
                 checking.fault(pointer, message, "rename the node")
         return out
 
@@ -244,11 +229,32 @@ def _no_object(data: Any) -> Fault:
     )
 
 
-def _by_node(checking: Checking, subgraphs: Mapping[str, CheckedDocument]) -> Iterable[tuple[str, CheckedDocument]]:
+def _graphs(checking: Checking) -> Iterator[tuple[str, str, str | Mapping[str, Any]]]:
+    """Every subgraph: the node or body that it is for, its pointer, and its key or the document in place."""
     for name, node in checking.nodes.items():
-        key = node.graph if isinstance(node.graph, str) else name if node.graph is not None else None
-        if key is not None and key in subgraphs:
-            yield name, subgraphs[key]
+        if node.graph is not None:
+            yield name, at("nodes", name, "graph"), node.graph
+        for body in bodies_of(name, node):
+            if isinstance(body.do, GraphRef):
+                yield body_name(name, body.branch), f"{body.pointer}/graph", body.do.graph
+
+
+def _by_place(checking: Checking, subgraphs: Mapping[str, CheckedDocument]) -> Iterator[tuple[str, CheckedDocument]]:
+    for place, _, graph in _graphs(checking):
+        key = graph if isinstance(graph, str) else place
+        if key in subgraphs:
+            yield place, subgraphs[key]
+
+
+def _orders(document: GraphDefinition) -> dict[str, list[str]]:
+    """The order of a parallel's branches, which decides how their writes are reduced and which canonical JSON loses;
+    told only where it is not that of the alphabet.
+    """
+    return {
+        f"order:{name}": list(node.parallel)
+        for name, node in document.nodes.items()
+        if node.parallel is not None and list(node.parallel) != sorted(node.parallel)
+    }
 
 
 def _names(document: GraphDefinition) -> Iterable[str]:

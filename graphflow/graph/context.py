@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from graphflow.errors import GraphflowError, NodeFailed, NodeTimeout
 from graphflow.events import NodeProgress
 from graphflow.graph.blocks import Blocks
-from graphflow.graph.machine import Interrupt, Operation, OperationRecorded
+from graphflow.graph.machine import Interrupt, NodeAsked, Operation, OperationRecorded, timed
 from graphflow.graph.scope import check_budget
 from graphflow.graph.state import State, freeze, thaw
 
@@ -42,6 +43,22 @@ class Suspended(BaseException):
 
 class OutcomeUnknown(NodeFailed):
     """A write was cut off between doing and recording; it is never tried again by itself (E6)."""
+
+
+def is_suspension(left: BaseException) -> bool:
+    """Whether a node was left because it waits, also when its questions were asked in a task group."""
+    return isinstance(left, Suspended) or (isinstance(left, BaseExceptionGroup) and left.split(Suspended)[1] is None)
+
+
+ACTS_AROUND: ContextVar[frozenset[object]] = ContextVar("graphflow_acts_around", default=frozenset())
+"""The operations inside which the present task runs."""
+
+
+def is_cut_off(error: BaseException) -> bool:
+    """Whether a write that ended so may have happened all the same (E6)."""
+    if isinstance(error, GraphflowError) and error.code in ("timeout", "connection"):
+        return True
+    return isinstance(error, TimeoutError | NodeTimeout | ConnectionError) or not isinstance(error, Exception)
 
 
 def digest_of(value: Any) -> str:
@@ -74,7 +91,7 @@ class Context:
     """
 
     __slots__ = (
-        "_blocks", "_counts", "_executor", "_used", "alive", "attempt", "finish_reason", "frame", "limit", "node",
+        "_blocks", "_counts", "_executor", "_used", "acts", "alive", "attempt", "facts", "finish_reason", "frame", "limit", "node",
         "node_run_id", "partial", "plan_node", "started", "state", "usage", "visit",
     )  # fmt: skip
 
@@ -91,11 +108,15 @@ class Context:
         self.node_run_id: str = node_run_id
         self.state: State = frame.state
         self.alive = True
+        self.acts: frozenset[object] = frozenset()
+        """Operations that are under way."""
         self.started = 0.0
         self.limit: asyncio.Timeout | None = None
         self.usage: dict[str, Any] | None = None
         """What this node run used so far; counted with the run's when the node ends."""
         self.finish_reason: str | None = None
+        self.facts: dict[str, Any] | None = None
+        """What the node's record keeps of its operations: the `model` called, results of writes that end it (E5)."""
         self.partial: Callable[[str], Any] | None = None
         """Set by a node that streams a message: `(status) → the message as far as it came` (E15)."""
 
@@ -117,6 +138,11 @@ class Context:
     @property
     def input(self) -> Any:
         return self._executor.machine.frames[self.frame].input
+
+    @property
+    def path(self) -> str:
+        """Of the frame that the node runs in: `""` at the root, `fan#1[2]`, `sub#1`, …"""
+        return self._executor.machine.frames[self.frame].path
 
     @property
     def limits(self) -> Mapping[str, Any]:
@@ -203,7 +229,9 @@ class Context:
         await self._room()
 
     async def tool_result(self, call_id: str, text: str, action: bool = False, param: Any = None) -> None:
-        """The result of a call, whichever node run streamed the call itself."""
+        """The result of a call, whichever node run streamed the call itself; hidden with the call in a branch."""
+        if self.path and call_id not in self._executor.outlet.calls:
+            return
         if self.alive and action:
             self.blocks.action_result(call_id, param, text)
         elif self.alive:
@@ -223,24 +251,23 @@ class Context:
     def charge(self, figure: str, more: int = 1, *, reserve: int = 0) -> None:
         """Counts `modelCalls` or `toolCalls` before the call; raises `BudgetExceeded` when none is left."""
         machine = self._executor.machine
-        usage = self.usage = {} if self.usage is None else self.usage
-        total = dict(machine.usage)
-        for name, value in usage.items():
-            total[name] = total.get(name, 0) + value
+        total = self._executor.runs.usage_with(machine.usage)
         check_budget(machine.limits, total, figure, more=more, reserve=1 if machine.wrapping else reserve)
         if figure == "modelCalls":
             check_budget(machine.limits, total, "tokens", more=1, reserve=1 << 60 if machine.wrapping else 0)
-        usage[figure] = usage.get(figure, 0) + more
+        self.add_usage(**{figure: more})
 
     def charge_tool_call(self) -> None:
         self.charge("toolCalls")
 
     def add_usage(self, **figures: int) -> None:
-        """Adds tokens to what this node run used."""
+        """Adds to what this node run used."""
         usage = self.usage = {} if self.usage is None else self.usage
         for name, value in figures.items():
             if value:
                 usage[name] = usage.get(name, 0) + value
+        if self.alive:
+            self._executor.runs.note_usage(figures)
 
     # recorded operations (E5)
 
@@ -276,9 +303,11 @@ class Context:
         *,
         effects: str = "write",
         idempotent: bool = False,
+        undo: str | None = None,
         arguments: Any = None,
         kind: str = "once",
         ends_node: bool = False,
+        refers: bool = False,
     ) -> Any:
         """The result of `fn`, run at most once for this node run and key, also over retries and crashes.
 
@@ -288,8 +317,10 @@ class Context:
             effects: `write` records its intent durably before acting, so that a crash between doing and
                 recording is found and asked about; `read` and `none` are just run again after a crash.
             idempotent: a cut-off write may be repeated under the same `idempotency_key`.
+            undo: `tool:NAME` or `fn:NAME` that takes the write back; default: the node's own `undo`.
             arguments: what the call depends on; other arguments under the same key are an error.
             ends_node: nothing but the node's own end follows, whose commit is the record.
+            refers: the state's messages hold the arguments, as those of the call `name`: they are not stored again.
 
         Raises:
             NodeFailed: `node_not_deterministic` when it was recorded with other arguments.
@@ -303,35 +334,109 @@ class Context:
             settled = await self._settle(key, operation)
             if settled is not None:
                 return settled.result
+        if (lease := self._executor.lease) is not None and self.now() > lease.until:
+            await lease.confirm()  # this process stood still: what another life may do now is not done here
         if effects == "write":
-            self._record(key, Operation(kind, digest, effects, "intent", None, idempotent))
-            await self._executor.flush()
+            settles = None
+            facts = self._effect_facts(undo, None if refers else arguments)
+            if operation is None and self._executor.machine.reuse:
+                settles, found = await self._recall(key, Operation(kind, digest, effects, "done", None, idempotent))
+                if found is not None:
+                    self._record(key, found, facts, settles)
+                    return found.result
+            self._record(key, Operation(kind, digest, effects, "intent", None, idempotent), facts, settles)
+        result = freeze(await self._act(key, fn, effects, idempotent))
+        if not ends_node:
+            self._record(key, Operation(kind, digest, effects, "done", result, idempotent))
+        elif effects == "write":
+            self.keep_facts(done={**((self.facts or {}).get("done") or {}), key: result})
+        return result
+
+    async def _act(self, key: str, fn: Callable[[], Any], effects: str, idempotent: bool) -> Any:
+        """What `fn` gives. While it runs the node is not left for a question that it asks beside it."""
+        act, around = object(), ACTS_AROUND.get()
+        self.acts |= {act}
+        token = ACTS_AROUND.set(around | {act})
         try:
+            if effects == "write":
+                try:
+                    await self._executor.flush()
+                except asyncio.CancelledError:  # nothing has been done yet
+                    self.forget(key)
+                    raise
             result = fn()
-            if inspect.isawaitable(result):
-                result = await result
+            return await result if inspect.isawaitable(result) else result
         except BaseException as error:
             if effects == "write":
                 self._failed(key, error, idempotent)
             raise
-        result = freeze(result)
-        if not ends_node:
-            self._record(key, Operation(kind, digest, effects, "done", result, idempotent))
-        return result
+        finally:
+            ACTS_AROUND.reset(token)
+            self.acts -= {act}
+            self._executor.holding.acted(self.frame)
+
+    def keep_facts(self, **facts: Any) -> None:
+        """Facts for the record of the node's end; names are those that `checkpoints/records.py` stores."""
+        self.facts = {**(self.facts or {}), **facts}
+
+    def _effect_facts(self, undo: str | None, arguments: Any) -> dict[str, Any]:
+        """What has to be known of a write once its node is gone: where it was, its arguments, what takes it back."""
+        executor = self._executor
+        frame = executor.machine.frames[self.frame]
+        facts: dict[str, Any] = {"visit": self.visit}
+        if frame.path:
+            facts["path"] = frame.path
+        if undo := executor.plan.graphs[frame.graph].document.nodes[self.node].undo or undo:
+            facts["undo"] = undo
+        if arguments is not None:
+            facts["arguments"] = arguments
+        return facts
+
+    async def _recall(self, key: str, done: Operation) -> tuple[str | None, Operation | None]:
+        """What the past that was left recorded of this write, or what a person says of it (E8, `effects: reuse`).
+
+        The effect whose place it takes, and its record; no record means: do it.
+        """
+        executor = self._executor
+        past = [executor.machine.frames[self.frame].path, self.node, self.visit, key]
+        rows = executor.machine.reuse
+        effect = next((name for name, row in rows.items() if row[:4] == past), None)
+        left = [dict(zip(("path", "node", "visit", "key"), row, strict=False)) for row in rows.values() if len(row) > 4]
+        if not left or (effect is not None and len(rows[effect]) == 4):  # it was chosen to be done again
+            return effect, None
+        recall = executor.services.get("recall")
+        if effect is not None and recall is not None and rows[effect][4] == done.digest:
+            found = await recall(rows[effect])
+            if found is not None:
+                return effect, msgspec.structs.replace(done, result=freeze(found.result))
+        why = "was done with other arguments, or nobody knows its result" if effect else "is not among what was done"
+        answer = await self.ask(
+            f"Results of the past are reused, and the write {key!r} of node {self.node!r} {why}.",
+            kind="outcome_unknown",
+            key=f"reuse:{key}",
+            schema=UNKNOWN_SCHEMA,
+            payload={"operation": key, "idempotencyKey": self.idempotency_key(key), "unmatched": left},
+            digest=done.digest,
+        )
+        if answer["decision"] == "retry":
+            return effect, None
+        return effect, msgspec.structs.replace(done, result=freeze(answer.get("result")))
 
     def _failed(self, key: str, error: BaseException, idempotent: bool) -> None:
         """A write that surely failed leaves nothing; one that was cut off keeps its intent (E6)."""
-        cut_off = isinstance(error, TimeoutError | NodeTimeout | ConnectionError) or not isinstance(error, Exception)
-        if isinstance(error, GraphflowError) and error.code in ("timeout", "connection"):
-            cut_off = True
-        if not cut_off and self.alive:
-            self._executor.feed(self._tick(OperationRecorded, frame=self.frame, key=key, operation=None))
-        elif cut_off and isinstance(error, Exception) and not idempotent:
+        if not is_cut_off(error) or is_suspension(error):
+            self.forget(key)  # what asks inside is done from its beginning after the answer
+        elif isinstance(error, Exception) and not idempotent:
             raise OutcomeUnknown(
                 f"the write {key!r} of node {self.node!r} was cut off ({error}); whether it happened is unknown",
                 code=getattr(error, "code", "timeout"),
                 key=key,
             ) from error
+
+    def forget(self, key: str) -> None:
+        """A write that surely did nothing leaves nothing: the next attempt does it."""
+        if self.alive and key in self._executor.machine.frames[self.frame].operations:
+            self._executor.feed(self._tick(OperationRecorded, frame=self.frame, key=key, operation=None))
 
     async def _settle(self, key: str, operation: Operation) -> Operation | None:
         """Asks what became of a cut-off write; None means: do it again."""
@@ -345,12 +450,45 @@ class Context:
         )
         return self._executor.machine.frames[self.frame].operations.get(key)
 
-    def _record(self, key: str, operation: Operation) -> None:
+    def _record(
+        self, key: str, operation: Operation, facts: dict[str, Any] | None = None, settles: str | None = None
+    ) -> None:
         if self.alive:
-            self._executor.feed(self._tick(OperationRecorded, frame=self.frame, key=key, operation=operation))
+            self._executor.feed(
+                self._tick(
+                    OperationRecorded, frame=self.frame, key=key, operation=operation, facts=facts, settles=settles
+                )
+            )
 
     def _tick(self, cls: Any, **fields: Any) -> Any:
         return cls(id=self._executor.ids.new_id(), at=self._executor.clock.now_ms(), **fields)
+
+    def wait(self, *, signal: str | None = None, until: int | None = None) -> dict[str, Any]:
+        """What a node that waits for a signal or a time (epoch ms) ends with; it is the last thing that the node does.
+
+        Raises:
+            Suspended: it waits; what ends the waiting ends the node, with `{by, signal?, payload?, at}` as its `out`.
+        """
+        executor, now = self._executor, self.now()
+        if signal is None and until is not None and until <= now:
+            return timed(now)
+        if executor.holding.find(self.frame, "") is None:
+            hold_ms = None if until is None else executor.holding.long_enough(until - now)
+            interrupt = Interrupt(
+                id="",
+                kind="timer" if signal is None else "signal",
+                run_id="",
+                node=self.node,
+                frame=self.frame,
+                key="",
+                path=executor.machine.frames[self.frame].path,
+                payload=freeze({} if signal is None else {"signal": signal}),
+                hold_ms=hold_ms,
+                expires_at=until,
+                node_run_id=self.node_run_id,
+            )
+            executor.feed(self._tick(NodeAsked, frame=self.frame, interrupt=interrupt))
+        raise Suspended
 
     async def ask(
         self,

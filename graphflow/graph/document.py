@@ -54,20 +54,31 @@ class Retry(_Part, frozen=True):
 
 
 class Join(_Part, frozen=True):
+    """What a `map` or `parallel` node waits for, and what a failed branch means to it (E10)."""
+
     wait: str | int = "all"
-    """`all`, `any`, or how many branches must finish."""
+    """`all`, `any`, or how many branches must finish; the others are cancelled then."""
     on_error: Literal["fail", "collect", "skip"] = "fail"
-
-
-class Branch(_Part, frozen=True):
-    do: str
-    after: tuple[str, ...] = ()
+    """`fail`: the first failed branch fails the node; `collect`: it counts as finished and stands in `out` with its
+    error; `skip`: it does not count and is left out."""
 
 
 class GraphRef(_Part, frozen=True):
     """A body that is a whole subgraph: its key, or a document in place."""
 
     graph: str | dict[str, Any]
+    with_: Any = msgspec.field(name="with", default=None)
+    """The subgraph's input; without it the `with` of the `map` or `parallel` node, else `{AS: item}` in a map and `{}`
+    in a parallel."""
+
+
+class Branch(_Part, frozen=True):
+    """A named branch of a `parallel` node."""
+
+    do: str | GraphRef
+    """The node at which it begins, or a subgraph."""
+    after: tuple[str, ...] = ()
+    """Branches that must have finished before this one opens; it sees their writes."""
 
 
 class Ask(_Part, frozen=True):

@@ -6,12 +6,13 @@ A thread's path can be laid over each: the nodes that finished, how often, and w
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 from graphflow.graph.document import RESERVED_NODES, GraphDefinition
 from graphflow.graph.drawing_svg import render_svg
-from graphflow.graph.layout import Box, Edge, Layout, layout, shorten, units
+from graphflow.graph.layout import Box, Edge, Group, JoinMark, Layout, layout, shorten, units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,20 +35,25 @@ class PathTaken:
 def draw_text(document: GraphDefinition, path: PathTaken | None = None) -> str:
     """One line a node, in layout order, its routes after it, columns aligned.
 
-    `→` goes on, `↺` goes back, `✗` is where a failure goes; the condition stands in brackets. With `path`, a first
-    column shows `✓` for a finished node (`✓2` after two visits) and `▶` for where the thread is.
+    `→` goes on, `↺` goes back, `✗` is where a failure goes, `⇉` where branches begin; the condition stands in brackets.
+    What branches run is indented below their node, which also tells how it joins them. With `path`, a first column
+    shows `✓` for a finished node (`✓2` after two visits) and `▶` for where the thread is.
     """
     plan = layout(document)
     routes = _routes_by_source(plan)
-    nodes = [box for box in plan.nodes if box.form not in (*RESERVED_NODES, "unknown")]
-    name_width = max((units(box.name) for box in nodes), default=0)
+    depth = {group.id: group.depth + 1 for group in plan.groups}
+    nodes = [box for box in plan.nodes if box.form not in (*RESERVED_NODES, "unknown") and box.id == box.name]
+    names = {box.name: "  " * depth.get(box.group or "", 0) + box.name for box in nodes}
+    joins = {join.fan: f"⋈ {join.title}" for join in plan.joins}
+    name_width = max((units(name) for name in names.values()), default=0)
     kind_width = max((units(box.kind) for box in nodes), default=0)
     marks = {box.name: _mark(box.name, path) for box in nodes}
     mark_width = max(map(len, marks.values()), default=0)
     lines = []
     for box in nodes:
         cells = [marks[box.name].ljust(mark_width)] if mark_width else []
-        cells += [_pad(box.name, name_width), _pad(box.kind, kind_width), *map(_text_route, routes.get(box.name, ()))]
+        cells += [_pad(names[box.name], name_width), _pad(box.kind, kind_width)]
+        cells += _text_routes(routes.get(box.name, []), joins.get(box.name))
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
 
@@ -55,13 +61,13 @@ def draw_text(document: GraphDefinition, path: PathTaken | None = None) -> str:
 def draw_mermaid(document: GraphDefinition, path: PathTaken | None = None) -> str:
     """The graph as a Mermaid flowchart (https://mermaid.js.org/syntax/flowchart.html)."""
     plan = layout(document)
-    ids = {box.name: f"n{i}" for i, box in enumerate(plan.nodes)}
+    drawn: list[Box | Group | JoinMark] = [*plan.nodes, *plan.joins, *plan.groups]
+    ids = {thing.id: f"n{i}" for i, thing in enumerate(drawn)}
     visits = path.visits() if path else Counter[str]()
-    lines = ["flowchart TD"]
-    lines += [f"  {ids[box.name]}{_mermaid_shape(box, visits[box.name])}" for box in plan.nodes]
+    lines = ["flowchart TD", *_mermaid_boxes(plan, ids, visits)]
     if plan.start in ids:
         lines.append(f"  start(( )) --> {ids[plan.start]}")
-    lines += [f"  {ids[edge.source]} {_mermaid_arrow(edge)} {ids[edge.target]}" for edge in plan.edges]
+    lines += [f"  {ids[edge.ends[0]]} {_mermaid_arrow(edge)} {ids[edge.ends[1]]}" for edge in plan.edges]
     if path:
         lines += _mermaid_path(path, ids)
     return "\n".join(lines)
@@ -75,7 +81,7 @@ def draw_svg(document: GraphDefinition, path: PathTaken | None = None) -> str:
 
 # --- text --------------------------------------------------------------------------------------------------------------
 
-_ARROWS = {"normal": "→", "conditional": "→", "back": "↺", "error": "✗"}
+_ARROWS = {"normal": "→", "conditional": "→", "back": "↺", "error": "✗", "branch": "⇉"}
 _TEXT_LABEL = 72
 """Letters of a condition in the text list, which has more room than a picture."""
 
@@ -85,6 +91,13 @@ def _routes_by_source(plan: Layout) -> dict[str, list[Edge]]:
     for edge in plan.edges:
         routes.setdefault(edge.source, []).append(edge)
     return routes
+
+
+def _text_routes(edges: list[Edge], join: str | None) -> list[str]:
+    """The branches that a node opens and how it joins them, then where it goes."""
+    branches = list(dict.fromkeys(_text_route(edge) for edge in edges if edge.kind == "branch"))
+    routes = [_text_route(edge) for edge in edges if edge.kind not in ("branch", "join")]
+    return [*branches, *([join] if join is not None else []), *routes]
 
 
 def _text_route(edge: Edge) -> str:
@@ -119,6 +132,29 @@ _CLASSES = {
 }
 
 
+def _mermaid_boxes(plan: Layout, ids: dict[str, str], visits: Counter[str]) -> list[str]:
+    """Every box, those of a body inside its subgraph, which stands below the node that opens it."""
+    boxes: dict[str | None, list[Box]] = {}
+    for box in plan.nodes:
+        boxes.setdefault(box.group, []).append(box)
+    groups: dict[str, list[Group]] = {}
+    for group in plan.groups:
+        groups.setdefault(group.fan, []).append(group)
+    joins = {join.fan: join for join in plan.joins}
+
+    def level(name: str | None, indent: str) -> Iterator[str]:
+        for box in boxes.get(name, ()):
+            yield f"{indent}{ids[box.id]}{_mermaid_shape(box, visits[box.name])}"
+            for group in groups.get(box.id, ()):
+                yield f'{indent}subgraph {ids[group.id]}["{_mermaid_text(group.title)}"]'
+                yield from level(group.id, indent + "  ")
+                yield f"{indent}end"
+            if box.id in joins:
+                yield f'{indent}{ids[joins[box.id].id]}(["{_mermaid_text(joins[box.id].title)}"])'
+
+    return list(level(None, "  "))
+
+
 def _mermaid_shape(box: Box, visits: int) -> str:
     opening, closing = _SHAPES.get(box.form, ("[", "]"))
     text = _mermaid_text(box.name)
@@ -130,7 +166,7 @@ def _mermaid_shape(box: Box, visits: int) -> str:
 
 
 def _mermaid_arrow(edge: Edge) -> str:
-    arrow = "-.->" if edge.kind == "error" else "-->"
+    arrow = {"error": "-.->", "branch": "==>", "join": "==>"}.get(edge.kind, "-->")
     return f'{arrow}|"{_mermaid_text(edge.label)}"|' if edge.label else arrow
 
 

@@ -11,7 +11,7 @@ from html import escape as _escape_html
 from itertools import pairwise
 
 from graphflow.graph.document import RESERVED_NODES
-from graphflow.graph.layout import UNIT, Box, Edge, Layout, units
+from graphflow.graph.layout import UNIT, Box, Edge, Group, JoinMark, Layout, units
 
 _STYLE = """
 text { font: 12px ui-sans-serif, system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK SC", sans-serif; }
@@ -21,6 +21,10 @@ text { font: 12px ui-sans-serif, system-ui, -apple-system, "Segoe UI", "Noto San
 .line { fill: none; stroke: #818b98; stroke-width: 1.4; }
 .error { stroke-dasharray: 4 3; stroke: #d1606b; }
 .back { stroke: #8250df; }
+.branch, .join { stroke-width: 2.2; }
+.group { fill: #818b98; fill-opacity: 0.07; stroke: #afb8c1; stroke-width: 1; stroke-dasharray: 6 4; }
+.title { fill: #59636e; font-size: 11px; font-weight: 600; }
+.joined { fill: #f6f8fa; stroke: #8250df; stroke-width: 1.2; }
 .taken { stroke: #2da44e; stroke-width: 2.4; }
 .tag { fill: #f6f8fa; stroke: #d1d9e0; stroke-width: 0.8; }
 .label { fill: #424a53; font-size: 11px; }
@@ -39,6 +43,7 @@ text { font: 12px ui-sans-serif, system-ui, -apple-system, "Segoe UI", "Noto San
 @media (prefers-color-scheme: dark) {
   .box { fill: #161b22; stroke: #444c56; } .name { fill: #e6edf3; } .kind { fill: #9198a1; }
   .tag { fill: #21262d; stroke: #3d444d; } .label { fill: #c9d1d9; }
+  .title { fill: #9198a1; } .joined { fill: #21262d; }
   .visited { stroke: #3fb950; } .current { stroke: #e3a82b; }
 }
 """
@@ -57,9 +62,11 @@ def render_svg(
         "<defs>",
         *(_marker(suffix) for suffix in _MARKERS),
         "</defs>",
+        *map(_group, plan.groups),
         *_start(plan),
         *(_line(edge, (edge.source, edge.target) in steps) for edge in plan.edges),
         *(_tag(edge) for edge in plan.edges if edge.label and edge.label_at),
+        *map(_join, plan.joins),
         *(_box(box, visits.get(box.name, 0), box.name in current) for box in plan.nodes),
         "</svg>",
     ]
@@ -93,7 +100,7 @@ def _line(edge: Edge, taken: bool) -> str:
 
 def _curve(edge: Edge) -> str:
     points = edge.points
-    if edge.source == edge.target:
+    if edge.ends[0] == edge.ends[1]:
         (ax, ay), (bx, by), (cx, cy), (dx, dy) = points
         return f"M{ax:g} {ay:g} C{bx:g} {by:g} {cx:g} {cy:g} {dx + 2:g} {dy:g}"
     path = f"M{points[0][0]:g} {points[0][1]:g}"
@@ -104,6 +111,16 @@ def _curve(edge: Edge) -> str:
             middle = (ay + by) / 2
             path += f" C{ax:g} {middle:g} {bx:g} {middle:g} {bx:g} {by:g}"
     return path
+
+
+def _group(group: Group) -> str:
+    ground = f'<rect class="group" x="{group.x:g}" y="{group.y:g}" width="{group.w:g}" height="{group.h:g}" rx="10"/>'
+    return f'<g>{ground}<text class="title" x="{group.x + 10:g}" y="{group.y + 15:g}">{_escape(group.title)}</text></g>'
+
+
+def _join(join: JoinMark) -> str:
+    shape = f'<rect class="joined" x="{join.x:g}" y="{join.y:g}" width="{join.w:g}" height="{join.h:g}" rx="{join.h / 2:g}"/>'
+    return f"<g>{shape}{_text('label', join.x + join.w / 2, join.y + 15, join.title)}</g>"
 
 
 def _tag(edge: Edge) -> str:

@@ -6,12 +6,16 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import NodeFailed
-from graphflow.graph.context import Suspended
+from graphflow.graph.context import ACTS_AROUND, Suspended
 from graphflow.graph.machine import Interrupt, NodeAsked
 from graphflow.graph.state import freeze
 
 if TYPE_CHECKING:
     from graphflow.graph.executor import Executor
+
+
+MAX_TIMER_S = 60.0
+"""A timer looks at the clock at least so often: clocks are set, and machines sleep."""
 
 
 class Holding:
@@ -23,8 +27,9 @@ class Holding:
 
     def __init__(self, executor: Executor, hold_ms: int) -> None:
         self._executor, self._hold_ms = executor, hold_ms
-        self._waiters: dict[str, asyncio.Future[Any]] = {}
+        self._waiters: dict[str, Waiter] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._due: asyncio.TimerHandle | None = None
         self.released = False
         """The process has stopped waiting: the thread waits on without it."""
 
@@ -33,6 +38,10 @@ class Holding:
         if self.released or self._hold_ms == 0:
             return 0
         return self._hold_ms if interrupt.hold_ms is None else interrupt.hold_ms
+
+    def long_enough(self, wait_ms: int) -> int:
+        """For how long a process shall hold a run that waits so long: past its end, or not at all."""
+        return wait_ms + 5_000 if wait_ms <= self._hold_ms else 0
 
     def would_hold(self) -> bool:
         """Whether any open question is still held."""
@@ -72,10 +81,11 @@ class Holding:
                 code="node_not_deterministic",
                 key=asked.key,
             )
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._waiters[interrupt.id] = Waiter(future, asked.frame, ACTS_AROUND.get(), self.time_of(interrupt) > 0)
         if not self.time_of(interrupt):
-            raise Suspended
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiters[interrupt.id] = future
+            loop.call_soon(self.quiet, asked.frame)  # what else the node has begun by then comes to its end first
         ctx = self._executor.runs.get(asked.frame)
         limit = None if ctx is None else ctx.limit
         remaining = None
@@ -91,8 +101,8 @@ class Holding:
 
     def resolve(self, interrupt: Interrupt, decision: str, answer: Any) -> None:
         """Wakes whoever waits in this process."""
-        future = self._waiters.pop(interrupt.id, None)
-        if future is None or future.done():
+        waiter = self._waiters.pop(interrupt.id, None)
+        if waiter is None or (future := waiter.future).done():
             return
         if decision in ("cancelled", "expired"):
             future.cancel()
@@ -105,15 +115,65 @@ class Holding:
         longest = max((self.time_of(i) for i in self._executor.machine.interrupts.values()), default=0)
         if longest > 0:
             self._timer = asyncio.get_running_loop().call_later(longest / 1000, self._executor.release)
+            self._arm_due()
+
+    def _arm_due(self) -> None:
+        """What is due while the process holds the run happens in time; else a sweep finds it."""
+        due = [i.expires_at for i in self._executor.machine.interrupts.values() if i.expires_at is not None]
+        if due:
+            wait_s = max(min(due) - self._executor.clock.now_ms(), 1) / 1000
+            self._due = asyncio.get_running_loop().call_later(min(wait_s, MAX_TIMER_S), self._on_due)
+
+    def _on_due(self) -> None:
+        self._due = None
+        executor = self._executor
+        now = executor.clock.now_ms()
+        due = [i.id for i in executor.machine.interrupts.values() if i.expires_at is not None and i.expires_at <= now]
+        if not due:
+            self._arm_due()
+        elif not executor.ending:
+            executor.expire(due[0])  # arms anew if the run waits on
 
     def disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._due):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._due = None
 
     def let_go(self) -> None:
         """Stops waiting: nodes that ask are left, and entered again after the answer."""
         self.released = True
-        for future in self._waiters.values():
-            if not future.done():
-                future.set_exception(Suspended())
+        for waiter in self._waiters.values():
+            waiter.held = False
+        for frame in {waiter.frame for waiter in self._waiters.values()}:
+            self.quiet(frame)
+
+    def quiet(self, frame: int) -> None:
+        """Leaves a node whose questions nobody holds, unless an operation of it is under way: that one ends first.
+
+        Leaving a node cancels what it does beside asking, and a write that is cut off is one of unknown outcome.
+        """
+        ctx = self._executor.runs.get(frame)
+        for waiter in self._waiters.values():
+            if waiter.frame == frame and not waiter.held and not waiter.future.done():
+                if ctx is None or ctx.acts <= waiter.around:
+                    waiter.future.set_exception(Suspended())
+
+    def acted(self, frame: int) -> None:
+        """An operation of the node has ended."""
+        if self._waiters:
+            asyncio.get_running_loop().call_soon(self.quiet, frame)
+
+
+class Waiter:
+    """A call of `ctx.ask` that waits in this process.
+
+    Args:
+        around: the operations inside which it asks; it can't wait for those to end.
+        held: the process waits for the answer, not only for the node's other operations.
+    """
+
+    __slots__ = ("around", "frame", "future", "held")
+
+    def __init__(self, future: asyncio.Future[Any], frame: int, around: frozenset[object], held: bool) -> None:
+        self.future, self.frame, self.around, self.held = future, frame, around, held

@@ -10,6 +10,7 @@ from graphflow.errors import NodeFailed
 from graphflow.graph.document import END
 from graphflow.graph.machine import (
     ROOT,
+    WAITS,
     Answered,
     CancelNode,
     Ended,
@@ -20,14 +21,20 @@ from graphflow.graph.machine import (
     OperationRecorded,
     Resolve,
     Run,
+    timed,
 )
+from graphflow.graph.moves import Made
+from graphflow.graph.seen import passing_refs, seen
 from graphflow.graph.state import answer_open_calls
 from graphflow.graph.step import Step
 from graphflow.graph.travel import stop
+from graphflow.graph.waiting import take_kept, wake
 from graphflow.graph.way import begin, enter, fail, leave, succeed
 
 
 def on_asked(step: Step, tick: NodeAsked) -> None:
+    if step.before.signals and take_kept(step, tick):
+        return
     interrupt = msgspec.structs.replace(
         tick.interrupt, id=step.new_interrupt_id(), run_id=step.get("run_id"), opened_at=tick.at
     )
@@ -46,6 +53,8 @@ def on_answered(step: Step, tick: Answered) -> None:
     elif tick.decision == "terminate":
         _terminate(step, interrupt)
     elif interrupt.key == "":
+        if found := seen(passing_refs(step.node_of(step.table[interrupt.frame])), {"answer": tick.answer}):
+            step.facts["seen"] = found
         step.change(interrupt.frame, {"status": "ready"})
         succeed(step, interrupt.frame, tick.answer, answer=tick.answer)
     else:
@@ -53,20 +62,25 @@ def on_answered(step: Step, tick: Answered) -> None:
 
 
 def _record_answer(step: Step, interrupt: Interrupt, tick: Answered) -> None:
-    """An answer inside a node is a recorded operation; the node goes on, or is entered again (E5)."""
+    """An answer inside a node is a recorded operation; the node goes on, or is entered again (E5).
+
+    While it has another question open the frame waits on: it goes on only as far as that one.
+    """
+    asks = any(other.frame == interrupt.frame for other in step.open_interrupts().values())
+    status = {"status": "waiting" if asks else "ready"}
     operation: Operation | None = Operation("ask", interrupt.digest, "none", "done", tick.answer)
     key = interrupt.key
-    if interrupt.kind == "outcome_unknown":
+    if interrupt.kind == "outcome_unknown" and key.startswith("unknown:"):
         key = key.removeprefix("unknown:")
         old = step.table[interrupt.frame].operations.get(key)
         result = tick.answer.get("result") if tick.decision == "result" else None
         kind, digest = (old.kind, old.digest) if old else ("once", interrupt.digest)
         operation = None if tick.decision == "retry" else Operation(kind, digest, "write", "done", result)
         if operation is None and old is None:
-            step.change(interrupt.frame, {"status": "ready"})
+            step.change(interrupt.frame, status)
             step.commands.append(Run(interrupt.frame))
             return
-    step.change(interrupt.frame, {"status": "ready"}, operations={key: operation})
+    step.change(interrupt.frame, status, operations={key: operation})
     step.commands.append(Run(interrupt.frame))
 
 
@@ -75,7 +89,7 @@ def _answer_breakpoint(step: Step, interrupt: Interrupt, tick: Answered) -> None
     frame = step.change(number, {"status": "ready", "passed": step.table[number].node})
     answer = tick.answer if isinstance(tick.answer, Mapping) else {}
     if update := answer.get("update"):
-        step.change(number, {}, step.plan_of(frame).schema.reduce(frame.state, update))
+        step.write(number, update)
     if tick.decision == "cancel":
         stop(step, {})
     elif tick.decision == "skip" and frame.node != END:
@@ -88,16 +102,14 @@ def _answer_breakpoint(step: Step, interrupt: Interrupt, tick: Answered) -> None
 
 def _terminate(step: Step, interrupt: Interrupt) -> None:
     """The person ended the run: it completes as `rejected` (E13); open calls get their error result."""
-    for number in step.children(ROOT):
-        if number in step.table:
-            step.close(number)
+    step.collapse(ROOT)
     step.void(ROOT, "cancelled")
     step.commands.append(CancelNode(ROOT))
     root = step.table[ROOT]
     if step.plan.has_messages and (
         more := answer_open_calls(root.state.get("messages", ()), "the run was ended by the person who was asked")
     ):
-        step.change(ROOT, {}, step.plan.schema.reduce(root.state, {"messages": more}))
+        step.write(ROOT, {"messages": more})
     step.fields["finish_reason"] = "rejected"
     leave(step, ROOT)
 
@@ -105,6 +117,9 @@ def _terminate(step: Step, interrupt: Interrupt) -> None:
 def on_expired(step: Step, tick: Expired) -> None:
     interrupt = step.before.interrupts[tick.interrupt_id]
     step.source, step.node, step.frame_no = "timer", interrupt.node, interrupt.frame
+    if interrupt.kind in WAITS:
+        wake(step, interrupt, timed(tick.at), "expired")
+        return
     step.interrupts[interrupt.id] = None
     step.commands.append(Resolve(interrupt, "expired"))
     step.change(interrupt.frame, {"status": "ready"})
@@ -112,14 +127,19 @@ def on_expired(step: Step, tick: Expired) -> None:
     if interrupt.on_expire is not None:
         step.steps += 1
         step.commands.append(Ended(interrupt.frame, interrupt.node, ()))
+        step.moves.append(Made(step.table[interrupt.frame], interrupt.on_expire, "expired"))
         enter(step, interrupt.frame, interrupt.on_expire, error=error)
     else:
         fail(step, interrupt.frame, error, final=True)
-        step.commands.append(CancelNode(interrupt.frame))
 
 
 def on_recorded(step: Step, tick: OperationRecorded) -> None:
-    step.source, step.checkpoint, step.frame_no = "operation", False, tick.frame
-    step.node = step.table[tick.frame].node
+    frame = step.table[tick.frame]
+    operation = tick.operation or frame.operations.get(tick.key)
+    undoes = operation is not None and operation.kind == "undo"
+    step.source, step.checkpoint, step.frame_no = "undo" if undoes else "operation", False, tick.frame
+    step.node, step.facts = frame.node, tick.facts
+    if tick.settles is not None:
+        step.fields["reuse"] = {k: v for k, v in step.before.reuse.items() if k != tick.settles}
     step.add_usage(tick.usage)
     step.change(tick.frame, {}, operations={tick.key: tick.operation})

@@ -1,23 +1,29 @@
-"""The machine: where a thread is, as immutable plain data; and the ticks, commands and patches around it.
+"""The machine: where a thread is, as immutable plain data; and the ticks and commands around it.
 
-`transition.advance(plan, machine, tick)` makes the next machine. It does so by building a `Patch` and
-applying it with `apply_patch`, the same function that loading uses: what was stored is what ran.
+`transition.advance(plan, machine, tick)` makes the next machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from graphflow.graph.state import State, Update, apply_update
+from graphflow.graph.state import ListView, State
+
+if TYPE_CHECKING:
+    from graphflow.graph.patches import Patch
 
 Status = Literal["idle", "running", "waiting", "failed", "stopped"]
 """`idle`: nothing unfinished; `stopped`: unfinished and driven by nobody (spec 3.2)."""
 
 ROOT = 0
 """Number of the root frame, which lives as long as the thread."""
+
+
+WAITS = ("signal", "timer")
+"""Kinds of interrupts that no answer of a person closes: those of `wait` nodes."""
 
 
 class Operation(msgspec.Struct, frozen=True, array_like=True):
@@ -39,7 +45,7 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: str
     kind: str
-    """`approval`, `ask`, `frontend`, `breakpoint`, `outcome_unknown` or `timer`."""
+    """`approval`, `ask`, `frontend`, `breakpoint`, `outcome_unknown`; of a `wait` node `signal` or `timer`."""
     run_id: str
     node: str
     frame: int
@@ -64,6 +70,49 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The node run that asked; it goes on under this id after the answer, also in a later life."""
 
 
+class Opened(msgspec.Struct, frozen=True):
+    """What stays the same while the frames below a `graph`, `map` or `parallel` node run."""
+
+    node_run_id: str
+    """Of the node that is open; it ends under this id, also in a later life."""
+    items: Any = None
+    """What a `map` goes through, as it was at the opening."""
+    binds: str = ""
+    """The `as` name of its items."""
+
+
+class Join(msgspec.Struct, frozen=True):
+    """How far the branches of a frame's `map` or `parallel` are (spec 2.1 rule 5)."""
+
+    total: int
+    pending: range | tuple[int, ...]
+    """Positions of the branches that have not begun, in the order in which they may."""
+    running: int = 0
+    """Begun and not ended, waiting ones included."""
+    counted: int = 0
+    """Ended and counting for `wait`."""
+    ended: ListView = msgspec.field(default_factory=lambda: ListView([]))
+    """Frames of the branches that have ended, in tick order; they left the table."""
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """What makes a frame a branch of its parent's `map` or `parallel`."""
+
+    index: int
+    """Position in input order, or among the branches as declared."""
+    inherited: dict[str, int] = msgspec.field(default_factory=dict)
+    """Log channel → entries of the branches that it came `after`, which are not its own writes."""
+    out: Any = None
+    """Of the node that ended it (E10)."""
+    own: dict[str, Sequence[Any]] | None = msgspec.field(default_factory=dict)
+    """Key → what the branch wrote to it, before reduction and in order (to a log: its items): the join reduces it
+    (E10). None when the body is a subgraph, which has a state of its own."""
+
+
+ENDED = ("done", "lost")
+"""Statuses of a branch that waits for its join: it reached its end, or failed and is collected or skipped."""
+
+
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where one graph is: the root, a branch, or a subgraph."""
 
@@ -72,14 +121,14 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which plan of the table it runs; `""` is the root's."""
     parent: int = -1
     path: str = ""
-    """`node#visit` per level, joined by `/`; empty at the root (E3)."""
+    """`node#visit` per level, with `[index]` or `[branch]`, joined by `/`; empty at the root (E3)."""
     node: str = ""
     """The current node; `end` when the frame has finished."""
     visit: int = 1
     """Entries of the current node in this frame since the run's input, this one included."""
     attempt: int = 1
     status: str = "ready"
-    """`ready` (to run or running), `open` (a child frame runs), `waiting`, `backoff`, `done`, `failed`."""
+    """`ready` (to run or running), `open` (child frames run), `waiting`, `backoff`, `done`, `failed`, `lost`."""
     visits: dict[str, int] = msgspec.field(default_factory=dict)
     """Entries of nodes that lie on a cycle; any other node has been entered once at most."""
     input: Any = None
@@ -92,6 +141,13 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The node whose breakpoint was answered, so that it does not stop there again."""
     until: int = 0
     """Epoch ms at which a backoff ends."""
+    opened: Opened | None = None
+    """Set while the status is `open`."""
+    join: Join | None = None
+    """Set while a `map` or `parallel` is open."""
+    branch: Branch | None = None
+    """Set in a branch. A branch sees its parent's state as it was at the opening plus its own writes, and the `as`
+    names around it; a branch whose body is a subgraph has its own."""
     state: State = msgspec.field(default_factory=State)
 
 
@@ -100,7 +156,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     status: Status = "idle"
     run_id: str = ""
-    frames: dict[int, Frame] = msgspec.field(default_factory=dict)
+    frames: MutableMapping[int, Frame] = msgspec.field(default_factory=dict)
+    """By number, parents before their children; never changed in place."""
     interrupts: dict[str, Interrupt] = msgspec.field(default_factory=dict)
     limits: dict[str, Any] = msgspec.field(default_factory=dict)
     usage: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -109,6 +166,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     after: tuple[str, ...] = ()
     """Breakpoints of this run, the document's included."""
     params: Any = None
+    document: str = ""
+    """Version hash of the document that the run began under, or was migrated to (E23)."""
     steps: int = 0
     """Nodes finished since the input."""
     begun: int = 0
@@ -123,91 +182,38 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     finish_reason: str = ""
     error: dict[str, Any] | None = None
     durability: str = "async"
+    signals: tuple[tuple[str, Any], ...] = ()
+    """`(name, payload)` of signals that came before their `wait` node was reached, oldest first."""
+    reuse: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Write effects of a past that was left with `effects: reuse`, by id: where each was and its record, or only where it
+    was if it may be done again (E8). What runs again takes up their results; what matches none is asked about."""
 
     @property
     def root(self) -> Frame:
         return self.frames[ROOT]
 
 
+def all_frames(machine: Machine) -> list[Frame]:
+    """Every frame, those of branches that wait for their join included, parents before children."""
+    out = list(machine.frames.values())
+    for frame in machine.frames.values():
+        if frame.join is not None:
+            out += frame.join.ended
+    return sorted(out, key=lambda frame: frame.number)
+
+
+NEXT_SHOWN = 8
+"""Nodes that a checkpoint names as next: a list of all would make a wide fan's log grow with its square."""
+
+
 def next_nodes(machine: Machine) -> list[str]:
-    """The nodes that run next, with their frame's path unless it is the root."""
-    out = []
+    """The nodes that run next, with their frame's path unless it is the root; the first 8 of them."""
+    out: list[str] = []
     for frame in machine.frames.values():
         if frame.status not in ("open", "done"):
             out.append(f"{frame.path}/{frame.node}" if frame.path else frame.node)
-    return out
-
-
-# --- patches -------------------------------------------------------------------------------------
-
-
-class FramePatch(msgspec.Struct):
-    """What changes in one frame; a frame that is not there yet is opened by it."""
-
-    fields: dict[str, Any]
-    update: Update | None = None
-    operations: dict[str, Operation | None] | None = None
-    """Recorded operations to set, or to drop with None."""
-    visits: dict[str, int] | None = None
-    """Visit counts to set."""
-
-
-class Patch(msgspec.Struct):
-    """Everything that one tick changed."""
-
-    machine: dict[str, Any]
-    frames: dict[int, FramePatch | None]
-    """Frame number → its changes; None closes the frame."""
-    interrupts: dict[str, Interrupt | None]
-    """Interrupts opened, or closed with None."""
-    reset: bool = False
-    """The machine starts from nothing but its root state (a new input): frames and interrupts are dropped."""
-
-
-def apply_patch(machine: Machine, patch: Patch) -> Machine:
-    """The machine after the patch; live and on loading alike."""
-    changes = dict(patch.machine)
-    frames = patch.frames
-    if frames:
-        table = dict(machine.frames)
-        for number, change in frames.items():
-            if change is None:
-                table.pop(number, None)
-            else:
-                table[number] = patched(table.get(number), number, change)
-        changes["frames"] = table
-    if patch.interrupts:
-        open_ = dict(machine.interrupts)
-        for key, interrupt in patch.interrupts.items():
-            if interrupt is None:
-                open_.pop(key, None)
-            else:
-                open_[key] = interrupt
-        changes["interrupts"] = open_
-    return msgspec.structs.replace(machine, **changes)
-
-
-def patched(frame: Frame | None, number: int, change: FramePatch) -> Frame:
-    """The frame after its part of a patch; None begins one."""
-    fields = change.fields
-    if frame is None:
-        frame = Frame(number=number)
-    if change.update is not None or change.operations or change.visits:
-        fields = dict(fields)
-        if change.update is not None:
-            fields["state"] = apply_update(fields.get("state", frame.state), change.update)
-        if change.operations:
-            fields["operations"] = _merged(fields.get("operations", frame.operations), change.operations)
-        if change.visits:
-            fields["visits"] = _merged(fields.get("visits", frame.visits), change.visits)
-    return msgspec.structs.replace(frame, **fields)
-
-
-def _merged(old: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    out = {**old, **changes}
-    for key, value in changes.items():
-        if value is None:
-            del out[key]
+            if len(out) == NEXT_SHOWN:
+                break
     return out
 
 
@@ -229,6 +235,7 @@ class Input(Tick):
     after: tuple[str, ...] = ()
     params: Any = None
     durability: str = "async"
+    document: str = ""
 
 
 class NodeSucceeded(Tick):
@@ -266,6 +273,10 @@ class OperationRecorded(Tick):
     key: str
     operation: Operation | None
     usage: dict[str, Any] | None = None
+    facts: dict[str, Any] | None = None
+    """Of a write's intent: where it was done, its arguments if nothing else holds them, and what takes it back (E6)."""
+    settles: str | None = None
+    """The effect of `Machine.reuse` whose place this operation takes."""
 
 
 class Answered(Tick):
@@ -277,6 +288,18 @@ class Answered(Tick):
 
 class Expired(Tick):
     interrupt_id: str
+
+
+def timed(at: int) -> dict[str, Any]:
+    """The `out` of a `wait` node whose time has come."""
+    return {"by": "timer", "at": at}
+
+
+class Signalled(Tick):
+    """A named signal has come from outside."""
+
+    name: str
+    payload: Any = None
 
 
 class BackoffOver(Tick):
@@ -312,6 +335,9 @@ class Edited(Tick):
     as_node: str | None = None
     frame: int = ROOT
     replace: tuple[str, ...] = ()
+    reuse: dict[str, Any] = msgspec.field(default_factory=dict)
+    facts: dict[str, Any] | None = None
+    """By whom, and the choices about effects (E8)."""
 
 
 class Moved(Tick):
@@ -319,6 +345,20 @@ class Moved(Tick):
 
     source: str
     run_id: str
+    reuse: dict[str, Any] = msgspec.field(default_factory=dict)
+    facts: dict[str, Any] | None = None
+    """By whom, and the choices about effects (E8)."""
+
+
+class Migrated(Tick):
+    """The thread goes on under another version of its document."""
+
+    run_id: str
+    """The run that goes on from it: the same while the thread waits or rests, else another."""
+    migration: Any = None
+    """The `Migration` that was planned: what becomes of frames and questions."""
+    facts: dict[str, Any] | None = None
+    """By whom, and which node names were mapped."""
 
 
 AnyTick = (
@@ -329,6 +369,7 @@ AnyTick = (
     | OperationRecorded
     | Answered
     | Expired
+    | Signalled
     | BackoffOver
     | Recovered
     | Resumed
@@ -336,6 +377,7 @@ AnyTick = (
     | Cancel
     | Edited
     | Moved
+    | Migrated
 )
 
 
@@ -357,6 +399,8 @@ class Commit(msgspec.Struct):
     before: Machine | None = None
     machine: Machine | None = None
     """The machine after it."""
+    next: list[str] | None = None
+    """The nodes that run next, once somebody asked (`announcements.next_of`)."""
 
 
 class Started(msgspec.Struct):
@@ -368,8 +412,8 @@ class Started(msgspec.Struct):
     attempt: int
     step: int
     path: str
-    open: bool = False
-    """It is a `graph` node: its child frame runs, not the node itself."""
+    node_run_id: str = ""
+    """Set for a `graph`, `map` or `parallel` node: frames below it run, not the node itself."""
 
 
 class Run(msgspec.Struct):
@@ -400,6 +444,8 @@ class Backoff(msgspec.Struct):
 
 
 class CancelNode(msgspec.Struct):
+    """Ends the frame's node run, if one is under way; the run goes on without it, or is over."""
+
     frame: int
 
 

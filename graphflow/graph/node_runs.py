@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import NodeFailed, NodeTimeout, error_dict
@@ -12,7 +13,8 @@ from graphflow.graph.context import Context, Goto, OutcomeUnknown
 from graphflow.graph.machine import Ended, Erred, Frame, Interrupt, NodeSucceeded, Started
 from graphflow.graph.machine import NodeFailed as NodeFailedTick
 from graphflow.graph.plan import PlanNode
-from graphflow.graph.scope import scope_of
+from graphflow.graph.scope import add_usage, scope_of
+from graphflow.graph.seen import passing_refs, seen
 from graphflow.graph.state import freeze
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ class NodeRuns:
         self._by_frame: dict[int, Context] = {}
         self._starts: dict[int, Started] = {}
         self._made = 0
+        self._used: dict[str, int] = {}
+        """What the node runs under way have used; the machine learns of it when they end."""
+        self._refs: dict[int, tuple[tuple[str, ...], ...]] = {}
+        """Node (by identity) → what its conditions read of its output."""
 
     # --- which there are
 
@@ -40,6 +46,19 @@ class NodeRuns:
     def partials(self, status: str) -> dict[int, Any]:
         """The messages that were being streamed, by frame (E15)."""
         return {n: ctx.partial(status) for n, ctx in self._by_frame.items() if ctx.partial is not None}
+
+    def usage_with(self, counted: Mapping[str, int]) -> dict[str, int]:
+        """Usage with that of all node runs under way: side by side they can't pass a limit together."""
+        return add_usage(counted, self._used)
+
+    def note_usage(self, figures: Mapping[str, int]) -> None:
+        """Counts what a node run has just used, or is about to."""
+        self._used = add_usage(self._used, figures)
+
+    def _settle(self, ctx: Context) -> None:
+        """The node run is over: what it used has been counted with its end, or is not counted."""
+        if ctx.usage:
+            self._used = add_usage(self._used, {name: -value for name, value in ctx.usage.items()})
 
     def close_blocks(self) -> None:
         """Every block is closed before a pause or a terminal (spec 3.3)."""
@@ -63,20 +82,32 @@ class NodeRuns:
             # Entered again after an answer: the same node run goes on.
             again = self._by_frame[number] = Context(executor, frame, node, ctx.node_run_id)
             again.started = ctx.started
+            again.usage = ctx.usage
             return again
-        self._made += 1
-        ctx = self._by_frame[number] = Context(executor, frame, node, f"{self._life}.{self._made}")
+        if started is not None and started.node_run_id:
+            node_run_id = started.node_run_id
+        else:
+            self._made += 1
+            node_run_id = f"{self._life}.{self._made}"
+        ctx = self._by_frame[number] = Context(executor, frame, node, node_run_id)
         ctx.started = executor.clock.monotonic()
-        executor.emit(
+        if started is None:
+            begun = executor.machine.begun
+            started = Started(number, node.name, frame.visit, frame.attempt, begun, frame.path)
+        self.announce(started, node_run_id)
+        return ctx
+
+    def announce(self, started: Started, node_run_id: str = "") -> None:
+        """Says that a node begins."""
+        self._executor.emit(
             NodeStart(
-                node=node.name,
-                node_run_id=ctx.node_run_id,
-                step=started.step if started is not None else executor.machine.begun,
-                attempt=frame.attempt,
-                path=frame.path or None,
+                node=started.node,
+                node_run_id=node_run_id or started.node_run_id,
+                step=started.step,
+                attempt=started.attempt,
+                path=started.path or None,
             )
         )
-        return ctx
 
     def take_up(self, interrupt: Interrupt) -> None:
         """A node run that asked in an earlier life goes on in this one: it has no second `node.start`."""
@@ -89,30 +120,54 @@ class NodeRuns:
             ctx = self._by_frame[number] = Context(executor, frame, node, interrupt.node_run_id)
             ctx.started = executor.clock.monotonic()
 
+    def take_up_opened(self) -> list[int]:
+        """The open nodes of an earlier life go on in this one, under their own ids; their frames."""
+        executor, taken = self._executor, list[int]()
+        for number, frame in executor.machine.frames.items():
+            if frame.opened is not None and number not in self._by_frame:
+                node = executor.plan.graphs[frame.graph].nodes[frame.node]
+                ctx = self._by_frame[number] = Context(executor, frame, node, frame.opened.node_run_id)
+                ctx.started = executor.clock.monotonic()
+                taken.append(number)
+        return taken
+
     def end(self, command: Ended) -> None:
         ctx = self._by_frame.pop(command.frame, None)
         if ctx is None:
             return
         ctx.alive = False
-        executor = self._executor
-        executor.emit(
-            NodeEnd(
-                node=command.node,
-                node_run_id=ctx.node_run_id,
-                duration_ms=int((executor.clock.monotonic() - ctx.started) * 1000),
-                writes=list(command.writes) or None,
-                usage=command.usage,
-            )
-        )
+        self._settle(ctx)
+        duration = int((self._executor.clock.monotonic() - ctx.started) * 1000)
+        self._say_over(command, ctx.node_run_id, duration)
 
     def err(self, command: Erred) -> None:
         ctx = self.drop(command.frame)
         if ctx is not None:
-            self._executor.emit(
-                NodeError(
-                    node=command.node, node_run_id=ctx.node_run_id, error=command.error, will_retry=command.will_retry
-                )
+            self._say_over(command, ctx.node_run_id)
+
+    def pass_through(self, started: Started, over: Ended | Erred) -> None:
+        """A node that was over as soon as it was opened (a `map` of nothing)."""
+        self.announce(started)
+        self._say_over(over, started.node_run_id)
+
+    def _say_over(self, over: Ended | Erred, node_run_id: str, duration_ms: int = 0) -> None:
+        event: NodeEnd | NodeError
+        if isinstance(over, Ended):
+            writes = list(over.writes) or None
+            event = NodeEnd(
+                node=over.node, node_run_id=node_run_id, duration_ms=duration_ms, writes=writes, usage=over.usage
             )
+        else:
+            event = NodeError(node=over.node, node_run_id=node_run_id, error=over.error, will_retry=over.will_retry)
+        self._executor.emit(event)
+
+    def cancel(self, number: int, *, tells: bool) -> None:
+        """Ends a node run that is wanted no longer; `tells` says so to the run's readers."""
+        ctx = self.drop(number)
+        if ctx is not None and tells:
+            failure = NodeFailed(f"node {ctx.node!r} was cancelled: what it would give is not needed", code="cancelled")
+            error = failure.as_dict(ctx.node)
+            self._executor.emit(NodeError(node=ctx.node, node_run_id=ctx.node_run_id, error=error, will_retry=False))
 
     def drop(self, number: int) -> Context | None:
         """Ends a node run without a word: its blocks are closed, and what it still does has no effect."""
@@ -121,6 +176,7 @@ class NodeRuns:
         if ctx is not None:
             ctx.close_blocks()
             ctx.alive = False
+            self._settle(ctx)
         return ctx
 
     # --- running
@@ -132,6 +188,9 @@ class NodeRuns:
             NodeTimeout: it took longer; what it gives later counts for nothing.
         """
         assert node.run is not None
+        lease = self._executor.lease
+        if lease is not None and self._executor.machine.last_at > lease.until:
+            await lease.confirm()  # this process stood still, and another may have taken the thread
         if node.returns_updates:
             given: Any = frame.state
         elif node.arguments is None:
@@ -139,12 +198,13 @@ class NodeRuns:
         else:
             executor = self._executor
             given = node.arguments.evaluate(scope_of(executor.plan.graphs[frame.graph], executor.machine, frame))
+        run = node.run if node.effects != "write" or node.kind in _RECORDING else partial(_write, node)
         if node.timeout_s is None:
-            return await node.run(given, ctx)
+            return await run(given, ctx)
         try:
             async with asyncio.timeout(node.timeout_s) as limit:
                 ctx.limit = limit
-                out = await node.run(given, ctx)
+                out = await run(given, ctx)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -163,7 +223,7 @@ class NodeRuns:
         if node.returns_updates:
             if type(out) is Goto:
                 goto, out = out.node, out.update
-            if out is not None and not isinstance(out, Mapping):
+            if out is not None and type(out) is not dict and not isinstance(out, Mapping):
                 raise NodeFailed(
                     f"node {node.name!r} returned {type(out).__name__}; return a mapping of state updates, nothing, or Goto"
                 )
@@ -178,7 +238,19 @@ class NodeRuns:
             goto=goto,
             usage=ctx.usage,
             finish=ctx.finish_reason,
+            facts=self._facts(ctx, node, out),
         )
+
+    def _facts(self, ctx: Context, node: PlanNode, out: Any) -> dict[str, Any] | None:
+        """What the record keeps beside the state: of the node's operations, and of what its conditions see."""
+        if not node.arrows or node.arrows[0].when is None:
+            return ctx.facts
+        refs = self._refs.get(id(node))
+        if refs is None:
+            refs = self._refs[id(node)] = passing_refs(node)
+        if refs and (found := seen(refs, {"out": out})):
+            ctx.keep_facts(seen=found)
+        return ctx.facts
 
     def failed(self, ctx: Context, error: BaseException) -> NodeFailedTick:
         """The tick of a node that raised."""
@@ -193,6 +265,17 @@ class NodeRuns:
             partial=ctx.partial(status) if ctx.partial is not None else None,
             usage=ctx.usage,
             final=isinstance(error, OutcomeUnknown),
+        )
+
+    def failed_open(self, number: int, node: PlanNode) -> NodeFailedTick:
+        """The tick of an open node that took too long."""
+        executor = self._executor
+        return NodeFailedTick(
+            id=executor.ids.new_id(),
+            at=executor.clock.now_ms(),
+            frame=number,
+            error=error_dict(_timed_out(node), node.name),
+            jitter=executor.ids.random(),
         )
 
     def question(self, ctx: Context, frame: Frame, node: PlanNode) -> Interrupt:
@@ -221,6 +304,41 @@ class NodeRuns:
             on_expire=question.on_expire,
             node_run_id=ctx.node_run_id,
         )
+
+
+_RECORDING = frozenset({"tool", "tools", "model"})
+"""Kinds that record what they do themselves."""
+
+
+async def _write(node: PlanNode, given: Any, ctx: Context) -> Any:
+    """Runs a node that says itself that it writes: as one recorded operation, whose record is the node's own (E6).
+
+    After a crash in its midst a person is asked; `result` is then its output, or its updates.
+    """
+    assert node.run is not None
+    run, came = node.run, list[Any]()
+
+    async def act() -> Any:
+        out = await run(given, ctx)
+        came.append(out)
+        return {GOTO: out.node, "update": out.update} if type(out) is Goto else out
+
+    out = await ctx.once(
+        NODE_KEY,
+        act,
+        idempotent=node.idempotent,
+        arguments=None if node.returns_updates else given,
+        kind="node",
+        ends_node=True,
+    )
+    if came:
+        return came[0]
+    return Goto(out[GOTO], out["update"]) if isinstance(out, Mapping) and GOTO in out else out
+
+
+NODE_KEY = ""
+"""Key of the operation that a whole node is; `ctx.idempotency_key()` is its."""
+GOTO = "@goto"
 
 
 def _timed_out(node: PlanNode) -> NodeTimeout:

@@ -39,6 +39,8 @@ class Outlet:
         self._clock, self.sink, self._life, self.seq, self._logs = clock, sink, life, seq, logs
         self.sent: list[Logged] = []
         """What the log keeps of the events since the last record; blocks as their snapshots."""
+        self.calls: set[str] = set()
+        """Ids of the calls that were streamed in this life."""
         self._stamp = 0
         self._blocks = 0
 
@@ -92,7 +94,7 @@ class Outlet:
 
     def blocks(self, run_id: str, node_run_id: str) -> Blocks:
         """The blocks of a node run."""
-        return Blocks(self.emit, self.emit_end, self._block_id, run_id, node_run_id)
+        return Blocks(self.emit, self.emit_end, self._block_id, self.calls, run_id, node_run_id)
 
     def _block_id(self, kind: str) -> str:
         """Unique in the run: a node that runs again, in this life or a later one, uses new ids."""

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphflow.errors import DefinitionError, Fault
-from graphflow.graph.document import END, FAIL, Budget, Choose, GraphDefinition, NodeDefinition, Route
+from graphflow.graph.document import END, FAIL, Budget, Choose, GraphDefinition, GraphRef, Join, NodeDefinition, Route
 from graphflow.graph.expressions import Expression, Roots, Template, compile_expression, compile_template
+from graphflow.graph.regions import bodies_of, body_name, branch_order, input_of, predecessors, routes_of
 from graphflow.graph.state import StateSchema, channel_of
 
 if TYPE_CHECKING:
+    from graphflow.graph.always import Kept
     from graphflow.graph.checked import CheckedDocument
     from graphflow.graph.ports import Kinds, NodeFunction
 
@@ -45,14 +47,66 @@ class Question(msgspec.Struct, frozen=True):
     on_expire: str | None
 
 
+class PlanBranch(msgspec.Struct, frozen=True):
+    """One body of a `map` or `parallel`."""
+
+    name: str
+    """Of a parallel's branch; `""` in a map."""
+    start: str
+    """The node it begins at, in the plan it runs."""
+    graph: str | None
+    """Key of the subgraph that is its body; None when it runs nodes of the same graph."""
+    given: Template | None = None
+    """The subgraph's input."""
+    before: frozenset[int] = frozenset()
+    """Positions of the branches that have ended before it begins: those it names as `after`, and theirs."""
+    rank: int = 0
+    """Its place in the order in which writes are reduced."""
+
+
+class Fan(msgspec.Struct, frozen=True, kw_only=True):
+    """A compiled `map` or `parallel`: what its branches are, and when they are joined."""
+
+    items: Expression | None
+    """What a map goes through; None in a parallel."""
+    binds: str
+    at_once: int | None
+    """Branches that may be open at a time; None is no limit."""
+    branches: tuple[PlanBranch, ...]
+    """Of a map the one body."""
+    wait: str | int
+    on_error: str
+    keeps_out: bool
+    """Whether anything looks at what the branches gave; else their outputs are not kept."""
+
+    def body(self, index: int) -> PlanBranch:
+        return self.branches[0 if self.items is not None else index]
+
+    def rank(self, index: int) -> int:
+        """The branch's place in the order in which writes are reduced."""
+        return index if self.items is not None else self.branches[index].rank
+
+    def label(self, index: int) -> str:
+        """How paths tell the branch from its siblings."""
+        return f"[{self.body(index).name or index}]"
+
+    def needed(self, total: int) -> int:
+        """Branches that must have ended, and count, for the join."""
+        wanted = {"all": total, "any": 1}.get(self.wait, self.wait) if isinstance(self.wait, str) else self.wait
+        return min(int(wanted), total)
+
+
 class PlanNode(msgspec.Struct, frozen=True, kw_only=True):
     """One node, compiled."""
 
     name: str
     form: str
-    """`use`, `ask` or `graph`."""
+    """`use`, `ask`, `graph`, `map` or `parallel`."""
     kind: str
     """What drawings and events call it: `model`, `tools`, `node`, `ask`, `graph`, …"""
+    opens: bool = False
+    """A `graph`, `map` or `parallel`: frames below it run instead of the node itself."""
+    fan: Fan | None = None
     run: NodeFunction | None = None
     returns_updates: bool = False
     """A `node:` function returns its updates itself."""
@@ -69,6 +123,12 @@ class PlanNode(msgspec.Struct, frozen=True, kw_only=True):
     graph: str | None = None
     counted: bool = False
     """Its visits are counted: it lies on a cycle, or an expression names them."""
+    bare: bool = False
+    """Nothing but its function with the state is called: no arguments, time limit or record."""
+    plain: bool = False
+    """Whatever it gives, its routes lead to a `use` node or the end, nothing is remembered of the way, and no property is
+    kept: `short_way` may take its ticks.
+    """
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +151,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     run_keys: tuple[str, ...]
     """Keys marked `"x-life": "run"`, set to their default by each input (E9)."""
     graphs: dict[str, Plan]
+    kept: Kept | None = None
+    """The properties of `always` that are kept at run time; None costs nothing."""
 
 
 LIMIT_NAMES = {
@@ -126,7 +188,12 @@ def build_plan(checked: CheckedDocument, kinds: Kinds, *, key: str = "", graphs:
         for name, node in document.nodes.items()
     }
     counted = _counted(nodes)
-    nodes = {name: msgspec.structs.replace(node, counted=name in counted) for name, node in nodes.items()}
+    nodes = {
+        name: msgspec.structs.replace(
+            node, counted=name in counted, plain=not document.always and _is_plain(node, nodes)
+        )
+        for name, node in nodes.items()
+    }
     plan = Plan(
         key=key,
         digest=checked.digest,
@@ -143,9 +210,18 @@ def build_plan(checked: CheckedDocument, kinds: Kinds, *, key: str = "", graphs:
         has_messages="messages" in schema.channels,
         run_keys=tuple(k for k, channel in schema.channels.items() if channel.life == "run"),
         graphs=table,
+        kept=_kept(checked),
     )
     table[key] = plan
     return plan
+
+
+def _kept(checked: CheckedDocument) -> Kept | None:
+    if not checked.document.always:
+        return None
+    from graphflow.graph.always import kept_of
+
+    return kept_of(checked)
 
 
 def _build_node(
@@ -161,13 +237,11 @@ def _build_node(
     form, kind, run, effects, graph = "use", "", None, "none", None
     if node.ask is not None:
         form = kind = "ask"
+    elif node.map is not None or node.parallel is not None:
+        form = kind = "parallel" if node.map is None else "map"
     elif node.graph is not None:
         form = kind = "graph"
-        graph = node.graph if isinstance(node.graph, str) else f"{key}/{name}"
-        if graph not in table:
-            build_plan(
-                checked.subgraphs[node.graph if isinstance(node.graph, str) else name], kinds, key=graph, graphs=table
-            )
+        graph = _build_subgraph(node.graph, name, kinds, checked, table, key)
     else:
         use = node.use or ""
         found = kinds.find(use)
@@ -188,6 +262,8 @@ def _build_node(
         name=name,
         form=form,
         kind=kind,
+        opens=form in ("graph", "map", "parallel"),
+        fan=_build_fan(name, node, roots, kinds, checked, table, key) if form in ("map", "parallel") else None,
         run=run,
         returns_updates=kind == "node",
         arguments=None if node.with_ is None else compile_template(node.with_, roots, check=False),
@@ -195,6 +271,7 @@ def _build_node(
         arrows=_arrows(node, roots),
         choose=node.next.choose if isinstance(node.next, Choose) else None,
         errors=tuple((frozenset(route.on), route.to) for route in node.error),
+        bare=kind == "node" and node.timeout_ms is None and (node.effects or effects) != "write",
         retry=node.retry,
         timeout_s=None if node.timeout_ms is None else node.timeout_ms / 1000,
         effects=node.effects or effects,
@@ -202,6 +279,69 @@ def _build_node(
         question=_question(node, roots),
         graph=graph,
     )
+
+
+def _build_subgraph(
+    ref: str | dict[str, Any],
+    name: str,
+    kinds: Kinds,
+    checked: CheckedDocument,
+    table: dict[str, Plan],
+    key: str,
+) -> str:
+    """The key in the table of a subgraph's plan, built unless it is there.
+
+    Args:
+        name: of the node or body that holds the subgraph in place.
+    """
+    graph = ref if isinstance(ref, str) else f"{key}/{name}"
+    if graph not in table:
+        build_plan(checked.subgraphs[ref if isinstance(ref, str) else name], kinds, key=graph, graphs=table)
+    return graph
+
+
+def _build_fan(
+    name: str,
+    node: NodeDefinition,
+    roots: Roots,
+    kinds: Kinds,
+    checked: CheckedDocument,
+    table: dict[str, Plan],
+    key: str,
+) -> Fan:
+    found = list(bodies_of(name, node))
+    places = {body.branch: place for place, body in enumerate(found)}
+    after = {body.branch: body.after for body in found}
+    before, order = predecessors(after), branch_order(after)
+    branches: list[PlanBranch] = []
+    for body in found:
+        graph, start, given = None, body.do, None
+        if isinstance(body.do, GraphRef):
+            given = compile_template(input_of(node, body), roots, check=False)
+            graph = _build_subgraph(body.do.graph, body_name(name, body.branch), kinds, checked, table, key)
+            start = table[graph].start
+        assert isinstance(start, str)
+        seen = frozenset(places[other] for other in before[body.branch])
+        branches.append(PlanBranch(body.branch, start, graph, given, seen, order.index(body.branch)))
+    join = node.join or Join()
+    return Fan(
+        items=None if node.map is None else compile_expression(node.map, roots, check=False),
+        binds=node.as_ or "",
+        at_once=node.max,
+        branches=tuple(branches),
+        wait=join.wait,
+        on_error=join.on_error,
+        keeps_out=_looks_at_out(name, node, roots),
+    )
+
+
+def _looks_at_out(name: str, node: NodeDefinition, roots: Roots) -> bool:
+    """Whether a fan's own expressions name `out`, or it may be the last node of a branch around it."""
+    if any(edge.to == END for edge in routes_of(name, node)):
+        return True
+    routes = node.next if isinstance(node.next, tuple) else ()
+    sources = [*node.set.values(), *(route.when for route in routes if route.when is not None)]
+    return any(ref[0] == "out" for s in sources for ref in compile_expression(s, roots, check=False).refs)
 
 
 def _arrows(node: NodeDefinition, roots: Roots) -> tuple[Arrow, ...]:
@@ -249,6 +389,14 @@ def _counted(nodes: Mapping[str, PlanNode]) -> set[str]:
     """Nodes on a cycle (Tarjan, without recursion) and nodes whose visits an expression names."""
     named = {ref[1] for node in nodes.values() for ref in _refs(node) if ref[0] == "visits" and len(ref) > 1}
     return named | _on_cycles({name: sorted(_targets(node) & nodes.keys()) for name, node in nodes.items()})
+
+
+def _is_plain(node: PlanNode, nodes: Mapping[str, PlanNode]) -> bool:
+    leads_on = all(
+        not arrow.rounds_of and (arrow.to == END or (arrow.to in nodes and nodes[arrow.to].form == "use"))
+        for arrow in node.arrows
+    )
+    return leads_on and bool(node.arrows) and node.choose is None
 
 
 def _refs(node: PlanNode) -> list[tuple[str, ...]]:

@@ -104,6 +104,20 @@ class Durable(Protocol):
         """Calls back on the event loop once durable; at once if it is already."""
 
 
+class Lease(Protocol):
+    """How long this process surely drives the thread (E2)."""
+
+    until: int
+    """Epoch ms."""
+
+    async def confirm(self) -> None:
+        """Returns when the thread is surely still this life's.
+
+        Raises:
+            Fenced: it is another's.
+        """
+
+
 class Journal(Protocol):
     """The thread's journal as the executor sees it: ordered, atomic, fenced (E3)."""
 
@@ -123,6 +137,9 @@ class Journal(Protocol):
             tail: how many events will follow the commit before any other record can keep them (E1).
             release: gives the thread back in the same transaction.
         """
+
+    def hurry(self) -> None:
+        """The run goes no further before its last record is durable: a store that can writes it at once."""
 
     async def release(self) -> None:
         """Gives the thread back, unless the last record did."""

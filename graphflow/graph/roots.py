@@ -102,6 +102,10 @@ class Roots(msgspec.Struct, frozen=True, kw_only=True):
             return False
         return "number" in declared_types(self.state.get(path.steps[0]))
 
+    def schema_of(self, path: Path) -> Any:
+        """The JSON Schema of what the path names, None when it is not told."""
+        return self._schema(path.root, path.steps)
+
     def _schema(self, root: str, steps: tuple[Step, ...]) -> Any:
         schema = {"type": "object", "properties": self.state} if root == "state" else self.schemas.get(root)
         for step in steps:

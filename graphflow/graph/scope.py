@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphflow.errors import BudgetExceeded
-from graphflow.graph.machine import ROOT, Frame, Machine
+from graphflow.graph.machine import Frame, Machine
 from graphflow.graph.plan import Plan
 from graphflow.messages import AIMessage, HumanMessage
 
@@ -62,7 +62,7 @@ def scope_of(plan: Plan, machine: Machine, frame: Frame, **given: Any) -> Scope:
 
 def limits_in(plan: Plan, frame: Frame, limits: Mapping[str, Any]) -> Mapping[str, Any]:
     """`limits` as a frame sees them: the run's, and in a subgraph its own document's figures over them (E11)."""
-    return limits if frame.number == ROOT else {**limits, **plan.limits}
+    return {**limits, **plan.limits} if frame.graph else limits
 
 
 USAGE_OF_LIMIT = {

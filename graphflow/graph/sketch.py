@@ -52,7 +52,7 @@ class Sketch:
 
     def corner(self, vertex: int) -> Point:
         """Top left corner of a box."""
-        return _px(self._middle[vertex] - self._boxes[vertex][0] / 2), _px(self._top[vertex])
+        return px(self._middle[vertex] - self._boxes[vertex][0] / 2), px(self._top[vertex])
 
     def order(self, vertex: int) -> int:
         """Its place among the boxes of its layer, 0 at the left."""
@@ -74,7 +74,7 @@ class Sketch:
         points.append((self._port(chain[-1], edge, below=False), self._top[chain[-1]]))
         if chain[0] != self._ends[edge][0]:
             points.reverse()
-        return tuple((_px(x), _px(y)) for x, y in points)
+        return tuple((px(x), px(y)) for x, y in points)
 
     def label_at(self, edge: int) -> Point | None:
         """Middle of the edge's label, or None."""
@@ -84,13 +84,13 @@ class Sketch:
         source, target = self._ends[edge]
         if source == target:
             x = self._middle[source] + self._boxes[source][0] / 2 + LOOP + width / 2
-            return _px(x), _px(self._top[source] + self._boxes[source][1] / 2)
+            return px(x), px(self._top[source] + self._boxes[source][1] / 2)
         piece = self._label_piece.get(edge)
         if piece is None:
-            return _px((self._middle[source] + self._middle[target]) / 2), _px(
+            return px((self._middle[source] + self._middle[target]) / 2), px(
                 (self._top[source] + self._top[target]) / 2
             )
-        return _px(self._middle[piece]), _px(self._row_top[self._row_of[piece]] + LABEL_HEIGHT / 2)
+        return px(self._middle[piece]), px(self._row_top[self._row_of[piece]] + LABEL_HEIGHT / 2)
 
     # --- rows and pieces ---
 
@@ -163,7 +163,7 @@ class Sketch:
         middle = place_rows(self._rows, GAP_X)
         shift = MARGIN - min((m - self._rows.left[v] for v, m in enumerate(middle)), default=0.0)
         self._middle = [m + shift for m in middle]
-        self.width = _px(max((m + self._rows.right[v] for v, m in enumerate(self._middle)), default=0.0) + MARGIN)
+        self.width = px(max((m + self._rows.right[v] for v, m in enumerate(self._middle)), default=0.0) + MARGIN)
         self._row_top: list[float] = []
         self._height: list[float] = []
         y = MARGIN
@@ -174,7 +174,7 @@ class Sketch:
             self._row_top.append(y)
             self._height.append(max(heights, default=LABEL_HEIGHT))
             y += self._height[-1]
-        self.height = _px(y + MARGIN)
+        self.height = px(y + MARGIN)
         self._top = [
             self._row_top[self._row_of[v]] + (self._height[self._row_of[v]] - height) / 2
             for v, (_, height) in enumerate(self._boxes)
@@ -208,9 +208,9 @@ class Sketch:
             (x + LOOP, y + height * 0.7),
             (x, y + height * 0.7),
         )
-        return tuple((_px(a), _px(b)) for a, b in corners)
+        return tuple((px(a), px(b)) for a, b in corners)
 
 
-def _px(value: float) -> float:
+def px(value: float) -> float:
     """Tenths of a pixel are enough, and keep drawings equal between platforms."""
     return round(value, 1) + 0.0

@@ -8,6 +8,7 @@ An append channel is a `ListView`: a window on a list that only grows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, NoReturn, overload
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from graphflow.errors import StateError
 from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, ToolMessage, from_wire
 
-_ATOMS = frozenset({str, int, float, bool, type(None), bytes, *MESSAGE_TYPES})
+_ATOMS: frozenset[type] = frozenset({str, int, float, bool, type(None), bytes, *MESSAGE_TYPES})
 
 
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
@@ -58,6 +59,10 @@ class State(FrozenDict):
         return out
 
 
+_FROZEN = _ATOMS | {FrozenDict, FrozenList, State}
+"""Types whose values nobody can change, all through."""
+
+
 class ListView(Sequence[Any]):
     """The first `length` items of a shared list that only grows (E22).
 
@@ -82,7 +87,7 @@ class ListView(Sequence[Any]):
 
     def changed(self, entries: Sequence[LogEntry]) -> ListView:
         """A view after any log entries (E4): `+` appends, `=` replaces, `-` removes, `*` is the list anew."""
-        if all(entry[0] == "+" for entry in entries):
+        if _APPENDED.issuperset([entry[0] for entry in entries]):
             return self.appended([entry[1] for entry in entries])
         items = self._items[: self._length]
         for entry in entries:
@@ -106,9 +111,10 @@ class ListView(Sequence[Any]):
         return self._items[index]
 
     def __iter__(self) -> Any:
-        items = self._items
-        for index in range(self._length):
-            yield items[index]
+        return islice(self._items, self._length)
+
+    def __reversed__(self) -> Any:
+        return reversed(self._items[: self._length])
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ListView | list | tuple):
@@ -123,6 +129,9 @@ class ListView(Sequence[Any]):
 
 LogEntry = tuple[Any, ...]
 """`("+", item)`, `("=", position, item)`, `("-", position)` or `("*", items)`."""
+
+
+_APPENDED = frozenset("+")
 
 
 def fold(items: list[Any], entry: LogEntry) -> None:
@@ -141,17 +150,23 @@ def fold(items: list[Any], entry: LogEntry) -> None:
 def freeze(value: Any) -> Any:
     """The value with every dict and list in it frozen; a frozen value comes back as itself."""
     kind = type(value)
-    if kind in _ATOMS or kind is FrozenDict or kind is FrozenList or kind is State:
+    if kind in _FROZEN:
         return value
     if kind is dict:
+        if _FROZEN.issuperset(map(type, value.values())):  # an early out in C: most values are leaves
+            return FrozenDict(value)
         return FrozenDict({k: freeze(v) for k, v in value.items()})
     if kind is list or kind is ListView:
-        return FrozenList([freeze(v) for v in value])
+        return FrozenList(_frozen_items(value))
     if kind is tuple:
         return tuple([freeze(v) for v in value])
     if kind is set:
         return frozenset(value)
     return value
+
+
+def _frozen_items(items: Sequence[Any]) -> Sequence[Any]:
+    return items if _FROZEN.issuperset(map(type, items)) else [freeze(item) for item in items]
 
 
 def thaw(value: Any) -> Any:
@@ -248,10 +263,12 @@ def channel_of(key: str, schema: Mapping[str, Any], find_reducer: Callable[[str]
 class StateSchema:
     """The keys of one graph, and how writes to them combine."""
 
-    __slots__ = ("channels",)
+    __slots__ = ("_plain", "channels")
 
     def __init__(self, channels: Iterable[Channel]) -> None:
         self.channels = {channel.key: channel for channel in channels}
+        self._plain = {c.key: _plain_types(c) for c in self.channels.values() if c.reduce == "replace"}
+        """Key → types whose values replace the old one as they are."""
 
     def initial(self) -> State:
         """Every key at its default."""
@@ -265,6 +282,9 @@ class StateSchema:
         """
         update = Update({}, {}, {})
         for key, value in writes.items():
+            if type(value) in self._plain.get(key, ()):
+                update.sets[key] = value
+                continue
             channel = self.channels.get(key)
             if channel is None:
                 known = ", ".join(sorted(self.channels)) or "none"
@@ -278,9 +298,42 @@ class StateSchema:
                 _REDUCERS.get(channel.reduce, _reduce_function)(channel, state.get(key), value, update)
         return update
 
+    def combine(self, state: State, writes: Mapping[str, Sequence[Any]]) -> Update:
+        """What the writes of several branches do to `state`, in the order given.
+
+        Args:
+            writes: key → values written one after the other; to a log: its items.
+
+        Raises:
+            StateError: a value that its reducer refuses.
+        """
+        update = Update({}, {}, {})
+        for key, values in writes.items():
+            channel = self.channels[key]
+            if channel.is_log:
+                _REDUCERS[channel.reduce](channel, state.get(key), values, update)
+            elif channel.reduce == "replace":
+                update.sets[key] = values[-1]
+            elif channel.reduce == "merge":
+                update.merges[key] = {k: v for value in values for k, v in value.items()}
+            else:
+                old = state.get(key)
+                for value in values:
+                    _REDUCERS.get(channel.reduce, _reduce_function)(channel, old, value, update)
+                    old = update.sets[key]
+        return update
+
+
+def _plain_types(channel: Channel) -> frozenset[type]:
+    """Types that need no freezing and fit the channel."""
+    fitting = (kind for kind in _ATOMS if channel.types is None or issubclass(kind, channel.types))
+    return frozenset(kind for kind in fitting if channel.boolean or kind is not bool)
+
 
 def apply_update(state: State, update: Update) -> State:
     """The state after an update; the same function serves the live run and the loading of a patch."""
+    if update.sets and not update.logs and not update.merges:
+        return state.evolve(update.sets)
     changes: dict[str, Any] = dict(update.sets)
     for key, entries in update.logs.items():
         changes[key] = (state[key] if key in state else ListView([])).changed(entries)
@@ -316,7 +369,7 @@ def _list(channel: Channel, value: Any) -> Sequence[Any]:
 
 
 def _reduce_append(channel: Channel, old: Any, value: Any, update: Update) -> None:
-    if items := [("+", _item(channel, v)) for v in _list(channel, value)]:
+    if items := [("+", item) for item in _frozen_items(_list(channel, value))]:
         update.logs[channel.key] = items
 
 

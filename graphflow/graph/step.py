@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from graphflow.graph.frames import copied
 from graphflow.graph.machine import (
     ROOT,
     AnyTick,
@@ -14,18 +15,55 @@ from graphflow.graph.machine import (
     Command,
     Commit,
     Frame,
-    FramePatch,
     Interrupt,
     Machine,
+    Opened,
     Operation,
-    Patch,
     Request,
     Resolve,
-    patched,
 )
+from graphflow.graph.moves import Made, moves_of
+from graphflow.graph.patches import FramePatch, Patch, place
 from graphflow.graph.plan import Plan, PlanNode
 from graphflow.graph.scope import add_usage
-from graphflow.graph.state import State, Update
+from graphflow.graph.state import State, StateSchema, Update, apply_update, freeze
+
+
+class Written(msgspec.Struct, frozen=True):
+    """Values as a frame's state takes them."""
+
+    update: Update
+    state: State
+    """After the update; append logs grow in place, so that it must not be applied twice."""
+    raw: dict[str, list[Any]] | None = None
+    """In a branch: what the update doesn't tell of the values, and the join needs."""
+
+
+def written(schema: StateSchema, frame: Frame, values: Mapping[str, Any], *, replace: Iterable[str] = ()) -> Written:
+    """What these values do to a frame's state; keys in `replace` are set instead of reduced.
+
+    Raises:
+        StateError: a key outside the schema, or a value of another type.
+    """
+    update = schema.reduce(frame.state, values, replace=replace)
+    raw = None if frame.branch is None else raw_writes(schema, update, values, replace=replace)
+    return Written(update, apply_update(frame.state, update), raw)
+
+
+def raw_writes(
+    schema: StateSchema, update: Update, values: Mapping[str, Any], *, replace: Iterable[str] = ()
+) -> dict[str, list[Any]] | None:
+    """See `FramePatch.raw`."""
+    reduced = [key for key in update.sets if key not in replace and schema.channels[key].reduce != "replace"]
+    return {key: [freeze(values[key])] for key in reduced} or None
+
+
+def followed(first: Written, second: Written) -> Written:
+    """Both writes as one; `second` was made on the state after `first`."""
+    patch = FramePatch({}, first.update, raw=first.raw)
+    join(patch, FramePatch({}, second.update, raw=second.raw))
+    assert patch.update is not None
+    return Written(patch.update, second.state, patch.raw)
 
 
 class Step:
@@ -42,8 +80,11 @@ class Step:
         "interrupts",
         "limits",
         "made",
+        "moves",
         "node",
+        "opening",
         "plan",
+        "resting",
         "source",
         "steps",
         "stops_after",
@@ -58,7 +99,7 @@ class Step:
         self.plan = plan
         self.before = machine
         self.tick = tick
-        self.table = dict(machine.frames)
+        self.table = copied(machine.frames)
         self.touched: dict[int, FramePatch | None] = {}
         self.fields: dict[str, Any] = {}
         self.interrupts: dict[str, Interrupt | None] = {}
@@ -69,6 +110,12 @@ class Step:
         self.frame_no = ROOT
         self.facts: dict[str, Any] | None = None
         self.made = 0
+        self.moves: list[Made] = []
+        """The nodes that were led on, in order."""
+        self.opening: list[Opened] = []
+        """The nodes whose branches are being opened right now."""
+        self.resting = False
+        """Nothing is set going: an edit only says where the frames stand."""
         at = tick.at
         if machine.status == "running" and machine.last_at and at > machine.last_at:
             self.fields["active_ms"] = machine.active_ms + at - machine.last_at
@@ -93,10 +140,20 @@ class Step:
         out = {**self.before.interrupts, **self.interrupts}
         return {key: value for key, value in out.items() if value is not None}
 
-    def children(self, number: int) -> list[int]:
+    def below(self, number: int) -> list[int]:
         """Frames below this one, innermost first."""
-        direct = [n for n, frame in self.table.items() if frame.parent == number]
-        return [m for n in direct for m in (*self.children(n), n)]
+        if len(self.table) == 1:
+            return []
+        children: dict[int, list[int]] = {}
+        for frame in self.table.values():
+            children.setdefault(frame.parent, []).append(frame.number)
+        out: list[int] = []
+        rest = [number]
+        while rest:
+            found = children.get(rest.pop(), [])
+            out += found
+            rest += found
+        return out[::-1]
 
     # changing
 
@@ -104,28 +161,30 @@ class Step:
         self,
         number: int,
         fields: dict[str, Any],
-        update: Update | None = None,
+        written: Written | None = None,
+        *,
         operations: dict[str, Operation | None] | None = None,
         visits: dict[str, int] | None = None,
-        written: tuple[Update, State] | None = None,
+        inherited: Update | None = None,
     ) -> Frame:
-        """Changes a frame; `written` is an update whose result is known already (append logs grow in place, so it
-        must not be applied twice).
-        """
-        patch = FramePatch(fields, update, operations, visits)
+        """Changes a frame, or opens it."""
         if written is None:
-            frame = patched(self.table.get(number), number, patch)
+            patch = FramePatch(fields, None, operations, visits, None, inherited)
+            frame = place(self.table, number, patch)
         else:
-            frame = patched(self.table[number], number, FramePatch({**fields, "state": written[1]}, None, None, visits))
-            patch.update = written[0]
-        self.table[number] = frame
+            patch = FramePatch(fields, written.update, operations, visits, written.raw, inherited)
+            frame = place(self.table, number, patch, written.state)
         self.remember(number, patch)
         return frame
 
-    def write(self, number: int, update: Update, state: State) -> None:
-        """Puts an update whose result is known already; append logs grow in place, so it must not be applied twice."""
-        self.table[number] = msgspec.structs.replace(self.table[number], state=state)
-        self.remember(number, FramePatch({}, update))
+    def write(self, number: int, values: Mapping[str, Any], *, replace: Iterable[str] = ()) -> Frame:
+        """Writes values to a frame's state, through its reducers.
+
+        Raises:
+            StateError: a key outside the schema, or a value of another type; nothing is written then.
+        """
+        frame = self.table[number]
+        return self.change(number, {}, written(self.plan_of(frame).schema, frame, values, replace=replace))
 
     def remember(self, number: int, patch: FramePatch) -> None:
         earlier = self.touched.get(number)
@@ -135,17 +194,38 @@ class Step:
             join(earlier, patch)
 
     def close(self, number: int) -> None:
-        for child in (*self.children(number), number):
-            frame = self.table.pop(child)
-            if frame.status in ("ready", "waiting") and self.node_of(frame).form == "use":
-                self.commands.append(CancelNode(child))
-            self.touched[child] = None
-            self.void(child, "cancelled")
+        """Ends a frame and all below it; nobody hears of it but node runs that were under way."""
+        self._close([*self.below(number), number])
+
+    def collapse(self, number: int) -> None:
+        """Ends all that is below a frame: whatever it had opened is over."""
+        self._close(self.below(number))
+        frame = self.table[number]
+        self._forget_ended(frame)
+        if frame.opened is not None:
+            self.change(number, {"status": "ready", "opened": None, "join": None})
+
+    def _close(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            frame = self.table.pop(number)
+            self._forget_ended(frame)
+            self.touched[number] = None
+            self.commands.append(CancelNode(number))
+        if numbers:
+            self._void(set(numbers), "cancelled")
+
+    def _forget_ended(self, frame: Frame) -> None:
+        """The frames of branches that have ended are kept no longer."""
+        if frame.join is not None:
+            self.touched |= dict.fromkeys(branch.number for branch in frame.join.ended)
 
     def void(self, number: int, decision: str) -> None:
         """Closes the open interrupts of a frame."""
+        self._void({number}, decision)
+
+    def _void(self, numbers: Container[int], decision: str) -> None:
         for interrupt in list(self.open_interrupts().values()):
-            if interrupt.frame == number:
+            if interrupt.frame in numbers:
                 self.interrupts[interrupt.id] = None
                 self.commands.append(Resolve(interrupt, decision))
 
@@ -153,6 +233,21 @@ class Step:
         self.interrupts[interrupt.id] = interrupt
         self.change(interrupt.frame, {"status": "waiting"})
         self.commands.append(Request(interrupt))
+
+    def new_frame(self) -> int:
+        """A number that no frame of the lineage has had."""
+        return self.new_frames(1)
+
+    def new_frames(self, count: int) -> int:
+        """The first of so many numbers in a row that no frame of the lineage has had."""
+        number: int = self.get("frames_made")
+        self.fields["frames_made"] = number + count
+        return number
+
+    def new_node_run_id(self) -> str:
+        """Of a node that is open while frames below it run; no other node run's ids look like it."""
+        self.made += 1
+        return f"{self.tick.id or self.get('begun')}.{self.made}"
 
     def new_interrupt_id(self) -> str:
         """Bears the checkpoint that opens it, so that an old answer is stale after a rewind (E8)."""
@@ -176,6 +271,8 @@ class Step:
             status = "waiting" if waits and self.open_interrupts() else "running"
             if status != self.before.status or "status" in fields:
                 fields["status"] = status
+        if len(self.moves) > 1:
+            self.facts = {**(self.facts or {}), "moves": moves_of(self.moves)}
         patch = Patch(dict(fields), self.touched, self.interrupts)
         if self.touched:
             fields["frames"] = self.table
@@ -207,6 +304,11 @@ def join(first: FramePatch, second: FramePatch) -> None:
         first.operations = {**(first.operations or {}), **second.operations}
     if second.visits:
         first.visits = {**(first.visits or {}), **second.visits}
+    if second.raw:
+        raw = dict(first.raw or {})
+        for key, values in second.raw.items():
+            raw[key] = [*raw.get(key, ()), *values]
+        first.raw = raw
 
 
 def _joined_updates(first: Update, second: Update) -> Update:

@@ -17,6 +17,7 @@ from graphflow.graph.machine import (
     Edited,
     Ended,
     Finished,
+    Frame,
     Moved,
     Recovered,
     Request,
@@ -25,8 +26,9 @@ from graphflow.graph.machine import (
     Run,
     Started,
 )
-from graphflow.graph.step import Step
-from graphflow.graph.way import keep_partial, leave, open_child, succeed
+from graphflow.graph.regions import survey
+from graphflow.graph.step import Step, written
+from graphflow.graph.way import breaks, keep_partial, leave, run, succeed
 
 
 def on_cancel(step: Step, tick: Cancel) -> None:
@@ -40,7 +42,7 @@ def stop(step: Step, partials: Mapping[int, Any]) -> None:
     for frame in list(step.table.values()):
         if frame.status in ("ready", "waiting", "backoff"):
             step.void(frame.number, "cancelled")
-            if step.node_of(frame).form != "graph":
+            if not step.node_of(frame).opens:
                 keep_partial(step, frame.number, step.node_of(frame), partials.get(frame.number))
             step.change(frame.number, {"status": "ready"})
             step.commands.append(CancelNode(frame.number))
@@ -82,56 +84,90 @@ def on_resumed(step: Step, tick: Resumed) -> None:
 def _go_on(step: Step) -> None:
     """Starts what is ready: a node that had not finished begins again."""
     for frame in list(step.table.values()):
+        if frame.number not in step.table:
+            continue
         if frame.status == "ready" and frame.node == END:
             leave(step, frame.number)
-        elif frame.status == "ready" and step.node_of(frame).form == "graph":
-            step.commands.append(Started(frame.number, frame.node, frame.visit, frame.attempt, step.begun, frame.path))
-            open_child(step, frame.number, step.node_of(frame))
+        elif frame.status == "ready" and breaks(step, frame.number):
+            pass
         elif frame.status == "ready":
-            step.commands.append(
-                Started(frame.number, frame.node, frame.visit, frame.attempt, max(step.begun, 1), frame.path)
-            )
-            step.commands.append(Run(frame.number))
+            run(step, frame.number, again=True)
         elif frame.status == "backoff":
             step.commands.append(Backoff(frame.number, frame.until))
 
 
 def on_edited(step: Step, tick: Edited) -> None:
     """State as if a node had written it (E8); the run rests until it is resumed."""
-    step.source, step.frame_no = "edit", tick.frame
+    step.source, step.frame_no, step.facts = "edit", tick.frame, tick.facts
     frame = step.table[tick.frame]
     plan = step.plan_of(frame)
     step.node = tick.as_node or frame.node
-    update = plan.schema.reduce(frame.state, tick.values, replace=tick.replace)
-    frame = step.change(tick.frame, {}, update)
+    if frame.join is not None and tick.as_node is None:
+        paths = [other.path for other in step.table.values() if other.parent == tick.frame]
+        shown = ", ".join(map(repr, paths[:8])) + (", …" if len(paths) > 8 else "")
+        raise StateError(
+            f"the branches of {frame.node!r} go on from the state as it was when they began; edit one of them by its path "
+            f"({shown}), or give as_node, which ends them all",
+            code="invalid_input",
+            paths=paths,
+        )
+    step.resting = True
+    values = written(plan.schema, frame, tick.values, replace=tick.replace)
+    step.change(tick.frame, {}, values)
     if tick.as_node is not None:
-        if tick.as_node not in plan.nodes:
-            raise StateError(f"{tick.as_node!r} is no node of this graph; nodes: {', '.join(plan.nodes)}")
-        for child in step.children(tick.frame):
-            if child in step.table:
-                step.close(child)
+        if tick.as_node not in (nodes := _nodes_of(step, frame)):
+            where = (
+                f"the body that {frame.path!r} runs" if frame.branch is not None else "this graph outside its branches"
+            )
+            raise StateError(
+                f"{tick.as_node!r} is no node of {where}; nodes there: {', '.join(nodes)}", code="invalid_input"
+            )
+        step.collapse(tick.frame)
         step.void(tick.frame, "cancelled")
         step.change(tick.frame, {"node": tick.as_node, "status": "ready"})
         succeed(step, tick.frame, None, quiet=True)
+        if step.moves:
+            step.moves[0] = msgspec.structs.replace(step.moves[0], own=values)
+    _forget(step, tick.reuse)
     same_run = tick.run_id == step.before.run_id
     step.fields["run_id"] = tick.run_id
     _ask_anew(step, tick.run_id, same_run=same_run)
     _rest(step)
 
 
+def _nodes_of(step: Step, frame: Frame) -> list[str]:
+    """The nodes that the frame can stand on: its body's in a branch, else those of the main flow."""
+    nodes, parent = step.plan_of(frame).nodes, step.table.get(frame.parent)
+    own: tuple[str, str] | None = None
+    if frame.branch is not None and parent is not None and parent.graph == frame.graph:
+        fan = nodes[parent.node].fan
+        assert fan is not None
+        own = (parent.node, fan.body(frame.branch.index).name)
+    homes = survey(step.plan_of(frame).document).home
+    return [name for name in nodes if ((home := homes.get(name)) and (home.fan, home.branch)) == own]
+
+
 def on_moved(step: Step, tick: Moved) -> None:
     """A rewind or fork: unfinished frames run again, open interrupts are issued anew (E8)."""
-    step.source = tick.source
+    step.source, step.facts = tick.source, tick.facts
     step.node = step.before.root.node if step.before.frames else ""
     step.fields["run_id"] = tick.run_id
     step.fields.pop("active_ms", None)
+    _forget(step, tick.reuse)
     for frame in list(step.table.values()):
-        if frame.operations:
-            step.change(frame.number, {"operations": {}})
         if frame.status in ("backoff", "failed"):
             step.change(frame.number, {"status": "ready", "attempt": 1})
     _ask_anew(step, tick.run_id, same_run=False)
     _rest(step)
+
+
+def _forget(step: Step, reuse: dict[str, Any]) -> None:
+    """What nodes that run again had recorded is not inherited; of their past only `reuse` is taken up (E8)."""
+    if reuse or step.before.reuse:
+        step.fields["reuse"] = reuse
+    for frame in list(step.table.values()):
+        if frame.operations:
+            step.change(frame.number, {"operations": {}})
 
 
 def _ask_anew(step: Step, run_id: str, *, same_run: bool) -> None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from graphflow.errors import ExpressionFailed, NodeFailed
+from graphflow.graph import branches
 from graphflow.graph.document import END, FAIL
 from graphflow.graph.machine import (
     ROOT,
@@ -23,10 +26,12 @@ from graphflow.graph.machine import (
     Run,
     Started,
 )
+from graphflow.graph.moves import Made, looked_at
+from graphflow.graph.patches import gave
 from graphflow.graph.plan import PlanNode
 from graphflow.graph.scope import Scope, exceeded, limits_in, result_of
-from graphflow.graph.state import State, StateSchema, Update, answer_open_calls, apply_update
-from graphflow.graph.step import Step
+from graphflow.graph.state import State, StateSchema, Update, answer_open_calls
+from graphflow.graph.step import Step, Written, followed, written
 from graphflow.messages import HumanMessage
 
 
@@ -63,25 +68,27 @@ def enter(
     *,
     error: dict[str, Any] | None = None,
     stop: str = "",
-    written: tuple[Update, State] | None = None,
+    written: Written | None = None,
+    out: Any = None,
 ) -> None:
     """Moves the frame's cursor to a node and starts it, unless a limit or breakpoint stands before it.
 
     Args:
         stop: the node after which a breakpoint was set.
-        written: what the node before wrote and the state after it, still to be put.
+        written: what the node before wrote, still to be put.
+        out: of the node before.
     """
     if written is not None and name in (FAIL, END):
-        step.write(number, *written)
+        step.change(number, {}, written)
         written = None
     frame = step.table[number]
     plan = step.plan_of(frame)
     if name == FAIL:
         failure = error or frame.error or NodeFailed("the route led to `fail`").as_dict(frame.node)
-        _give_up(step, number, failure)
+        fail_frame(step, number, failure)
         return
     if name == END and not stop:
-        leave(step, number)
+        leave(step, number, out)
         return
     node = plan.nodes.get(name)
     counted = node is not None and node.counted
@@ -94,19 +101,23 @@ def enter(
         visits={name: visit} if counted else None,
         written=written,
     )
+    if name == END and frame.branch is not None:  # a breakpoint after the branch's last node
+        step.change(number, {"branch": gave(frame.branch, out)})
+    if plan.kept is not None:
+        plan.kept.note_entered(step, number, name)
     if stop:
         _break(step, number, "after", stop)
-    elif _stops(plan.before, step.stops_before, number, name):
+    elif stops(plan.before, step.stops_before, frame, name):
         _break(step, number, "before", name)
     else:
         begin(step, number)
 
 
-def _stops(always: Collection[str], asked: Collection[str], number: int, name: str) -> bool:
-    """Whether a breakpoint of the document, or at the root one of the run, names the node."""
+def stops(always: Collection[str], asked: Collection[str], frame: Frame, name: str) -> bool:
+    """Whether a breakpoint of the document, or in the run's own graph one of the run, names the node."""
     if name in always or "*" in always:
         return True
-    return bool(asked) and number == ROOT and (name in asked or "*" in asked)
+    return bool(asked) and not frame.graph and (name in asked or "*" in asked)
 
 
 def _break(step: Step, number: int, when: str, node: str) -> None:
@@ -136,49 +147,61 @@ BREAKPOINT_SCHEMA: dict[str, Any] = {
 
 def begin(step: Step, number: int) -> None:
     """Starts the node under the frame's cursor, after the budget's look at it."""
-    frame = step.table[number]
-    limits = step.limits
-    if "steps" in limits and step.steps >= limits["steps"] and not step.get("wrapping"):
-        fail(step, number, exceeded("steps", limits["steps"], step.steps).as_dict(frame.node), started=False)
+    if step.resting:
         return
+    frame = step.table[number]
+    if not affords_step(step, 1):
+        limit = step.limits["steps"]
+        fail(step, number, exceeded("steps", limit, step.steps).as_dict(frame.node), started=False)
+        return
+    if breaks(step, number):
+        return
+    step.begun += 1
+    run(step, number)
+
+
+def run(step: Step, number: int, *, again: bool = False) -> None:
+    """Sets the frame's node going: it runs, or what is below it is opened.
+
+    Args:
+        again: for another attempt, or after a crash; it has been counted as begun.
+    """
+    frame = step.table[number]
     node = step.node_of(frame)
-    step.begun = begun = step.begun + 1
-    open_ = node.form == "graph"
-    step.commands.append(Started(number, node.name, frame.visit, frame.attempt, begun, frame.path, open_))
-    if open_:
-        open_child(step, number, node)
+    begun = max(step.begun, 1) if again else step.begun
+    node_run_id = step.new_node_run_id() if node.opens else ""
+    step.commands.append(Started(number, node.name, frame.visit, frame.attempt, begun, frame.path, node_run_id))
+    if node.opens:
+        branches.open_below(step, number, node, node_run_id)
     else:
         step.commands.append(Run(number))
 
 
-def open_child(step: Step, number: int, node: PlanNode) -> None:
-    """Opens the frame of a subgraph: its own state, its own path (E9)."""
-    frame = step.table[number]
-    plan = step.plan.graphs[node.graph or ""]
-    try:
-        given = node.arguments.evaluate(scope_at(step, frame)) if node.arguments is not None else {}
-    except ExpressionFailed as failure:
-        fail(step, number, failure.as_dict(node.name))
-        return
-    child = step.get("frames_made")
-    step.fields["frames_made"] = child + 1
-    path = f"{node.name}#{frame.visit}"
-    step.change(number, {"status": "open"})
-    update = initial_update(plan.schema, State(), ())
-    if plan.has_messages:
-        greet(plan.schema, State(), given, update)
-    step.change(
-        child,
-        {
-            "graph": plan.key,
-            "parent": number,
-            "path": f"{frame.path}/{path}" if frame.path else path,
-            "node": plan.start,
-            "input": given,
-        },
-        update,
-    )
-    enter(step, child, plan.start)
+def affords_step(step: Step, own: int = 0) -> bool:
+    """Whether the budget has a step for one more node beside those that are begun and not finished.
+
+    Args:
+        own: frames of the table that stand for the one more node itself.
+    """
+    left = steps_left(step)
+    return left is None or left + own > 0
+
+
+def steps_left(step: Step) -> int | None:
+    """Nodes that the budget has a step for beside those that are begun and not finished; None is no limit."""
+    limit: int | None = step.limits.get("steps")
+    return None if limit is None or step.get("wrapping") else limit - step.steps - len(step.table)
+
+
+def breaks(step: Step, number: int) -> bool:
+    """Whether running the node would break a property of `always`: then it has failed instead."""
+    kept = step.plan_of(step.table[number]).kept
+    if kept is None or (error := kept.breach(step, number)) is None:
+        return False
+    if not step.checkpoint:  # going on after a rest: the failure is what this record is about
+        step.source, step.checkpoint = "failed", True
+    fail(step, number, error, final=True, started=False)
+    return True
 
 
 def scope_at(step: Step, frame: Frame, **given: Any) -> Scope:
@@ -186,24 +209,35 @@ def scope_at(step: Step, frame: Frame, **given: Any) -> Scope:
     return Scope(frame, limits_in(step.plan_of(frame), frame, step.limits), step.usage, given)
 
 
-def leave(step: Step, number: int) -> None:
-    """A frame has reached `end`: the run is complete, or the parent's `graph` node has its output."""
+def leave(step: Step, number: int, out: Any = None) -> None:
+    """A frame has reached `end`: the run is complete, the branch is, or the parent's `graph` node has its output.
+
+    Args:
+        out: of the node that led there.
+    """
     frame = step.table[number]
     if number == ROOT:
+        step.collapse(ROOT)
         step.change(ROOT, {"node": END, "status": "done", "error": None, "operations": {}, "passed": ""})
         step.fields["status"] = "idle"
         if not step.get("finish_reason"):
             step.fields["finish_reason"] = "stop"
         step.commands.append(Finished("complete"))
         return
-    try:
-        out = result_of(step.plan_of(frame), frame, scope_at(step, frame))
-    except ExpressionFailed as failure:
-        fail(step, number, failure.as_dict(frame.node))
+    parent = step.table[frame.parent]
+    if frame.graph != parent.graph:
+        try:
+            out = result_of(step.plan_of(frame), frame, scope_at(step, frame))
+        except ExpressionFailed as failure:
+            fail_frame(step, number, failure.as_dict(frame.node))
+            return
+    if frame.branch is not None:
+        branches.end_branch(step, number, out)
         return
-    step.touched[number] = None
     del step.table[number]
-    succeed(step, frame.parent, out)
+    step.touched[number] = None
+    step.change(parent.number, {"status": "ready", "opened": None})
+    succeed(step, parent.number, out)
 
 
 def succeed(
@@ -217,10 +251,12 @@ def succeed(
     answer: Any = None,
     quiet: bool = False,
     skipped: bool = False,
+    joined: Written | None = None,
 ) -> None:
     """A node is finished: write, count, and go where its routes say.
 
     Args:
+        joined: what its branches wrote.
         quiet: it never ran (skipped, or edited as): it writes nothing and has no end.
         skipped: conditions have nothing to look at, so the route without one is taken.
     """
@@ -231,37 +267,61 @@ def succeed(
     if step.before.interrupts:
         step.void(number, "cancelled")  # what it asked and no longer waits for
     try:
-        update, state = (None, frame.state) if quiet else _writes(step, frame, node, out, updates, answer)
-        default = node.arrows[-1].to if skipped and node.arrows else None
-        target = default or _target(step, frame, node, state, out, goto, answer)
+        own = None if quiet else _writes(step, frame, node, out, updates, answer, joined)
+        wrote = joined if own is None else own if joined is None else followed(joined, own)
+        state = frame.state if wrote is None else wrote.state
+        if skipped and node.arrows:
+            move = Made(frame, node.arrows[-1].to, own=own, joined=joined)
+        else:
+            move = _target(step, frame, node, state, out, goto, answer, own, joined)
     except NodeFailed as failure:
         fail(step, number, failure.as_dict(node.name))
         return
     if not quiet:
         step.steps += 1
-        writes = () if update is None else (*update.sets, *update.logs, *update.merges)
+        writes = () if wrote is None else (*wrote.update.sets, *wrote.update.logs, *wrote.update.merges)
         step.commands.append(Ended(number, node.name, writes, dict(usage) if usage else None))
     plan = step.plan_of(frame)
-    stops = _stops(plan.after, step.stops_after, number, node.name)
-    written = None if update is None else (update, state)
-    enter(step, number, target, stop=node.name if stops else "", written=written)
+    if plan.kept is not None and not quiet:
+        plan.kept.note_finished(step, number, node)
+    step.moves.append(move)
+    stop = node.name if stops(plan.after, step.stops_after, frame, node.name) else ""
+    enter(step, number, move.to, stop=stop, written=wrote, out=out)
 
 
 def _writes(
-    step: Step, frame: Frame, node: PlanNode, out: Any, updates: Mapping[str, Any] | None, answer: Any
-) -> tuple[Update | None, State]:
-    """The node's update and the state after it; all `set` expressions see the state before the node."""
+    step: Step,
+    frame: Frame,
+    node: PlanNode,
+    out: Any,
+    updates: Mapping[str, Any] | None,
+    answer: Any,
+    joined: Written | None,
+) -> Written | None:
+    """What the node wrote, beside what its branches did; all `set` expressions see the state before the node."""
     if node.sets:
         scope = scope_at(step, frame, out=out, answer=answer)
         computed = {key: expression.evaluate(scope) for key, expression in node.sets}
         updates = {**computed, **updates} if updates else computed
     if not updates:
-        return None, frame.state
-    update = step.plan_of(frame).schema.reduce(frame.state, updates)
-    return update, apply_update(frame.state, update)
+        return None
+    schema = step.plan_of(frame).schema
+    if joined is None:
+        return written(schema, frame, updates)
+    return written(schema, msgspec.structs.replace(frame, state=joined.state), updates)
 
 
-def _target(step: Step, frame: Frame, node: PlanNode, state: State, out: Any, goto: str | None, answer: Any) -> str:
+def _target(
+    step: Step,
+    frame: Frame,
+    node: PlanNode,
+    state: State,
+    out: Any,
+    goto: str | None,
+    answer: Any,
+    own: Written | None,
+    joined: Written | None,
+) -> Made:
     """Where the routes lead: the first whose condition holds in the state after the node."""
     if node.choose is not None:
         if goto not in node.choose:
@@ -269,18 +329,18 @@ def _target(step: Step, frame: Frame, node: PlanNode, state: State, out: Any, go
             raise NodeFailed(
                 f"node {node.name!r} must return Goto of one of {allowed}, not {goto!r}", code="node_error"
             )
-        return goto
+        return Made(frame, goto, None, own, joined)
     if goto is not None:
         if goto not in {arrow.to for arrow in node.arrows}:
             allowed = ", ".join(arrow.to for arrow in node.arrows)
             raise NodeFailed(
                 f"node {node.name!r} returned Goto({goto!r}), which is no declared route; declared: {allowed}"
             )
-        return goto
+        return Made(frame, goto, None, own, joined)
     arrows = node.arrows
     first = arrows[0]
     if first.when is None:
-        return first.to
+        return Made(frame, first.to, None, own, joined)
     scope = scope_at(step, frame, out=out, answer=answer, state=state)
     for index, arrow in enumerate(arrows):  # noqa: B007 - the loop's last index is the route that was taken
         if arrow.when is None:
@@ -294,7 +354,8 @@ def _target(step: Step, frame: Frame, node: PlanNode, state: State, out: Any, go
         if rounds is not None and any(frame.visits.get(name, 0) >= rounds for name in arrow.rounds_of):
             step.fields["finish_reason"] = "max_rounds"
     step.facts = {**(step.facts or {}), "route": index}
-    return arrow.to
+    tell = step.moves or (arrow.to in (END, FAIL) and frame.parent >= 0)  # else it can be told from the machine
+    return Made(frame, arrow.to, index, own, joined, looked_at(node, scope) if tell else None)
 
 
 def fail(
@@ -319,7 +380,7 @@ def fail(
     if started:
         step.commands.append(Erred(number, node.name, error, will_retry=False))
     keep_partial(step, number, node, partial)
-    _route_error(step, number, node, error)
+    _route_error(step, number, error)
 
 
 def matches(codes: Iterable[str], code: str) -> bool:
@@ -328,6 +389,7 @@ def matches(codes: Iterable[str], code: str) -> bool:
 
 
 def _retry(step: Step, number: int, node: PlanNode, error: dict[str, Any], jitter: float) -> None:
+    step.collapse(number)
     frame, retry = step.table[number], node.retry
     delay = min(retry.backoff_ms * retry.factor ** (frame.attempt - 1), retry.max_backoff_ms)
     until = step.tick.at + int(delay * (1 + retry.jitter * (2 * jitter - 1)))
@@ -344,30 +406,39 @@ def _retry(step: Step, number: int, node: PlanNode, error: dict[str, Any], jitte
 
 def keep_partial(step: Step, number: int, node: PlanNode, partial: Any) -> None:
     """The text that was streamed before a failure stays in the history (E15)."""
-    if partial is None or not any(key == "messages" for key, _ in node.sets):
-        return
+    if partial is not None and any(key == "messages" for key, _ in node.sets):
+        step.write(number, {"messages": [partial]})
+
+
+def _route_error(step: Step, number: int, error: dict[str, Any]) -> None:
+    """The node's error route that names the code; else the failure is its frame's."""
+    for codes, target in step.node_of(step.table[number]).errors:
+        if matches(codes, error["code"]):
+            step.moves.append(Made(step.table[number], target, "error", error=error))
+            step.collapse(number)
+            enter(step, number, target, error=error)
+            return
+    fail_frame(step, number, error)
+
+
+def fail_frame(step: Step, number: int, error: dict[str, Any]) -> None:
+    """Nothing in the frame takes the failure: its join does, the node that opened it, the budget's `then`, or nobody."""
     frame = step.table[number]
-    step.change(number, {}, step.plan_of(frame).schema.reduce(frame.state, {"messages": [partial]}))
-
-
-def _route_error(step: Step, number: int, node: PlanNode, error: dict[str, Any]) -> None:
-    """The innermost error route that names the code; else the budget's `then`; else the run fails."""
-    level: int = number
-    while level >= 0:
-        frame = step.table[level]
-        for codes, target in step.node_of(frame).errors:
-            if matches(codes, error["code"]):
-                for child in step.children(level):
-                    if child in step.table:
-                        step.close(child)
-                enter(step, level, target, error=error)
-                return
-        level = frame.parent
+    if frame.branch is not None and branches.lose_branch(step, number, error):
+        return
+    if frame.parent >= 0 and _taken_above(step, frame.parent, error):
+        step.moves.append(Made(frame, FAIL, "failed", error=error))
+        fail(step, frame.parent, error)
+        return
     then = step.plan.then
     if error["code"] == "budget_exceeded" and then is not None and not step.get("wrapping"):
-        for child in step.children(ROOT):
-            if child in step.table:
-                step.close(child)
+        root = step.table[ROOT]
+        if root.opened is not None:
+            step.commands.append(Erred(ROOT, root.node, error, will_retry=False))
+        if number != ROOT:
+            step.moves.append(Made(frame, FAIL, "failed", error=error))
+        step.moves.append(Made(root, then, "budget", error=error))
+        step.collapse(ROOT)
         figure = (error.get("detail") or {}).get("figure")
         step.fields |= {"wrapping": True, "finish_reason": "max_steps" if figure == "steps" else "budget"}
         enter(step, ROOT, then, error=error)
@@ -375,11 +446,26 @@ def _route_error(step: Step, number: int, node: PlanNode, error: dict[str, Any])
     _give_up(step, number, error)
 
 
+def _taken_above(step: Step, number: int, error: dict[str, Any]) -> bool:
+    """Whether a node that is open above takes the failure: by another attempt, an error route, or its own join."""
+    level = number
+    while level >= 0:
+        frame = step.table[level]
+        node = step.node_of(frame)
+        if node.retry is not None and frame.attempt < node.retry.max and matches(node.retry.on, error["code"]):
+            return True
+        if any(matches(codes, error["code"]) for codes, _ in node.errors):
+            return True
+        if frame.branch is not None and branches.takes_losses(step, frame, error):
+            return True
+        level = frame.parent
+    return False
+
+
 def _give_up(step: Step, number: int, error: dict[str, Any]) -> None:
     """No route takes the failure. The frames stay where they are, so that a resume tries again there."""
-    frame = step.table[number]
-    if frame.node in (END, FAIL) or step.node_of(frame).name != frame.node:
-        step.change(number, {"status": "failed"})
+    step.moves.append(Made(step.table[number], FAIL, "failed", error=error))
+    step.collapse(number)
     step.change(number, {"status": "failed", "error": error})
     step.fields |= {"status": "failed", "error": error}
     for other in list(step.table.values()):

@@ -74,6 +74,10 @@ class NodeKinds:
             return NodeKind(self._nodes[name])
         if word == "fn" and name in self._functions:
             return FunctionKind(self._functions[name])
+        if use == "wait":
+            from graphflow.nodes.wait import WaitKind
+
+            return WaitKind()
         if word in ("model", "tools", "tool") and self.tools is not None:
             return self._tool_kind(word, name)
         return None
@@ -90,7 +94,7 @@ class NodeKinds:
         return ModelKind(self.tools, self._providers) if word == "model" else ToolsKind()
 
     def names(self) -> list[str]:
-        out = [*self._kinds, *(f"node:{n}" for n in self._nodes), *(f"fn:{n}" for n in self._functions)]
+        out = [*self._kinds, *(f"node:{n}" for n in self._nodes), *(f"fn:{n}" for n in self._functions), "wait"]
         if self.tools is not None:
             out += ["model", "tools", *(f"tool:{n}" for n in self.tools.names())]
         return sorted(out)

@@ -128,7 +128,8 @@ class _Turn:
         self.messages = _messages(given, ctx, self.tools and [registry.get(name) for name in offered])
         self.calls: dict[int, str] = {}
         """Position in the turn → call id."""
-        self.stream = given.get("stream", "content")
+        # What branches and subgraphs say is for the graph around them, unless it says otherwise (E10).
+        self.stream = given.get("stream", "hidden" if ctx.path else "content")
         self.show_reasoning = given.get("showReasoning", True) and self.stream != "hidden"
 
     async def run(self) -> dict[str, Any]:
@@ -168,6 +169,7 @@ class _Turn:
 
     def _out(self, done: Completion) -> dict[str, Any]:
         ctx, message = self.ctx, done.message
+        ctx.keep_facts(model=[self.model.provider, self.model.model])
         usage = done.usage
         if usage is not None:
             ctx.add_usage(
@@ -242,11 +244,12 @@ def _messages(given: Mapping[str, Any], ctx: Context, tools: Any) -> list[Messag
     if system := system_prompt(given.get("systemPrompt") or "", tools or ()):
         out.append(SystemMessage(content=system))
     for message in source:
-        if not isinstance(message, MESSAGE_TYPES):
+        if type(message) not in MESSAGE_TYPES:
             message = from_wire(message)
-        if isinstance(message, AIMessage) and message.status in PARTIAL:
+        kind = type(message)
+        if kind is AIMessage and message.status in PARTIAL:
             continue
-        if isinstance(message, HumanMessage) and message.references:
+        if kind is HumanMessage and message.references:
             message = _with_references(message)
         out.append(message)
     if prompt:

@@ -11,6 +11,7 @@ from graphflow.errors import Fault, NodeFailed
 from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition, NodeDefinition
 from graphflow.messages import AIMessage, ToolCall
+from graphflow.plain import plain
 from graphflow.tools.arguments import LatestResults
 from graphflow.tools.envelope import completed
 from graphflow.tools.result import failed
@@ -71,6 +72,7 @@ class ToolsKind:
                     results=LatestResults(messages),
                     max_calls=arguments.get("max"),
                     ends_node=True,
+                    in_state=arguments.get("calls") is None,
                 )
             replies = [runner.message(call, result) for call, result in zip(calls, results, strict=True)]
             return {"results": [_plain(result) for result in results], "messages": replies}
@@ -138,12 +140,13 @@ class ToolKind:
         async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
             runner: ToolRunner = ctx.tool
             call_id = f"call_{ctx.node_run_id}"
-            text = msgspec.json.encode(arguments, enc_hook=str).decode()
+            text = msgspec.json.encode(arguments, enc_hook=plain).decode()
             call = ToolCall(id=call_id, name=tool, arguments=text)
             ctx.blocks.call_start(call_id, tool, tool_type="function")
             ctx.blocks.call_args(call_id, text)
             result = await runner.run(call, ctx, policy=policy, key="call", ends_node=True)
             if result.error is not None:
+                ctx.forget("call")
                 code = "timeout" if result.error.code == "TIMEOUT" else "tool_error"
                 raise NodeFailed(
                     f"tool {tool!r} failed: {result.error.message}", code=code, toolError=result.error.code

@@ -1,0 +1,178 @@
+"""The state schema that a Python class declares: types, defaults, reducers and marks of its fields (spec 2.2)."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+
+class Reduce:
+    """Marks a state key with its reducer: `Annotated[list[str], append]`."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Mark:
+    """Marks a state key with one of the format's `x-` words: `Annotated[str, branch_only]`."""
+
+    __slots__ = ("value", "word")
+
+    def __init__(self, word: str, value: str) -> None:
+        self.word, self.value = word, value
+
+    def __repr__(self) -> str:
+        return f"{self.word}: {self.value}"
+
+
+append = Reduce("append")
+merge = Reduce("merge")
+union = Reduce("union")
+sum_ = Reduce("sum")
+min_ = Reduce("min")
+max_ = Reduce("max")
+messages = Reduce("messages")
+
+branch_only = Mark("x-scope", "branch")
+"""The key belongs to each branch alone: branches may all write it, and none of it comes through the join (E10)."""
+each_run = Mark("x-life", "run")
+"""The key begins anew with each input (E9)."""
+state_only = Mark("x-expose", "state")
+"""The key is shown in checkpoints and by the state endpoint only (E14)."""
+
+_TYPES: dict[Any, str] = {
+    str: "string", int: "integer", float: "number", bool: "boolean", list: "array", tuple: "array", dict: "object",
+    type(None): "null",
+}  # fmt: skip
+
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+
+
+def schema_of(state: Any) -> dict[str, Any]:
+    """The state schema that a class declares: types, defaults and reducers of its fields.
+
+    Raises:
+        TypeError: for something that declares no fields.
+    """
+    if state is None:
+        return {}
+    if not isinstance(state, type):
+        raise TypeError(f"a state is a class with annotated fields or a JSON Schema, not {state!r}")
+    hints = get_type_hints(state, include_extras=True)
+    defaults = _defaults(state, hints)
+    return {
+        "type": "object",
+        "properties": {key: _property(hint, defaults.get(key, ...)) for key, hint in hints.items()},
+    }
+
+
+def reducers_of(state: Any) -> dict[str, Callable[[Any, Any], Any]]:
+    """The functions that a class names as reducers, by the name that its schema has for them."""
+    if not isinstance(state, type):
+        return {}
+    hints = get_type_hints(state, include_extras=True)
+    return {mark.__name__: mark for hint in hints.values() for mark in _marks(hint) if isinstance(mark, _FUNCTIONS)}
+
+
+def _defaults(state: type, hints: Mapping[str, Any]) -> dict[str, Any]:
+    if dataclasses.is_dataclass(state):
+        out = {}
+        for field in dataclasses.fields(state):
+            if field.default is not dataclasses.MISSING:
+                out[field.name] = field.default
+            elif field.default_factory is not dataclasses.MISSING:
+                out[field.name] = field.default_factory()
+        return out
+    fields = getattr(state, "model_fields", None)
+    if fields is not None:  # a pydantic model
+        return {
+            key: field.get_default(call_default_factory=True)
+            for key, field in fields.items()
+            if not field.is_required()
+        }
+    if is_typeddict(state):
+        return {}
+    return {key: getattr(state, key) for key in hints if hasattr(state, key)}
+
+
+def _bare(hint: Any) -> Any:
+    """The hint without `Required` and `NotRequired`."""
+    return get_args(hint)[0] if get_origin(hint) in (typing.Required, typing.NotRequired) else hint
+
+
+def _marks(hint: Any) -> tuple[Any, ...]:
+    hint = _bare(hint)
+    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+
+
+def _property(hint: Any, default: Any) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for mark in _marks(hint):
+        if isinstance(mark, Reduce):
+            out["x-reduce"] = mark.name
+        elif isinstance(mark, Mark):
+            out[mark.word] = mark.value
+        elif isinstance(mark, _FUNCTIONS):
+            out["x-reduce"] = f"fn:{mark.__name__}"
+    hint = _bare(hint)
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    names = _type_names(hint)
+    if names:
+        out = {"type": names[0] if len(names) == 1 else names, **out}
+    if out.get("x-reduce") != "messages" and (items := _items(hint)) is not None:
+        out["items"] = items
+    if default is not ...:
+        out["default"] = default
+    elif out.get("x-reduce") in ("append", "messages", "union"):
+        out["default"] = []
+    elif out.get("x-reduce") == "merge":
+        out["default"] = {}
+    elif names and "null" not in names and "x-reduce" not in out:
+        out["default"] = _ZEROS.get(names[0])
+    return out
+
+
+_ZEROS: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
+"""Where a class gives no default, a key begins empty: a document's keys always have a value of their type."""
+
+
+def _items(hint: Any) -> dict[str, Any] | None:
+    """The schema of a list's items, as far as they are JSON values: `list[list[int]]`, `list[str] | None`."""
+    origin, given = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        lists = [arg for arg in given if arg is not type(None)]
+        return _items(lists[0]) if len(lists) == 1 else None
+    if origin is tuple and given[1:] != (...,):
+        return None
+    if not (isinstance(origin, type) and issubclass(origin, Sequence)) or not given:
+        return None
+    plain = get_args(given[0]) if get_origin(given[0]) in (Union, types.UnionType) else (given[0],)
+    if any((get_origin(arg) or arg) not in _TYPES for arg in plain):
+        return None  # of anything else nothing is known
+    names = _type_names(given[0])
+    below = _items(given[0])
+    return {"type": names[0] if len(names) == 1 else names, **({} if below is None else {"items": below})}
+
+
+def _type_names(hint: Any) -> list[str]:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return list(dict.fromkeys(name for arg in get_args(hint) for name in _type_names(arg)))
+    if origin is typing.Literal:
+        return list(dict.fromkeys(_TYPES.get(type(value), "string") for value in get_args(hint)))
+    base = origin or hint
+    if base is Any:
+        return []
+    if base in _TYPES:
+        return [_TYPES[base]]
+    if isinstance(base, type) and issubclass(base, Sequence):
+        return ["array"]
+    return ["object"] if isinstance(base, type) else []
