@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
 
 from graphflow.checkpoints import refusals
-from graphflow.checkpoints.port import ListedRecord, Log, OpenInterrupt, Record, ThreadFacts, ThreadRow
+from graphflow.checkpoints.export import LooseItem
+from graphflow.checkpoints.port import (
+    Item,
+    ListedRecord,
+    Log,
+    OpenInterrupt,
+    Place,
+    Record,
+    Rewrite,
+    ThreadFacts,
+    ThreadRow,
+)
+from graphflow.checkpoints.pruning import Branch, Change
 from graphflow.errors import StoreError
 
 
@@ -22,6 +37,7 @@ class LineageRows:
         "number",
         "order",
         "parent",
+        "pruned",
         "records",
         "snapshots",
         "thread_id",
@@ -33,10 +49,14 @@ class LineageRows:
         self.thread_id = thread_id
         self.parent = parent
         self.cut = cut
-        self.records: list[Record] = []
+        self.records: list[Record | None] = []
+        """None in the place of one that was pruned."""
+        self.pruned = 0
+        """Ordinal of the last one that was."""
         self.snapshots: list[int] = []
         """Ordinals of the records with a snapshot."""
-        self.logs: dict[tuple[int, str], dict[int, bytes]] = {}
+        self.logs: dict[tuple[int, str], dict[int, tuple[int, bytes]]] = {}
+        """(frame, channel) → ordinal of the entry → (ordinal of the record that wrote it, the entry)."""
         self.ids: dict[str, int] = {}
         self.indexed = 0
         """Records that `ids` knows; it is filled when somebody looks, so that commits do not pay for it."""
@@ -44,27 +64,120 @@ class LineageRows:
     def checkpoint(self, checkpoint_id: str) -> int:
         """The ordinal of a checkpoint; 0 when there is none of this id."""
         for record in self.records[self.indexed :]:
-            if record.checkpoint:
+            if record is not None and record.checkpoint:
                 self.ids[record.id] = record.ordinal
         self.indexed = len(self.records)
         return self.ids.get(checkpoint_id, 0)
 
     def add(self, record: Record) -> None:
+        if record.ordinal > len(self.records) + 1:  # an import of what was pruned
+            self.pruned = record.ordinal - 1
+            self.records += [None] * (self.pruned - len(self.records))
         self.records.append(record)
         for item in record.items:
             log = self.logs.get((item.frame, item.channel))
             if log is None:
                 log = self.logs[item.frame, item.channel] = {}
-            log[item.ordinal] = item.data
+            log[item.ordinal] = (record.ordinal, item.data)
         if record.snapshot is not None:
             self.snapshots.append(record.ordinal)
+
+    def found(self, after: int, upto: int) -> list[Record]:
+        """The records with ordinals in (after, upto] that were not pruned."""
+        return [record for record in self.records[max(after, 0) : max(upto, 0)] if record is not None]
+
+    def loadable(self, ordinal: int) -> bool:
+        """Whether the thread can be read at this record: nothing from its snapshot on was pruned."""
+        if ordinal > len(self.records):
+            return False
+        if not 0 < ordinal <= self.pruned:
+            return True
+        index = bisect_right(self.snapshots, ordinal)
+        first = self.snapshots[index - 1] if index else 1
+        return None not in self.records[first - 1 : ordinal]
+
+    def keep_loose(self, item: LooseItem) -> None:
+        """An entry whose record was pruned, from an import."""
+        log = self.logs.setdefault((item.frame, item.channel), {})
+        log[item.ordinal] = (item.record, item.data)
+        self.logs[item.frame, item.channel] = dict(sorted(log.items()))
+
+    def loose(self, upto: int) -> list[LooseItem]:
+        """The entries up to this record whose records were pruned."""
+        return [
+            LooseItem(lineage=self.number, record=written, frame=frame, channel=channel, ordinal=ordinal, data=data)
+            for (frame, channel), log in self.logs.items()
+            for ordinal, (written, data) in log.items()
+            if written <= upto and (written > len(self.records) or self.records[written - 1] is None)
+        ]
 
     def trim(self, upto: int) -> None:
         """Drops the rows that nobody reaches any more."""
         kept = self.records[:upto]
-        self.records, self.snapshots, self.logs, self.ids, self.indexed = [], [], {}, {}, 0
+        self.records, self.snapshots, self.ids, self.indexed = [], [], {}, 0
         for record in kept:
-            self.add(record)
+            if record is not None:
+                self.add(record)
+        self.records += [None] * (len(kept) - len(self.records))
+        self.forget_entries(upto)
+
+    def forget_entries(self, upto: int) -> None:
+        """Drops the log entries of later records."""
+        for log in self.logs.values():
+            for ordinal in [n for n, (written, _) in log.items() if written > upto]:
+                del log[ordinal]
+
+    def apply(self, change: Change) -> None:
+        """Drops the records that a prune takes away."""
+        *gaps, (end, _) = change.gaps()
+        for first, last in gaps:
+            self.records[first - 1 : last] = [None] * (last - first + 1)
+            self.pruned = max(self.pruned, last)
+        del self.records[end - 1 :]
+        self.forget_entries(change.last)
+        for ordinal in change.islands:
+            self._replace(ordinal, snapshot=None)
+        for ordinal in change.hidden:
+            self._replace(ordinal, checkpoint=False)
+        self.snapshots = [r.ordinal for r in self.records if r is not None and r.snapshot is not None]
+        self.ids, self.indexed = {}, 0
+
+    def dropped(self, change: Change) -> tuple[int, int]:
+        """How many records a change takes away, and their bytes; entries of logs are not counted, for most stay."""
+        gone = [record for first, last in change.gaps() for record in self.found(first - 1, last)]
+        return len(gone), sum(len(r.meta) + len(r.data) + len(r.snapshot or b"") for r in gone)
+
+    def rewrite(self, change: Rewrite) -> None:
+        """Replaces every blob by what `change` gives for it."""
+        for index, record in enumerate(self.records):
+            if record is not None:
+                self.records[index] = self._rewritten(record, change)
+        for (frame, channel), log in self.logs.items():
+            for ordinal, (written, data) in log.items():
+                place = Place("item", "", self.number, ordinal, frame, channel, written)
+                log[ordinal] = (written, change(place, data))
+
+    def _rewritten(self, record: Record, change: Rewrite) -> Record:
+        number, written = self.number, record.ordinal
+        items = [
+            Item(
+                i.frame,
+                i.channel,
+                i.ordinal,
+                change(Place("item", "", number, i.ordinal, i.frame, i.channel, written), i.data),
+            )
+            for i in record.items
+        ]
+        snapshot = record.snapshot
+        if snapshot is not None:
+            snapshot = change(Place("snapshot", "", number, written), snapshot)
+        data = change(Place("record", record.id, number, written), record.data)
+        return msgspec.structs.replace(record, data=data, items=tuple(items), snapshot=snapshot)
+
+    def _replace(self, ordinal: int, **fields: Any) -> None:
+        record = self.records[ordinal - 1]
+        assert record is not None
+        self.records[ordinal - 1] = msgspec.structs.replace(record, **fields)
 
 
 class ThreadState:
@@ -135,6 +248,12 @@ def check(thread_id: str, lineage: LineageRows | None, ordinal: int, records: Se
                 raise refusals.item_taken(item.channel, item.ordinal)
 
 
+def check_parent(lineage: LineageRows, parent: LineageRows) -> None:
+    """Refuses a lineage that would go on from what was pruned meanwhile."""
+    if not parent.loadable(lineage.cut):
+        raise refusals.pruned_parent(lineage.number, parent.number, lineage.cut)
+
+
 def chain_of(lineage: LineageRows | None, ordinal: int) -> list[tuple[LineageRows, int]]:
     """(lineage, cut) from the oldest to the given one."""
     out: list[tuple[LineageRows, int]] = []
@@ -162,16 +281,19 @@ def find_checkpoint(thread: ThreadState, checkpoint_id: str) -> tuple[LineageRow
     return None
 
 
-def since_snapshot(chain: Sequence[tuple[LineageRows, int]]) -> tuple[bytes | None, list[Record]]:
+def since_snapshot(thread_id: str, chain: Sequence[tuple[LineageRows, int]]) -> tuple[bytes | None, list[Record]]:
     """The newest snapshot of the chain, and the records after it."""
     parts: list[list[Record]] = []
     snapshot = None
     for lineage, cut in reversed(chain):
         index = bisect_right(lineage.snapshots, cut)
         base = lineage.snapshots[index - 1] if index else 0
-        parts.append(lineage.records[base:cut])
+        part = lineage.found(base, cut)
+        if len(part) != cut - base:
+            raise refusals.missing_records(thread_id, cut - base, len(part))
+        parts.append(part)
         if index:
-            snapshot = lineage.records[base - 1].snapshot
+            snapshot = lineage.found(base - 1, base)[0].snapshot
             break
     return snapshot, [record for part in reversed(parts) for record in part]
 
@@ -188,6 +310,48 @@ def bare(record: Record) -> Record:
     )
 
 
+def last_of(chain: Sequence[tuple[LineageRows, int]]) -> Record | None:
+    """The record that the chain ends with, as `load` gives it."""
+    for lineage, cut in reversed(chain):
+        if cut:
+            return bare(lineage.found(cut - 1, cut)[0])
+    return None
+
+
+def branches_of(
+    thread: ThreadState,
+    lineages: Sequence[LineageRows],
+    alive: Callable[[str], bool],
+    wanted: Sequence[tuple[int, int]] = (),
+) -> list[Branch]:
+    """The thread's branches whose rows may go: its own, and those that deleted threads left.
+
+    Args:
+        lineages: all of the store.
+        wanted: `Keep.records`.
+    """
+    scope = {
+        rows: None if rows.thread_id == thread.id else upto
+        for rows, upto in reach(thread).items()
+        if rows.thread_id == thread.id or not alive(rows.thread_id)
+    }
+    return [
+        Branch(
+            lineage=lineage.order,
+            parent=None if lineage.parent is None else lineage.parent.order,
+            cut=lineage.cut,
+            upto=upto,
+            checkpoints={r.ordinal: r.id for r in lineage.found(0, len(lineage.records)) if r.checkpoint},
+            snapshots=lineage.snapshots,
+            effects=[r.ordinal for r in lineage.found(0, len(lineage.records)) if r.effect],
+            head=thread.ordinal if lineage is thread.lineage else None,
+            forks={other.cut for other in lineages if other.parent is lineage and other not in scope},
+            wanted={n for number, n in wanted if number == lineage.number and lineage.found(n - 1, n)},
+        )
+        for lineage, upto in scope.items()
+    ]
+
+
 def read_log(lineages: Sequence[LineageRows], log: Log) -> list[bytes]:
     """Walks from the youngest lineage back: each has the entries before the first of its child."""
     parts: list[list[bytes]] = []
@@ -197,7 +361,7 @@ def read_log(lineages: Sequence[LineageRows], log: Log) -> list[bytes]:
         if not entries or upper <= log.start:
             continue
         first = min(next(iter(entries)), upper)
-        parts.append([entries[n] for n in range(max(first, log.start), upper) if n in entries])
+        parts.append([entries[n][1] for n in range(max(first, log.start), upper) if n in entries])
         upper = first
     out = [data for part in reversed(parts) for data in part]
     wanted = max(log.count - log.start, 0)
@@ -221,17 +385,13 @@ def _parent(lineage: LineageRows | None, ordinal: int) -> str | None:
     """The id of the newest checkpoint before this ordinal."""
     upto = ordinal - 1
     while lineage is not None:
-        for record in _backwards(lineage.records, upto):
-            if record.checkpoint:
+        for index in range(min(upto, len(lineage.records)) - 1, -1, -1):
+            record = lineage.records[index]
+            if record is not None and record.checkpoint:
                 return record.id
         upto = lineage.cut
         lineage = lineage.parent
     return None
-
-
-def _backwards(records: Sequence[Record], upto: int) -> Iterator[Record]:
-    for index in range(upto - 1, -1, -1):
-        yield records[index]
 
 
 def stored_size(record: Record) -> int:

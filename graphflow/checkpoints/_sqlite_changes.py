@@ -9,10 +9,10 @@ import sqlite3
 from collections.abc import Callable
 
 from graphflow.checkpoints import export, refusals
-from graphflow.checkpoints._sqlite_commits import ADD_INTERRUPT, ADD_RUN, Rows, add_lineage, add_record
+from graphflow.checkpoints._sqlite_commits import ADD_INTERRUPT, ADD_RUN, Rows, add_lineage, add_loose, add_record
 from graphflow.checkpoints._sqlite_reader import find_checkpoint, reach
 from graphflow.checkpoints._sqlite_rows import ORDINALS, clean, interrupt_values, pack, read_thread
-from graphflow.checkpoints.port import Lineage, ThreadFacts, ThreadRow
+from graphflow.checkpoints.port import Lineage, Rewrite, ThreadFacts, ThreadRow
 
 _ADD_THREAD = (
     "INSERT OR REPLACE INTO threads (id, status, updated_at, head, lineage, ordinal, fence, run, document, agent_key, title,"
@@ -138,7 +138,7 @@ def _drop_unreached(db: sqlite3.Connection, lineage: int, children: dict[int, di
         return
     keep = max(children.get(lineage, {}).values(), default=-1)
     first, last = lineage * ORDINALS + keep + 1, (lineage + 1) * ORDINALS
-    for table in ("records", "snapshots"):
+    for table in ("records", "snapshots", "effects"):
         db.execute(f"DELETE FROM {table} WHERE record >= ? AND record < ?", (first, last))  # noqa: S608 – a constant
     for (log,) in db.execute("SELECT log FROM logs WHERE lineage = ?", (lineage,)).fetchall():
         span = (log * ORDINALS, (log + 1) * ORDINALS, keep)
@@ -153,17 +153,30 @@ def put_document(db: sqlite3.Connection, digest: str, document: bytes) -> None:
     db.execute("INSERT OR IGNORE INTO documents (digest, data) VALUES (?, ?)", (digest, document))
 
 
-def enqueue(db: sqlite3.Connection, thread_id: str, body: bytes, now: int) -> int:
+def enqueue(
+    db: sqlite3.Connection, thread_id: str, body: bytes, now: int, kind: str = "input", run_id: str | None = None
+) -> int:
     if read_thread(db, thread_id) is None:
         raise refusals.unknown_thread(thread_id)
-    values = (pack(thread_id), now, body)
-    position = db.execute("INSERT INTO inputs (thread, at, body) VALUES (?, ?, ?)", values).lastrowid
+    values = (pack(thread_id), now, kind, body)
+    position = db.execute("INSERT INTO inputs (thread, at, kind, body) VALUES (?, ?, ?, ?)", values).lastrowid
     assert position is not None
+    if run_id is not None:
+        db.execute(ADD_RUN, (pack(run_id), pack(thread_id)))
     return position
 
 
+def withdraw(db: sqlite3.Connection, thread_id: str, position: int, run_id: str | None = None) -> bool:
+    values = (position, pack(thread_id))
+    if db.execute("DELETE FROM inputs WHERE position = ? AND thread = ?", values).rowcount != 1:
+        return False
+    if run_id is not None:
+        db.execute("DELETE FROM runs WHERE run = ?", (pack(run_id),))
+    return True
+
+
 def dequeue(db: sqlite3.Connection, thread_id: str) -> bytes | None:
-    sql = "SELECT position, body FROM inputs WHERE thread = ? ORDER BY position LIMIT 1"
+    sql = "SELECT position, body FROM inputs WHERE thread = ? AND kind = 'input' ORDER BY position LIMIT 1"
     row = db.execute(sql, (pack(thread_id),)).fetchone()
     if row is None:
         return None
@@ -171,11 +184,13 @@ def dequeue(db: sqlite3.Connection, thread_id: str) -> bytes | None:
     return bytes(row[1])
 
 
-def import_thread(db: sqlite3.Connection, exported: export.ThreadCopy, thread_id: str | None) -> str:
+def import_thread(
+    db: sqlite3.Connection, exported: export.ThreadCopy, thread_id: str | None, change: Rewrite | None = None
+) -> str:  # fmt: skip
     def is_taken(number: int) -> bool:
         return db.execute("SELECT 1 FROM lineages WHERE number = ?", (number,)).fetchone() is not None
 
-    copy = export.placed(exported, thread_id, is_taken)
+    copy = export.placed(exported, thread_id, is_taken, change)
     row = copy.thread
     name = row.thread_id
     if read_thread(db, name) is not None:
@@ -185,7 +200,11 @@ def import_thread(db: sqlite3.Connection, exported: export.ThreadCopy, thread_id
     rows = Rows()
     for record in copy.records:
         add_record(db, rows, record, lineages[record.lineage], logs[record.lineage])
+    for item in copy.items:
+        add_loose(db, rows, item, lineages[item.lineage], logs[item.lineage])
     rows.write(db)
+    pruned = [(ordinal, lineages[number]) for number, ordinal in export.last_gaps(copy).items()]
+    db.executemany("UPDATE lineages SET pruned = ? WHERE lineage = ?", pruned)
     add_thread(
         db,
         name,
@@ -199,7 +218,7 @@ def import_thread(db: sqlite3.Connection, exported: export.ThreadCopy, thread_id
     db.executemany(ADD_INTERRUPT, [interrupt_values(interrupt) for interrupt in copy.interrupts])
     db.executemany(ADD_RUN, [(pack(run), pack(name)) for run in copy.runs])
     for queued in copy.queue:
-        enqueue(db, name, queued.body, queued.at)
+        enqueue(db, name, queued.body, queued.at, queued.kind)
     if copy.document is not None:
         put_document(db, copy.document.digest, copy.document.data)
     return name

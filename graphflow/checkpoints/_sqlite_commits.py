@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphflow.checkpoints import refusals
+from graphflow.checkpoints._sqlite_reader import is_loadable
 from graphflow.checkpoints._sqlite_rows import INTERRUPT_COLUMNS, clean, interrupt_values, key, pack, unpack
 from graphflow.checkpoints._sqlite_worker import Promise
+from graphflow.checkpoints.export import LooseItem
 from graphflow.checkpoints.port import Lineage, Record
 from graphflow.errors import StoreError
 
 ADD_RECORD = "INSERT INTO records (record, id, checkpoint, size, meta, data) VALUES "
 ADD_ITEM = "INSERT INTO items (item, record, data) VALUES "
+ADD_EFFECT = "INSERT INTO effects (record) VALUES "
 ADD_SNAPSHOT = "INSERT INTO snapshots (record, data) VALUES "
 ADD_RUN = "INSERT OR IGNORE INTO runs (run, thread) VALUES (?, ?)"
 ADD_INTERRUPT = f"INSERT OR REPLACE INTO interrupts ({INTERRUPT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 – constants only
@@ -60,9 +63,10 @@ class Life:
 class Rows:
     """Rows of one transaction, written table by table."""
 
-    __slots__ = ("items", "records", "snapshots")
+    __slots__ = ("effects", "items", "records", "snapshots")
 
     def __init__(self) -> None:
+        self.effects: list[tuple[Any, ...]] = []
         self.records: list[tuple[Any, ...]] = []
         self.items: list[tuple[Any, ...]] = []
         self.snapshots: list[tuple[Any, ...]] = []
@@ -74,6 +78,8 @@ class Rows:
             _insert(db, ADD_ITEM, self.items)
         if self.snapshots:
             _insert(db, ADD_SNAPSHOT, self.snapshots)
+        if self.effects:
+            _insert(db, ADD_EFFECT, self.effects)
 
 
 ROWS_AT_ONCE = (64, 8, 1)
@@ -209,7 +215,7 @@ def _advance(db: sqlite3.Connection, life: Life, run: Sequence[Promise]) -> tupl
         if life.head != promise.expected_head:
             return index, refusals.fenced_head(promise.thread_id, promise.expected_head, life.head)
         if promise.begins is not None:
-            life.lineage, life.number = add_lineage(db, promise.begins), promise.begins.number
+            life.lineage, life.number = _begin(db, promise.begins), promise.begins.number
             life.ordinal = 0
         for record in promise.records:
             life.ordinal += 1
@@ -265,6 +271,15 @@ def _add(db: sqlite3.Connection, rows: Rows, life: Life, promise: Promise) -> No
             raise refusals.queue_gone(promise.thread_id, promise.consumes)
 
 
+def _begin(db: sqlite3.Connection, begins: Lineage) -> int:
+    """The file's own number of a lineage that goes on from a record that is there."""
+    lineage = add_lineage(db, begins)
+    parent = db.execute("SELECT parent FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0]
+    if parent is not None and not is_loadable(db, parent, begins.cut):
+        raise refusals.pruned_parent(begins.number, begins.parent or 0, begins.cut)
+    return lineage
+
+
 def add_lineage(db: sqlite3.Connection, lineage: Lineage) -> int:
     """The file's own number of a new lineage."""
     if db.execute("SELECT 1 FROM lineages WHERE number = ?", (lineage.number,)).fetchone():
@@ -297,7 +312,19 @@ def add_record(
     if record.snapshot is not None:
         size += len(record.snapshot)
         rows.snapshots.append((place, record.snapshot))
+    if record.effect:
+        rows.effects.append((place,))
     rows.records.append((place, pack(record.id), record.checkpoint, size, record.meta, record.data))
+
+
+def add_loose(
+    db: sqlite3.Connection, rows: Rows, item: LooseItem, lineage: int, logs: dict[tuple[int, str], int]
+) -> None:  # fmt: skip
+    """An entry whose record was pruned."""
+    log = logs.get((item.frame, item.channel))
+    if log is None:
+        log = logs[item.frame, item.channel] = _log(db, lineage, item.frame, item.channel)
+    rows.items.append((key(log, item.ordinal), item.record, item.data))
 
 
 def _log(db: sqlite3.Connection, lineage: int, frame: int, channel: str) -> int:

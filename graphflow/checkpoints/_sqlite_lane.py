@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from graphflow.checkpoints._sqlite_schema import open_reader, store_error
-from graphflow.checkpoints._sqlite_worker import Call, Worker, deliver
+from graphflow.checkpoints._sqlite_worker import Call, Entry, Worker, deliver
 from graphflow.errors import StoreError
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class Lane(Worker):
 
     def run(self) -> None:
         db = self._warm()
-        while (call := self.queue.get()) is not None:
+        while (call := self._next()) is not None:
             assert type(call) is Call
             try:
                 db = db or open_reader(self.path, busy_timeout_s=self._busy_timeout_s)
@@ -42,6 +42,10 @@ class Lane(Worker):
             deliver([call])
         if db is not None:
             db.close()
+
+    def _next(self) -> Entry | None:
+        self.wait()
+        return self.entries.popleft()
 
     def _warm(self) -> sqlite3.Connection | None:
         """The connection with the schema read, so that the first load need not; None when that failed, for now."""

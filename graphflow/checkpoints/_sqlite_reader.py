@@ -12,14 +12,15 @@ from graphflow.checkpoints._sqlite_rows import (
     ORDINALS,
     THREAD_COLUMNS,
     THREAD_TABLES,
+    THREAD_WIDTH,
     interrupt_row,
     pack,
     read_thread,
     thread_row,
     unpack,
 )
-from graphflow.checkpoints.export import QueuedInput, StoredDocument, ThreadCopy
-from graphflow.checkpoints.port import Item, Lineage, ListedRecord, Log, Record, Stored
+from graphflow.checkpoints.export import LooseItem, QueuedInput, StoredDocument, ThreadCopy
+from graphflow.checkpoints.port import Item, Lineage, ListedRecord, Log, Record, Span, Stored
 
 _LOAD_THREAD = (
     f"SELECT {THREAD_COLUMNS}, t.lineage, l.parent, l.cut FROM {THREAD_TABLES} WHERE t.id = ? AND t.status IS NOT NULL"  # noqa: S608 – constants only
@@ -39,7 +40,7 @@ def load(db: sqlite3.Connection, thread_id: str, checkpoint_id: str | None) -> S
     if row is None:
         return None
     thread = thread_row(row)
-    lineage, parent, parent_cut = row[14:]
+    lineage, parent, parent_cut = row[THREAD_WIDTH:]
     if checkpoint_id is not None:
         found = find_checkpoint(db, thread_id, checkpoint_id)
         if found is None:
@@ -61,18 +62,17 @@ def load(db: sqlite3.Connection, thread_id: str, checkpoint_id: str | None) -> S
     )
 
 
+_CHAIN = (
+    "WITH RECURSIVE chain (lineage, number, parent, cut, upto) AS ("
+    " SELECT lineage, number, parent, cut, ? FROM lineages WHERE lineage = ?"
+    " UNION ALL SELECT l.lineage, l.number, l.parent, l.cut, c.cut FROM lineages l JOIN chain c ON l.lineage = c.parent)"
+    " SELECT lineage, number, upto FROM chain"
+)
+
+
 def _chain(db: sqlite3.Connection, lineage: int, cut: int) -> list[Step]:
-    """From the oldest lineage to the given one."""
-    out: list[Step] = []
-    place: int | None = lineage
-    while place is not None:
-        number, parent, parent_cut = db.execute(
-            "SELECT number, parent, cut FROM lineages WHERE lineage = ?", (place,)
-        ).fetchone()
-        out.append(Step(place, number, cut))
-        place, cut = parent, parent_cut
-    out.reverse()
-    return out
+    """From the oldest lineage to the given one; each edit begins one, so there may be thousands."""
+    return list(map(Step._make, db.execute(_CHAIN, (cut, lineage))))[::-1]
 
 
 def reach(db: sqlite3.Connection, thread_id: str) -> dict[int, int | None]:
@@ -119,17 +119,25 @@ def _newest(db: sqlite3.Connection, lineage: int) -> int:
     return (db.execute(sql, (first, first + ORDINALS)).fetchone()[0] or first) - first
 
 
+_FIRST_BETWEEN = "SELECT record, id, checkpoint FROM records WHERE record >= ? AND record <= ? ORDER BY record LIMIT 1"
+
+
 def _halve(db: sqlite3.Connection, base: int, last: int, name: Any) -> int | None:
     low, high = 1, last
     while low <= high:
         middle = (low + high) // 2
-        row = db.execute("SELECT id, checkpoint FROM records WHERE record = ?", (base + middle,)).fetchone()
-        if row is None or type(row[0]) is not type(name):
+        # The next one that is there: others may have been pruned.
+        row = db.execute(_FIRST_BETWEEN, (base + middle, base + high)).fetchone()
+        if row is None:
+            high = middle - 1
+            continue
+        record, found, checkpoint = row
+        if type(found) is not type(name):
             return None
-        if row[0] == name:
-            return middle if row[1] else None
-        if row[0] < name:
-            low = middle + 1
+        if found == name:
+            return int(record) - base if checkpoint else None
+        if found < name:
+            low = record - base + 1
         else:
             high = middle - 1
     return None
@@ -177,34 +185,56 @@ def _records(db: sqlite3.Connection, step: Step, after: int, upto: int, thread_i
     ).fetchall()
     if len(rows) != max(upto - after, 0):
         raise refusals.missing_records(thread_id, upto - after, len(rows))
-    return [
-        Record(id=unpack(id_), lineage=number, ordinal=record - base, checkpoint=bool(checkpoint), meta=meta, data=data)
-        for record, id_, checkpoint, meta, data in rows
-    ]
+    return [_record(number, base, row) for row in rows]
+
+
+def _record(number: int, base: int, row: tuple[Any, ...], *, effect: bool = False) -> Record:
+    record, id_, checkpoint, meta, data = row
+    return Record(
+        id=unpack(id_),
+        lineage=number,
+        ordinal=record - base,
+        checkpoint=bool(checkpoint),
+        meta=meta,
+        data=data,
+        effect=effect,
+    )
 
 
 def read_logs(db: sqlite3.Connection, chain: Sequence[tuple[int, int]], logs: Sequence[Log]) -> list[list[bytes]]:
-    lineages: list[int] = []
-    for number, _ in chain:
-        row = db.execute("SELECT lineage FROM lineages WHERE number = ?", (number,)).fetchone()
-        if row is not None:
-            lineages.append(row[0])
-    return [_read_log(db, lineages, log) for log in logs]
+    order = {number: place for place, (number, _) in enumerate(chain)}
+    return [_read_log(db, order, log) for log in logs]
 
 
-def _read_log(db: sqlite3.Connection, lineages: Sequence[int], log: Log) -> list[bytes]:
-    """Walks from the youngest lineage back: each has the entries before the first of its child."""
+_LOGS = (
+    "SELECT l.number, g.log FROM logs g JOIN lineages l ON l.lineage = g.lineage"
+    " WHERE g.frame = ? AND g.channel = ? AND g.lineage IN (SELECT lineage FROM lineages WHERE number IN ({}))"
+)
+NUMBERS_AT_ONCE = 500
+
+
+def _logs_of(db: sqlite3.Connection, order: dict[int, int], log: Log) -> list[int]:
+    """The file's numbers of the log in each lineage of a chain that has entries of it, youngest first."""
+    numbers = list(order)
+    found: list[tuple[int, int]] = []
+    for at in range(0, len(numbers), NUMBERS_AT_ONCE):
+        part = numbers[at : at + NUMBERS_AT_ONCE]
+        found += db.execute(_LOGS.format(",".join("?" * len(part))), (log.frame, log.channel, *part)).fetchall()
+    return [row[1] for row in sorted(found, key=lambda row: -order[row[0]])]
+
+
+def _read_log(db: sqlite3.Connection, order: dict[int, int], log: Log) -> list[bytes]:
+    """Walks from the youngest lineage back: each has the entries before the first of its child.
+
+    Args:
+        order: the chain's lineages (the port's numbers) → their places in it.
+    """
     parts: list[list[bytes]] = []
     upper = log.count
-    for lineage in reversed(lineages):
+    for place in _logs_of(db, order, log):
         if upper <= log.start:
             break
-        row = db.execute(
-            "SELECT log FROM logs WHERE lineage = ? AND frame = ? AND channel = ?", (lineage, log.frame, log.channel)
-        ).fetchone()
-        if row is None:
-            continue
-        base = row[0] * ORDINALS
+        base = place * ORDINALS
         rows = db.execute(
             "SELECT item, data FROM items WHERE item >= ? AND item < ? ORDER BY item", (base + log.start, base + upper)
         ).fetchall()
@@ -298,14 +328,55 @@ def _parent_of(db: sqlite3.Connection, lineage: int) -> Any:
 
 
 def read_records(db: sqlite3.Connection, thread_id: str, number: int, after: int, upto: int) -> list[Record]:
-    row = db.execute("SELECT lineage FROM lineages WHERE number = ?", (number,)).fetchone()
+    row = db.execute("SELECT lineage, pruned FROM lineages WHERE number = ?", (number,)).fetchone()
     tree = reach(db, thread_id)
     if row is None or row[0] not in tree:
         return []
     limit = tree[row[0]]
-    end = min(upto, _newest(db, row[0]), ORDINALS if limit is None else limit)
+    lineage, pruned = row
+    end = min(upto, _newest(db, lineage), ORDINALS if limit is None else limit)
     after = max(after, 0)
-    return _records(db, Step(row[0], number, end), after, end, thread_id) if end > after else []
+    middle = min(max(after, pruned), end)
+    out = _left(db, lineage, number, after, middle) if middle > after else []
+    return out + _records(db, Step(lineage, number, end), middle, end, thread_id) if end > middle else out
+
+
+def _left(db: sqlite3.Connection, lineage: int, number: int, after: int, upto: int) -> list[Record]:
+    """Records with ordinals in (after, upto] where others were pruned."""
+    base = lineage * ORDINALS
+    sql = "SELECT record, id, checkpoint, meta, data FROM records WHERE record > ? AND record <= ? ORDER BY record"
+    return [_record(number, base, row) for row in db.execute(sql, (base + after, base + upto))]
+
+
+def read_effects(db: sqlite3.Connection, thread_id: str, spans: Sequence[Span]) -> list[Record]:
+    tree = reach(db, thread_id)
+    out: list[Record] = []
+    for span in spans:
+        row = db.execute("SELECT lineage FROM lineages WHERE number = ?", (span.lineage,)).fetchone()
+        if row is None or row[0] not in tree:
+            continue
+        limit, base = tree[row[0]], row[0] * ORDINALS
+        last = min(span.upto, ORDINALS - 1 if limit is None else limit)
+        sql = (
+            "SELECT r.record, r.id, r.checkpoint, r.meta, r.data FROM effects e JOIN records r ON r.record = e.record"
+            " WHERE e.record > ? AND e.record <= ? ORDER BY e.record"
+        )
+        out += (
+            _record(span.lineage, base, row, effect=True) for row in db.execute(sql, (base + span.after, base + last))
+        )
+    return out
+
+
+def is_loadable(db: sqlite3.Connection, lineage: int, ordinal: int) -> bool:
+    """Whether a thread can be read at this record: nothing from its snapshot on was pruned."""
+    pruned = db.execute("SELECT pruned FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0]
+    if not 0 < ordinal <= pruned:
+        return True
+    base = lineage * ORDINALS
+    sql = "SELECT coalesce(max(record), ?) FROM snapshots WHERE record > ? AND record <= ?"
+    first = db.execute(sql, (base + 1, base, base + ordinal)).fetchone()[0]
+    sql = "SELECT count(*) FROM records WHERE record BETWEEN ? AND ?"
+    return bool(db.execute(sql, (first, base + ordinal)).fetchone()[0] == base + ordinal - first + 1)
 
 
 def copy_thread(db: sqlite3.Connection, thread_id: str) -> ThreadCopy:
@@ -322,10 +393,11 @@ def copy_thread(db: sqlite3.Connection, thread_id: str) -> ThreadCopy:
         ).fetchone()
         copy.lineages.append(Lineage(number=step.number, thread_id=thread_id, parent=parent, cut=cut))
         copy.records += _whole_records(db, step)
+        copy.items += _loose_items(db, step)
     sql = f"SELECT {INTERRUPT_COLUMNS} FROM interrupts WHERE thread = ? ORDER BY opened_at, id"  # noqa: S608 – constants only
     copy.interrupts = [interrupt_row(row) for row in db.execute(sql, (name,))]
-    sql = "SELECT body, at FROM inputs WHERE thread = ? ORDER BY position"
-    copy.queue = [QueuedInput(body=body, at=at) for body, at in db.execute(sql, (name,))]
+    sql = "SELECT body, at, kind FROM inputs WHERE thread = ? ORDER BY position"
+    copy.queue = [QueuedInput(body=body, at=at, kind=kind) for body, at, kind in db.execute(sql, (name,))]
     copy.runs = [unpack(run) for (run,) in db.execute("SELECT run FROM runs WHERE thread = ?", (name,))]
     return copy
 
@@ -347,8 +419,9 @@ def _whole_records(db: sqlite3.Connection, step: Step) -> list[Record]:
             items.setdefault(record, []).append(Item(frame, channel, item - base, data))
     base = step.lineage * ORDINALS
     sql = (
-        "SELECT r.record, r.id, r.checkpoint, r.meta, r.data, s.data FROM records r"
-        " LEFT JOIN snapshots s ON s.record = r.record WHERE r.record > ? AND r.record <= ? ORDER BY r.record"
+        "SELECT r.record, r.id, r.checkpoint, r.meta, r.data, s.data, e.record IS NOT NULL FROM records r"
+        " LEFT JOIN snapshots s ON s.record = r.record LEFT JOIN effects e ON e.record = r.record"
+        " WHERE r.record > ? AND r.record <= ? ORDER BY r.record"
     )
     return [
         Record(
@@ -360,6 +433,25 @@ def _whole_records(db: sqlite3.Connection, step: Step) -> list[Record]:
             data=data,
             items=tuple(items.get(record - base, ())),
             snapshot=snapshot,
+            effect=bool(effect),
         )
-        for record, id_, checkpoint, meta, data, snapshot in db.execute(sql, (base, base + step.cut))
+        for record, id_, checkpoint, meta, data, snapshot, effect in db.execute(sql, (base, base + step.cut))
     ]
+
+
+def _loose_items(db: sqlite3.Connection, step: Step) -> list[LooseItem]:
+    """The lineage's entries whose records were pruned."""
+    out: list[LooseItem] = []
+    for log, frame, channel in db.execute(
+        "SELECT log, frame, channel FROM logs WHERE lineage = ? ORDER BY log", (step.lineage,)
+    ).fetchall():
+        base = log * ORDINALS
+        sql = (
+            "SELECT item, record, data FROM items i WHERE item >= ? AND item < ? AND record <= ?"
+            " AND NOT EXISTS (SELECT 1 FROM records r WHERE r.record = ? + i.record) ORDER BY item"
+        )
+        out += (
+            LooseItem(lineage=step.number, record=record, frame=frame, channel=channel, ordinal=item - base, data=data)
+            for item, record, data in db.execute(sql, (base, base + ORDINALS, step.cut, step.lineage * ORDINALS))
+        )
+    return out

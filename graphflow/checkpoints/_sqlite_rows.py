@@ -5,34 +5,13 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from graphflow.checkpoints.port import OpenInterrupt, ThreadFacts, ThreadRow
+from graphflow.checkpoints.ids import long_id, short_id
+from graphflow.checkpoints.port import OpenInterrupt, Queued, ThreadFacts, ThreadRow
 
 ORDINALS = 1 << 32
 """Ordinals have the lower 32 bits of a key; lineage or log has the bits above."""
 
-
-def pack(identifier: str | None) -> str | bytes | None:
-    """The id as it is stored: 16 bytes for a UUID in its canonical form, which halves it; else the text."""
-    if (
-        identifier is None
-        or len(identifier) != 36
-        or not identifier[8] == identifier[13] == identifier[18] == identifier[23] == "-"
-    ):
-        return identifier
-    digits = identifier.replace("-", "")
-    try:
-        raw = bytes.fromhex(digits)
-    except ValueError:
-        return identifier
-    return raw if len(digits) == 32 and raw.hex() == digits else identifier
-
-
-def unpack(stored: Any) -> Any:
-    """The id that `pack` was given."""
-    if type(stored) is not bytes:
-        return stored
-    h = stored.hex()
-    return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+pack, unpack = short_id, long_id
 
 
 def key(lineage: int, ordinal: int) -> int:
@@ -49,16 +28,31 @@ def clean(text: str | None) -> str | None:
 
 THREAD_COLUMNS = (
     "t.id, t.status, t.run, t.document, t.agent_key, t.title, t.updated_at, t.created_at, t.head, l.number, t.ordinal,"
-    " t.fence, t.owner, t.lease_until"
+    " t.fence, t.owner, t.lease_until, EXISTS (SELECT 1 FROM inputs q WHERE q.thread = t.id AND q.kind = 'input')"
 )
+THREAD_WIDTH = 15
 THREAD_TABLES = "threads t LEFT JOIN lineages l ON l.lineage = t.lineage"
 
 
 def thread_row(row: tuple[Any, ...]) -> ThreadRow:
     """A `ThreadRow` of the columns above."""
-    id_, status, run, document, agent_key, title, updated, created, head, lineage, ordinal, fence, owner, lease = row[
-        :14
-    ]
+    (
+        id_,
+        status,
+        run,
+        document,
+        agent_key,
+        title,
+        updated,
+        created,
+        head,
+        lineage,
+        ordinal,
+        fence,
+        owner,
+        lease,
+        queued,
+    ) = row[:THREAD_WIDTH]
     return ThreadRow(
         thread_id=unpack(id_),
         facts=ThreadFacts(
@@ -71,7 +65,16 @@ def thread_row(row: tuple[Any, ...]) -> ThreadRow:
         owner=owner,
         lease_until=lease,
         created_at=created,
+        queued=bool(queued),
     )
+
+
+QUEUE_COLUMNS = "q.thread, q.position, q.kind, q.body, q.at"
+
+
+def queue_row(row: Any) -> Queued:
+    thread, position, kind, body, at = row
+    return Queued(thread_id=unpack(thread), position=position, kind=kind, body=bytes(body), at=at)
 
 
 def read_thread(db: sqlite3.Connection, thread_id: str) -> ThreadRow | None:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from graphflow.checkpoints import refusals
+from graphflow.checkpoints._sqlite_rewriting import is_sealed
 from graphflow.errors import StoreError
 
 APPLICATION_ID = 0x67666C77
@@ -21,11 +23,17 @@ WAL_PAGES = 1000
 MIGRATIONS = Path(__file__).parent / "migrations" / "sqlite"
 
 
-def open_writer(path: Path, *, synchronous: str, busy_timeout_s: float) -> sqlite3.Connection:
+def open_writer(
+    path: Path, *, synchronous: str, busy_timeout_s: float, sealed: bool = False
+) -> sqlite3.Connection:  # fmt: skip
     """The writing connection, with the schema up to date.
 
+    Args:
+        sealed: the caller can read sealed blobs.
+
     Raises:
-        StoreError: `store_newer` when a newer version made the file; `store_failed` when it can't be opened.
+        StoreError: `store_newer` when a newer version made the file; `store_failed` when it can't be opened, or is
+            sealed and the caller can't read that.
     """
     db: sqlite3.Connection | None = None
     try:
@@ -38,6 +46,8 @@ def open_writer(path: Path, *, synchronous: str, busy_timeout_s: float) -> sqlit
         db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         db.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_SIZE}")
         migrate(db, path)
+        if not sealed and is_sealed(db):
+            raise refusals.sealed(str(path))
     except (sqlite3.Error, OSError) as error:
         if db is not None:
             db.close()

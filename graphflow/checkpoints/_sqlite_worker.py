@@ -8,47 +8,33 @@ import sqlite3
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import msgspec
+
 from graphflow.checkpoints.port import Lineage, Record, ThreadFacts
 from graphflow.errors import StoreError
 
 
-class Promise:
+class Promise(msgspec.Struct, eq=False):
     """One queued commit, and the `Durable` that `commit` returns."""
 
-    __slots__ = (
-        "_waiting", "begins", "consumes", "done", "error", "expected_head", "facts", "fence", "loop", "records",
-        "release", "thread_id",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        thread_id: str,
-        fence: int,
-        expected_head: str | None,
-        records: Sequence[Record],
-        facts: ThreadFacts,
-        begins: Lineage | None,
-        release: bool,
-        consumes: int | None,
-    ) -> None:
-        self.loop = loop
-        self.thread_id = thread_id
-        self.fence = fence
-        self.expected_head = expected_head
-        self.records = records
-        self.facts = facts
-        self.begins = begins
-        self.release = release
-        self.consumes = consumes
-        self.done = False
-        self.error: BaseException | None = None
-        self._waiting: list[Callable[[], None]] | None = None
+    loop: asyncio.AbstractEventLoop
+    thread_id: str
+    fence: int
+    expected_head: str | None
+    records: Sequence[Record]
+    facts: ThreadFacts
+    begins: Lineage | None
+    release: bool
+    consumes: int | None
+    done: bool = False
+    error: BaseException | None = None
+    _waiting: list[Callable[[], None]] | None = None
 
     def when_done(self, callback: Callable[[], None]) -> None:
         """Calls back on the loop that committed; call it there."""
@@ -68,10 +54,11 @@ class Promise:
             raise self.error
 
     def settle(self) -> None:
-        """On the loop: `done` changes nowhere else, so callbacks run in the order of the commits."""
-        self.done = True
+        """On the loop, where `done` was set too, and nowhere else: callbacks run in the order of the commits."""
+        if self._waiting is None:
+            return
         waiting, self._waiting = self._waiting, None
-        for callback in waiting or ():
+        for callback in waiting:
             try:
                 callback()
             except Exception as error:  # noqa: BLE001 – one listener's fault must not silence the others
@@ -81,7 +68,7 @@ class Promise:
 class Call:
     """One queued function on the database; its result goes to a future."""
 
-    __slots__ = ("error", "function", "future", "loop", "result")
+    __slots__ = ("done", "error", "function", "future", "loop", "result")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, function: Callable[[sqlite3.Connection], Any] | None) -> None:
         self.loop = loop
@@ -90,6 +77,7 @@ class Call:
         self.future: asyncio.Future[Any] = loop.create_future()
         self.result: Any = None
         self.error: BaseException | None = None
+        self.done = False
 
     def settle(self) -> None:
         if self.future.done():  # whoever waited was cancelled
@@ -108,7 +96,10 @@ class Worker(ABC):
 
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
-        self.queue: SimpleQueue[Entry | None] = SimpleQueue()
+        self.entries: deque[Entry | None] = deque()
+        """What is to be served; None ends the thread."""
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._rung = False
         self.ended: StoreError | None = None
         """Why nothing is served any more."""
         self._starting = threading.Lock()
@@ -118,7 +109,7 @@ class Worker(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """Serves the queue until it gives None; a `StoreError` ends it and becomes everybody's answer."""
+        """Serves the entries until there is a None; a `StoreError` ends it and becomes everybody's answer."""
 
     def start(self) -> None:
         """Starts the thread; the second time is no effect."""
@@ -128,13 +119,27 @@ class Worker(ABC):
                 self._thread.start()
 
     def put(self, entry: Entry) -> None:
-        self.queue.put(entry)
-        if self.ended is not None:  # looked at after the put: either this call or the thread drains the queue
+        self.entries.append(entry)
+        self.ring()
+
+    def ring(self) -> None:
+        """Wakes the thread: there are entries."""
+        if not self._rung:  # looked at after the append, and unset before the thread looks at the entries
+            self._rung = True
+            self._bell.put(None)
+        if self.ended is not None:  # looked at after the append: either this call or the thread refuses them
             self._refuse()
+
+    def wait(self) -> None:
+        """In the thread: returns when there are entries."""
+        while not self.entries:
+            self._bell.get()
+            self._rung = False
 
     def stop(self) -> None:
         """Serves what is queued, then ends the thread and waits for it; the second time is no effect."""
-        self.queue.put(None)
+        self.entries.append(None)
+        self.ring()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -151,8 +156,11 @@ class Worker(ABC):
     def _refuse(self) -> None:
         assert self.ended is not None
         entries: list[Entry] = []
-        while not self.queue.empty():
-            entry = self.queue.get_nowait()
+        while self.entries:
+            try:
+                entry = self.entries.popleft()
+            except IndexError:  # somebody else refuses them at this moment
+                break
             if entry is not None:
                 entries.append(entry)
         fail(entries, self.ended)
@@ -160,7 +168,7 @@ class Worker(ABC):
 
     def after_fork(self) -> None:
         """In the child, which has neither the thread nor a right to the connection."""
-        self.queue = SimpleQueue()
+        self.entries, self._bell, self._rung = deque(), SimpleQueue(), False
         self.ended = forked(self.path)
 
 
@@ -206,13 +214,15 @@ def deliver(entries: Sequence[Entry]) -> None:
             deliver(part)
         return
     try:
-        loop.call_soon_threadsafe(_settle, entries)
+        loop.call_soon_threadsafe(settle, entries)
     except RuntimeError:  # the loop is closed: nobody waits there, but somebody may still look
         for entry in entries:
-            if type(entry) is Promise:
-                entry.done = True
+            entry.done = True
 
 
-def _settle(entries: Sequence[Entry]) -> None:
+def settle(entries: Sequence[Entry]) -> None:
+    """On their loop: tells whoever waits."""
+    for entry in entries:  # first all, so that whoever hears of one can go on with the others
+        entry.done = True
     for entry in entries:
         entry.settle()

@@ -3,55 +3,153 @@
 Event loops append to a queue and go on. The thread takes everything that is there into one transaction (group
 commit), so one fsync serves many commits, and tells each loop once per transaction. If a transaction fails, its
 entries are tried one by one, so that only the guilty one fails.
+
+A lone run that waits for its commit and an event loop that has nothing else to do would only watch two threads wake each
+other: `write_here` writes such a commit in the loop's own thread (ADR 0003 says when).
 """
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import threading
+import time
 from pathlib import Path
 
 from graphflow.checkpoints._sqlite_commits import Commits
-from graphflow.checkpoints._sqlite_schema import is_busy, open_writer, store_error
-from graphflow.checkpoints._sqlite_worker import Call, Entry, Promise, Worker, deliver, fail
+from graphflow.checkpoints._sqlite_schema import WAL_PAGES, is_busy, open_writer, store_error
+from graphflow.checkpoints._sqlite_worker import Call, Entry, Promise, Worker, deliver, fail, settle
 from graphflow.errors import GraphflowError, StoreError
 
 MAX_BATCH = 1024
 """Entries per transaction: bounds how long the first of them waits."""
 
+LONG_S = 0.002
+"""Seconds of a transaction in the loop's thread from which on the disk is too slow for that."""
+
+AGAIN = 100
+"""Commits between two tries on a slow or busy file, and between two looks of the thread at the log's length."""
+
+SMALL = 64 * 1024
+"""Bytes that are written in the loop's thread at most."""
+
 
 class Writer(Worker):
     """Owns the writing connection and its thread, whose first act is to open the file."""
 
-    def __init__(self, path: Path, *, synchronous: str, busy_timeout_s: float) -> None:
+    def __init__(self, path: Path, *, synchronous: str, busy_timeout_s: float, sealed: bool) -> None:
         super().__init__(path, "writer")
         self.commits = Commits()
+        self._turn = threading.Lock()
+        """Held by whoever takes entries and writes them."""
+        self._db: sqlite3.Connection | None = None
+        self._hasty = False
+        """Whether the connection is set for `write_here`: it waits for no other process and folds no log in."""
+        self._here = 0
+        """Transactions that `write_here` made."""
+        self._patience = 0
+        """Commits that are left to the thread before `write_here` is tried again."""
+        self._sealed = sealed
         self._synchronous = synchronous
         self._busy_timeout_s = busy_timeout_s
 
     def run(self) -> None:
-        db = open_writer(self.path, synchronous=self._synchronous, busy_timeout_s=self._busy_timeout_s)
+        db = open_writer(
+            self.path, synchronous=self._synchronous, busy_timeout_s=self._busy_timeout_s, sealed=self._sealed
+        )
+        self._db = db
         try:
             while self._step(db):
                 pass
         finally:
-            _close(db)
+            with self._turn:
+                self._db = None
+                _close(db)
 
     def _step(self, db: sqlite3.Connection) -> bool:
         """One transaction; False when the queue's end was reached."""
+        self.wait()
         batch: list[Entry] = []
-        entry = self.queue.get()
-        while entry is not None:
-            batch.append(entry)
-            if len(batch) == MAX_BATCH or self.queue.empty():
-                break
-            entry = self.queue.get_nowait()
-        if batch:
+        ends = False
+        with self._turn:
+            while self.entries and len(batch) < MAX_BATCH and not ends:
+                entry = self.entries.popleft()
+                if entry is None:
+                    ends = True
+                else:
+                    batch.append(entry)
+            if batch:
+                try:
+                    self._set_hasty(db, False)
+                    self._write(db, batch)
+                except Exception as error:  # noqa: BLE001 – the thread must outlive any defect; the entries tell of it
+                    self._fail(batch, error)
+        deliver(batch)
+        return not ends
+
+    def write_here(self, loop: asyncio.AbstractEventLoop) -> None:
+        """On the event loop: writes the queued commits in this thread, unless somebody could suffer from it.
+
+        They are settled then. What is not written here the writer's thread writes.
+        """
+        batch: list[Promise] = []
+        if self.ended is None and self._turn.acquire(blocking=False):
             try:
-                self._write(db, batch)
-            except Exception as error:  # noqa: BLE001 – the thread must outlive any defect; the entries tell of it
-                self._fail(batch, error)
-            deliver(batch)
-        return entry is not None
+                if self._may_write_here(loop) and self._begin_here():
+                    batch = [self.entries.popleft() for _ in range(len(self.entries))]  # type: ignore[misc]
+                    self._finish_here(batch)
+            finally:
+                self._turn.release()
+        if batch:
+            settle(batch)
+        else:
+            self.ring()
+
+    def _may_write_here(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether one run alone is at work, the loop has nothing else to run, and it will surely not take long."""
+        if self._patience:
+            self._patience -= 1
+            return False
+        entries = list(self.entries)
+        first = entries[0] if entries else None
+        if type(first) is not Promise or self._db is None or len(self.commits.lives) > 1 or _is_busy(loop):
+            return False
+        size = 0
+        for entry in entries:
+            if type(entry) is not Promise or entry.loop is not loop or entry.thread_id != first.thread_id:
+                return False
+            size += sum(len(record.data) + sum(len(item.data) for item in record.items) for record in entry.records)
+        return size <= SMALL
+
+    def _begin_here(self) -> bool:
+        """Begins a transaction, unless another process has the file's lock."""
+        assert self._db is not None
+        try:
+            self._set_hasty(self._db, True)
+            self._db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error:
+            self._patience = AGAIN
+            return False
+        return True
+
+    def _finish_here(self, batch: list[Promise]) -> None:
+        assert self._db is not None
+        began = time.monotonic()
+        try:
+            self._transact(self._db, [*batch])
+        except Exception as error:  # noqa: BLE001 – as in the thread: the entries tell of it
+            self._fail([*batch], error)
+        self._here += 1
+        if time.monotonic() - began > LONG_S:
+            self._patience = AGAIN
+        elif self._here % AGAIN == 0:
+            self._patience = 1  # the thread's transaction folds the log into the file, if it has grown
+
+    def _set_hasty(self, db: sqlite3.Connection, hasty: bool) -> None:
+        if hasty is not self._hasty:
+            self._hasty = hasty
+            db.execute(f"PRAGMA busy_timeout = {0 if hasty else int(self._busy_timeout_s * 1000)}")
+            db.execute(f"PRAGMA wal_autocheckpoint = {0 if hasty else WAL_PAGES}")
 
     def _write(self, db: sqlite3.Connection, batch: list[Entry]) -> None:
         if all(type(entry) is Call and entry.function is None for entry in batch):
@@ -61,6 +159,10 @@ class Writer(Worker):
         except sqlite3.Error as error:
             self._fail(batch, error)
             return
+        self._transact(db, batch)
+
+    def _transact(self, db: sqlite3.Connection, batch: list[Entry]) -> None:
+        """The rest of a transaction that has begun."""
         try:
             self._apply(db, batch)
             db.execute("COMMIT")
@@ -102,6 +204,12 @@ class Writer(Worker):
             known.__cause__ = error
             error = known
         fail(batch, error)
+
+
+def _is_busy(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the loop has anything else to run; yes, as far as one can't know (uvloop)."""
+    ready = getattr(loop, "_ready", None)
+    return ready is None or len(ready) > 1  # one is the call that wakes the thread, see `SqliteCheckpointer.commit`
 
 
 def _call(db: sqlite3.Connection, call: Call) -> None:

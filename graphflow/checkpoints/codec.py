@@ -35,11 +35,13 @@ __all__ = ["EXTENSIONS", "FORMATS", "decode", "encode", "encode_parts", "from_js
 PLAIN = 1
 FORMATS = {
     PLAIN: "msgpack",
-    2: "msgpack, compressed by zstd (reserved)",
-    3: "msgpack, encrypted by AES-GCM (reserved)",
-    4: "msgpack, compressed, then encrypted (reserved)",
+    2: "never used",
+    3: "never used",
+    4: "never used",
 }
-"""First byte of a blob → what follows. A number is never used for something else."""
+"""First byte of a blob → what follows. A number is never used for something else; those of sealed blobs (`sealing.py`) are
+from 248 on."""
+SEALED_FROM = 0xF8
 
 INTEGER, TUPLE, SET, FROZENSET, PAIRS, TEXT = 1, 2, 3, 4, 5, 6
 DATETIME, DATE, TIME, TIMEDELTA, DECIMAL, UUID_ = 10, 11, 12, 13, 14, 15
@@ -339,6 +341,11 @@ def _damaged(why: object) -> CodecError:
 def _unknown_format(data: bytes) -> CodecError:
     if not data:
         return _damaged("it is empty")
+    if data[0] >= SEALED_FROM:
+        return CodecError(
+            "a stored value is sealed: open the store with its keys (`store.keys`, `SealedCheckpointer`)",
+            code="store_failed",
+        )
     known = FORMATS.get(data[0])
     if known is not None:
         text = f"a stored value has format {data[0]} ({known}), which this version can't read: update graphflow"

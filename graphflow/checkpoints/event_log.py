@@ -1,20 +1,21 @@
 """The stored form of a run's log (E1): compact events, with references to text that the state holds.
 
-An event is `[code, seq, ms, …]`, its number and time relative to the record's. The frequent ones are
-positional; the rest carry their fields as a map, and a block also how many numbers it spans. A text, argument or result that the same record appends to a
-log of the state is stored as `[frame, channel, ordinal, what]` instead of twice.
+An event is `[code, seq, ms, …]`, its number and time relative to the record's. The frequent ones are positional (the end
+of a node run that began just before names it no more); the rest carry their fields as a map (those of runs without the
+record's own run id), and a block also how many numbers it spans. A text, argument or result that the same record appends
+to a log of the state is stored as `[frame, channel, ordinal, what]` instead of twice.
 Codes are part of the stored format: never reuse one.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints.records import Counts
+from graphflow.checkpoints.ids import long_id, short_id
+from graphflow.checkpoints.records import Counts, first_ordinal
 from graphflow.events import (
     EVENT_TYPES,
     CheckpointCreate,
@@ -24,12 +25,19 @@ from graphflow.events import (
     NodeStart,
     ReasoningSnapshot,
     RequestQuery,
+    RunCancel,
+    RunComplete,
+    RunError,
+    RunResume,
+    RunStart,
+    RunWaiting,
     ToolResultEvent,
     ToolSnapshot,
 )
 from graphflow.graph.machine import Commit
 from graphflow.graph.ports import Logged
 from graphflow.messages import AIMessage, HumanMessage, ToolMessage
+from graphflow.plain import plain
 
 CODES: dict[str, int] = {
     "node.start": 1, "node.end": 2, "checkpoint.create": 3, "node.error": 4, "interrupt.request": 5, "interrupt.resolve": 6,
@@ -40,6 +48,8 @@ CODES: dict[str, int] = {
     "task.cancel": 29, "task.fail": 30, "context.compact": 31,
 }  # fmt: skip
 _TYPES = {code: EVENT_TYPES[tag] for tag, code in CODES.items()}
+_OF_RUNS = frozenset({RunStart, RunResume, RunWaiting, RunComplete, RunCancel, RunError})
+"""Events whose run id is stored only where it is not the record's own."""
 LIFE = 0
 """Code of the row `[0, seq - mark, fence]` that begins the first record of a life: `mark` is the last number that
 clients of earlier lives have as the log has it (E1)."""
@@ -67,7 +77,11 @@ def pack(events: Sequence[Logged], commit: Commit, seq: int, counts: Counts) -> 
                 row.append(event.attempt)
         elif kind is NodeEnd:
             assert isinstance(event, NodeEnd)
-            row = [2, back, later, event.node, event.node_run_id, event.duration_ms]
+            last = out[-1] if out else None
+            if last is not None and last[0] == 1 and last[4] == event.node_run_id:
+                row = [2, back, later, None, None, event.duration_ms]  # `records.decode_body` puts both back
+            else:
+                row = [2, back, later, event.node, event.node_run_id, event.duration_ms]
             if event.usage is not None:
                 row += (event.writes, event.usage)
             elif event.writes is not None:
@@ -86,34 +100,17 @@ def pack(events: Sequence[Logged], commit: Commit, seq: int, counts: Counts) -> 
     return out
 
 
-@functools.lru_cache(maxsize=256)
-def short_id(text: str | None) -> Any:
-    """An id as its 16 bytes when it is a UUID: half the size. Remembered: each id comes several times in a row."""
-    if text is not None and len(text) == 36:
-        try:
-            return bytes.fromhex(text.replace("-", ""))
-        except ValueError:
-            return text
-    return text
-
-
-def long_id(value: Any) -> Any:
-    if isinstance(value, bytes):
-        h = value.hex()
-        return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
-    return value
-
-
 class _Held:
     """Texts that a commit appends to logs of the state: text → reference."""
 
     def __init__(self, commit: Commit, counts: Counts) -> None:
+        self.run_id = commit.machine.run_id if commit.machine is not None else None
         self.texts: dict[tuple[str, str], Ref] = {}
         for number, change in commit.patch.frames.items():
             if change is None or change.update is None:
                 continue
             for channel, entries in change.update.logs.items():
-                first = counts.get((number, channel), 0)
+                first = first_ordinal(counts, number, channel, change)
                 for offset, entry in enumerate(entries):
                     if entry[0] == "+":
                         self._add(entry[1], [number, channel, first + offset])
@@ -147,9 +144,11 @@ class _Held:
 
 
 def _fields(event: Event, held: _Held) -> dict[str, Any]:
-    data: dict[str, Any] = msgspec.to_builtins(event, enc_hook=str)
+    data: dict[str, Any] = msgspec.to_builtins(event, enc_hook=plain)
     for key in ("type", "seq", "timestamp"):
         data.pop(key, None)
+    if type(event) in _OF_RUNS and data["runId"] == held.run_id:
+        del data["runId"]
     if (reference := held.reference(event)) is not None:
         field, place = reference
         del data[field]
@@ -164,19 +163,23 @@ def references(packed: Sequence[Any]) -> Iterator[Ref]:
             yield row[3]["$"][1:]
 
 
-def unpack(packed: Sequence[Any], seq: int, at: int, resolve: Resolve) -> list[Logged]:
-    """The events of a record, in their order, as they were sent (blocks as snapshots)."""
+def unpack(packed: Sequence[Any], seq: int, at: int, run_id: str, resolve: Resolve) -> list[Logged]:
+    """The events of a record, in their order, as they were sent (blocks as snapshots).
+
+    Args:
+        run_id: the record's own.
+    """
     out = []
     for row in packed:
         if row[0] == LIFE:
             continue
-        event = _event(row, seq, at, resolve)
+        event = _event(row, seq, at, run_id, resolve)
         span = row[4] if row[0] > 3 and len(row) > 4 else 0
         out.append((event, event.seq - span))
     return out
 
 
-def _event(row: Sequence[Any], seq: int, at: int, resolve: Resolve) -> Event:
+def _event(row: Sequence[Any], seq: int, at: int, run_id: str, resolve: Resolve) -> Event:
     code, number, time, *rest = row
     event: Event
     if code == 1:
@@ -193,6 +196,8 @@ def _event(row: Sequence[Any], seq: int, at: int, resolve: Resolve) -> Event:
             field, *place = fields["$"]
             fields = {**{k: v for k, v in fields.items() if k != "$"}, field: resolve(place)}
         cls = _TYPES[code]
+        if cls in _OF_RUNS and "runId" not in fields:
+            fields = {**fields, "runId": run_id}
         event = msgspec.convert({**fields, "type": cls.__struct_config__.tag}, cls)
     event.seq, event.timestamp = seq - number, at + time
     return event

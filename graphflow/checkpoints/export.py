@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from graphflow.checkpoints.port import Lineage, OpenInterrupt, Record, ThreadRow
+from graphflow.checkpoints.port import Item, Lineage, OpenInterrupt, Place, Record, Rewrite, ThreadRow
 from graphflow.errors import StoreError
 
 FORMAT = "graphflow-thread"
@@ -26,10 +26,23 @@ class QueuedInput(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     at: int
     """Epoch ms."""
+    kind: str = "input"
 
 
 class StoredDocument(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
+    data: bytes
+
+
+class LooseItem(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of an append channel's log whose record was pruned; later states still have it."""
+
+    lineage: int
+    record: int
+    """Ordinal of the record that wrote it."""
+    frame: int
+    channel: str
+    ordinal: int
     data: bytes
 
 
@@ -43,6 +56,7 @@ class ThreadCopy(msgspec.Struct, kw_only=True):
     """Parents before children."""
     records: list[Record] = msgspec.field(default_factory=list)
     """With their items and snapshots; open interrupts are listed below instead of in `opened`."""
+    items: list[LooseItem] = msgspec.field(default_factory=list)
     interrupts: list[OpenInterrupt] = msgspec.field(default_factory=list)
     queue: list[QueuedInput] = msgspec.field(default_factory=list)
     runs: list[str] = msgspec.field(default_factory=list)
@@ -58,6 +72,7 @@ def to_lines(copy: ThreadCopy) -> Iterator[dict[str, Any]]:
     for kind, rows in (
         ("lineage", copy.lineages),
         ("record", copy.records),
+        ("item", copy.items),
         ("interrupt", copy.interrupts),
         ("input", copy.queue),
     ):
@@ -94,6 +109,8 @@ async def from_lines(lines: AsyncIterator[Mapping[str, Any]]) -> ThreadCopy:
             copy.lineages.append(_row(line, Lineage, count))
         elif kind == "record":
             copy.records.append(_row(line, Record, count))
+        elif kind == "item":
+            copy.items.append(_row(line, LooseItem, count))
         elif kind == "interrupt":
             copy.interrupts.append(_row(line, OpenInterrupt, count))
         elif kind == "input":
@@ -106,12 +123,75 @@ async def from_lines(lines: AsyncIterator[Mapping[str, Any]]) -> ThreadCopy:
     return copy
 
 
-def placed(copy: ThreadCopy, thread_id: str | None, is_taken: Callable[[int], bool]) -> ThreadCopy:
+def last_gaps(copy: ThreadCopy) -> dict[int, int]:
+    """Lineage → ordinal of the last record that is missing before one that is there, where any is."""
+    reached: dict[int, int] = {}
+    out: dict[int, int] = {}
+    for record in copy.records:  # in order of ordinals within each lineage
+        if record.ordinal > reached.get(record.lineage, 0) + 1:
+            out[record.lineage] = record.ordinal - 1
+        reached[record.lineage] = record.ordinal
+    return out
+
+
+def changed(copy: ThreadCopy, change: Rewrite) -> ThreadCopy:
+    """The copy with every blob but the title changed; a blob's place is that which it has in the copy."""
+    replace = msgspec.structs.replace
+    name = copy.thread.thread_id
+    document = copy.document
+    if document is not None:
+        document = replace(document, data=change(Place("document", document.digest), document.data))
+    return replace(
+        copy,
+        document=document,
+        records=[_changed(record, change) for record in copy.records],
+        items=[replace(item, data=change(_place(item.lineage, item.record, item), item.data)) for item in copy.items],
+        interrupts=[
+            replace(row, data=change(Place("interrupt", f"{name} {row.interrupt_id}"), row.data))
+            for row in copy.interrupts
+        ],
+        queue=[replace(queued, body=change(Place("input", name), queued.body)) for queued in copy.queue],
+    )
+
+
+def _changed(record: Record, change: Rewrite) -> Record:
+    lineage, ordinal = record.lineage, record.ordinal
+    replace = msgspec.structs.replace
+    snapshot = record.snapshot
+    if snapshot is not None:
+        snapshot = change(Place("snapshot", "", lineage, ordinal), snapshot)
+    return replace(
+        record,
+        data=change(Place("record", record.id, lineage, ordinal), record.data),
+        items=tuple([replace(item, data=change(_place(lineage, ordinal, item), item.data)) for item in record.items]),
+        snapshot=snapshot,
+    )
+
+
+def _place(lineage: int, record: int, item: Item | LooseItem) -> Place:
+    return Place("item", "", lineage, item.ordinal, item.frame, item.channel, record)
+
+
+def placed(
+    copy: ThreadCopy, thread_id: str | None, is_taken: Callable[[int], bool], change: Rewrite | None = None
+) -> ThreadCopy:
     """The copy under its id in the new store: owned by nobody, lineages that collide numbered anew.
 
     Args:
         is_taken: whether the store has a lineage of this number already.
+        change: applied to every blob in its new place, titles included.
     """
+    out = _placed(copy, thread_id, is_taken)
+    if change is None:
+        return out
+    row = out.thread
+    if row.facts.title is not None:
+        title = change(Place("title", row.thread_id), row.facts.title.encode("utf-8", "replace")).decode()
+        row = msgspec.structs.replace(row, facts=msgspec.structs.replace(row.facts, title=title))
+    return msgspec.structs.replace(changed(out, change), thread=row)
+
+
+def _placed(copy: ThreadCopy, thread_id: str | None, is_taken: Callable[[int], bool]) -> ThreadCopy:
     name = thread_id or copy.thread.thread_id
     numbers = {lineage.number: _fresh(lineage.number, is_taken) for lineage in copy.lineages}
     head = copy.thread.lineage
@@ -135,6 +215,7 @@ def placed(copy: ThreadCopy, thread_id: str | None, is_taken: Callable[[int], bo
             for lineage in copy.lineages
         ],
         records=[replace(record, lineage=numbers[record.lineage]) for record in copy.records],
+        items=[replace(item, lineage=numbers[item.lineage]) for item in copy.items],
         interrupts=[replace(interrupt, thread_id=name) for interrupt in copy.interrupts],
         queue=copy.queue,
         runs=copy.runs,
@@ -180,6 +261,11 @@ def _check(copy: ThreadCopy) -> None:
     for record in copy.records:
         if record.lineage not in known:
             raise StoreError(f"record {record.id!r} of the export names lineage {record.lineage}, which is missing")
+    for item in copy.items:
+        if item.lineage not in known:
+            raise StoreError(
+                f"an entry of {item.channel!r} names lineage {item.lineage} of the export, which is missing"
+            )
     if copy.thread.lineage is not None and copy.thread.lineage not in known:
         raise StoreError(f"the exported thread's head is in lineage {copy.thread.lineage}, which is missing")
 

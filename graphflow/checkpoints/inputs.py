@@ -27,9 +27,13 @@ class Referenced(msgspec.Struct):
     ordinal: int
     """The entry of the frame's log `messages` that has the query."""
 
-    def resolved(self, entries: Sequence[LogEntry]) -> FrozenDict:
-        """The input whole; `rest` has the key already, so that the keys keep their order."""
-        return FrozenDict({**self.rest, "query": entries[self.ordinal][1].content})
+    def resolved(self, entries: Sequence[LogEntry], first: int = 0) -> FrozenDict:
+        """The input whole; `rest` has the key already, so that the keys keep their order.
+
+        Args:
+            first: ordinal of the first of the entries.
+        """
+        return FrozenDict({**self.rest, "query": entries[self.ordinal - first][1].content})
 
 
 def by_entries(given: Any, entries: Sequence[LogEntry], first: int) -> list[Any] | None:

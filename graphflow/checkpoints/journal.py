@@ -6,17 +6,19 @@ stored bytes stay within a small constant of the data and loading costs what the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints.event_log import CODES, LIFE, long_id, pack, references, resolve_message, short_id, unpack
+from graphflow.checkpoints.event_log import CODES, LIFE, pack, references, resolve_message, unpack
+from graphflow.checkpoints.ids import long_id, short_id
 from graphflow.checkpoints.port import Checkpointer, Lineage, Log, Record, Stored, ThreadFacts, ThreadRow
 from graphflow.checkpoints.records import (
     Body,
     Counts,
     Folded,
+    Starts,
     after_commit,
     decode_body,
     decode_entry,
@@ -24,17 +26,23 @@ from graphflow.checkpoints.records import (
     encode_commit,
     encode_data,
     encode_snapshot,
+    first_read,
     fold_records,
     opened_rows,
+    restarts,
+    tells_of_effect,
+    wanted_logs,
     with_logs,
 )
 from graphflow.events import CheckpointCreate, Event
-from graphflow.graph.announcements import ending_event, interrupt_event
-from graphflow.graph.machine import Commit, Machine, next_nodes
+from graphflow.graph.announcements import ending_event, interrupt_event, next_of
+from graphflow.graph.machine import Commit, Machine
 from graphflow.graph.ports import Durable, Logged
 
 SNAPSHOT_MIN_BYTES = 8192
 """Patches lighter than this are cheaper to read than to replace."""
+SNAPSHOT_GROWTH = 1.1
+"""How much heavier than the last a snapshot is thought to be: one that still outweighs its patches was made for nothing."""
 
 SOURCES = {"failed": "node", "resumed": "node"}
 """Tick sources whose name in history differs (spec 3.2)."""
@@ -83,36 +91,42 @@ class Loaded(msgspec.Struct):
     snapshot_bytes: int
     mark: int
     """Number of the last event that clients may have as the log has it; the rest of `pending` is sent again."""
+    starts: Starts = msgspec.field(default_factory=dict)
 
 
-async def load_thread(store: Checkpointer, thread_id: str, checkpoint_id: str | None = None) -> Loaded | None:
-    """The thread at its head or at a checkpoint; None when the store has no such thread or checkpoint."""
+async def load_thread(
+    store: Checkpointer, thread_id: str, checkpoint_id: str | None = None, *, logs: bool = True
+) -> Loaded | None:
+    """The thread at its head or at a checkpoint; None when the store has no such thread or checkpoint.
+
+    Without `logs` the lists of append channels are left out, so that it costs the same however long they are: enough to
+    go back to a checkpoint or to fork at it, not to run.
+    """
     stored = await store.load(thread_id, checkpoint_id)
     if stored is None:
         return None
     start = Folded(Machine(), {}) if stored.snapshot is None else decode_snapshot(stored.snapshot)
     folded = fold_records(start, (decode_body(record.data) for record in stored.records))
-    wanted = [
-        Log(number, channel, count)
-        for (number, channel), count in folded.counts.items()
-        if number in folded.machine.frames
-    ]
+    wanted = [Log(n, key, count, first_read(folded, n, key)) for n, key, count in wanted_logs(folded)] if logs else []
     rows = await store.read_logs(stored.chain, wanted) if wanted else []
-    logs = {(log.frame, log.channel): entries for log, entries in zip(wanted, rows, strict=True)}
-    machine = with_logs(folded, logs)
-    pending = [] if checkpoint_id is not None else await _pending(store, stored, machine, folded.seq)
+    entries = {(log.frame, log.channel): found for log, found in zip(wanted, rows, strict=True)}
+    machine = with_logs(folded, entries)
+    going_on = checkpoint_id is None and logs
+    pending = await _pending(store, stored, machine, folded.seq) if going_on else []
+    last_seq = pending[-1][0].seq if pending else folded.seq
     return Loaded(
         stored.thread,
         machine,
         stored.chain,
         folded.counts,
-        folded.seq + len(pending),
+        last_seq,
         pending,
         stored.target,
         await _newest_checkpoint(store, stored),
         sum(len(record.data) for record in stored.records),
         len(stored.snapshot or b""),
-        folded.seq + min(folded.tail, len(pending)),
+        min(folded.seq + folded.tail, last_seq),
+        folded.starts,
     )
 
 
@@ -151,23 +165,30 @@ def unsaid(
         return []
     said = _said(body for _, body in bodies)
     since = max((i for i, (record, body) in enumerate(bodies) if _settled(record, body, said)), default=0)
-    parent = next((record.id for record, _ in reversed(bodies[:since]) if record.checkpoint), parent)
+    parent = next((record.id for record, body in reversed(bodies[:since]) if was_checkpoint(record, body)), parent)
     events: list[tuple[Event, int]] = []
     for record, body in bodies[since:]:
-        if record.checkpoint and record.id not in said:
+        if (shown := was_checkpoint(record, body)) and record.id not in said:
             meta = decode_meta(record.meta)
             create = CheckpointCreate(checkpoint_id=record.id, parent_id=parent, step=meta.step, next=meta.next)
             events.append((create, body.at))
-        parent = record.id if record.checkpoint else parent
+        parent = record.id if shown else parent
         opened = (i for i in body.patch.interrupts.values() if i is not None and i.id not in said)
         events += [(interrupt_event(i), body.at) for i in opened]
     last_body = bodies[-1][1]
     if (end := ending_event(machine, last_body.source)) is not None:
         events.append((end, last_body.at))
-    stamp = max((last_body.at + row[2] for row in last_body.events), default=0)
-    for number, (event, at) in enumerate(events, seq + 1):
+    stamp = max((last_body.at + row[2] for row in last_body.events if row[0] != LIFE), default=0)
+    pruned = max(0, last_body.tail - len(events))  # events of records that are gone: the oldest ones
+    for number, (event, at) in enumerate(events, seq + pruned + 1):
         event.seq, event.timestamp = number, max(at, stamp)
     return [(event, event.seq) for event, _ in events]
+
+
+def was_checkpoint(record: Record, body: Body) -> bool:
+    """Whether it is a checkpoint, or was one until it was pruned from the history (its row stays as a part of later ones')."""
+    kept_signal = body.source == "signal" and not body.patch.frames
+    return record.checkpoint or not (body.source in NO_CHECKPOINT or kept_signal)
 
 
 def _said(bodies: Iterable[Body]) -> set[str]:
@@ -182,14 +203,20 @@ def _said(bodies: Iterable[Body]) -> set[str]:
     return out
 
 
+NO_CHECKPOINT = frozenset({"operation", "paused", "recovered", "resumed", "retry", "undo"})
+"""Sources of records that history never showed; beside them a signal that waits for its node."""
 PAGE = 600
 """More than the executor ever leaves unacknowledged."""
-STARTS_RUN = frozenset({"input", "edit", "rewind", "fork"})
+STARTS_RUN = frozenset({"input", "edit", "rewind", "fork", "migrate"})
 
 
 def _settled(record: Record, body: Body, said: set[str]) -> bool:
     """Whether nothing before this record can be unannounced: it is announced itself, or begins a run."""
     return body.source in STARTS_RUN or record.id in said
+
+
+AWAITED: dict[str, Any] = {"awaited": True}
+"""For stores that have a `hurry`."""
 
 
 class Prepared(msgspec.Struct):
@@ -226,17 +253,26 @@ class ThreadJournal:
         chain = loaded.chain if loaded is not None else ()
         self._chain = chain if begins is not None else tuple(entry for entry in chain if entry[0] != self.lineage)
         self._counts: Counts = dict(loaded.counts) if loaded is not None else {}
+        self._starts: Starts = dict(loaded.starts) if loaded is not None else {}
         self._bytes_since = loaded.bytes_since if loaded is not None else 0
         self._snapshot_bytes = loaded.snapshot_bytes if loaded is not None else 0
         self.checkpoint_id: str | None = None
         """The newest checkpoint; the parent of the next."""
         if loaded is not None:
             self.checkpoint_id = loaded.checkpoint_id
+        self.consumes: int | None = None
+        """Position of the queued entry that the next record takes up, and with it out of the queue."""
         self._mark = loaded.mark if loaded is not None else 0
         self._begun = False
         self._released = keep
         self._keep = keep
         self._last: Durable | None = None
+        self._hurry: Callable[[], None] | None = getattr(store, "hurry", None)
+
+    def hurry(self) -> None:
+        """The run goes no further before its last record is durable: a store that can writes it at once."""
+        if self._hurry is not None:
+            self._hurry()
 
     def prepare(self, commit: Commit) -> Prepared:
         return Prepared(commit, *encode_commit(commit, self._counts))
@@ -250,6 +286,7 @@ class ThreadJournal:
             self._begun = True
             packed.insert(0, [LIFE, seq - self._mark, self.row.fence])
         data = encode_data(prepared.body, seq, tail, packed)
+        restarts(commit.patch.frames, self._counts, self._starts)
         after_commit(commit.patch.frames, self._counts)
         self._bytes_since += len(data)
         snapshot = self._snapshot(machine, seq, tail) if commit.checkpoint else None
@@ -266,15 +303,19 @@ class ThreadJournal:
             snapshot=snapshot,
             opened=opened_rows(commit, self.row.thread_id, self.facts.agent_key) if interrupts else (),
             closed=tuple([key for key, value in interrupts.items() if value is None]) if interrupts else (),
+            effect=tells_of_effect(commit),
         )
         release = release and not self._keep
         status, run_id = machine.status, machine.run_id
         if status != self.facts.status or run_id != self.facts.run_id or commit.at - self.facts.updated_at > 1000:
             self.facts = msgspec.structs.replace(self.facts, status=status, run_id=run_id, updated_at=commit.at)
         begins, self._begins = self._begins, None
+        consumes, self.consumes = self.consumes, None
         durable = self.store.commit(
-            self.row.thread_id, self.row.fence, self.head, (record,), facts=self.facts, begins=begins, release=release
-        )
+            self.row.thread_id, self.row.fence, self.head, (record,),
+            facts=self.facts, begins=begins, release=release, consumes=consumes,
+            **(AWAITED if self._hurry is not None and machine.durability == "sync" else {}),
+        )  # fmt: skip
         self.head, self._last = commit.id, durable
         self._released = release or self._keep
         if commit.checkpoint:
@@ -282,9 +323,9 @@ class ThreadJournal:
         return durable
 
     def _snapshot(self, machine: Machine, seq: int, tail: int) -> bytes | None:
-        if self._bytes_since < max(SNAPSHOT_MIN_BYTES, self._snapshot_bytes):
+        if self._bytes_since < max(SNAPSHOT_MIN_BYTES, self._snapshot_bytes * SNAPSHOT_GROWTH):
             return None
-        data = encode_snapshot(machine, seq, tail, self._counts)
+        data = encode_snapshot(machine, seq, tail, self._counts, self._starts)
         self._snapshot_bytes = len(data)
         if len(data) > self._bytes_since:
             return None
@@ -308,6 +349,7 @@ class ThreadJournal:
             self._bytes_since,
             self._snapshot_bytes,
             seq,
+            self._starts,
         )
 
     @property
@@ -326,17 +368,20 @@ class ThreadJournal:
 
 
 def encode_meta(commit: Commit, machine: Machine) -> bytes:
-    error = machine.error or {}
-    meta = Meta(
-        SOURCES.get(commit.source, commit.source),
-        commit.at,
-        machine.steps,
-        commit.node,
-        next_nodes(machine),
-        short_id(machine.run_id),
-        error.get("code") if machine.status == "failed" else None,
+    """The fields of `Meta`; a plain tuple is quicker to write."""
+    source = commit.source
+    error = machine.error.get("code") if machine.status == "failed" and machine.error else None
+    return _meta_encoder.encode(
+        (
+            SOURCES.get(source, source),
+            commit.at,
+            machine.steps,
+            commit.node,
+            next_of(commit),
+            short_id(machine.run_id),
+            error,
+        )
     )
-    return _meta_encoder.encode(meta)
 
 
 async def read_events(
@@ -346,9 +391,10 @@ async def read_events(
     bodies = [decode_body(record.data) for record in records]
     texts = await _read_references(store, loaded_chain, bodies)
     out: list[Logged] = []
-    for body in bodies:
+    for record, body in zip(records, bodies, strict=True):
+        run_id = decode_meta(record.meta).run_id
         out += unpack(
-            body.events, body.seq, body.at, lambda ref: resolve_message(texts[ref[0], ref[1]][ref[2]], ref[3])
+            body.events, body.seq, body.at, run_id, lambda ref: resolve_message(texts[ref[0], ref[1]][ref[2]], ref[3])
         )
     return out
 

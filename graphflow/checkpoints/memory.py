@@ -13,15 +13,18 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints import export, refusals
+from graphflow.checkpoints import export, pruning, refusals
 from graphflow.checkpoints._memory_rows import (
     LineageRows,
     ThreadState,
     age,
     bare,
+    branches_of,
     chain_of,
     check,
+    check_parent,
     find_checkpoint,
+    last_of,
     listed,
     reach,
     read_log,
@@ -31,12 +34,19 @@ from graphflow.checkpoints._memory_rows import (
 )
 from graphflow.checkpoints.owners import new_owner
 from graphflow.checkpoints.port import (
+    SEAL,
     Durable,
+    Keep,
     Lineage,
     ListedRecord,
     Log,
     OpenInterrupt,
+    Place,
+    Pruned,
+    Queued,
     Record,
+    Rewrite,
+    Span,
     Stored,
     ThreadFacts,
     ThreadRow,
@@ -81,6 +91,7 @@ class MemoryCheckpointer:
         self._interrupts: dict[tuple[str, str], OpenInterrupt] = {}
         self._runs: dict[str, str] = {}
         self._documents: dict[str, bytes] = {}
+        self._notes: dict[str, bytes] = {}
         self._queue: dict[int, tuple[str, export.QueuedInput]] = {}
         self._position = 0
         self._fences: dict[str, int] = {}
@@ -90,8 +101,10 @@ class MemoryCheckpointer:
     def owner(self) -> str:
         return self._owner
 
-    async def setup(self) -> None:
-        """Nothing to open."""
+    async def setup(self, *, sealed: bool = False) -> None:
+        """Nothing to open; refuses when the blobs are sealed and the caller does not open them."""
+        if SEAL in self._notes and not sealed:
+            raise refusals.sealed("in memory")
 
     async def close(self) -> None:
         """Nothing to release; the data stays with the object."""
@@ -114,7 +127,7 @@ class MemoryCheckpointer:
                 raise refusals.busy(thread_id, thread.lease_until, now)
             thread.owner, thread.lease_until, thread.broken = owner, now + lease_ms, False
             thread.fence += 1
-            return thread.row()
+            return self._row(thread)
 
     async def renew(self, owner: str, *, lease_until: int) -> None:
         with self._lock:
@@ -159,6 +172,8 @@ class MemoryCheckpointer:
                 ):
                     raise refusal(thread, thread_id, fence, expected_head)
                 lineage = thread.lineage if begins is None else self._begin(thread, begins)
+                if begins is not None and lineage is not None and lineage.parent is not None:
+                    check_parent(lineage, lineage.parent)
                 if records:
                     check(thread_id, lineage, 0 if begins else thread.ordinal, records)
                 if consumes is not None and self._queue.get(consumes, ("",))[0] != thread_id:
@@ -210,8 +225,14 @@ class MemoryCheckpointer:
     # --- reading ---
 
     async def thread(self, thread_id: str) -> ThreadRow | None:
-        thread = self._threads.get(thread_id)
-        return None if thread is None else thread.row()
+        with self._lock:
+            thread = self._threads.get(thread_id)
+            return None if thread is None else self._row(thread)
+
+    def _row(self, thread: ThreadState) -> ThreadRow:
+        row = thread.row()
+        waits = any(name == row.thread_id and queued.kind == "input" for name, queued in self._queue.values())
+        return msgspec.structs.replace(row, queued=True) if waits else row
 
     async def load(self, thread_id: str, checkpoint_id: str | None = None) -> Stored | None:
         with self._lock:
@@ -226,13 +247,13 @@ class MemoryCheckpointer:
                     return None
                 lineage, ordinal = found
             chain = chain_of(lineage, ordinal)
-            snapshot, records = since_snapshot(chain)
+            snapshot, records = since_snapshot(thread_id, chain)
             return Stored(
                 thread=thread.row(),
                 chain=tuple((step.number, cut) for step, cut in chain),
                 snapshot=snapshot,
                 records=tuple(map(bare, records)),
-                target=next((bare(step.records[cut - 1]) for step, cut in reversed(chain) if cut), None),
+                target=last_of(chain),
             )
 
     async def read_items(
@@ -259,7 +280,7 @@ class MemoryCheckpointer:
             out: list[ListedRecord] = []
             seen = before is None
             for lineage, upto in scope:
-                for record in reversed(lineage.records[:upto]):
+                for record in reversed(lineage.found(0, upto)):
                     if limit is not None and len(out) >= limit:
                         return out
                     if not record.checkpoint:
@@ -279,8 +300,18 @@ class MemoryCheckpointer:
             thread, rows = self._threads.get(thread_id), self._lineages.get(lineage)
             if thread is None or rows is None:
                 return []
-            end = min(upto, reach(thread).get(rows, 0))
-            return [bare(record) for record in rows.records[max(after, 0) : max(end, 0)]]
+            return [bare(record) for record in rows.found(after, min(upto, reach(thread).get(rows, 0)))]
+
+    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> builtins.list[Record]:
+        out: builtins.list[Record] = []
+        with self._lock:
+            thread = self._threads.get(thread_id)
+            tree = {} if thread is None else {rows.number: (rows, upto) for rows, upto in reach(thread).items()}
+            for span in spans:
+                if span.lineage in tree:
+                    rows, upto = tree[span.lineage]
+                    out += (bare(record) for record in rows.found(span.after, min(upto, span.upto)) if record.effect)
+        return [msgspec.structs.replace(record, effect=True) for record in out]
 
     async def threads(
         self, *, cursor: str | None = None, limit: int = 50, status: str | None = None, agent_key: str | None = None
@@ -381,6 +412,58 @@ class MemoryCheckpointer:
             elif needed[lineage] < len(lineage.records):
                 lineage.trim(needed[lineage])
 
+    async def delete_checkpoint(self, thread_id: str, checkpoint_id: str) -> None:
+        with self._lock:
+            thread = self._threads.get(thread_id)
+            if thread is None:
+                raise refusals.unknown_thread(thread_id)
+            found = find_checkpoint(thread, checkpoint_id)
+            if found is None:
+                raise refusals.unknown_checkpoint(thread_id, checkpoint_id)
+            branches = self._branches(thread)
+            if any(
+                r.checkpoint and r.id != checkpoint_id for x, upto in reach(thread).items() for r in x.found(0, upto)
+            ):
+                heads = {other.head: other.id for other in self._threads.values() if other.head is not None}
+                pruning.check_deletion(
+                    thread_id, checkpoint_id, branches, heads.get(checkpoint_id), self._interrupts_of(thread_id)
+                )
+                self._apply_plan(pruning.plan(branches, pruning.all_but(branches, checkpoint_id)))
+                return
+        await self.delete_thread(thread_id)
+
+    async def prune(self, thread_id: str, keep: Keep, *, dry_run: bool = False) -> Pruned:
+        pruning.check_keep(thread_id, keep)
+        with self._lock:
+            thread = self._threads.get(thread_id)
+            if thread is None:
+                raise refusals.unknown_thread(thread_id)
+            branches = self._branches(thread, keep.records)
+            kept = pruning.chosen(branches, keep, self._interrupts_of(thread_id))
+            changes = pruning.plan(branches, kept)
+            lineages = {rows.order: rows for rows in reach(thread)}
+            dropped = [lineages[change.lineage].dropped(change) for change in changes]
+            if not dry_run:
+                self._apply_plan(changes)
+        return pruning.summed(branches, kept, dropped)
+
+    def _interrupts_of(self, thread_id: str) -> builtins.list[OpenInterrupt]:
+        return [row for (owner, _), row in self._interrupts.items() if owner == thread_id]
+
+    def _branches(self, thread: ThreadState, wanted: Sequence[tuple[int, int]] = ()) -> builtins.list[pruning.Branch]:
+        return branches_of(thread, tuple(self._lineages.values()), self._threads.__contains__, wanted)
+
+    def _apply_plan(self, changes: Sequence[pruning.Change]) -> None:
+        lineages = {rows.order: rows for rows in self._lineages.values()}
+        for change in changes:
+            rows = lineages[change.lineage]
+            if not change.gone:
+                rows.apply(change)
+                continue
+            del self._lineages[rows.number]
+            if (owner := self._threads.get(rows.thread_id)) is not None and rows in owner.lineages:
+                owner.lineages.remove(rows)
+
     # --- documents, queue ---
 
     async def put_document(self, digest: str, document: bytes) -> None:
@@ -389,28 +472,80 @@ class MemoryCheckpointer:
     async def document(self, digest: str) -> bytes | None:
         return self._documents.get(digest)
 
-    async def enqueue(self, thread_id: str, body: bytes, *, now: int) -> int:
+    async def put_note(self, name: str, note: bytes) -> None:
+        self._notes[name] = note
+
+    async def note(self, name: str) -> bytes | None:
+        return self._notes.get(name)
+
+    async def rewrite(self, change: Rewrite, *, after: str | None = None, limit: int = 1000) -> str | None:
+        with self._lock:
+            for lineage in self._lineages.values():
+                lineage.rewrite(change)
+            for (name, interrupt_id), row in self._interrupts.items():
+                data = change(Place("interrupt", f"{name} {interrupt_id}"), row.data)
+                self._interrupts[name, interrupt_id] = msgspec.structs.replace(row, data=data)
+            for digest, document in self._documents.items():
+                self._documents[digest] = change(Place("document", digest), document)
+            for position, (name, queued) in self._queue.items():
+                body = change(Place("input", name), queued.body)
+                self._queue[position] = (name, msgspec.structs.replace(queued, body=body))
+            for thread in self._threads.values():
+                if thread.facts.title is not None:
+                    title = change(Place("title", thread.id), thread.facts.title.encode()).decode()
+                    thread.facts = msgspec.structs.replace(thread.facts, title=title)
+        return None
+
+    async def enqueue(
+        self, thread_id: str, body: bytes, *, now: int, kind: str = "input", run_id: str | None = None
+    ) -> int:
         with self._lock:
             if thread_id not in self._threads:
                 raise refusals.unknown_thread(thread_id)
-            return self._push(thread_id, export.QueuedInput(body=body, at=now))
+            if run_id is not None:
+                self._runs.setdefault(run_id, thread_id)
+            return self._push(thread_id, export.QueuedInput(body=body, at=now, kind=kind))
 
     def _push(self, thread_id: str, queued: export.QueuedInput) -> int:
         self._position += 1
         self._queue[self._position] = (thread_id, queued)
         return self._position
 
-    async def queued(self, thread_id: str) -> tuple[int, bytes] | None:
+    async def queue(
+        self, thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100
+    ) -> builtins.list[Queued]:
         with self._lock:
-            return next(((p, queued.body) for p, (owner, queued) in self._queue.items() if owner == thread_id), None)
+            chosen = (
+                Queued(thread_id=name, position=position, kind=queued.kind, body=queued.body, at=queued.at)
+                for position, (name, queued) in self._queue.items()
+                if thread_id in (None, name)
+                and kind in (None, queued.kind)
+                and owner in (None, self._threads[name].owner)
+            )
+            return [queued for queued, _ in zip(chosen, range(limit), strict=False)]
+
+    async def queues(self, now: int) -> builtins.list[str]:
+        with self._lock:
+            names = dict.fromkeys(name for name, _ in self._queue.values())
+            rows = (self._threads[name] for name in names)
+            return [row.id for row in rows if row.owner is None or row.lease_until <= now]
+
+    async def withdraw(self, thread_id: str, position: int, *, run_id: str | None = None) -> bool:
+        with self._lock:
+            if self._queue.get(position, ("",))[0] != thread_id:
+                return False
+            del self._queue[position]
+            if run_id is not None:
+                self._runs.pop(run_id, None)
+            return True
+
+    async def queued(self, thread_id: str) -> tuple[int, bytes] | None:
+        entries = await self.queue(thread_id, kind="input", limit=1)
+        return (entries[0].position, entries[0].body) if entries else None
 
     async def dequeue(self, thread_id: str) -> bytes | None:
-        with self._lock:
-            for position, (owner, queued) in self._queue.items():
-                if owner == thread_id:
-                    del self._queue[position]
-                    return queued.body
-            return None
+        entries = await self.queue(thread_id, kind="input", limit=1)
+        return entries[0].body if entries and await self.withdraw(thread_id, entries[0].position) else None
 
     # --- export ---
 
@@ -444,17 +579,24 @@ class MemoryCheckpointer:
             records=[
                 msgspec.structs.replace(record, opened=(), closed=())
                 for lineage, upto in tree
-                for record in lineage.records[:upto]
+                for record in lineage.found(0, upto)
             ],
+            items=[item for lineage, upto in tree for item in lineage.loose(upto)],
             interrupts=[row for (owner, _), row in self._interrupts.items() if owner == thread.id],
             queue=[queued for owner, queued in self._queue.values() if owner == thread.id],
             runs=[run for run, owner in self._runs.items() if owner == thread.id],
         )
 
-    async def import_thread(self, lines: AsyncIterator[Mapping[str, Any]], *, thread_id: str | None = None) -> str:
+    async def import_thread(
+        self,
+        lines: AsyncIterator[Mapping[str, Any]],
+        *,
+        thread_id: str | None = None,
+        change: Rewrite | None = None,
+    ) -> str:
         exported = await export.from_lines(lines)
         with self._lock:
-            copy = export.placed(exported, thread_id, self._lineages.__contains__)
+            copy = export.placed(exported, thread_id, self._lineages.__contains__, change)
             row = copy.thread
             if row.thread_id in self._threads:
                 raise refusals.exists(row.thread_id)
@@ -464,6 +606,8 @@ class MemoryCheckpointer:
                 self._keep(thread, self._begin(thread, lineage))
             for record in copy.records:
                 self._lineages[record.lineage].add(record)
+            for item in copy.items:
+                self._lineages[item.lineage].keep_loose(item)
             thread.head, thread.ordinal = row.head, row.ordinal
             thread.lineage = None if row.lineage is None else self._lineages[row.lineage]
             for interrupt in copy.interrupts:

@@ -44,9 +44,12 @@ class OwnerLock:
     A forked child gets neither the lock nor the owner: `forked` is set there.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, mark: str = "") -> None:
         self.folder = folder
-        self.id = new_owner()
+        host, _, boot = this_host().partition("/")
+        self._host = f"{host}{mark and '.'}{mark}/{boot}"
+        """With what tells its folder from the same path elsewhere, where two stores with the same path are not the same."""
+        self.id = f"{self._host}/{uuid.uuid4()}"
         self.forked = False
         self._handle: int | None = None
         _locks.add(self)
@@ -70,6 +73,12 @@ class OwnerLock:
         for other in self.folder.iterdir():
             _sweep(other)
 
+    def touch(self) -> None:
+        """Keeps the lock's file young where a system sweeps old files away."""
+        if self._handle is not None:
+            with suppress(OSError):
+                os.utime(self._handle)
+
     def release(self) -> None:
         """Gives the lock back and removes the file."""
         if self._handle is None:
@@ -84,7 +93,7 @@ class OwnerLock:
     def is_dead(self, owner: str) -> bool:
         """Whether this owner's process is surely gone; False when that can't be known."""
         host, _, name = owner.rpartition("/")
-        if fcntl is None or host != this_host() or owner == self.id or not _is_uuid(name):
+        if fcntl is None or host != self._host or owner == self.id or not _is_uuid(name):
             return False
         return _sweep(self.folder / name)
 

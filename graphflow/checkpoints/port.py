@@ -12,8 +12,8 @@ Reading a thread walks that chain; nothing is copied (E4).
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -24,10 +24,15 @@ __all__ = [
     "Checkpointer",
     "Durable",
     "Item",
+    "Keep",
     "Lineage",
     "ListedRecord",
     "OpenInterrupt",
+    "Place",
+    "Pruned",
+    "Queued",
     "Record",
+    "Span",
     "Stored",
     "ThreadFacts",
     "ThreadRow",
@@ -45,7 +50,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
     """Records of the parent up to this ordinal belong to this lineage too."""
 
 
-class Item(msgspec.Struct, frozen=True):
+class Item(msgspec.Struct, frozen=True, gc=False):
     """One entry of an append channel's log, keyed (lineage, frame, channel, ordinal) (E4)."""
 
     frame: int
@@ -88,7 +93,7 @@ def parse_cursor(cursor: str) -> tuple[int, str]:
         raise StoreError(f"{cursor!r} is no cursor of open interrupts: pass `OpenInterrupt.cursor`") from None
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One row of the journal: what one tick changed (E3)."""
 
     id: str
@@ -108,6 +113,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     opened: tuple[OpenInterrupt, ...] = ()
     closed: tuple[str, ...] = ()
     """Ids of interrupts that this record answers, expires or voids."""
+    effect: bool = False
+    """It tells of a `write` effect: `read_effects` finds it without looking at the others, and a prune leaves it while a
+    checkpoint before it is left, so that a rewind to there can still offer its choices (E8). Other reads leave it False."""
 
 
 class ThreadFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +146,22 @@ class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):
     lease_until: int
     """Epoch ms; a lease that is past may be taken."""
     created_at: int
+    queued: bool = False
+    """Inputs wait for their turn on this thread."""
+
+
+class Queued(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits for a thread, in the order in which it came."""
+
+    thread_id: str
+    position: int
+    """Grows in the order of arrival on one thread, never used twice."""
+    kind: str
+    """`input` (its turn comes when the run is over), `signal` (for whoever drives the thread), or `stop` (asks the owner
+    of a life to cancel its run)."""
+    body: bytes
+    at: int
+    """Epoch ms."""
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +190,42 @@ class Log(msgspec.Struct, frozen=True):
     """Where the newest compaction row lies, if there is one."""
 
 
+class Span(msgspec.Struct, frozen=True):
+    """Records of one lineage with ordinals in (after, upto]."""
+
+    lineage: int
+    after: int
+    upto: int
+
+
+class Keep(msgspec.Struct, frozen=True, kw_only=True):
+    """Which checkpoints a prune leaves in a thread's history: those that any of the conditions names.
+
+    What has to stay whatever is named here is told at `Checkpointer.prune`.
+    """
+
+    newest: int | None = None
+    """So many of the newest, of all branches together."""
+    since: int | None = None
+    """Those made at this moment or later, epoch ms, by the time that their ids bear (UUIDv7); an id that bears none is kept."""
+    records: tuple[tuple[int, int], ...] = ()
+    """(lineage, ordinal) of records that stay although no checkpoint needs them: those whose results the head may take up
+    again. They alone are no condition."""
+
+
+class Pruned(msgspec.Struct, frozen=True, kw_only=True):
+    """What a prune took away."""
+
+    checkpoints: int
+    """Gone from the history."""
+    records: int
+    """Rows removed; fewer or more than `checkpoints`, since a row stays while a kept checkpoint builds on it."""
+    size: int
+    """Bytes of these rows and their snapshots."""
+    kept: int
+    """Checkpoints that may be pruned and were left."""
+
+
 class ListedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One line of history: metadata only, no state is decoded."""
 
@@ -179,6 +239,28 @@ class ListedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Stored bytes of the record, its items and its snapshot."""
 
 
+class Place(msgspec.Struct, frozen=True):
+    """Where a blob stands; what `sealing` binds it to, so that rows can't be swapped."""
+
+    kind: Literal["record", "snapshot", "item", "interrupt", "document", "input", "title"]
+    name: str = ""
+    """Id of the record; thread and interrupt of an `interrupt`, with a space between; digest of a document; thread of
+    an input or title."""
+    lineage: int = 0
+    ordinal: int = 0
+    """Of records, snapshots and items."""
+    frame: int = 0
+    channel: str = ""
+    record: int = 0
+    """Of an item: ordinal of the record that wrote it."""
+
+
+Rewrite = Callable[[Place, bytes], bytes]
+
+SEAL = "seal"
+"""Name of the note by which a store says how its blobs are sealed (`sealed.py`)."""
+
+
 @runtime_checkable
 class Checkpointer(Protocol):
     """A store of threads. All methods but `commit` are async; every read sees all durable commits."""
@@ -187,11 +269,15 @@ class Checkpointer(Protocol):
     def owner(self) -> str:
         """`host/boot id/uuid` of this store object, for `take`: while it lives, other processes see that it does."""
 
-    async def setup(self) -> None:
+    async def setup(self, *, sealed: bool = False) -> None:
         """Opens the store and runs the numbered migrations; called by whoever uses it first.
 
+        Args:
+            sealed: the caller opens and seals the blobs itself (`SealedCheckpointer`).
+
         Raises:
-            StoreError: `store_newer` when a newer version made it; `store_failed` when it can't be opened.
+            StoreError: `store_newer` when a newer version made it; `store_failed` when it can't be opened, or has a note
+                `SEAL` and the caller is not `sealed`.
         """
 
     async def close(self) -> None:
@@ -271,8 +357,11 @@ class Checkpointer(Protocol):
     async def read_records(self, thread_id: str, *, lineage: int, after: int, upto: int) -> builtins.list[Record]:
         """Records of every kind of one lineage, oldest first, ordinals in (after, upto], without items.
 
-        Empty for a lineage that the thread does not reach.
+        Those that were pruned are left out. Empty for a lineage that the thread does not reach.
         """
+
+    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> builtins.list[Record]:
+        """The records with `effect` of these spans, in their order; costs what they are, however many lie between."""
 
     async def fork(
         self, checkpoint_id: str, source_id: str, thread_id: str, *, number: int, facts: ThreadFacts
@@ -287,6 +376,30 @@ class Checkpointer(Protocol):
 
     async def delete_thread(self, thread_id: str) -> None:
         """Removes the thread and every lineage that no other thread reaches; no effect on an unknown id."""
+
+    async def delete_checkpoint(self, thread_id: str, checkpoint_id: str) -> None:
+        """Takes one checkpoint out of the history; those after it are re-based first: they lose nothing.
+
+        It goes for every thread that shares it. Deleting the last one removes the thread.
+
+        Raises:
+            ThreadNotFound, CheckpointNotFound: nothing to delete.
+            GraphflowError: `invalid_input` when a thread stands on it, an open interrupt belongs to it, or it is the
+                past of a fork that another living thread began.
+        """
+
+    async def prune(self, thread_id: str, keep: Keep, *, dry_run: bool = False) -> Pruned:
+        """Takes old checkpoints out of the history and removes every row that nothing left builds on.
+
+        Whatever `keep` names, these stay and can be loaded: the head, the checkpoints that open interrupts belong to,
+        and the fork points of other living threads. Records of `write` effects after a checkpoint that is left stay too.
+        Rows that another living thread began are not touched. A run whose records went has no log any more, or only
+        its end. Safe while a run drives the thread. With `dry_run` nothing is changed.
+
+        Raises:
+            ThreadNotFound: no such thread.
+            GraphflowError: `invalid_input` when `keep` names no condition, or a negative number.
+        """
 
     async def threads(
         self, *, cursor: str | None = None, limit: int = 50, status: str | None = None, agent_key: str | None = None
@@ -320,15 +433,48 @@ class Checkpointer(Protocol):
 
     async def document(self, digest: str) -> bytes | None: ...
 
-    async def enqueue(self, thread_id: str, body: bytes, *, now: int) -> int:
-        """Appends an input to the thread's queue, durably; its position (grows, never used twice).
+    async def put_note(self, name: str, note: bytes) -> None:
+        """Keeps a small note about the store itself, in the place of an earlier one of that name."""
+
+    async def note(self, name: str) -> bytes | None: ...
+
+    async def rewrite(self, change: Rewrite, *, after: str | None = None, limit: int = 1000) -> str | None:
+        """Replaces blobs in place by what `change` gives for them, about `limit` at a time, each time in one transaction.
+
+        Titles pass as UTF-8. `change` must be pure: it may be called again for a blob. A blob that it returns
+        unchanged is not written.
+
+        Args:
+            after: what the call before returned; None begins.
+
+        Returns:
+            Where to go on; None when all are done.
+        """
+
+    async def enqueue(
+        self, thread_id: str, body: bytes, *, now: int, kind: str = "input", run_id: str | None = None
+    ) -> int:
+        """Appends to the thread's queue, durably; its position (grows, never used twice).
+
+        With `run_id` that run is found by `find_run` from now on, although it has not begun.
 
         Raises:
             ThreadNotFound: no such thread.
         """
 
+    async def queue(
+        self, thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100
+    ) -> builtins.list[Queued]:
+        """What is queued, oldest first: on one thread, of one kind, on the threads that this owner drives."""
+
+    async def queues(self, now: int) -> builtins.list[str]:
+        """Ids of threads with something queued that no living owner drives at `now` (epoch ms)."""
+
+    async def withdraw(self, thread_id: str, position: int, *, run_id: str | None = None) -> bool:
+        """Takes one entry out of the queue, and `run_id` off the index of runs; False when it is not there (any more)."""
+
     async def queued(self, thread_id: str) -> tuple[int, bytes] | None:
-        """Position and body of the oldest queued input, which stays there (see `commit(consumes=)`), or None."""
+        """Position and body of the oldest queued `input`, which stays there (see `commit(consumes=)`), or None."""
 
     async def dequeue(self, thread_id: str) -> bytes | None:
         """Takes the oldest queued input away, or None; a crash right after loses it, `commit(consumes=)` does not."""
@@ -336,5 +482,14 @@ class Checkpointer(Protocol):
     def export_thread(self, thread_id: str) -> AsyncIterator[Mapping[str, Any]]:
         """The thread as JSON-able lines: loss-free, whatever the back end (bytes as base64)."""
 
-    async def import_thread(self, lines: AsyncIterator[Mapping[str, Any]], *, thread_id: str | None = None) -> str:
-        """Stores an exported thread, under another id if asked; the id. Refuses an id that exists."""
+    async def import_thread(
+        self,
+        lines: AsyncIterator[Mapping[str, Any]],
+        *,
+        thread_id: str | None = None,
+        change: Rewrite | None = None,
+    ) -> str:
+        """Stores an exported thread, under another id if asked; the id. Refuses an id that exists.
+
+        `change` is applied to every blob in the place that it gets here (`export.placed` does it).
+        """

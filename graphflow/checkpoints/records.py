@@ -8,15 +8,18 @@ Field codes are part of the stored format: never reuse one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from graphflow.checkpoints import codec, inputs
 from graphflow.checkpoints.codec import storable
+from graphflow.checkpoints.ids import long_id, short_id
 from graphflow.checkpoints.port import Item, OpenInterrupt
-from graphflow.graph.machine import Commit, Frame, FramePatch, Interrupt, Machine, Operation, Patch, apply_patch
+from graphflow.graph.frames import copied
+from graphflow.graph.machine import ROOT, Branch, Commit, Frame, Interrupt, Join, Machine, Opened, Operation, all_frames
+from graphflow.graph.patches import FramePatch, Patch, apply_patch, branch_of, put, with_items
 from graphflow.graph.state import ListView, LogEntry, State, Update, fold, freeze
 
 FORMAT = 1
@@ -24,17 +27,21 @@ FORMAT = 1
 MACHINE_CODES = {
     "status": "s", "run_id": "r", "limits": "l", "usage": "u", "before": "b", "after": "a", "params": "p", "steps": "n",
     "begun": "g", "frames_made": "f", "active_ms": "m", "wrapping": "w", "finish_reason": "y", "error": "e", "durability": "d",
+    "reuse": "x", "signals": "k", "document": "h",
 }  # fmt: skip
 """`last_at` is the record's own time."""
 FRAME_CODES = {
     "graph": "g", "parent": "q", "path": "p", "node": "n", "visit": "v", "attempt": "a", "status": "s", "visits": "c", "input": "i",
-    "scope": "x", "error": "e", "operations": "o", "passed": "b", "until": "u",
+    "scope": "x", "error": "e", "operations": "o", "passed": "b", "until": "u", "opened": "d", "join": "k", "branch": "r",
 }  # fmt: skip
 INPUT_BY_REFERENCE = "j"
 """Instead of `i`: `[input without its query, ordinal of the query's message in the frame's log]`; see `inputs`."""
+_SCALARS = frozenset({str, float, bool, type(None), bytes, int})
 _MACHINE_FIELDS = {code: field for field, code in MACHINE_CODES.items()}
 _FRAME_FIELDS = {code: field for field, code in FRAME_CODES.items()}
 
+Starts = dict[str, int]
+"""Channel of the root → ordinal of the entry that wrote its list anew last; what comes before it is dead."""
 Counts = dict[tuple[int, str], int]
 """(frame, channel) → log entries so far."""
 
@@ -75,27 +82,70 @@ def encode_frames(
         fields = {FRAME_CODES[field]: value for field, value in changed.items()}
         if not _PLAIN_FIELDS.issuperset(fields):
             fields = {FRAME_CODES[field]: _frame_value(field, value) for field, value in changed.items()}
+        update = change.update
         sets: dict[str, Any] = {}
+        logs: dict[str, Any] = {}
         merges: dict[str, Any] = {}
-        logs: dict[str, int] = {}
-        if change.update is not None:
-            sets = {k: storable(v, channel=k) for k, v in change.update.sets.items()}
-            if change.update.merges:
-                merges = {k: storable(v, channel=k) for k, v in change.update.merges.items()}
-            for channel, entries in change.update.logs.items():
-                first = counts.get((number, channel), 0)
+        if update is not None:
+            sets = update.sets
+            if not _SCALARS.issuperset(map(type, sets.values())):
+                sets = {k: storable(v, channel=k) for k, v in sets.items()}
+            if update.merges:
+                merges = {k: storable(v, channel=k) for k, v in update.merges.items()}
+            for channel, entries in update.logs.items():
+                first = first_ordinal(counts, number, channel, change)
                 if channel == "messages" and "i" in fields:
                     _refer(fields, inputs.by_entries(change.fields["input"], entries, first))
                 items += [Item(number, channel, first + i, encode_entry(e, channel)) for i, e in enumerate(entries)]
-                logs[channel] = len(entries)
+                logs[channel] = _counted(entries) if number == ROOT else len(entries)
         operations = {}
         if change.operations:
             operations = {k: None if o is None else _operation(o) for k, o in change.operations.items()}
-        row: list[Any] = [number, fields, sets, logs, merges, operations, change.visits or {}]
-        while len(row) > 2 and not row[-1]:
-            row.pop()
+        row: list[Any] = [number, fields, sets, logs, merges, operations, change.visits]
+        if change.raw or change.inherited is not None:
+            raw = {k: storable(v, channel=k) for k, v in (change.raw or {}).items()}
+            row += [raw, _inherited(number, change.inherited, logs, items)]
+        elif not change.visits:
+            del row[6]
+            while len(row) > 2 and not row[-1]:
+                row.pop()
         out.append(row)
     return out, tuple(items)
+
+
+def first_ordinal(counts: Counts, number: int, channel: str, change: FramePatch) -> int:
+    """The ordinal of the first entry that the patch's update adds to a log; what a branch inherits comes before it."""
+    inherited = () if change.inherited is None else change.inherited.logs.get(channel, ())
+    return counts.get((number, channel), 0) + len(inherited)
+
+
+def _counted(entries: Sequence[LogEntry]) -> int | list[int]:
+    """How many entries; `[how many, offset of the last that writes the list anew]` where one does."""
+    for offset in range(len(entries) - 1, -1, -1):
+        if entries[offset][0] == "*":
+            return [len(entries), offset]
+    return len(entries)
+
+
+def restarts(frames: Mapping[int, FramePatch | None], counts: Counts, starts: Starts) -> None:
+    """Moves the starts of the root's logs on; `counts` is from before the commit."""
+    change = frames.get(ROOT)
+    if change is not None and change.update is not None:
+        for channel, entries in change.update.logs.items():
+            counted = _counted(entries)
+            if isinstance(counted, list):
+                starts[channel] = counts.get((ROOT, channel), 0) + counted[1]
+
+
+def _inherited(number: int, update: Update | None, logs: dict[str, Any], items: list[Item]) -> list[Any]:
+    """What an opening branch inherits, as data; its log entries are the first rows of the frame's logs."""
+    if update is None:
+        return []
+    for channel, entries in update.logs.items():
+        items += [Item(number, channel, i, encode_entry(e, channel)) for i, e in enumerate(entries)]
+        logs[channel] = logs.get(channel, 0) + len(entries)
+    values = {k: storable(v, channel=k) for k, v in update.sets.items()}
+    return [values, {k: storable(v, channel=k) for k, v in update.merges.items()}]
 
 
 MANY = 5
@@ -114,7 +164,7 @@ def _same(field: str, value: Any, old: Any) -> bool:
     return bool(value == old)
 
 
-_USER_FIELDS = frozenset({"input", "scope", "error", "operations", "params"})
+_USER_FIELDS = frozenset({"input", "scope", "error", "operations", "params", "opened", "join", "branch"})
 
 
 def _refer(fields: dict[str, Any], referred: list[Any] | None) -> None:
@@ -124,14 +174,29 @@ def _refer(fields: dict[str, Any], referred: list[Any] | None) -> None:
         fields[INPUT_BY_REFERENCE] = referred
 
 
-_PLAIN_FIELDS = frozenset(FRAME_CODES.values()) - {FRAME_CODES[f] for f in ("operations", "input", "scope", "error")}
-"""Codes of fields that never hold a user's value."""
+_PLAIN_FIELDS = frozenset(FRAME_CODES.values()) - {
+    FRAME_CODES[f] for f in ("operations", "input", "scope", "error", "opened", "join", "branch")
+}
+"""Codes of fields whose values are stored as they are."""
 
 
 def _frame_value(field: str, value: Any) -> Any:
+    if FRAME_CODES[field] in _PLAIN_FIELDS:
+        return value
     if field == "operations":
         return {k: _operation(o) for k, o in value.items()}
-    return storable(value, channel=field) if field in ("input", "scope", "error") else value
+    if field in ("input", "scope", "error"):
+        return storable(value, channel=field)
+    if value is None:
+        return None
+    match value:
+        case Opened(node_run_id, items, binds):
+            return [node_run_id, storable(items, channel="the items of a map"), binds]
+        case Join(total, pending, running, counted):
+            return [total, pending.start if isinstance(pending, range) else pending, running, counted]
+        case Branch(index, inherited, out):
+            return [index, inherited, storable(out, channel="out")]
+    return value
 
 
 def _operation(operation: Operation) -> list[Any]:
@@ -162,26 +227,56 @@ def encode_commit(commit: Commit, counts: Counts) -> tuple[bytes, tuple[Item, ..
     if before is not None and len(changed) >= MANY:
         changed = _changed(changed, before)
     machine = {MACHINE_CODES[field]: value for field, value in changed.items() if field != "last_at"}
+    if "r" in machine:
+        machine["r"] = short_id(machine["r"])
     if "p" in machine:
         machine["p"] = storable(machine["p"], channel="params")
+    if "k" in machine:
+        machine["k"] = storable(machine["k"], channel="signals")
     frames, items = encode_frames(patch.frames, counts, before)
     interrupts = {}
     if patch.interrupts:
         interrupts = {key: None if i is None else interrupt_data(i) for key, i in patch.interrupts.items()}
-    body = [FORMAT, commit.source, commit.node, commit.frame, commit.at, machine, frames, interrupts, commit.facts]
+    facts = commit.facts
+    if facts is not None and not _USER_FACTS.isdisjoint(facts):
+        facts = storable(facts, channel="a recorded operation")
+    body = [FORMAT, commit.source, commit.node, commit.frame, commit.at, machine, frames, interrupts, facts]
     return codec.encode_parts(body), items
+
+
+_USER_FACTS = frozenset({"arguments", "done", "moves", "seen"})
+"""Facts of a record that hold a user's values."""
+
+
+def tells_of_effect(commit: Commit) -> bool:
+    """Whether it bears on a `write` effect: its intent, its outcome, its undoing, or that it did not happen."""
+    if commit.facts is not None and "done" in commit.facts:
+        return True
+    for change in commit.patch.frames.values():
+        if change is not None and change.operations:
+            for operation in change.operations.values():
+                if operation is None or operation.effects == "write":
+                    return True
+    return False
 
 
 def after_commit(frames: Mapping[int, FramePatch | None], counts: Counts) -> None:
     """Moves the counts on, once the commit is surely written; a closed frame's logs are gone."""
+    closed: set[int] = set()
     for number, change in frames.items():
         if change is None:
-            for key in [k for k in counts if k[0] == number]:
-                del counts[key]
-        elif change.update is not None:
-            for channel, entries in change.update.logs.items():
-                key = (number, channel)
-                counts[key] = counts.get(key, 0) + len(entries)
+            closed.add(number)
+        elif change.update is not None or change.inherited is not None:
+            for update in (change.inherited, change.update):
+                for channel, entries in {} if update is None else update.logs.items():
+                    counts[number, channel] = counts.get((number, channel), 0) + len(entries)
+    _forget(counts, closed)
+
+
+def _forget(counts: Counts, closed: set[int]) -> None:
+    if closed:
+        for key in [key for key in counts if key[0] in closed]:
+            del counts[key]
 
 
 def opened_rows(commit: Commit, thread_id: str, agent_key: str | None) -> tuple[OpenInterrupt, ...]:
@@ -205,27 +300,46 @@ def opened_rows(commit: Commit, thread_id: str, agent_key: str | None) -> tuple[
     )
 
 
-def encode_snapshot(machine: Machine, seq: int, tail: int, counts: Counts) -> bytes:
+def encode_snapshot(machine: Machine, seq: int, tail: int, counts: Counts, starts: Starts | None = None) -> bytes:
     """The whole machine but its logs, which are only counted."""
     fields = {
         code: getattr(machine, field)
         for field, code in MACHINE_CODES.items()
         if getattr(machine, field) != _MACHINE_DEFAULTS.get(field, ...)
     }
-    frames = []
-    for frame in machine.frames.values():
-        values = {
-            code: _frame_value(field, getattr(frame, field))
-            for field, code in FRAME_CODES.items()
-            if getattr(frame, field) != _FRAME_DEFAULTS.get(field, ...)
-        }
-        if (frame.number, "messages") in counts and "i" in values:
-            _refer(values, inputs.by_view(frame.input, frame.state.get("messages")))
-        state = {k: v for k, v in frame.state.items() if (frame.number, k) not in counts}
-        logs = {channel: n for (number, channel), n in counts.items() if number == frame.number}
-        frames.append([frame.number, values, state, logs])
+    if "r" in fields:
+        fields["r"] = short_id(fields["r"])
+    logs: dict[int, dict[str, int]] = {}
+    for (number, channel), count in counts.items():
+        logs.setdefault(number, {})[channel] = count
+    frames = [_snapshot_of(frame, machine, logs.get(frame.number, {})) for frame in all_frames(machine)]
     interrupts = [interrupt_data(i) for i in machine.interrupts.values()]
-    return codec.encode([FORMAT, fields, machine.last_at, frames, interrupts, seq, tail])
+    body = [FORMAT, storable(fields), machine.last_at, frames, interrupts, seq, tail]
+    return codec.encode_parts([*body, starts] if starts else body)
+
+
+def _snapshot_of(frame: Frame, machine: Machine, logs: dict[str, int]) -> list[Any]:
+    """`[number, fields, values, log lengths, a branch's writes]`; of a branch without what it has of its parent."""
+    parent = machine.frames.get(frame.parent) if frame.branch is not None else None
+    shares = parent is not None and parent.graph == frame.graph
+    values = {
+        code: _frame_value(field, value)
+        for (field, code, default), value in zip(_FRAME_ROW, msgspec.structs.astuple(frame), strict=True)
+        if code and value != default and not (shares and field in _FROM_PARENT)
+    }
+    if "messages" in logs and "i" in values:
+        _refer(values, inputs.by_view(frame.input, frame.state.get("messages")))
+    above = parent.state if parent is not None and shares else State()
+    state = {k: storable(v, channel=k) for k, v in frame.state.items() if k not in logs and v is not above.get(k, ...)}
+    row: list[Any] = [frame.number, values, state, logs]
+    if frame.branch is not None and frame.branch.own is not None:
+        own = frame.branch.own
+        row.append({k: [storable(v, channel=k) for v in values] for k, values in own.items() if k not in logs})
+    return row
+
+
+_FROM_PARENT = ("input", "scope")
+"""Fields that a branch has of its parent."""
 
 
 def _defaults(struct: type[msgspec.Struct]) -> dict[str, Any]:
@@ -239,6 +353,8 @@ def _defaults(struct: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 _MACHINE_DEFAULTS, _FRAME_DEFAULTS = _defaults(Machine), _defaults(Frame)
+_FRAME_ROW = [(field, FRAME_CODES.get(field, ""), _FRAME_DEFAULTS.get(field, ...)) for field in Frame.__struct_fields__]
+"""`(field, code, default)` in the order of the struct; without a code are `number` and `state`."""
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -259,6 +375,8 @@ class Body(msgspec.Struct):
     tail: int
     events: list[Any]
     """Compact events; see `run_log`."""
+    restarts: dict[str, int] = msgspec.field(default_factory=dict)
+    """Logs of the root that it writes anew → which of its entries does."""
 
 
 def encode_data(body: bytes, seq: int, tail: int, events: Sequence[Any]) -> bytes:
@@ -271,31 +389,54 @@ def decode_body(data: bytes) -> Body:
     end = 4 + int.from_bytes(data[:4], "big")
     _, source, node, frame, at, machine, frames, interrupts, facts = codec.decode(data[4:end])
     seq, tail, events = codec.decode(data[end:])
+    complete(events)
     fields = {_MACHINE_FIELDS[code]: _machine_value(code, value) for code, value in machine.items()}
     fields["last_at"] = at
     changes: dict[int, FramePatch | None] = {}
     counts: Counts = {}
+    renewed: dict[str, int] = {}
     for row in frames:
         number, *rest = row
         if not rest:
             changes[number] = None
             continue
-        parts: list[dict[str, Any]] = [*rest, *({} for _ in range(6 - len(rest)))]
-        frame_fields, sets, logs, merges, operations, visits = parts
+        parts: list[Any] = [*rest, *({} for _ in range(8 - len(rest)))]
+        frame_fields, sets, logs, merges, operations, visits, raw, inherited = parts
         update = Update({k: freeze(v) for k, v in sets.items()}, {}, merges) if sets or merges else None
         changes[number] = FramePatch(
             _frame_fields(frame_fields),
             update,
             {k: None if o is None else _decode_operation(o) for k, o in operations.items()} or None,
             visits or None,
+            {k: [freeze(v) for v in values] for k, values in raw.items()} or None,
+            Update({k: freeze(v) for k, v in inherited[0].items()}, {}, inherited[1]) if inherited else None,
         )
         for channel, count in logs.items():
+            if isinstance(count, list):
+                count, renewed[channel] = count
             counts[number, channel] = count
     opened = {key: None if i is None else decode_interrupt(i) for key, i in interrupts.items()}
-    return Body(source, node, frame, at, Patch(fields, changes, opened), counts, facts, seq, tail, events)
+    return Body(source, node, frame, at, Patch(fields, changes, opened), counts, facts, seq, tail, events, renewed)
+
+
+def complete(events: list[Any]) -> None:
+    """Puts back what the end of a node run shares with its start, when that is the row before it."""
+    begun: list[Any] = []
+    for row in events:
+        if row[0] == _NODE_END and row[3] is None:
+            row[3:5] = begun[3:5]
+        begun = row
+
+
+_NODE_END = 2
+"""Code of `node.end`, see `event_log`."""
 
 
 def _machine_value(code: str, value: Any) -> Any:
+    if code == "k":
+        return tuple([(name, freeze(payload)) for name, payload in value])
+    if code == "r":
+        return long_id(value)
     return tuple(value) if code in ("b", "a") else freeze(value) if code == "p" else value
 
 
@@ -308,7 +449,26 @@ def _frame_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
         out["input"] = freeze(out["input"])
     if "operations" in out:
         out["operations"] = {k: _decode_operation(o) for k, o in out["operations"].items()}
+    for field in _FRAME_PARTS.keys() & out.keys():
+        if out[field] is not None:
+            out[field] = _FRAME_PARTS[field](*out[field])
     return out
+
+
+def _read_opened(node_run_id: str, items: Any, binds: str) -> Opened:
+    return Opened(node_run_id, freeze(items), binds)
+
+
+def _read_join(total: int, pending: int | Sequence[int], running: int, counted: int) -> Join:
+    left = range(pending, total) if isinstance(pending, int) else tuple(pending)
+    return Join(total, left, running, counted)
+
+
+def _read_branch(index: int, inherited: dict[str, int], out: Any) -> Branch:
+    return Branch(index, inherited, freeze(out))
+
+
+_FRAME_PARTS: dict[str, Callable[..., Any]] = {"opened": _read_opened, "join": _read_join, "branch": _read_branch}
 
 
 def decode_interrupt(data: Mapping[str, Any]) -> Interrupt:
@@ -328,51 +488,92 @@ class Folded(msgspec.Struct):
     seq: int = 0
     tail: int = 0
     at: int = 0
+    starts: Starts = msgspec.field(default_factory=dict)
 
 
 def decode_snapshot(data: bytes) -> Folded:
-    _, fields, last_at, frames, interrupts, seq, tail = codec.decode(data)
+    _, fields, last_at, frames, interrupts, seq, tail, *starts = codec.decode(data)
     counts: Counts = {}
     table: dict[int, Frame] = {}
-    for number, values, state, logs in frames:
-        table[number] = Frame(
-            number=number, **_frame_fields(values), state=State({k: freeze(v) for k, v in state.items()})
-        )
+    for number, values, state, logs, *own in frames:
+        frame = Frame(number=number, **_frame_fields(values))
+        if frame.branch is not None:
+            writes = {k: tuple(freeze(v) for v in row) for k, row in own[0].items()} if own else None
+            branch = msgspec.structs.replace(frame.branch, own=writes)
+            frame = branch_of(table[frame.parent], msgspec.structs.replace(frame, branch=branch))
+        put(table, msgspec.structs.replace(frame, state=frame.state.evolve({k: freeze(v) for k, v in state.items()})))
         counts |= {(number, channel): count for channel, count in logs.items()}
     opened = {i["id"]: decode_interrupt(i) for i in interrupts}
     values = {_MACHINE_FIELDS[code]: _machine_value(code, value) for code, value in fields.items()}
     machine = Machine(**values, last_at=last_at, frames=table, interrupts=opened)
-    return Folded(machine, counts, seq, tail, last_at)
+    return Folded(machine, counts, seq, tail, last_at, *starts)
 
 
 def fold_records(start: Folded, bodies: Iterable[Body]) -> Folded:
     """The machine after these records."""
-    machine, counts = start.machine, dict(start.counts)
+    machine, counts, starts = start.machine, dict(start.counts), dict(start.starts)
     seq, tail, at = start.seq, start.tail, start.at
     for body in bodies:
         machine = apply_patch(machine, body.patch)
-        for number, change in body.patch.frames.items():
-            if change is None:
-                for key in [k for k in counts if k[0] == number]:
-                    del counts[key]
+        _forget(counts, {number for number, change in body.patch.frames.items() if change is None})
+        for channel, offset in body.restarts.items():
+            starts[channel] = counts.get((ROOT, channel), 0) + offset
         for key, count in body.counts.items():
             counts[key] = counts.get(key, 0) + count
         seq, tail, at = body.seq, body.tail, body.at
-    return Folded(machine, counts, seq, tail, at)
+    return Folded(machine, counts, seq, tail, at, starts)
+
+
+def wanted_logs(folded: Folded) -> list[tuple[int, str, int]]:
+    """`(frame, channel, entries)` of every log that the machine needs to be whole."""
+    numbers = {frame.number for frame in all_frames(folded.machine)}
+    return [(number, channel, count) for (number, channel), count in folded.counts.items() if number in numbers]
+
+
+def first_read(folded: Folded, number: int, channel: str) -> int:
+    """From which entry on a log has to be read: the last that writes it anew, unless the input refers to an earlier one."""
+    start = folded.starts.get(channel, 0) if number == ROOT else 0
+    given = folded.machine.root.input if start and channel == "messages" else None
+    return 0 if isinstance(given, inputs.Referenced) and given.ordinal < start else start
 
 
 def with_logs(folded: Folded, logs: Mapping[tuple[int, str], Sequence[bytes]]) -> Machine:
-    """The whole machine: every log's entries folded into the list that the state shows (E4)."""
-    frames = dict(folded.machine.frames)
-    for (number, channel), rows in logs.items():
-        items: list[Any] = []
-        entries = [decode_entry(row) for row in rows]
+    """The whole machine: every log's entries folded into the list that the state shows (E4).
+
+    Args:
+        logs: their entries, whole or from `first_read` on.
+    """
+    rows: dict[int, dict[str, Sequence[bytes]]] = {}
+    for (number, channel), entries in logs.items():
+        rows.setdefault(number, {})[channel] = entries
+    if not rows:
+        return folded.machine
+    table: dict[int, Frame] = {}
+    for frame in all_frames(folded.machine):
+        if frame.join is not None:
+            frame = msgspec.structs.replace(frame, join=msgspec.structs.replace(frame.join, ended=ListView([])))
+        put(table, _with_logs(frame, table.get(frame.parent), rows.get(frame.number, {}), folded.counts))
+    return msgspec.structs.replace(folded.machine, frames=copied(table))
+
+
+def _with_logs(frame: Frame, parent: Frame | None, rows: Mapping[str, Sequence[bytes]], counts: Counts) -> Frame:
+    """The frame with its logs; those of a branch begin with what its parent's have."""
+    given, changes, branch = frame.input, dict[str, Any](), frame.branch
+    if branch is not None and parent is not None and parent.graph == frame.graph:
+        given = parent.input
+        changes = {key: view for key, view in parent.state.items() if isinstance(view, ListView)}
+    for channel, data in rows.items():
+        entries = [decode_entry(row) for row in data]
+        items: list[Any] = list(changes.get(channel, ()))
         for entry in entries:
             fold(items, entry)
-        frame = frames[number]
-        view = ListView(items, len(items), folded.counts[number, channel])
-        given = frame.input
+        changes[channel] = ListView(items, len(items), counts[frame.number, channel])
         if channel == "messages" and type(given) is inputs.Referenced:
-            given = given.resolved(entries)
-        frames[number] = msgspec.structs.replace(frame, state=frame.state.evolve({channel: view}), input=given)
-    return msgspec.structs.replace(folded.machine, frames=frames)
+            given = given.resolved(entries, counts[frame.number, channel] - len(entries))
+        inherited = 0 if branch is None else branch.inherited.get(channel, 0)
+        if branch is not None and branch.own is not None and len(entries) > inherited:
+            own = with_items(None, entries[inherited:])
+            branch = msgspec.structs.replace(branch, own={**branch.own, channel: own})
+    if not changes and given is frame.input:
+        return frame
+    return msgspec.structs.replace(frame, state=frame.state.evolve(changes), input=given, branch=branch)

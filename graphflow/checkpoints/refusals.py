@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphflow.errors import CheckpointNotFound, Fenced, StoreError, ThreadBusy, ThreadNotFound
+from graphflow.errors import CheckpointNotFound, Fenced, GraphflowError, StoreError, ThreadBusy, ThreadNotFound
 
 
 def busy(thread_id: str, lease_until: int, now: int) -> ThreadBusy:
@@ -33,6 +33,41 @@ def unknown_checkpoint(thread_id: str, checkpoint_id: str) -> CheckpointNotFound
         f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}: `list()` shows those that it has",
         threadId=thread_id,
         checkpointId=checkpoint_id,
+    )
+
+
+def checkpoint_in_use(thread_id: str, checkpoint_id: str, why: str) -> GraphflowError:
+    """A checkpoint that can't be taken out of the history; `why` names who needs it and the next step."""
+    return GraphflowError(
+        f"checkpoint {checkpoint_id!r} of thread {thread_id!r} stays: {why}",
+        code="invalid_input",
+        threadId=thread_id,
+        checkpointId=checkpoint_id,
+    )
+
+
+def nothing_to_keep(thread_id: str, newest: int | None, since: int | None) -> GraphflowError:
+    """A prune without a condition, or with one that makes no sense."""
+    return GraphflowError(
+        f"pruning thread {thread_id!r} with newest={newest!r} and since={since!r}: name at least one, and neither below 0;"
+        " `delete_thread` removes the whole thread",
+        code="invalid_input",
+        threadId=thread_id,
+    )
+
+
+def pruned_parent(number: int, parent: int, cut: int) -> StoreError:
+    return StoreError(
+        f"lineage {number} would begin at record {cut} of lineage {parent}, which was pruned meanwhile:"
+        " load the thread anew and choose another checkpoint"
+    )
+
+
+def sealed(place: str) -> StoreError:
+    """A store whose blobs only `SealedCheckpointer` can read was opened without it."""
+    return StoreError(
+        f"the store {place!r} is sealed: open it with its keys (setting `store.keys`) or, if it is only compressed,"
+        " with `store.compression`; in Python with `SealedCheckpointer`"
     )
 
 
@@ -99,8 +134,8 @@ def item_taken(channel: str, ordinal: int) -> StoreError:
     )
 
 
-def queue_gone(thread_id: str, position: int) -> StoreError:
-    return StoreError(f"the queued input {position} of thread {thread_id!r} is gone: somebody else consumed it")
+def queue_gone(thread_id: str, position: int) -> Fenced:
+    return Fenced(f"entry {position} of the queue of thread {thread_id!r} is gone: it was consumed or withdrawn")
 
 
 def missing_items(channel: str, wanted: int, found: int) -> StoreError:

@@ -21,15 +21,18 @@ from typing import Any, Literal, TypeVar
 import aiosqlite
 
 from graphflow.checkpoints import _sqlite_changes as changes
+from graphflow.checkpoints import _sqlite_pruning, export, pruning, refusals
 from graphflow.checkpoints import _sqlite_reader as reader
-from graphflow.checkpoints import export, refusals
+from graphflow.checkpoints import _sqlite_rewriting as rewriting
 from graphflow.checkpoints._sqlite_lane import Lane
 from graphflow.checkpoints._sqlite_rows import (
     INTERRUPT_COLUMNS,
+    QUEUE_COLUMNS,
     THREAD_COLUMNS,
     THREAD_TABLES,
     interrupt_row,
     pack,
+    queue_row,
     read_thread,
     thread_row,
     unpack,
@@ -40,11 +43,16 @@ from graphflow.checkpoints._sqlite_writer import Writer
 from graphflow.checkpoints.owners import OwnerLock
 from graphflow.checkpoints.port import (
     Durable,
+    Keep,
     Lineage,
     ListedRecord,
     Log,
     OpenInterrupt,
+    Pruned,
+    Queued,
     Record,
+    Rewrite,
+    Span,
     Stored,
     ThreadFacts,
     ThreadRow,
@@ -89,6 +97,8 @@ class SqliteCheckpointer:
         self._lists: aiosqlite.Connection | None = None
         self._open = False
         self._closed = False
+        self._ringing: asyncio.AbstractEventLoop | None = None
+        """The loop that will wake the writer's thread in its next turn."""
 
     def __repr__(self) -> str:
         return f"SqliteCheckpointer({str(self.path)!r})"
@@ -104,7 +114,7 @@ class SqliteCheckpointer:
 
     # --- opening and closing ---
 
-    async def setup(self) -> None:
+    async def setup(self, *, sealed: bool = False) -> None:
         """Opens the file, makes or migrates its schema, and starts the threads; the second time is no effect."""
         if self._owner_lock.forked:
             raise forked(self.path)
@@ -113,7 +123,9 @@ class SqliteCheckpointer:
                 raise closed(self.path)
             writer = self._writer
             if writer is None or writer.ended is not None:  # never opened, or that failed: try again
-                writer = Writer(self.path, synchronous=self._synchronous, busy_timeout_s=self._busy_timeout_s)
+                writer = Writer(
+                    self.path, synchronous=self._synchronous, busy_timeout_s=self._busy_timeout_s, sealed=sealed
+                )
                 self._writer, self._lane = writer, Lane(self.path, busy_timeout_s=self._busy_timeout_s)
                 weakref.finalize(self, _shut, (writer, self._lane), self._owner_lock)
                 writer.start()
@@ -156,7 +168,8 @@ class SqliteCheckpointer:
     async def _rows(self, sql: str, *parameters: Any) -> builtins.list[Any]:
         """The rows of one statement that stands alone."""
         if self._lists is None or self._owner_lock.forked:
-            await self._open_lists()
+            # Whoever asks may be cancelled; a connection that is half open would be left to nobody.
+            await asyncio.shield(asyncio.ensure_future(self._open_lists()))  # noqa: TID251 - `close` closes what it opens
         assert self._lists is not None
         try:
             return list(await self._lists.execute_fetchall(sql, parameters))
@@ -238,15 +251,36 @@ class SqliteCheckpointer:
         begins: Lineage | None = None,
         release: bool = False,
         consumes: int | None = None,
+        awaited: bool = False,
     ) -> Durable:
+        """As the port says.
+
+        Args:
+            awaited: the caller goes no further before this is durable: it calls `hurry` next, or gives way to the loop.
+        """
         writer = self._writer
         if writer is None:
             raise StoreError(f"the store {str(self.path)!r} is not open: take the thread before committing to it")
-        promise = Promise(
-            asyncio.get_running_loop(), thread_id, fence, expected_head, records, facts, begins, release, consumes
-        )
-        writer.put(promise)
+        loop = asyncio.get_running_loop()
+        promise = Promise(loop, thread_id, fence, expected_head, records, facts, begins, release, consumes)
+        if not awaited:
+            writer.put(promise)
+            return promise
+        writer.entries.append(promise)
+        if self._ringing is not loop:
+            self._ringing = loop
+            loop.call_soon(self._ring)
         return promise
+
+    def hurry(self) -> None:
+        """Writes what was committed with `awaited` in the caller's thread, where nobody else has to wait for that."""
+        assert self._writer is not None
+        self._writer.write_here(asyncio.get_running_loop())
+
+    def _ring(self) -> None:
+        self._ringing = None
+        if self._writer is not None:
+            self._writer.ring()
 
     # --- reading ---
 
@@ -275,6 +309,9 @@ class SqliteCheckpointer:
         self, thread_id: str, *, lineage: int, after: int, upto: int
     ) -> builtins.list[Record]:  # fmt: skip
         return await self._visit(lambda db: reader.read_records(db, thread_id, lineage, after, upto))
+
+    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> builtins.list[Record]:
+        return await self._visit(lambda db: reader.read_effects(db, thread_id, spans))
 
     async def threads(
         self, *, cursor: str | None = None, limit: int = 50, status: str | None = None, agent_key: str | None = None
@@ -319,9 +356,20 @@ class SqliteCheckpointer:
         return rows[0][0] if rows else None
 
     async def queued(self, thread_id: str) -> tuple[int, bytes] | None:
-        sql = "SELECT position, body FROM inputs WHERE thread = ? ORDER BY position LIMIT 1"
-        rows = await self._rows(sql, pack(thread_id))
-        return (rows[0][0], rows[0][1]) if rows else None
+        entries = await self.queue(thread_id, kind="input", limit=1)
+        return (entries[0].position, entries[0].body) if entries else None
+
+    async def queue(
+        self, thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100
+    ) -> builtins.list[Queued]:
+        where = _Where(("q.thread", pack(thread_id)), ("q.kind", kind), ("t.owner", owner))
+        sql = f"SELECT {QUEUE_COLUMNS} FROM inputs q JOIN threads t ON t.id = q.thread {where} ORDER BY q.position LIMIT ?"  # noqa: S608 – constants only
+        return [queue_row(row) for row in await self._rows(sql, *where.values, limit)]
+
+    async def queues(self, now: int) -> builtins.list[str]:
+        sql = "SELECT DISTINCT t.id, t.owner, t.lease_until FROM inputs q JOIN threads t ON t.id = q.thread"
+        rows = [(unpack(name), owner, until) for name, owner, until in await self._rows(sql)]
+        return [name for name, owner, until in rows if owner is None or until <= now or self.is_dead(owner)]
 
     # --- forks, deletion, documents, queue ---
 
@@ -337,11 +385,37 @@ class SqliteCheckpointer:
 
         await self._change(delete)
 
+    async def delete_checkpoint(self, thread_id: str, checkpoint_id: str) -> None:
+        def delete(db: sqlite3.Connection) -> None:
+            _sqlite_pruning.delete_checkpoint(db, thread_id, checkpoint_id)
+            self._forget(thread_id)
+
+        await self._change(delete)
+
+    async def prune(self, thread_id: str, keep: Keep, *, dry_run: bool = False) -> Pruned:
+        pruning.check_keep(thread_id, keep)
+        run = self._visit if dry_run else self._change
+        return await run(lambda db: _sqlite_pruning.prune(db, thread_id, keep, dry_run=dry_run))
+
     async def put_document(self, digest: str, document: bytes) -> None:
         await self._change(lambda db: changes.put_document(db, digest, document))
 
-    async def enqueue(self, thread_id: str, body: bytes, *, now: int) -> int:
-        return await self._change(lambda db: changes.enqueue(db, thread_id, body, now))
+    async def put_note(self, name: str, note: bytes) -> None:
+        await self._change(lambda db: rewriting.put_note(db, name, note))
+
+    async def note(self, name: str) -> bytes | None:
+        return await self.document(rewriting.NOTE + name)
+
+    async def rewrite(self, change: Rewrite, *, after: str | None = None, limit: int = 1000) -> str | None:
+        return await self._change(lambda db: rewriting.rewrite(db, change, after, limit))
+
+    async def enqueue(
+        self, thread_id: str, body: bytes, *, now: int, kind: str = "input", run_id: str | None = None
+    ) -> int:
+        return await self._change(lambda db: changes.enqueue(db, thread_id, body, now, kind, run_id))
+
+    async def withdraw(self, thread_id: str, position: int, *, run_id: str | None = None) -> bool:
+        return await self._change(lambda db: changes.withdraw(db, thread_id, position, run_id))
 
     async def dequeue(self, thread_id: str) -> bytes | None:
         return await self._change(lambda db: changes.dequeue(db, thread_id))
@@ -353,9 +427,15 @@ class SqliteCheckpointer:
         for line in export.to_lines(copy):
             yield line
 
-    async def import_thread(self, lines: AsyncIterator[Mapping[str, Any]], *, thread_id: str | None = None) -> str:
+    async def import_thread(
+        self,
+        lines: AsyncIterator[Mapping[str, Any]],
+        *,
+        thread_id: str | None = None,
+        change: Rewrite | None = None,
+    ) -> str:
         exported = await export.from_lines(lines)
-        return await self._change(lambda db: changes.import_thread(db, exported, thread_id))
+        return await self._change(lambda db: changes.import_thread(db, exported, thread_id, change))
 
 
 class _Where:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphflow.checkpoints.port import Checkpointer, OpenInterrupt
+from graphflow.checkpoints.port import Checkpointer, OpenInterrupt, ThreadRow
 from graphflow.errors import Fenced, StoreError, ThreadNotFound
-from graphflow.testing.checkpointer.suite import NOW, Driver, Suite, drive, facts, new_id, promise, refused
+from graphflow.testing.checkpointer.suite import LEASE, NOW, Driver, Suite, drive, facts, new_id, promise, refused
 
 
 class Inbox(Suite):
@@ -119,12 +119,78 @@ class Inbox(Suite):
         assert await store.queued("thread") == (second, b"second")
 
     @promise
+    async def test_a_queue_tells_what_waits_and_of_which_kind(self, store: Checkpointer) -> None:
+        for name in ("thread", "other"):
+            await drive(store, name)
+        signal = await store.enqueue("thread", b"signal", now=NOW, kind="signal")
+        first = await store.enqueue("thread", b"first", now=NOW + 1)
+        await store.enqueue("other", b"other", now=NOW + 2)
+        everything = await store.queue()
+        assert [(q.thread_id, q.kind, q.body, q.at) for q in everything] == [
+            ("thread", "signal", b"signal", NOW), ("thread", "input", b"first", NOW + 1), ("other", "input", b"other", NOW + 2)
+        ]  # fmt: skip
+        assert [q.position for q in await store.queue("thread")] == [signal, first]
+        assert [q.body for q in await store.queue(kind="input", limit=1)] == [b"first"]
+        assert await store.queued("thread") == (first, b"first"), "a signal is no input"
+        assert await store.queue("nobody") == [] and await store.queue(owner="nobody") == []
+        assert [q.body for q in await store.queue(owner="owner", kind="signal")] == [b"signal"]
+
+    @promise
+    async def test_who_takes_a_thread_is_told_that_inputs_wait(self, store: Checkpointer) -> None:
+        driver = await drive(store)
+        assert not _there(await store.thread("thread")).queued
+        await store.enqueue("thread", b"signal", now=NOW, kind="signal")
+        assert not _there(await store.thread("thread")).queued, "a signal waits for nobody's turn"
+        position = await store.enqueue("thread", b"input", now=NOW)
+        assert _there(await store.thread("thread")).queued
+        await store.release("thread", driver.fence)
+        row = await store.take("thread", owner="owner", now=NOW, lease_ms=LEASE)
+        assert row.queued
+        assert await store.withdraw("thread", position)
+        assert not _there(await store.thread("thread")).queued
+
+    @promise
+    async def test_what_is_withdrawn_is_gone_once(self, store: Checkpointer) -> None:
+        driver = await drive(store)
+        first, second = [await store.enqueue("thread", b"%d" % n, now=NOW) for n in range(2)]
+        assert not await store.withdraw("other", first)
+        assert [await store.withdraw("thread", first), await store.withdraw("thread", first)] == [True, False]
+        await refused(Fenced, driver.commit(driver.record(), consumes=first))
+        assert await store.queued("thread") == (second, b"1")
+
+    @promise
+    async def test_queues_that_nobody_drives_are_found(self, store: Checkpointer) -> None:
+        for name in ("thread", "other", "empty"):
+            driver = await drive(store, name)
+            if name != "empty":
+                await store.enqueue(name, b"x", now=NOW)
+            if name != "thread":
+                await store.release(name, driver.fence)
+        assert await store.queues(NOW) == ["other"]
+        assert sorted(await store.queues(NOW + LEASE + 1)) == ["other", "thread"], (
+            "a lease that has run out drives nobody"
+        )
+
+    @promise
+    async def test_a_run_that_has_not_begun_is_found_by_its_id(self, store: Checkpointer) -> None:
+        await drive(store)
+        position = await store.enqueue("thread", b"x", now=NOW, run_id="later")
+        assert await store.find_run("later") == "thread"
+        assert await store.withdraw("thread", position, run_id="later")
+        assert await store.find_run("later") is None
+
+    @promise
     async def test_a_refused_commit_consumes_nothing(self, store: Checkpointer) -> None:
         driver = await drive(store)
         position = await store.enqueue("thread", b"input", now=NOW)
         driver.head = "not the head"
         await refused(Fenced, driver.commit(driver.record(), consumes=position))
         assert await store.queued("thread") == (position, b"input")
+
+
+def _there(row: ThreadRow | None) -> ThreadRow:
+    assert row is not None
+    return row
 
 
 async def fill_inbox(store: Checkpointer) -> list[Driver]:
