@@ -10,7 +10,7 @@ import msgspec
 
 from graphflow.errors import AnswerRefused
 from graphflow.graph.json_schema import compile_schema
-from graphflow.graph.machine import Interrupt, Machine
+from graphflow.graph.machine import WAITS, Interrupt, Machine
 
 INTERRUPT_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\.\d+")
 
@@ -19,6 +19,8 @@ DECISIONS: dict[str, tuple[str, ...]] = {
     "breakpoint": ("continue", "skip", "cancel"),
     "outcome_unknown": ("retry", "skip", "result"),
 }
+MAX_DEPTH = 100
+"""Levels of lists and objects in an answer; what is deeper is nobody's form, and ends Python's own recursion."""
 _NEEDS = {"edit": "arguments", "reject": "reason", "respond": "response", "result": "result"}
 
 
@@ -40,8 +42,13 @@ def check_answers(machine: Machine, answers: Any) -> list[Answer]:
     return [check_answer(machine, key, value) for key, value in _by_id(machine, answers).items()]
 
 
+def questions_of(machine: Machine) -> list[Interrupt]:
+    """The open interrupts that a person can answer: what waits for a signal or a time is none."""
+    return [interrupt for interrupt in machine.interrupts.values() if interrupt.kind not in WAITS]
+
+
 def _by_id(machine: Machine, answers: Any) -> Mapping[str, Any]:
-    open_ = machine.interrupts
+    open_ = {interrupt.id: interrupt for interrupt in questions_of(machine)}
     if isinstance(answers, Mapping) and answers and all(isinstance(key, str) for key in answers):
         if all(key in open_ for key in answers) or any(INTERRUPT_ID.fullmatch(key) for key in answers):
             return answers
@@ -65,6 +72,10 @@ def check_answer(machine: Machine, interrupt_id: str, value: Any) -> Answer:
             code="answer_unmatched",
             interruptId=interrupt_id,
         )
+    if interrupt.kind in WAITS:
+        raise _invalid(interrupt, f"it waits for a {interrupt.kind}, not for an answer")
+    if _deeper(value, MAX_DEPTH):
+        raise _invalid(interrupt, f"it has more than {MAX_DEPTH} levels of lists and objects")
     if (allowed := DECISIONS.get(interrupt.kind)) is not None:
         _check_decision(interrupt, value, allowed)
     faults = compile_schema(interrupt.schema).faults(value) if interrupt.schema else []
@@ -73,6 +84,22 @@ def check_answer(machine: Machine, interrupt_id: str, value: Any) -> Answer:
         raise _invalid(interrupt, text)
     decision = value["decision"] if allowed is not None else "answered"
     return Answer(interrupt_id, value, decision)
+
+
+def _deeper(value: Any, limit: int) -> bool:
+    """Whether lists and objects lie in each other in more than `limit` levels."""
+    level = [value]
+    for _ in range(limit + 1):
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, Mapping):
+                inner += item.values()
+            elif isinstance(item, list | tuple):
+                inner += item
+        if not inner:
+            return False
+        level = inner
+    return True
 
 
 def _check_decision(interrupt: Interrupt, value: Any, allowed: tuple[str, ...]) -> None:

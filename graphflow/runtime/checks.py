@@ -11,6 +11,8 @@ from graphflow.errors import GraphflowError, StateError
 from graphflow.graph.document import Budget
 from graphflow.graph.machine import Machine
 from graphflow.graph.plan import Plan, limits_of
+from graphflow.graph.state import ListView
+from graphflow.graph.waiting import signal_of
 
 
 def check_input(plan: Plan, given: Any) -> None:
@@ -28,18 +30,28 @@ def check_input(plan: Plan, given: Any) -> None:
 
 
 def check_state(plan: Plan, machine: Machine) -> None:
-    """Raises `state_incompatible` when a stored key does not fit this version of the graph (E23)."""
-    if not machine.frames:
+    """Raises `state_incompatible` when a stored key does not fit the version that a new run begins under (E23)."""
+    if not machine.frames or machine.document == plan.digest:
         return
+    from graphflow.graph.fitting import becomes_log, misfit
+
     state = machine.root.state
     for key, channel in plan.schema.channels.items():
-        if key in state and key not in plan.run_keys:
-            try:
-                channel.check(state[key], "stored value")
-            except StateError as error:
-                raise StateError(
-                    f"{error.message}; migrate the thread or begin a new one", code="state_incompatible", key=key
-                ) from None
+        if key not in state:
+            continue
+        if becomes_log(channel, state[key]):
+            why = f"state key {key!r} is stored as one value, and this version adds entries to it (x-reduce {channel.reduce!r})"
+        elif key in plan.run_keys and not (isinstance(state[key], ListView) and not channel.is_log):
+            continue  # it begins anew with every input
+        elif (found := misfit(channel, state[key])) is not None:
+            why = found
+        else:
+            continue
+        raise StateError(
+            f"{why}; move the thread with `graphflow threads migrate`, or begin a new one",
+            code="state_incompatible",
+            key=key,
+        )
 
 
 def check_unfinished(machine: Machine) -> None:
@@ -64,3 +76,16 @@ def budget_figures(budget: Mapping[str, Any] | None) -> dict[str, Any]:
 def overdue_in(machine: Machine, now: int) -> list[str]:
     """Ids of the open interrupts that have expired by `now` (epoch ms)."""
     return [i.id for i in machine.interrupts.values() if i.expires_at is not None and i.expires_at <= now]
+
+
+def is_awaited(machine: Machine, name: str) -> bool:
+    """Whether a `wait` node waits for this signal now."""
+    return any(i.kind == "signal" and signal_of(i) == name for i in machine.interrupts.values())
+
+
+def check_signal(machine: Machine, name: str) -> None:
+    """Raises `nothing_to_resume` when no unfinished run could ever wait for the signal."""
+    if machine.status == "idle":
+        raise GraphflowError(
+            f"the thread has no unfinished run that could wait for the signal {name!r}", code="nothing_to_resume"
+        )

@@ -7,7 +7,9 @@ calls start a detached life, for servers (E18).
 from __future__ import annotations
 
 import asyncio
+from collections import ChainMap
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from graphflow.checkpoints.port import Checkpointer
@@ -15,10 +17,12 @@ from graphflow.errors import GraphflowError
 from graphflow.events import Event
 from graphflow.graph.plan import Plan
 from graphflow.graph.ports import Clock, Ids, Kinds
+from graphflow.runtime.busy import Audience, Life
 from graphflow.runtime.documents import Documents
+from graphflow.runtime.effects import Choices
 from graphflow.runtime.identity import SystemClock, Uuid7Ids
 from graphflow.runtime.live import LiveRun
-from graphflow.runtime.lives import Audience, Life, Lives
+from graphflow.runtime.lives import Lives
 from graphflow.runtime.outbox import Outbox
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.runtime.sync import blocking, blocking_stream
@@ -72,13 +76,21 @@ class CompiledGraph:
         """The document's content hash (E23)."""
         return self.plan.digest
 
+    def serving(self, **services: Any) -> CompiledGraph:
+        """The same graph with other services: `model` a function `(provider key, name) → model`, `tool` a tool runner."""
+        other = copy(self)
+        other.services = ChainMap(services, self.services)  # type: ignore[arg-type] # only read
+        other.lives = Lives(other)
+        return other
+
     # --- attached: the caller drives
 
     async def run(self, input: Any = None, thread_id: str | None = None, **options: Any) -> RunResult:
         """Runs one input (a mapping, or a text as `{"query": text}`) to its end or to its first question.
 
         Options: `durability` (`async` or `sync`), `budget` (figures over the document's), `interrupt_before`,
-        `interrupt_after`, `params`, `on_waiting` (`reject`, `cancel`, `answer`), `on_busy` (`reject`, `interrupt`).
+        `interrupt_after`, `params`, `on_waiting` (`reject`, `cancel`, `answer`), `on_busy` (`reject`, `enqueue`, `interrupt`,
+        `rollback`), `effects` (choices for a rollback over `write` effects).
 
         Raises:
             ThreadBusy: another run drives the thread.
@@ -108,7 +120,7 @@ class CompiledGraph:
         thread_id: str,
         checkpoint_id: str | None = None,
         *,
-        effects: str | None = None,
+        effects: Choices = None,
         budget: Mapping[str, Any] | None = None,
     ) -> RunResult:
         """Goes on from the head, or from a checkpoint after a rewind to it.
@@ -123,11 +135,42 @@ class CompiledGraph:
         thread_id: str,
         checkpoint_id: str | None = None,
         *,
-        effects: str | None = None,
+        effects: Choices = None,
         budget: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Event, None]:
         """The events of `resume`."""
         return self._streamed(lambda audience: self.lives.resuming(thread_id, checkpoint_id, effects, budget, audience))
+
+    async def replay(
+        self,
+        thread_id: str,
+        until: str | None = None,
+        *,
+        new_thread_id: str | None = None,
+        effects: Choices = None,
+        budget: Mapping[str, Any] | None = None,
+    ) -> RunResult:
+        """Plays the thread's newest run back up to a node, and runs it again from there on, on a thread of its own.
+
+        What comes before is not run: the new thread shares its records. The thread itself stays as it is.
+
+        Args:
+            until: the first node to run again, `NODE` or `NODE#VISIT`; default the run's first.
+            new_thread_id: of the new thread, which `RunResult.thread_id` tells.
+            effects: `reuse` or `rerun`, what becomes of `write` effects that come again.
+
+        Raises:
+            EffectsNeedChoice: `write` effects come again, and have no choice.
+            GraphflowError: `invalid_input` when the run never came to that node.
+        """
+        thread = self.thread(thread_id)
+        forked = await thread.fork((await thread.replay_point(until)).id, thread_id=new_thread_id, effects=effects)
+        try:
+            return await self._finish(await self.lives.resuming(forked.id, None, None, budget))
+        except GraphflowError as waits:  # a breakpoint stands before the node
+            if waits.code != "thread_waiting":
+                raise
+            return await forked.result()
 
     async def batch(
         self, inputs: Sequence[Any], *, max_concurrency: int = 8, return_exceptions: bool = False, **options: Any
@@ -164,7 +207,10 @@ class CompiledGraph:
     answer_sync = blocking(answer)
     resume_sync = blocking(resume)
     batch_sync = blocking(batch)
+    replay_sync = blocking(replay)
     stream_sync = blocking_stream(stream)
+    stream_answer_sync = blocking_stream(stream_answer)
+    stream_resume_sync = blocking_stream(stream_resume)
 
     # --- detached: lives that no caller drives
 
@@ -208,7 +254,7 @@ class CompiledGraph:
         thread_id: str,
         checkpoint_id: str | None = None,
         *,
-        effects: str | None = None,
+        effects: Choices = None,
         budget: Mapping[str, Any] | None = None,
         hold_ms: int | None = None,
     ) -> LiveRun:

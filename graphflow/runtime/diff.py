@@ -2,7 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from graphflow.graph.machine import Frame, Machine, all_frames
+from graphflow.graph.state import thaw
+
+
+def diff_of(old: Machine, new: Machine) -> dict[str, list[dict[str, Any]]]:
+    """What changed from one machine to another: patches by state key, keys below the root after their frame's path.
+
+    Of a branch only what is not as its parent has it.
+    """
+    before, after = _values(old), _values(new)
+    out = {}
+    for key in {**_shown(old), **_shown(new)}:
+        if before.get(key) is after.get(key):
+            continue
+        if patch := json_patch(thaw(before.get(key)), thaw(after.get(key))):
+            out[key] = patch
+    return out
+
+
+def _values(machine: Machine) -> dict[str, Any]:
+    return {
+        f"{frame.path}/{key}" if frame.path else key: value
+        for frame in all_frames(machine)
+        for key, value in frame.state.items()
+    }
+
+
+def _shown(machine: Machine) -> dict[str, None]:
+    """The keys that are compared: of a branch on its parent's state those that differ from it."""
+    return {
+        f"{frame.path}/{key}" if frame.path else key: None
+        for frame in all_frames(machine)
+        for key in _own(frame, machine)
+    }
+
+
+def _own(frame: Frame, machine: Machine) -> Mapping[str, Any]:
+    """The frame's values; of a branch on its parent's state those that differ from it."""
+    parent = machine.frames.get(frame.parent)
+    if frame.branch is None or parent is None or parent.graph != frame.graph:
+        return frame.state
+    above = parent.state
+    return {key: value for key, value in frame.state.items() if value is not above.get(key) and value != above.get(key)}
 
 
 def json_patch(old: Any, new: Any, pointer: str = "") -> list[dict[str, Any]]:

@@ -9,8 +9,10 @@ import msgspec
 
 from graphflow.checkpoints.port import Checkpointer
 from graphflow.errors import StoreError
+from graphflow.graph.document import NodeDefinition
+from graphflow.graph.machine import Machine
 from graphflow.graph.plan import Plan, build_plan
-from graphflow.graph.ports import Kinds
+from graphflow.graph.ports import Kinds, NodeFunction
 
 if TYPE_CHECKING:
     from graphflow.graph.checked import CheckedDocument
@@ -47,6 +49,14 @@ class Documents:
             await self._store.put_document(plan.digest, msgspec.json.encode(_packed(self.checked())))
             self._kept.add(plan.digest)
 
+    async def of(self, machine: Machine, pinned: str | None) -> Plan:
+        """The plan of a checkpoint: that of the version it was made under, whatever the thread runs now.
+
+        Args:
+            pinned: the thread's version, for checkpoints before its first input.
+        """
+        return await self.pinned(machine.document or pinned)
+
     async def pinned(self, digest: str | None) -> Plan:
         """The plan of a version that a thread has begun; validated when it was stored (E20)."""
         if digest is None or (self._newest is not None and digest == self._newest.digest):
@@ -57,6 +67,11 @@ class Documents:
                 raise StoreError(f"without a checkpointer there is no document {digest}")
             plan = self._plans[digest] = build_plan(await stored_document(self._store, digest), self._kinds)
         return plan
+
+    def function(self, use: str, plan: Plan) -> NodeFunction | None:
+        """What runs `use`, outside any node; None when nothing of this name is registered here."""
+        kind = self._kinds.find(use)
+        return None if kind is None else kind.build(use, NodeDefinition(use=use), plan.document)
 
 
 async def stored_document(store: Checkpointer, digest: str | None) -> CheckedDocument:

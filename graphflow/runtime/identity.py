@@ -21,8 +21,8 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
-_VARIANT, _LOW = 1 << 63, (1 << 62) - 1
-_STRIDE = 0x9E3779B97F4A7C15
+_LOW = (1 << 48) - 1
+_STRIDE = 0x9E3779B97F4B
 """Odd, so that the ids of one millisecond differ in their last digits too: people name ids by their ends."""
 
 
@@ -36,22 +36,24 @@ class Uuid7Ids:
         self._last = 0
         self._counter = 0
         self._low = 0
-        self._head = ""
+        self._head = self._middle = ""
 
     def new_id(self) -> str:
         now = time.time_ns() // 1_000_000
         if now <= self._last and self._counter < 0xFFF:
             self._counter += 1
+            self._low = (self._low + _STRIDE) & _LOW
         else:
             self._begin_ms(max(now, self._last + 1))
-        tail = f"{_VARIANT | ((self._low + self._counter * _STRIDE) & _LOW):016x}"
-        return f"{self._head}{self._counter:03x}-{tail[:4]}-{tail[4:]}"
+        return f"{self._head}{self._counter:03x}{self._middle}{self._low:012x}"
 
     def _begin_ms(self, ms: int) -> None:
         self._last, self._counter = ms, 0
-        self._low = self._random.getrandbits(62)
+        drawn = self._random.getrandbits(62)
+        self._low = drawn & _LOW
         text = f"{ms:012x}"
         self._head = f"{text[:8]}-{text[8:]}-7"
+        self._middle = f"-{0x8000 | drawn >> 48:04x}-"
 
     def random(self) -> float:
         return self._random.random()

@@ -1,4 +1,8 @@
-"""Runs of this process over one store: taking threads, leases, and finding a run that is live (E2, E18)."""
+"""Runs of this process over one store: taking threads, leases, and finding a run that is live (E2, E18).
+
+What other processes ask of a life that runs here (to stop, to take up a signal) comes through the thread's queue, which
+is looked at every `WATCH_S` while any run is live.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,22 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from graphflow.checkpoints.journal import Loaded, ThreadJournal, load_thread
-from graphflow.checkpoints.port import Checkpointer, ThreadRow
-from graphflow.errors import GraphflowError
+from graphflow.checkpoints.port import Checkpointer, Queued, ThreadRow
+from graphflow.errors import GraphflowError, ThreadBusy
 from graphflow.graph.executor import Executor
+from graphflow.graph.flag import Flag
 from graphflow.graph.machine import AnyTick
 from graphflow.graph.ports import Clock
+from graphflow.runtime.lease import Gate, Lease
+from graphflow.runtime.queue import Signal, Stop, decode_queued, encode_queued, kind_of
 from graphflow.runtime.run_log import RunLog
 
 LEASE_MS = 15_000
-RENEW_S = 5.0
+WATCH_S = 0.5
+"""How often a process with live runs looks for what others ask of them."""
+STOP_WAIT_S = 10.0
+"""How long a new run waits for another process to end the one that drives the thread."""
+POLL_S = 0.05
 HOT_THREADS = 64
 """Threads whose state stays in this process after a run, so that the next one reads nothing."""
 
@@ -31,7 +42,8 @@ class LiveRun:
         self.journal = journal
         self.log = log
         self.task: asyncio.Task[None] | None = None
-        self.over = asyncio.Event()
+        self.lease: Lease | None = None
+        self.over = Flag()
         """Set when the life has ended: everything is durable and the thread is given back."""
 
     @property
@@ -49,7 +61,7 @@ Listener = Callable[[LiveRun], Awaitable[None]]
 class Runs:
     """The live runs over one store, and the threads that are hot.
 
-    One task renews every lease while any run is live; it ends with the last of them.
+    One task renews every lease and reads what others ask while any run is live; it ends with the last of them.
     """
 
     _all: ClassVar[WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, Runs]]] = WeakKeyDictionary()
@@ -59,6 +71,9 @@ class Runs:
         self.store, self.clock = store, clock
         self.on_end = self.listeners(store)
         self.by_thread: dict[str, LiveRun] = {}
+        self.lease_ms = LEASE_MS
+        """For how long a thread is taken; renewed three times in that."""
+        self._curious: dict[str, set[asyncio.Future[None]]] = {}
         self._ready: asyncio.Future[None] | None = None
         self._hot: OrderedDict[str, Loaded] = OrderedDict()
         self._renewer: asyncio.Task[None] | None = None
@@ -98,7 +113,7 @@ class Runs:
         """Takes the thread, or raises `ThreadBusy`."""
         await self.ready()
         return await self.store.take(
-            thread_id, owner=self.store.owner, now=self.clock.now_ms(), lease_ms=LEASE_MS, create=create
+            thread_id, owner=self.store.owner, now=self.clock.now_ms(), lease_ms=self.lease_ms, create=create
         )
 
     async def load(self, row: ThreadRow) -> Loaded | None:
@@ -125,7 +140,7 @@ class Runs:
         thread_id = live.thread_id
         self.by_thread[thread_id] = live
         if self._renewer is None and live.journal is not None:
-            self._renewer = asyncio.ensure_future(self._renew())  # noqa: TID251 - ends with the last run
+            self._renewer = asyncio.ensure_future(self._watch())  # noqa: TID251 - ends with the last run
         try:
             if before is not None:
                 before()
@@ -140,11 +155,16 @@ class Runs:
             if live.journal is not None:
                 with contextlib.suppress(GraphflowError):
                     await asyncio.shield(live.journal.release())
+            if live.lease is not None:
+                await asyncio.shield(live.lease.settle())
             if self.on_end:
                 await asyncio.shield(self.tell(live))
             if live.log is not None:
                 live.log.end()
             live.over.set()
+            for future in self._curious.get(thread_id, ()):
+                if not future.done():
+                    future.set_result(None)
 
     async def tell(self, live: LiveRun) -> None:
         """Tells every listener that this life is over; one that fails is logged and harms nobody."""
@@ -177,16 +197,120 @@ class Runs:
         executor = live.executor
         self.keep_hot(journal.as_loaded(executor.machine, executor.seq, executor.sent))
 
-    async def _renew(self) -> None:
-        """Renews every lease of this process, for as long as a run is live (E2)."""
+    # --- leases, and what other processes ask
+
+    def lease_of(self, row: ThreadRow, executor: Executor, gate: Gate | None) -> Lease:
+        """The lease of a life of the thread that was just taken."""
+        lease = Lease(row.lease_until, lambda: self._renewed(row), executor.lose)
+        if gate is not None:
+            lease.guard(gate)
+        return lease
+
+    async def _renewed(self, row: ThreadRow) -> int | None:
+        """The new end of a lease that has run out, or None when another life has the thread."""
+        until = self.clock.now_ms() + self.lease_ms
+        await self.store.renew(self.store.owner, lease_until=until)
+        found = await self.store.thread(row.thread_id)
+        return until if found is not None and found.fence == row.fence else None
+
+    async def _watch(self) -> None:
+        """Renews every lease of this process and reads its letters, for as long as a run is live (E2)."""
+        loop = asyncio.get_running_loop()
+        pause, renewed_at = min(WATCH_S, self.lease_ms / 3000), loop.time()
         try:
             while self.by_thread:
-                await asyncio.sleep(RENEW_S)
-                if self.by_thread:
-                    with contextlib.suppress(GraphflowError):
-                        await self.store.renew(self.store.owner, lease_until=self.clock.now_ms() + LEASE_MS)
+                await asyncio.sleep(pause)
+                with contextlib.suppress(GraphflowError):
+                    if loop.time() - renewed_at + pause > self.lease_ms / 3000:
+                        renewed_at = loop.time()
+                        await self._renew()
+                    await self._read_letters()
         finally:
             self._renewer = None
+
+    async def _renew(self) -> None:
+        now = self.clock.now_ms()
+        held = [live.lease for live in self.by_thread.values() if live.lease is not None and live.lease.until >= now]
+        await self.store.renew(self.store.owner, lease_until=now + self.lease_ms)
+        for lease in held:  # those that had run out are asked about one by one, when they want to act
+            lease.extend(now + self.lease_ms)
+
+    async def _read_letters(self) -> None:
+        for kind in ("stop", "signal"):
+            for queued in await self.store.queue(kind=kind, owner=self.store.owner):
+                live = self.by_thread.get(queued.thread_id)
+                if live is not None and live.journal is not None and not live.executor.ending:
+                    await self._heed(live, live.journal, queued)
+
+    async def _heed(self, live: LiveRun, journal: ThreadJournal, queued: Queued) -> None:
+        letter = decode_queued(queued)
+        if isinstance(letter, Signal):
+            self.signal(live, journal, letter, queued.position)
+            return
+        await self.store.withdraw(queued.thread_id, queued.position)
+        if letter.fence == journal.row.fence and not live.executor.ending:
+            live.executor.cancel() if letter.how == "cancel" else live.executor.release()
+
+    def signal(self, live: LiveRun, journal: ThreadJournal, signal: Signal, position: int | None) -> bool:
+        """Feeds a signal to a life of this process; whether a `wait` took it. Its queue entry goes with the commit."""
+        journal.consumes = position
+        return live.executor.signal(signal.name, signal.payload)
+
+    def is_driven(self, row: ThreadRow) -> bool:
+        """Whether somebody drives the thread, as far as its row and this process can tell."""
+        if row.thread_id in self.by_thread:
+            return True
+        if row.owner is None or row.lease_until <= self.clock.now_ms():
+            return False
+        is_dead = getattr(self.store, "is_dead", None)  # only stores on a file can know
+        return is_dead is None or not is_dead(row.owner)
+
+    async def make_way(self, thread_id: str, how: str = "cancel", *, wait_s: float | None = None) -> None:
+        """Ends the life that drives the thread, in this process or another, and returns when the thread is free.
+
+        Args:
+            how: `cancel` its run, or only `release` a thread that waits for people while its process holds it.
+
+        Raises:
+            ThreadBusy: its process did not heed in time; `retryAfterMs` says when its lease runs out at the earliest.
+        """
+        live = self.by_thread.get(thread_id)
+        if live is not None:
+            live.executor.cancel() if how == "cancel" else live.executor.release()
+            await live.over.wait()
+            return
+        row = await self.store.thread(thread_id)
+        if row is None or not self.is_driven(row):
+            return
+        letter = Stop(fence=row.fence, how=how)
+        position = await self.store.enqueue(
+            thread_id, encode_queued(letter), now=self.clock.now_ms(), kind=kind_of(letter)
+        )
+        try:
+            async with asyncio.timeout(STOP_WAIT_S if wait_s is None else wait_s):
+                while row is not None and row.fence == letter.fence and self.is_driven(row):
+                    await asyncio.sleep(POLL_S)
+                    row = await self.store.thread(thread_id)
+        except TimeoutError:
+            raise ThreadBusy(
+                f"the process that drives thread {thread_id!r} was asked to stop and has not answered; try again",
+                threadId=thread_id,
+                retryAfterMs=max(1000, (row.lease_until if row is not None else 0) - self.clock.now_ms()),
+            ) from None
+        finally:
+            await asyncio.shield(self.store.withdraw(thread_id, position))
+
+    async def changed(self, thread_id: str, within_s: float) -> None:
+        """Returns when a life of the thread has ended in this process, at the latest after `within_s`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        curious = self._curious.setdefault(thread_id, set())
+        curious.add(future)
+        try:
+            await asyncio.wait((future,), timeout=within_s)
+        finally:
+            curious.discard(future)
+            if not curious:
+                self._curious.pop(thread_id, None)
 
     async def close(self, grace_s: float = 5.0) -> None:
         """Lets running nodes finish for a while, then leaves their threads at the last checkpoint (spec 3.5)."""

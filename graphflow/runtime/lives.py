@@ -6,54 +6,40 @@ refused before anything has changed, and the thread is given back.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from graphflow.checkpoints.journal import Loaded, ThreadJournal
 from graphflow.checkpoints.port import Lineage, ThreadFacts, ThreadRow
-from graphflow.errors import AnswerRefused, GraphflowError, ThreadBusy, ThreadNotFound, ThreadWaiting
-from graphflow.events import Event, RunResume, RunStart
-from graphflow.graph.executor import HOLD_MS, Executor
+from graphflow.errors import AnswerRefused, GraphflowError, ThreadNotFound, ThreadWaiting
+from graphflow.events import RunResume, RunStart
+from graphflow.graph.executor import Executor
 from graphflow.graph.machine import AnyTick, Cancel, Input, Machine, Recovered, Resumed
 from graphflow.graph.plan import Plan
 from graphflow.graph.state import freeze
-from graphflow.runtime.answers import Answer, check_answers
-from graphflow.runtime.checks import budget_figures, check_input, check_state, check_unfinished, overdue_in
+from graphflow.runtime.answers import Answer, check_answers, questions_of
+from graphflow.runtime.busy import Audience, Begin, Life, after_rollback, check_turn, in_turn, take
+from graphflow.runtime.checks import (
+    budget_figures,
+    check_input,
+    check_signal,
+    check_state,
+    check_unfinished,
+    is_awaited,
+    overdue_in,
+)
+from graphflow.runtime.effects import Choices, recalling
 from graphflow.runtime.live import LiveRun, Runs
-from graphflow.runtime.outbox import Outbox
+from graphflow.runtime.queue import QueuedRun, Signal
 from graphflow.runtime.run_log import RunLog
 
 if TYPE_CHECKING:
     from graphflow.runtime.compiled import CompiledGraph
 
 
-class Audience(msgspec.Struct, frozen=True):
-    """Who hears a life: an attached consumer, a run log that many may follow, or nobody."""
-
-    outbox: Outbox | None = None
-    log: bool = False
-    preamble: tuple[Event, ...] = ()
-    """Sent before anything runs: `request.query`, `chat.start`, `request.submit`."""
-    hold_ms: int | None = None
-    """How long the process waits for answers; None: as long as the kind of audience asks for."""
-
-    def hold(self) -> int:
-        return self.hold_ms if self.hold_ms is not None else HOLD_MS if self.log else 0
-
-
 NOBODY = Audience()
-
-
-class Life(msgspec.Struct):
-    """A life that is about to be driven."""
-
-    run: LiveRun
-    tick: AnyTick | None
-    before: Callable[[], None]
-    """Sends what comes before the first tick."""
 
 
 class Lives:
@@ -88,14 +74,20 @@ class Lives:
         params: Any = None,
         on_waiting: str = "reject",
         on_busy: str = "reject",
+        effects: Choices = None,
         run_id: str | None = None,
         title: str | None = None,
+        consumes: int | None = None,
     ) -> Life:
-        """A life for a new input; see `CompiledGraph.run`."""
+        """A life for a new input; see `CompiledGraph.run`.
+
+        Args:
+            consumes: position of the queued input that this is; it leaves the queue with the run's first commit.
+        """
         app = self._app
         _one_of("durability", durability, ("async", "sync"))
         _one_of("onWaiting", on_waiting, ("reject", "cancel", "answer"))
-        _one_of("onBusy", on_busy, ("reject", "interrupt"))
+        _one_of("onBusy", on_busy, ("reject", "enqueue", "interrupt", "rollback"))
         given = {} if given is None else {"query": given} if isinstance(given, str) else given
         plan = app.plan
         check_input(plan, given)
@@ -109,20 +101,39 @@ class Lives:
             after=tuple(interrupt_after),
             params=freeze(params),
             durability=durability,
+            document=plan.digest,
         )
         runs = self.runs()
         if runs is None:
             executor = self.executor(plan, Machine(), thread_id, audience=audience)
             return Life(LiveRun(executor, None), tick, self._start(executor, audience, tick))
-        if (busy := runs.by_thread.get(thread_id)) is not None:
-            await _make_way(busy, on_busy)
-        async with self._taken(runs, thread_id, create=True) as row:
+        begin = Begin(runs, thread_id, tick, audience, on_waiting, on_busy, title, consumes)
+        if on_busy == "enqueue" and consumes is None:
+            queued = QueuedRun(
+                run_id=tick.run_id, input=given, agent_key=app.agent_key, durability=durability, budget=budget,
+                interrupt_before=tuple(interrupt_before), interrupt_after=tuple(interrupt_after), params=params,
+                on_waiting=on_waiting, title=title, holder=runs.store.owner,
+            )  # fmt: skip
+            return await in_turn(self._begun, begin, queued)
+        if on_busy == "rollback":
+            return await after_rollback(app, self._begun, begin, effects)
+        return await self._begun(begin)
+
+    async def _begun(self, begin: Begin) -> Life:
+        """The life of a new input, once the thread is this process's."""
+        app, runs, thread_id, tick = self._app, begin.runs, begin.thread_id, begin.tick
+        plan, audience, on_waiting = app.plan, begin.audience, begin.on_waiting
+        async with self._taken(runs, thread_id, create=True, begin=begin) as row:
+            await check_turn(begin, row)
             await app.documents.keep(plan)
             loaded = await runs.load(row)
             if loaded is not None and loaded.machine.status == "waiting":
-                if on_waiting == "answer":
-                    return await self._answer_with(row, loaded, given, audience)
+                if overdue := overdue_in(loaded.machine, app.clock.now_ms()):
+                    return await self._after_expiry(row, overdue, lambda: self._begun(begin))
+                if on_waiting == "answer" and begin.consumes is None:
+                    return await self._answer_with(row, loaded, tick.input, audience)
                 row, loaded = await self._close_questions(runs, on_waiting, row, loaded)
+            tick.id = app.ids.new_id()  # ids grow along a thread, and this input may have waited
             machine = Machine() if loaded is None else loaded.machine
             check_state(plan, machine)
             facts = ThreadFacts(
@@ -130,17 +141,26 @@ class Lives:
                 run_id=tick.run_id,
                 document=plan.digest,
                 agent_key=app.agent_key or row.facts.agent_key,
-                title=row.facts.title or title,
+                title=row.facts.title or begin.title,
             )
             begins = None if row.lineage is not None else Lineage(number=self.new_lineage(), thread_id=thread_id)
             journal = ThreadJournal(runs.store, row, facts, loaded=loaded, begins=begins)
+            journal.consumes = begin.consumes
             run = self._life(plan, machine, row, journal, audience, seq=0)
             return Life(run, tick, self._start(run.executor, audience, tick))
+
+    async def _after_expiry(self, row: ThreadRow, overdue: list[str], then: Callable[[], Awaitable[Life]]) -> Life:
+        """What was due before a call came happens first, to its end (E12)."""
+        runs = self._need_runs()
+        await runs.store.release(row.thread_id, row.fence)
+        expired = await self.expiring(row.thread_id, overdue)
+        await runs.drive(expired.run, expired.tick, expired.before)
+        return await then()
 
     async def _answer_with(self, row: ThreadRow, loaded: Loaded, given: Any, audience: Audience) -> Life:
         """`onWaiting: answer`: the text is the answer, when exactly one open `ask` takes it (spec 2.4)."""
         text = given.get("query") if isinstance(given, Mapping) else None
-        kinds = [interrupt.kind for interrupt in loaded.machine.interrupts.values()]
+        kinds = [interrupt.kind for interrupt in questions_of(loaded.machine)]
         if kinds != ["ask"]:
             raise AnswerRefused(
                 f"onWaiting: answer needs exactly one open `ask`; open are {', '.join(kinds)}", code="answer_ambiguous"
@@ -176,7 +196,7 @@ class Lives:
         What has expired is closed first, and an answer to it is stale (E12).
         """
         runs = self._need_runs()
-        async with self._taken(runs, thread_id) as row:
+        async with self._taken(runs, thread_id, frees=True) as row:
             loaded = await self._loaded(runs, row)
             overdue = overdue_in(loaded.machine, self._app.clock.now_ms())
             if not overdue:
@@ -185,10 +205,7 @@ class Lives:
                 except AnswerRefused as refusal:
                     raise await self._stale(thread_id, refusal) from None
                 return await self._answered(row, loaded, checked, by, audience)
-            await runs.store.release(thread_id, row.fence)
-        expired = await self.expiring(thread_id, overdue)
-        await runs.drive(expired.run, expired.tick, expired.before)
-        return await self.answering(thread_id, answers, by, audience)
+            return await self._after_expiry(row, overdue, lambda: self.answering(thread_id, answers, by, audience))
 
     async def _answered(
         self, row: ThreadRow, loaded: Loaded, checked: Sequence[Answer], by: str | None, audience: Audience
@@ -203,8 +220,11 @@ class Lives:
             executor.resuming = RunResume(
                 run_id=loaded.machine.run_id, chat_id=row.thread_id, checkpoint_id=executor.checkpoint_id or ""
             )
+            executor.together = True
             for answer in checked:
-                executor.answer(answer.interrupt_id, answer.value, answer.decision, by)
+                if answer.interrupt_id in executor.machine.interrupts:  # else another of these has closed it
+                    executor.answer(answer.interrupt_id, answer.value, answer.decision, by)
+            executor.together = False
 
         return Life(run, None, before)
 
@@ -228,16 +248,64 @@ class Lives:
             executor.resuming = RunResume(
                 run_id=loaded.machine.run_id, chat_id=thread_id, checkpoint_id=executor.checkpoint_id or ""
             )
+            executor.together = True
             for key in due:
                 executor.expire(key)
+            executor.together = False
 
         return Life(run, None, before)
+
+    async def signalling(
+        self, thread_id: str, signal: Signal, audience: Audience = NOBODY, *, position: int | None = None
+    ) -> Life | None:
+        """A life that goes on where a `wait` node takes the signal; None when the signal was kept for one to come.
+
+        Args:
+            position: its entry in the thread's queue, which goes with the commit.
+
+        Raises:
+            GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
+        """
+        runs = self._need_runs()
+        async with self._taken(runs, thread_id) as row:
+            loaded = await self._loaded(runs, row)
+            machine = loaded.machine
+            check_signal(machine, signal.name)
+            if not is_awaited(machine, signal.name):
+                await self._keep_signal(runs, row, loaded, signal, position)
+                return None
+            run = await self._going_on(row, loaded, audience)
+        executor, journal = run.executor, run.journal
+        assert journal is not None
+
+        def before() -> None:
+            _say_again(executor, loaded)
+            executor.resuming = RunResume(
+                run_id=machine.run_id, chat_id=thread_id, checkpoint_id=executor.checkpoint_id or ""
+            )
+            runs.signal(run, journal, signal, position)
+
+        return Life(run, None, before)
+
+    async def _keep_signal(
+        self, runs: Runs, row: ThreadRow, loaded: Loaded, signal: Signal, position: int | None
+    ) -> None:
+        """Records the signal on a thread that nobody drives, for a `wait` node to come."""
+        plan = await self._app.documents.pinned(row.facts.document)
+        journal = ThreadJournal(runs.store, row, row.facts, loaded=loaded)
+        executor = self.executor(plan, loaded.machine, row.thread_id, journal, seq=loaded.seq)
+        executor.go_on_from(list(loaded.pending))
+        journal.consumes = position
+        executor.signal(signal.name, signal.payload)
+        await executor.flush()
+        await journal.release()
+        runs.keep_hot(journal.as_loaded(executor.machine, executor.seq, executor.sent))
 
     async def resuming(
         self,
         thread_id: str,
         checkpoint_id: str | None = None,
-        effects: str | None = None,
+        effects: Choices = None,
         budget: Mapping[str, Any] | None = None,
         audience: Audience = NOBODY,
     ) -> Life:
@@ -247,11 +315,14 @@ class Lives:
         """
         figures = budget_figures(budget)
         runs = self._need_runs()
-        if checkpoint_id is not None:
+        if checkpoint_id is not None and not await self._stands_at(runs, thread_id, checkpoint_id):
             await self._app.thread(thread_id).rewind(checkpoint_id, effects=effects)
         async with self._taken(runs, thread_id) as row:
             loaded = await self._loaded(runs, row)
             machine = loaded.machine
+            if machine.status == "waiting" and (overdue := overdue_in(machine, self._app.clock.now_ms())):
+                await runs.store.release(thread_id, row.fence)
+                return await self.expiring(thread_id, overdue, audience)
             check_unfinished(machine)
             run = await self._going_on(row, loaded, audience)
         crashed = machine.status == "running"
@@ -259,6 +330,12 @@ class Lives:
         fresh = self.tick(Resumed, run_id=run_id, limits=figures)
         tick: AnyTick = self.tick(Recovered) if crashed and not figures else fresh
         return Life(run, tick, _resume(run, loaded, run_id))
+
+    async def _stands_at(self, runs: Runs, thread_id: str, checkpoint_id: str) -> bool:
+        """Whether the checkpoint is the head: to name it is to go on, not to do anything again."""
+        await runs.ready()
+        row = await runs.store.thread(thread_id)
+        return row is not None and row.head == checkpoint_id
 
     async def _going_on(self, row: ThreadRow, loaded: Loaded, audience: Audience) -> LiveRun:
         """The run of a taken thread, under the version that it is pinned to, its log going on."""
@@ -291,11 +368,11 @@ class Lives:
         return runs
 
     @asynccontextmanager
-    async def _taken(self, runs: Runs, thread_id: str, *, create: bool = False) -> AsyncIterator[ThreadRow]:
-        """The thread, taken; given back if the block fails."""
-        if not create and (busy := runs.by_thread.get(thread_id)) is not None:
-            await _make_way(busy, "reject")
-        row = await runs.take(thread_id, create=create)
+    async def _taken(
+        self, runs: Runs, thread_id: str, *, create: bool = False, begin: Begin | None = None, frees: bool = False
+    ) -> AsyncIterator[ThreadRow]:
+        """The thread, taken; given back if the block fails. See `busy.take`."""
+        row = await take(runs, thread_id, create=create, begin=begin, frees=frees)
         try:
             yield row
         except BaseException:
@@ -313,7 +390,10 @@ class Lives:
     ) -> LiveRun:
         log = RunLog(row.fence, seq) if audience.log else None
         executor = self.executor(plan, machine, row.thread_id, journal, audience=audience, log=log, seq=seq)
-        return LiveRun(executor, journal, log)
+        run = LiveRun(executor, journal, log)
+        runs = self._need_runs()
+        run.lease = executor.lease = runs.lease_of(row, executor, audience.outbox or log)
+        return run
 
     def _start(self, executor: Executor, audience: Audience, tick: Input) -> Callable[[], None]:
         def before() -> None:
@@ -338,6 +418,9 @@ class Lives:
         """The loop for one life; without a journal nothing is stored."""
         app, outbox = self._app, audience.outbox
         sink = outbox.put if outbox is not None else log.send if log is not None else None
+        services: Mapping[str, Any] = app.services
+        if machine.reuse and app.checkpointer is not None:
+            services = ChainMap({"recall": recalling(app.checkpointer)}, services)  # type: ignore[arg-type] # only read
         return Executor(
             plan,
             machine,
@@ -347,7 +430,7 @@ class Lives:
             journal=journal,
             sink=sink,
             room=outbox.room if outbox is not None else None,
-            services=app.services,
+            services=services,
             hold_ms=audience.hold(),
             life=journal.row.fence if journal is not None else 1,
             lineage=journal.lineage if journal is not None else 0,
@@ -374,18 +457,6 @@ def _resume(run: LiveRun, loaded: Loaded, run_id: str) -> Callable[[], None]:
 def _say_again(executor: Executor, loaded: Loaded) -> None:
     """After a crash: what followed the last commit may have reached nobody, so this life sends it (E1)."""
     executor.outlet.send_again((event, event.timestamp) for event, _ in loaded.pending if event.seq > loaded.mark)
-
-
-async def _make_way(busy: LiveRun, on_busy: str) -> None:
-    """A second run comes while one drives the thread in this process."""
-    if on_busy == "reject":
-        raise ThreadBusy(
-            f"thread {busy.thread_id!r} is driven by run {busy.run_id}; wait for it, cancel it, or pass onBusy",
-            retryAfterMs=1000,
-            runId=busy.run_id,
-        )
-    busy.executor.cancel()
-    await busy.over.wait()
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

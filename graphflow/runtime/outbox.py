@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from graphflow.events import Event
 from graphflow.graph.context import DONE, Soon
+from graphflow.runtime.lease import NEVER
 
 STREAM_ROOM = 256
 """Events that a run may be ahead of its consumer before it waits."""
@@ -16,15 +17,24 @@ STREAM_ROOM = 256
 class Outbox:
     """Events on their way from an attached run to its one consumer: a deque, and one future when somebody waits."""
 
-    __slots__ = ("_closed", "_events", "_room", "_waiter")
+    __slots__ = ("_closed", "_events", "_room", "_waiter", "good_until", "withhold")
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._closed = False
+        self.good_until = NEVER
+        self.withhold: Callable[[Event], None] | None = None
+        """See `lease.Gate`."""
 
     def put(self, event: Event) -> None:
+        if event.timestamp > self.good_until and self.withhold is not None:
+            self.withhold(event)
+        else:
+            self.pass_on(event)
+
+    def pass_on(self, event: Event) -> None:
         self._events.append(event)
         waiter = self._waiter
         if waiter is not None and not waiter.done():

@@ -10,7 +10,7 @@ from graphflow.errors import GraphflowError
 from graphflow.graph.machine import ROOT, Interrupt, Machine
 from graphflow.graph.plan import Plan
 from graphflow.graph.scope import result_of, scope_of
-from graphflow.graph.state import State
+from graphflow.graph.state import State, freeze
 
 RunStatus = Literal["completed", "waiting", "failed", "cancelled"]
 _STATUS: dict[str, RunStatus] = {"idle": "completed", "waiting": "waiting", "failed": "failed", "stopped": "cancelled"}
@@ -50,7 +50,7 @@ def result_from(plan: Plan, machine: Machine, thread_id: str, checkpoint_id: str
     return RunResult(
         status=status,
         state=frame.state if frame is not None else State(),
-        output=result_of(plan, frame, scope_of(plan, machine, frame)) if done and frame is not None else None,
+        output=freeze(result_of(plan, frame, scope_of(plan, machine, frame))) if done and frame is not None else None,
         interrupts=tuple(machine.interrupts.values()),
         usage=dict(machine.usage),
         run_id=machine.run_id,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 
@@ -28,6 +28,7 @@ from graphflow.events import (
     ToolStart,
 )
 from graphflow.graph.ports import Logged
+from graphflow.runtime.lease import NEVER
 
 RING = 8192
 """Live events kept for those who rejoin; who is further behind gets snapshots."""
@@ -55,10 +56,19 @@ class RunLog:
         self.open: dict[str, tuple[Event, list[Event]]] = {}
         """Open blocks: id → its start and its deltas so far."""
         self.ended = False
+        self.good_until = NEVER
+        self.withhold: Callable[[Event], None] | None = None
+        """See `lease.Gate`."""
         self._wakers: set[asyncio.Future[None]] = set()
 
     def send(self, event: Event) -> None:
         """The executor's sink: keeps the event and wakes the subscribers; waits for nobody."""
+        if event.timestamp > self.good_until and self.withhold is not None:
+            self.withhold(event)
+        else:
+            self.pass_on(event)
+
+    def pass_on(self, event: Event) -> None:
         self.ring.append(event)
         self._track(event)
         self._wake()

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from graphflow.checkpoints.event_log import LIFE
-from graphflow.checkpoints.journal import decode_meta, read_events, unsaid
+from graphflow.checkpoints.journal import decode_meta, read_events, unsaid, was_checkpoint
 from graphflow.checkpoints.port import Checkpointer, Record
 from graphflow.checkpoints.records import Body, decode_body
-from graphflow.graph.machine import Machine, Patch, apply_patch
+from graphflow.errors import CheckpointNotFound
+from graphflow.graph.machine import Machine
+from graphflow.graph.patches import Patch, apply_patch
 from graphflow.graph.ports import Logged
+from graphflow.runtime.queue import decode_queued
 
 Chain = Sequence[tuple[int, int]]
 PAGE = 256
@@ -28,6 +31,8 @@ class StoredLog(msgspec.Struct, kw_only=True):
     before it have as the log has it; 0 for the first."""
     sent: int
     """Number of the last event that clients of the last life may have as the log has it."""
+    pruned: bool = False
+    """Its beginning was pruned: `events` are those of what is left of its end."""
 
 
 async def stored_log(store: Checkpointer, thread_id: str, chain: Chain, run_id: str, *, over: bool = True) -> StoredLog:
@@ -38,7 +43,25 @@ async def stored_log(store: Checkpointer, thread_id: str, chain: Chain, run_id: 
     """
     records = await records_of_run(store, thread_id, chain, run_id)
     parent = await _checkpoint_before(store, thread_id, chain, records[0]) if over and records else None
-    return await stored_log_of(store, chain, records, over=over, parent=parent)
+    log = await stored_log_of(store, chain, records, over=over, parent=parent)
+    log.pruned = log.pruned or await _lost_its_beginning(store, thread_id, chain, run_id, records)
+    return log
+
+
+async def _lost_its_beginning(
+    store: Checkpointer, thread_id: str, chain: Chain, run_id: str, records: Sequence[Record]
+) -> bool:
+    """Whether the record before the first that was found is missing, or all are although the run was known."""
+    if not records:
+        if await store.find_run(run_id) != thread_id:
+            return False
+        waiting = await store.queue(thread_id, kind="input", limit=10_000)
+        return all(decode_queued(entry).run_id != run_id for entry in waiting)
+    before = place_before(chain, records[0])
+    if before is None:
+        return False
+    lineage, ordinal = before
+    return not await store.read_records(thread_id, lineage=lineage, after=ordinal - 1, upto=ordinal)
 
 
 async def stored_log_of(
@@ -49,15 +72,46 @@ async def stored_log_of(
     Args:
         parent: the checkpoint before them, for the graph family's events.
     """
+    records, pruned = without_gap(chain, records)
     bodies = [decode_body(record.data) for record in records]
     events = await read_events(store, chain, records)
     last = bodies[-1] if bodies else None
     sent = last.seq if last is not None else 0
     if over and last is not None:
-        more = unsaid(list(zip(records, bodies, strict=True)), settled(bodies), last.seq, parent)
-        sent += min(last.tail, len(more))
+        machine = settled(bodies)
+        if not machine.run_id:  # its beginning was pruned
+            machine = msgspec.structs.replace(machine, run_id=decode_meta(records[0].meta).run_id)
+        more = unsaid(list(zip(records, bodies, strict=True)), machine, last.seq, parent)
+        sent = min(last.seq + last.tail, more[-1][0].seq) if more else last.seq
         events += more
-    return StoredLog(events=events, lives=lives_of(bodies), sent=sent)
+    return StoredLog(events=events, lives=lives_of(bodies), sent=sent, pruned=pruned)
+
+
+def place_before(chain: Chain, record: Record) -> tuple[int, int] | None:
+    """(lineage, ordinal) of the record before this one on a branch; None when it is the first."""
+    if record.ordinal > 1:
+        return record.lineage, record.ordinal - 1
+    index = next((i for i, (lineage, _) in enumerate(chain) if lineage == record.lineage), 0)
+    return next((step for step in reversed(chain[:index]) if step[1]), None)
+
+
+def without_gap(chain: Chain, records: Sequence[Record]) -> tuple[Sequence[Record], bool]:
+    """The end of a run's records in which none is missing, and whether some before it were pruned."""
+    for index in range(len(records) - 1, 0, -1):
+        before = records[index - 1]
+        if place_before(chain, records[index]) != (before.lineage, before.ordinal):
+            return records[index:], True
+    return records, False
+
+
+def pruned_log(thread_id: str, run_id: str) -> CheckpointNotFound:
+    return CheckpointNotFound(
+        f"the log of run {run_id!r} can't be told any more: the history of thread {thread_id!r} was pruned; its state is"
+        " there, and checkpoints that were kept",
+        threadId=thread_id,
+        runId=run_id,
+        pruned=True,
+    )
 
 
 async def records_of_run(store: Checkpointer, thread_id: str, chain: Chain, run_id: str) -> list[Record]:
@@ -87,7 +141,7 @@ async def _checkpoint_before(store: Checkpointer, thread_id: str, chain: Chain, 
         while reached and upto > 0:
             rows = await store.read_records(thread_id, lineage=lineage, after=max(0, upto - PAGE), upto=upto)
             for row in reversed(rows):
-                if row.checkpoint:
+                if was_checkpoint(row, decode_body(row.data)):
                     return row.id
             upto -= PAGE
     return None

@@ -8,26 +8,31 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphflow.checkpoints.journal import Loaded, ThreadJournal, decode_meta, load_thread
-from graphflow.checkpoints.port import Checkpointer, Lineage, Record
-from graphflow.checkpoints.records import decode_body
-from graphflow.errors import (
-    CheckpointNotFound,
-    EffectsNeedChoice,
-    GraphflowError,
-    StateError,
-    ThreadBusy,
-    ThreadNotFound,
-)
-from graphflow.graph.executor import Executor
-from graphflow.graph.machine import ROOT, Edited, Interrupt, Machine, Moved
+from graphflow.checkpoints.port import Checkpointer, Keep, Pruned
+from graphflow.errors import CheckpointNotFound, GraphflowError, StateError, ThreadBusy, ThreadNotFound
+from graphflow.graph.machine import ROOT, Interrupt, Machine, all_frames
 from graphflow.graph.ports import Logged
-from graphflow.graph.state import State, thaw
-from graphflow.runtime.diff import json_patch
+from graphflow.graph.state import State
+from graphflow.runtime.diff import diff_of
+from graphflow.runtime.effects import Choices, Effect, effects_behind, kept_places
 from graphflow.runtime.live import LiveRun, Runs
-from graphflow.runtime.stored_log import branch_of_run, stored_log
+from graphflow.runtime.queue import QueuedRun, Signal, decode_queued
+from graphflow.runtime.result import RunResult, result_from
+from graphflow.runtime.signals import deliver
+from graphflow.runtime.stored_log import branch_of_run, pruned_log, stored_log
+from graphflow.runtime.sync import blocking
+from graphflow.runtime.travel import Edit, Travel
 
 if TYPE_CHECKING:
+    from graphflow.runtime.blame import Blame
     from graphflow.runtime.compiled import CompiledGraph
+    from graphflow.runtime.cost import Cost
+    from graphflow.runtime.migrate import MigrationReport
+    from graphflow.runtime.why import Why
+
+
+REPLAY_PAGE = 200
+"""Checkpoints that are read at once while the beginning of the newest run is looked for."""
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -40,7 +45,7 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     node: str
     next: list[str]
     source: str
-    """`input, node, ask, answer, timer, cancel, edit, rewind, fork` (spec 3.2)."""
+    """`input, node, ask, answer, signal, timer, cancel, edit, rewind, fork, migrate` (spec 3.2)."""
     created_at: int
     """Epoch ms."""
     size: int
@@ -85,9 +90,9 @@ class Thread:
     async def _store(self) -> Checkpointer:
         return (await self._runs()).store
 
-    async def _load(self, checkpoint_id: str | None = None) -> Loaded:
+    async def _load(self, checkpoint_id: str | None = None, *, logs: bool = True) -> Loaded:
         store = await self._store()
-        loaded = await load_thread(store, self.id, checkpoint_id)
+        loaded = await load_thread(store, self.id, checkpoint_id, logs=logs)
         if loaded is None or loaded.row.head is None:
             if await store.thread(self.id) is None:
                 raise ThreadNotFound(f"no thread {self.id!r}")
@@ -148,106 +153,213 @@ class Thread:
             interrupts=tuple(machine.interrupts.values()),
             usage=dict(machine.usage),
             run_id=machine.run_id,
-            frames={frame.path: frame.state for frame in machine.frames.values() if frame.number != ROOT},
+            frames={frame.path: frame.state for frame in all_frames(machine) if frame.number != ROOT},
         )
 
-    async def diff(self, a: str, b: str) -> dict[str, list[dict[str, Any]]]:
-        """What changed from checkpoint `a` to `b`, also across branches: JSON Patch per state key."""
-        first, second = (await self._load(a)).machine, (await self._load(b)).machine
-        old = first.root.state if first.frames else State()
-        new = second.root.state if second.frames else State()
-        out = {}
-        for key in {**old, **new}:
-            if patch := json_patch(thaw(old.get(key)), thaw(new.get(key))):
-                out[key] = patch
-        return out
+    async def result(self) -> RunResult:
+        """The outcome of the newest run, as `run` gave it."""
+        loaded = await self._load()
+        plan = await self._app.documents.pinned(loaded.row.facts.document)
+        return result_from(plan, loaded.machine, self.id, loaded.checkpoint_id)
 
-    async def events(self, run_id: str | None = None) -> list[Logged]:
-        """The stored log of a run (default: the newest): blocks as snapshots, numbered as they were sent (E1)."""
+    async def diff(self, a: str, b: str, *, other: Thread | None = None) -> dict[str, list[dict[str, Any]]]:
+        """What changed from checkpoint `a` to `b`, also across branches: JSON Patch per state key.
+
+        Keys of open subgraphs and branches have their frame's path before them: `sub#1/draft`.
+
+        Args:
+            other: the thread of `b`, a fork for instance; default this one.
+        """
+        return diff_of((await self._load(a)).machine, (await (other or self)._load(b)).machine)
+
+    async def blame(self, key: str, checkpoint_id: str | None = None, *, path: str = "") -> Blame:
+        """What wrote a value: `state.draft`, `state.messages[3]`, `state.plan.steps[0].title`.
+
+        Args:
+            checkpoint_id: the value that the state had there; default the head's.
+            path: the frame, of those that were open there, branches that had ended included; default the root.
+
+        Raises:
+            StateError: no such frame, key or part.
+        """
+        from graphflow.runtime.blame import blame
+
+        loaded = await self._load(checkpoint_id)
+        plan = await self._app.documents.of(loaded.machine, loaded.row.facts.document)
+        return await blame(await self._store(), plan, loaded, key, path)
+
+    async def why(self, checkpoint_id: str | None = None) -> Why:
+        """Why the thread went on from a checkpoint as it did: which condition, with which values, took the edge."""
+        from graphflow.runtime.why import why
+
+        loaded = await self._load(checkpoint_id)
+        if checkpoint_id is None and loaded.checkpoint_id is not None:
+            loaded = await self._load(loaded.checkpoint_id)  # a record without a checkpoint led nowhere
+        plan = await self._app.documents.of(loaded.machine, loaded.row.facts.document)
+        return await why(await self._store(), plan, loaded)
+
+    async def cost(self) -> Cost:
+        """What the present branch has used, by run, node and model."""
+        from graphflow.runtime.cost import cost_of
+
+        return await cost_of(await self._store(), await self._load(logs=False))
+
+    async def replay_point(self, until: str | None = None) -> CheckpointInfo:
+        """The checkpoint from which `app.replay` runs again; see there."""
+        from graphflow.runtime.replay import moment_of, newest_run
+
+        rows: list[CheckpointInfo] = []
+        page: list[CheckpointInfo] = []
+        while not rows or (len(page) == REPLAY_PAGE and all(row.source != "input" for row in page)):
+            page = await self.history(REPLAY_PAGE, before=rows[-1].id if rows else None)
+            rows += page
+            if not page:
+                break
+        run = newest_run(rows)
+        if until is None:
+            return run[0]
+        loaded = await self._load(logs=False)
+        found = await moment_of(await self._store(), self.id, loaded.chain, until)
+        return next(row for row in run if row.id == found)
+
+    async def events(self, run_id: str | None = None, *, whole: bool = True) -> list[Logged]:
+        """The stored log of a run (default: the newest): blocks as snapshots, numbered as they were sent (E1).
+
+        Args:
+            whole: False gives what is left of a log that was pruned.
+
+        Raises:
+            CheckpointNotFound: the run's log was pruned, or its beginning was; `detail.pruned` is true.
+        """
         loaded = await self._load()
         run_id = run_id or loaded.machine.run_id
         store = await self._store()
         chain = await branch_of_run(store, self.id, loaded.chain, run_id)
-        return (await stored_log(store, self.id, chain, run_id)).events
+        log = await stored_log(store, self.id, chain, run_id)
+        if log.pruned and whole:
+            raise pruned_log(self.id, run_id)
+        return log.events
 
     # --- changing
 
-    async def rewind(self, checkpoint_id: str, *, effects: str | None = None, cancel: bool = False) -> str:
+    async def rewind(
+        self, checkpoint_id: str, *, effects: Choices = None, cancel: bool = False, by: str | None = None
+    ) -> str:
         """Commits a new head that goes on from the checkpoint; what came later stays in the tree. Its id.
 
+        Args:
+            effects: what shall become of the `write` effects behind it: `reuse` their results where the same calls come
+                again, `rerun` them, `undo` them now; one word for all, or words by effect id, `*` for the rest.
+            cancel: end a run that drives the thread first.
+            by: who asked for it.
+
         Raises:
-            EffectsNeedChoice: `write` effects lie behind it and `effects` chooses nothing.
+            EffectsNeedChoice: `write` effects lie behind it and have no choice; nothing has changed.
             ThreadBusy: a run drives the thread and `cancel` is false.
+            GraphflowError: `undo_failed`.
         """
-        return await self._move("rewind", checkpoint_id, effects, cancel)
+        return await self.travel().rewind(checkpoint_id, effects, cancel, by)
 
     async def edit(
         self,
         values: Mapping[str, Any],
         as_node: str | None = None,
         *,
+        path: str | None = None,
         replace: Iterable[str] = (),
         checkpoint_id: str | None = None,
-        effects: str | None = None,
+        effects: Choices = None,
         cancel: bool = False,
+        by: str | None = None,
     ) -> str:
         """Commits new values through the reducers, as if `as_node` had written them; the new checkpoint's id.
 
-        With `as_node` the cursor moves to where that node's routes lead. Keys in `replace` are set, not reduced.
-        Nothing runs until the thread is resumed.
+        With `as_node` the cursor moves to where that node's routes lead, and questions of what that ends are closed. Keys
+        in `replace` are set, not reduced. Nothing runs until the thread is resumed.
+
+        Args:
+            path: the frame whose state it is, as `state().frames` names it; default the root. `""` names the root where
+                several frames are open and `as_node` needs to be told which.
+            checkpoint_id: edit the state of that checkpoint instead of the head's; as with `rewind`, what came later stays.
+            effects, cancel, by: as with `rewind`.
 
         Raises:
-            StateError: a key or value outside the schema; nothing has changed.
+            StateError: a key or value outside the schema, an unknown path or node; nothing has changed.
         """
-        if checkpoint_id is not None:
-            await self.rewind(checkpoint_id, effects=effects, cancel=cancel)
-        runs = await self._take_over(cancel)
-        row = await runs.take(self.id, create=False)
-        try:
-            loaded = await runs.load(row)
-            if loaded is None:
-                raise ThreadNotFound(f"thread {self.id!r} has no checkpoint yet; run it first")
-            plan = await self._app.documents.pinned(row.facts.document)
-            begins = self._branch(row.lineage, row.ordinal)
-            journal = ThreadJournal(runs.store, row, row.facts, loaded=loaded, begins=begins)
-            waits = loaded.machine.status == "waiting"
-            executor = self._app.lives.executor(plan, loaded.machine, self.id, journal, seq=loaded.seq if waits else 0)
-            if waits:
-                executor.go_on_from(list(loaded.pending))
-            tick = Edited(
-                id=self._app.ids.new_id(),
-                at=self._app.clock.now_ms(),
-                values=dict(values),
-                run_id=loaded.machine.run_id if waits else self._app.ids.new_id(),
-                as_node=as_node,
-                replace=tuple(replace),
-            )
-            await self._commit(executor, tick, runs, journal)
-        except BaseException:
-            await runs.store.release(self.id, row.fence)
-            raise
-        return executor.checkpoint_id or ""
+        edit = Edit(dict(values), as_node, path, tuple(replace))
+        return await self.travel().edit(edit, checkpoint_id, effects, cancel, by)
 
     async def fork(
-        self, checkpoint_id: str | None = None, *, thread_id: str | None = None, effects: str | None = None
+        self,
+        checkpoint_id: str | None = None,
+        *,
+        thread_id: str | None = None,
+        effects: Choices = None,
+        by: str | None = None,
     ) -> Thread:
-        """A new thread that shares the past up to the checkpoint; O(1) in the history's length (E8)."""
-        loaded = await self._load(checkpoint_id)
-        if checkpoint_id is None:  # what was recorded after it belongs to a node that the fork runs again
-            checkpoint_id = loaded.checkpoint_id
-            loaded = await self._load(checkpoint_id)
-        assert checkpoint_id is not None
-        await self._check_effects(loaded, checkpoint_id, effects, "fork")
-        runs = await self._runs()
-        new_id = thread_id or self._app.ids.new_id()
-        facts = msgspec.structs.replace(
-            loaded.row.facts, status="stopped", run_id=None, updated_at=self._app.clock.now_ms()
-        )
-        await runs.store.fork(checkpoint_id, self.id, new_id, number=self._app.lives.new_lineage(), facts=facts)
-        other = Thread(self._app, new_id)
-        row = await runs.take(new_id, create=False)
-        await other._settle_at(runs, row, loaded, "fork", None)
-        return other
+        """A new thread that shares the past up to the checkpoint; O(1) in the history's length (E8).
+
+        Args:
+            effects: `reuse` or `rerun`, as with `rewind`.
+        """
+        return Thread(self._app, await self.travel().fork(checkpoint_id, thread_id, effects, by))
+
+    async def effects(self, checkpoint_id: str) -> list[Effect]:
+        """The `write` effects that going back to the checkpoint would pass over, oldest first."""
+        store = await self._store()
+        return await effects_behind(store, await self._load(logs=False), await self._load(checkpoint_id, logs=False))
+
+    def travel(self) -> Travel:
+        """What moves this thread."""
+        return Travel(self._app, self.id, self._load)
+
+    # --- signals and the queue
+
+    async def signal(self, name: str, payload: Any = None) -> bool:
+        """Wakes the oldest `wait` node of this name, and goes on; whether there was one.
+
+        Else the signal is kept for a `wait` that the run still comes to; new input forgets it. The run goes on detached in
+        this process, or in the one that drives it, which takes the signal up within a second.
+
+        Raises:
+            GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
+        """
+        return await deliver(self._app, self.id, Signal(name=name, payload=payload), hold_ms=0) is not None
+
+    async def queue(self) -> list[QueuedRun]:
+        """The inputs that wait for their turn, in order."""
+        store = await self._store()
+        return [decode_queued(entry) for entry in await store.queue(self.id, kind="input", limit=10_000)]
+
+    async def withdraw(self, run_id: str) -> bool:
+        """Takes an input out of the queue before its run has begun; False when it is not there (any more)."""
+        store = await self._store()
+        for entry in await store.queue(self.id, kind="input", limit=10_000):
+            if decode_queued(entry).run_id == run_id:
+                return await store.withdraw(self.id, entry.position, run_id=run_id)
+        return False
+
+    async def migrate(
+        self, names: Mapping[str, str] | None = None, *, dry_run: bool = False, by: str | None = None
+    ) -> MigrationReport:
+        """Moves the thread to the newest version of this graph, as one checkpoint; nothing runs until it is resumed.
+
+        A thread otherwise goes on under the version that it has begun. Frames stay where they stand, new state keys begin at
+        their default, and open questions are asked anew: an answer to an old one is stale.
+
+        Args:
+            names: old node name → new one, for nodes that were renamed.
+            dry_run: only says what would happen, problems included.
+            by: who asked for it.
+
+        Raises:
+            GraphflowError: `migration_refused`, with every problem; nothing has changed.
+            ThreadBusy: a run drives the thread.
+        """
+        from graphflow.runtime.migrate import Migrator
+
+        migrator = Migrator(self._app, self.id, self._load)
+        return await (migrator.plan(names or {}) if dry_run else migrator.migrate(names or {}, by))
 
     async def delete(self) -> None:
         """Removes the thread and all that no other thread shares."""
@@ -258,13 +370,50 @@ class Thread:
         runs.forget(self.id)
         await runs.store.delete_thread(self.id)
 
+    async def delete_checkpoint(self, checkpoint_id: str) -> None:
+        """Takes one checkpoint out of the history; those after it lose nothing. Deleting the last one removes the thread.
+
+        Raises:
+            ThreadNotFound, CheckpointNotFound: nothing to delete.
+            ThreadBusy: a run of this process drives the thread.
+            GraphflowError: `invalid_input` when a thread stands on it, an open question belongs to it, or another thread
+                began it.
+        """
+        runs = await self._runs()
+        if (live := runs.by_thread.get(self.id)) is not None:
+            raise ThreadBusy(f"run {live.run_id} drives thread {self.id!r}; cancel it first", retryAfterMs=1000)
+        runs.forget(self.id)
+        await runs.store.delete_checkpoint(self.id, checkpoint_id)
+
+    async def prune(
+        self, *, newest: int | None = None, since: int | None = None, dry_run: bool = False
+    ) -> Pruned:  # fmt: skip
+        """Takes old checkpoints out of the history, and all that only they needed; safe while the thread runs.
+
+        The head, checkpoints of open questions and fork points of other threads stay, and with them the records of
+        `write` effects that a rewind to what is left would pass over. A run whose records went has no log any more.
+
+        Args:
+            newest: keep so many of the newest, of all branches together.
+            since: keep what was made at this moment or later, epoch ms. Given both, either suffices.
+            dry_run: only says what would go.
+
+        Raises:
+            GraphflowError: `invalid_input` when nothing says what to keep.
+        """
+        loaded = await self._load(logs=False)
+        keep = Keep(newest=newest, since=since, records=kept_places(loaded.machine))
+        return await (await self._store()).prune(self.id, keep, dry_run=dry_run)
+
     async def cancel(self) -> bool:
         """Cancels the run that drives or waits on the thread; whether there was one."""
         runs = await self._runs()
-        live = runs.by_thread.get(self.id)
-        if live is not None:
-            live.executor.cancel()
-            await live.over.wait()
+        if self.id in runs.by_thread:
+            await runs.make_way(self.id)
+            return True
+        found = await runs.store.thread(self.id)
+        if found is not None and found.facts.status in ("waiting", "running") and runs.is_driven(found):
+            await runs.make_way(self.id)
             return True
         loaded = await self._load()
         if loaded.machine.status not in ("waiting", "running"):
@@ -285,109 +434,29 @@ class Thread:
         await runs.tell(LiveRun(executor, journal))
         return True
 
-    # --- parts
+    # sync twins
 
-    def _branch(self, parent: int | None, cut: int) -> Lineage:
-        return Lineage(number=self._app.lives.new_lineage(), thread_id=self.id, parent=parent, cut=cut)
-
-    async def _take_over(self, cancel: bool) -> Runs:
-        runs = await self._runs()
-        live = runs.by_thread.get(self.id)
-        if live is not None:
-            if not cancel:
-                raise ThreadBusy(
-                    f"run {live.run_id} drives thread {self.id!r}; wait for it, or pass cancel",
-                    retryAfterMs=1000,
-                    runId=live.run_id,
-                )
-            live.executor.cancel()
-            await live.over.wait()
-        return runs
-
-    async def _move(self, source: str, checkpoint_id: str, effects: str | None, cancel: bool) -> str:
-        loaded = await self._load(checkpoint_id)
-        await self._check_effects(loaded, checkpoint_id, effects, source)
-        runs = await self._take_over(cancel)
-        row = await runs.take(self.id, create=False)
-        begins = self._branch(*loaded.chain[-1])
-        return await self._settle_at(runs, row, loaded, source, begins)
-
-    async def _settle_at(self, runs: Runs, row: Any, loaded: Loaded, source: str, begins: Lineage | None) -> str:
-        """Commits the machine of a checkpoint as the head of this thread."""
-        try:
-            plan = await self._app.documents.pinned(row.facts.document)
-            journal = ThreadJournal(runs.store, row, row.facts, loaded=loaded, begins=begins)
-            executor = self._app.lives.executor(plan, loaded.machine, self.id, journal)
-            tick = Moved(
-                id=self._app.ids.new_id(), at=self._app.clock.now_ms(), source=source, run_id=self._app.ids.new_id()
-            )
-            await self._commit(executor, tick, runs, journal)
-        except BaseException:
-            await runs.store.release(self.id, row.fence)
-            raise
-        return executor.checkpoint_id or ""
-
-    async def _commit(self, executor: Executor, tick: Any, runs: Runs, journal: ThreadJournal) -> None:
-        """One commit of its own, outside any run: its events start a log that the next run goes on with."""
-        executor.feed(tick)
-        await executor.flush()
-        await journal.release()
-        runs.forget(self.id)
-
-    async def _check_effects(self, loaded: Loaded, checkpoint_id: str, effects: str | None, what: str) -> None:
-        """Refuses to pass over `write` effects without a choice (E8)."""
-        allowed = ("rerun",)
-        if effects is not None and effects not in allowed:
-            raise GraphflowError(
-                f"effects is {effects!r}; this version knows {', '.join(map(repr, allowed))} for a {what}",
-                code="invalid_input",
-            )
-        if effects is not None:
-            return
-        written = await self._writes_after(checkpoint_id)
-        if written:
-            raise EffectsNeedChoice(
-                f"{len(written)} write effect(s) happened after checkpoint {checkpoint_id}; choose effects: rerun to run them again",
-                effects=written,
-            )
-
-    async def _writes_after(self, checkpoint_id: str) -> list[dict[str, Any]]:
-        """Write effects recorded after a checkpoint on the present branch, or inside a node that it left unfinished."""
-        head, target = await self._load(), await self._load(checkpoint_id)
-        shared = dict(target.chain)
-        store = await self._store()
-        out = [
-            {
-                "node": frame.node,
-                "key": key,
-                "digest": operation.digest,
-                "recordId": checkpoint_id,
-                "at": target.machine.last_at,
-            }
-            for frame in target.machine.frames.values()
-            for key, operation in frame.operations.items()
-            if operation.effects == "write"
-        ]
-        for lineage, last in head.chain:
-            first = shared.get(lineage, 0)
-            for record in await store.read_records(self.id, lineage=lineage, after=first, upto=last):
-                if not record.checkpoint:  # an intent is a record of its own, which history does not show
-                    out += _writes_of(record)
-        return out
-
-
-def _writes_of(record: Record) -> list[dict[str, Any]]:
-    body = decode_body(record.data)
-    out = []
-    for change in body.patch.frames.values():
-        if change is None:
-            continue
-        for key, operation in (change.operations or {}).items():
-            if operation is not None and operation.effects == "write" and operation.state == "intent":
-                out.append(
-                    {"node": body.node, "key": key, "digest": operation.digest, "recordId": record.id, "at": body.at}
-                )
-    return out
+    history_sync = blocking(history)
+    tree_sync = blocking(tree)
+    state_sync = blocking(state)
+    result_sync = blocking(result)
+    diff_sync = blocking(diff)
+    blame_sync = blocking(blame)
+    why_sync = blocking(why)
+    cost_sync = blocking(cost)
+    replay_point_sync = blocking(replay_point)
+    events_sync = blocking(events)
+    rewind_sync = blocking(rewind)
+    edit_sync = blocking(edit)
+    fork_sync = blocking(fork)
+    effects_sync = blocking(effects)
+    queue_sync = blocking(queue)
+    withdraw_sync = blocking(withdraw)
+    migrate_sync = blocking(migrate)
+    delete_sync = blocking(delete)
+    delete_checkpoint_sync = blocking(delete_checkpoint)
+    prune_sync = blocking(prune)
+    cancel_sync = blocking(cancel)
 
 
 def status_of(machine: Machine, loaded: Loaded) -> str:

@@ -1,0 +1,112 @@
+"""This process's hold on a thread while it drives it (E2).
+
+A process that was stopped for longer than its lease (a paused container, a laptop that slept) may have lost the thread
+without knowing. Until it has asked the store it starts no node, records nothing, and what its nodes still say is
+withheld: if the thread is another life's, none of it was ever said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from graphflow.errors import Fenced, GraphflowError, StoreError
+from graphflow.events import Event
+
+NEVER = 1 << 62
+
+
+class Gate(Protocol):
+    """Where a life's events leave the process. An event later than `good_until` goes to `withhold`."""
+
+    good_until: int
+    withhold: Callable[[Event], None] | None
+
+    def pass_on(self, event: Event) -> None: ...
+
+
+class Lease:
+    """Until when nobody else can have taken the thread, as far as this process knows.
+
+    Args:
+        until: epoch ms.
+        renewed: asks the store; the new end of the lease, or None when the thread is another life's.
+        lose: ends the life without a word to the world.
+    """
+
+    def __init__(
+        self, until: int, renewed: Callable[[], Awaitable[int | None]], lose: Callable[[Fenced], None]
+    ) -> None:
+        self.until = until
+        self._renewed, self._lose = renewed, lose
+        self._gate: Gate | None = None
+        self._withheld: list[Event] = []
+        self._asking: asyncio.Task[int | None] | None = None
+        self._lost: Fenced | None = None
+
+    def guard(self, gate: Gate) -> None:
+        """Lets the gate's events out only while the lease holds."""
+        self._gate = gate
+        gate.good_until, gate.withhold = self.until, self._withhold
+
+    def extend(self, until: int) -> None:
+        """The store has renewed the lease before it ran out."""
+        self.until = max(self.until, until)
+        if self._gate is not None and not self._withheld:
+            self._gate.good_until = self.until
+
+    def _withhold(self, event: Event) -> None:
+        self._withheld.append(event)
+        assert self._gate is not None
+        self._gate.good_until = -1  # what follows keeps its place behind it
+        if self._lost is None and (self._asking is None or self._asking.done()):
+            self._ask()
+
+    def _ask(self) -> asyncio.Task[int | None]:
+        self._asking = asyncio.ensure_future(self._renewed())  # noqa: TID251 - `settle` awaits it before the life is over
+        self._asking.add_done_callback(self._decided)
+        return self._asking
+
+    def _decided(self, asking: asyncio.Task[int | None]) -> None:
+        if asking.cancelled() or self._lost is not None:
+            return
+        error = asking.exception()
+        until = None if error is not None else asking.result()
+        if until is not None:
+            self.until = max(self.until, until)
+            self._let_out()
+            return
+        if error is not None and not isinstance(error, StoreError):
+            raise error
+        self._withheld.clear()
+        self._lost = Fenced("the lease ran out while this process stood still, and another life took the thread")
+        self._lose(self._lost)
+
+    def _let_out(self) -> None:
+        gate, events = self._gate, self._withheld
+        self._withheld = []
+        if gate is not None:
+            for event in events:
+                gate.pass_on(event)
+            gate.good_until = self.until
+
+    async def confirm(self) -> None:
+        """Returns when the thread is surely still this life's.
+
+        Raises:
+            Fenced: it is another's.
+        """
+        asking = self._asking if self._asking is not None and not self._asking.done() else self._ask()
+        await asyncio.wait((asking,))
+        await asyncio.sleep(0)  # the task's own callback decides
+        if self._lost is not None:
+            raise self._lost
+
+    async def settle(self) -> None:
+        """At the end of the life: nothing stays withheld."""
+        while self._withheld and self._lost is None:
+            try:
+                await self.confirm()
+            except GraphflowError:
+                return
