@@ -26,6 +26,7 @@ _HOMES: dict[str, str] = {
     "Interrupt": "graphflow.graph.machine",
     "MemoryCheckpointer": "graphflow.checkpoints.memory",
     "SqliteCheckpointer": "graphflow.checkpoints.sqlite",
+    "PostgresCheckpointer": "graphflow.checkpoints.postgres",
     "tool": "graphflow.tools.port",
     "Tool": "graphflow.tools.port",
     "ToolResult": "graphflow.tools.result",
@@ -65,6 +66,7 @@ __all__ = [
     "Interrupt",
     "MemoryCheckpointer",
     "NodeFailed",
+    "PostgresCheckpointer",
     "RunResult",
     "SqliteCheckpointer",
     "SystemMessage",
@@ -87,6 +89,7 @@ __all__ = [
 if TYPE_CHECKING:
     from graphflow.checkpoints.memory import MemoryCheckpointer as MemoryCheckpointer
     from graphflow.checkpoints.port import Checkpointer
+    from graphflow.checkpoints.postgres import PostgresCheckpointer as PostgresCheckpointer
     from graphflow.checkpoints.sqlite import SqliteCheckpointer as SqliteCheckpointer
     from graphflow.errors import AnswerRefused as AnswerRefused
     from graphflow.errors import DefinitionError as DefinitionError
@@ -168,7 +171,7 @@ def load_graph(
     )
 
 
-def _compile_builder(graph: Graph, *, checkpointer: Checkpointer | None = None, **options: Any) -> CompiledGraph:
+def _compile_builder(graph: Graph[Any], *, checkpointer: Checkpointer | None = None, **options: Any) -> CompiledGraph:
     from graphflow.service.library import compile_builder
 
     return compile_builder(graph, checkpointer=checkpointer, **options)

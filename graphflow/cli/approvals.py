@@ -61,7 +61,10 @@ class Policy:
     async def answers(self, interrupts: tuple[Interrupt, ...], still_open: StillOpen) -> Answers | None:
         """Answers to all of them; None leaves the thread waiting; `ANSWERED_ELSEWHERE` when somebody was faster."""
         answers: Answers = {}
-        for interrupt in interrupts:
+        questions = [interrupt for interrupt in interrupts if is_question(interrupt.kind)]
+        if not questions:
+            return None
+        for interrupt in questions:
             if (value := self._by_rule(interrupt)) is None and self._person:
                 from graphflow.cli.questions import AnsweredElsewhere, ask_person
 
@@ -114,9 +117,15 @@ def _rules(path: Path) -> tuple[Rule, ...]:
     return rules
 
 
+def is_question(kind: str) -> bool:
+    """Whether a person can answer it: a `wait` node waits for a signal or a time."""
+    return kind not in ("signal", "timer")
+
+
 def say_waiting(interrupts: tuple[Interrupt, ...], thread_id: str) -> None:
     """On stderr: what waits, and the exact command that answers each."""
-    note(f"thread {thread_id} waits for a person:")
+    people = any(is_question(interrupt.kind) for interrupt in interrupts)
+    note(f"thread {thread_id} waits" + (" for a person:" if people else ":"))
     for interrupt in interrupts:
         note(f"  {question_line(interrupt)}")
         note(answer_lines(interrupt))
@@ -127,6 +136,11 @@ def question_line(interrupt: Interrupt) -> str:
     if interrupt.tool_name is not None:
         return f"{interrupt.kind}: {interrupt.tool_name} {one_line_json(interrupt.arguments)} (node {interrupt.node})"
     payload = interrupt.payload if isinstance(interrupt.payload, Mapping) else {}
+    if not is_question(interrupt.kind):
+        from graphflow.cli.inbox import moment
+
+        until = "" if interrupt.expires_at is None else f" until {moment(interrupt.expires_at)}"
+        return f"{interrupt.kind} {payload.get('signal', '')}".rstrip() + f"{until} (node {interrupt.node})"
     message = payload.get("message") or f"{interrupt.kind} at node {interrupt.node}"
     return f"{interrupt.kind}: {message} (node {interrupt.node})"
 
@@ -152,6 +166,10 @@ _OTHERS = {
 
 def answer_lines(interrupt: Interrupt) -> str:
     """The command, and below it what else may stand in it."""
+    if interrupt.kind == "signal":
+        return '    a signal wakes it: POST /api/threads/THREAD/signal {"name": …, "payload": …}'
+    if interrupt.kind == "timer":
+        return "    a server goes on with it in time; else `graphflow threads resume THREAD` does, once it is due"
     others = _OTHERS.get(interrupt.kind)
     return f"    {answer_command(interrupt)}" + (f"\n      or {others}" if others else "")
 

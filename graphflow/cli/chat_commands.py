@@ -20,8 +20,17 @@ if TYPE_CHECKING:
 Events = AsyncIterator["Event"]
 
 
+CHOICES = ("reuse", "rerun", "undo")
+"""What may become of write effects that are gone back over."""
+
+
 class Leave(Exception):
     """The person leaves the conversation."""
+
+
+def _choice(words: list[str]) -> tuple[str | None, list[str]]:
+    """The choice among a command's words, and the others."""
+    return next((word for word in words if word in CHOICES), None), [word for word in words if word not in CHOICES]
 
 
 class Chat:
@@ -78,9 +87,9 @@ class Chat:
         return await COMMANDS[name](self, words)
 
     async def rewind(self, words: list[str]) -> None:
-        """[CHECKPOINT|N] [rerun]: go back to a checkpoint, or N turns; nothing said is lost."""
-        effects = "rerun" if "rerun" in words else None
-        words = [word for word in words if word != "rerun"] or ["1"]
+        """[CHECKPOINT|N] [reuse|rerun|undo]: go back to a checkpoint, or N turns; nothing said is lost."""
+        effects, words = _choice(words)
+        words = words or ["1"]
         checkpoint = await self._turns_back(int(words[0])) if words[0].isdecimal() and len(words[0]) < 4 else words[0]
         if checkpoint is None:
             self.thread_id = self.app.ids.new_id()
@@ -100,11 +109,12 @@ class Chat:
         return inputs[count - 1].parent
 
     async def fork(self, words: list[str]) -> None:
-        """[CHECKPOINT]: go on in a new thread that shares the past."""
+        """[CHECKPOINT] [reuse|rerun]: go on in a new thread that shares the past."""
         from graphflow.cli.opening import checkpoint_named
 
+        effects, words = _choice(words)
         at = await checkpoint_named(self.thread, words[0] if words else "head")
-        old, forked = self.thread_id, await self.thread.fork(at.id, effects="rerun" if "rerun" in words else None)
+        old, forked = self.thread_id, await self.thread.fork(at.id, effects=effects)
         self.thread_id = forked.id
         say(f"now on thread {forked.id}; {old} stays as it is")
 

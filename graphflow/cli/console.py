@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from graphflow.plain import plain
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -30,13 +32,13 @@ def say_json(value: Any) -> None:
     """One JSON value on stdout, indented; structs and frozen values too."""
     import msgspec
 
-    say(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode())
+    say(msgspec.json.format(msgspec.json.encode(value, enc_hook=plain), indent=2).decode())
 
 
 def one_line_json(value: Any) -> str:
     import msgspec
 
-    return msgspec.json.encode(value, enc_hook=str).decode()
+    return msgspec.json.encode(value, enc_hook=plain).decode()
 
 
 def interactive() -> bool:

@@ -111,14 +111,19 @@ def _existing(folder: Path) -> Path:
 
 async def _store(settings: Settings) -> Finding:
     path = Path(settings.store.path)
-    return await _open_store(path) if path.exists() else ("store", "ok", f"{path} (will be made with the first run)")  # noqa: ASYNC240 - once
+    if settings.store.url or path.exists():  # noqa: ASYNC240 - once
+        return await _open_store(settings)
+    return "store", "ok", f"{path} (will be made with the first run)"
 
 
-async def _open_store(path: Path) -> Finding:
-    from graphflow.checkpoints.sqlite import SqliteCheckpointer
+async def _open_store(settings: Settings) -> Finding:
+    from graphflow.checkpoints.opening import open_store
     from graphflow.errors import GraphflowError
 
-    store = SqliteCheckpointer(path)
+    try:
+        store = open_store(settings.store)
+    except GraphflowError as error:
+        return "store", "error", error.message
     try:
         await store.setup()
         threads = await store.threads(limit=1000)
@@ -128,7 +133,8 @@ async def _open_store(path: Path) -> Finding:
     finally:
         await store.close()
     more = "+" if len(threads) == 1000 else ""
-    return "store", "ok", f"{path}: {len(threads)}{more} threads, {len(waiting)} open questions"
+    place = f"{settings.store.db_schema} in PostgreSQL" if settings.store.url else settings.store.path
+    return "store", "ok", f"{place}: {len(threads)}{more} threads, {len(waiting)} open questions"
 
 
 def _port(settings: Settings) -> Finding:

@@ -21,7 +21,7 @@ INTERRUPTED = 130
 
 _USAGE = frozenset(
     "invalid_definition invalid_input agent_not_found thread_not_found checkpoint_not_found answer_unmatched "
-    "answer_stale answer_invalid answer_ambiguous effects_need_choice nothing_to_resume state_incompatible".split()
+    "answer_stale answer_invalid answer_ambiguous effects_need_choice nothing_to_resume state_incompatible migration_refused".split()
 )
 _TRANSIENT = frozenset({"thread_busy", "fenced", "rate_limit", "connection", "stream_truncated"})
 _BY_CODE = {
@@ -58,7 +58,7 @@ def next_step(code: str, detail: dict[str, Any], thread_id: str | None = None) -
         case "checkpoint_not_found":
             return f"`graphflow threads show {thread} --all`"
         case "effects_need_choice":
-            return "repeat it with --effects rerun: what lies behind the checkpoint then happens once more"
+            return _choice_hint(detail)
         case "invalid_definition":
             return "mend the places above, then `graphflow validate`"
         case "answer_unmatched" | "answer_stale" | "answer_ambiguous":
@@ -68,6 +68,19 @@ def next_step(code: str, detail: dict[str, Any], thread_id: str | None = None) -
         case "store_failed" | "store_newer":
             return "`graphflow doctor`"
     return None
+
+
+def _choice_hint(detail: dict[str, Any]) -> str:
+    """What can be chosen, and each effect with the id that a choice of its own names."""
+    choices = detail.get("choices") or ["reuse", "rerun"]
+    lines = [f"repeat it with --effects {'|'.join(choices)}, or for each --effects ID=CHOICE,…,*=CHOICE:"]
+    for effect in (detail.get("effects") or [])[:20]:
+        marks = [str(effect.get("outcome")), *([f"undo {effect['undo']}"] if effect.get("undo") else [])]
+        if effect.get("undone"):
+            marks.append("undone" if effect["undone"] == "done" else "undoing was cut off")
+        where = f"{effect['path']}/{effect['node']}" if effect.get("path") else effect["node"]
+        lines.append(f"  {effect['id']}  {where}#{effect['visit']}  {effect['key']}  ({', '.join(marks)})")
+    return "\n".join(lines)
 
 
 def _figure(detail: dict[str, Any]) -> str:

@@ -102,13 +102,15 @@ async def answer(
 
 
 async def _open(app: Application, **filters: Any) -> list[OpenInterrupt]:
-    """Every open interrupt."""
+    """Every open question."""
+    from graphflow.cli.approvals import is_question
+
     await app.runs.ready()
     rows: list[OpenInterrupt] = []
     cursor = None
     while True:
         page = await app.store.open_interrupts(cursor=cursor, limit=PAGE, **filters)
-        rows += [row for row in page if row.kind != "timer"]
+        rows += [row for row in page if is_question(row.kind)]
         if len(page) < PAGE:
             return rows
         cursor = page[-1].cursor

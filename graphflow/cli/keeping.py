@@ -17,6 +17,9 @@ from graphflow.cli.travel import DryRun
 
 
 def register(threads: typer.Typer) -> None:
+    from graphflow.cli import pruning
+
+    pruning.register(threads)
     for name, function in (("rename", rename), ("rm", remove), ("export", export), ("import", import_)):
         command(threads, name)(function)
 

@@ -11,6 +11,7 @@ import typer
 from graphflow.cli import exits
 from graphflow.cli.commands import command, stop
 from graphflow.cli.console import note, say
+from graphflow.plain import plain
 
 SCHEMA_FILE = ".graphflow.schema.json"
 """Beside the agents; its first letter keeps it from being taken for one."""
@@ -119,7 +120,7 @@ def _write_schema(path: Path) -> None:
 
     from graphflow.cli.schema import agent_schema
 
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(agent_schema(), enc_hook=str), indent=2) + b"\n")
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(agent_schema(), enc_hook=plain), indent=2) + b"\n")
 
 
 def _title(key: str) -> str:

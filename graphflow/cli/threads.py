@@ -23,10 +23,12 @@ BAR = 24
 
 
 def register(app: typer.Typer) -> None:
-    from graphflow.cli import keeping, travel
+    from graphflow.cli import forensics, keeping, migrate, travel
 
     travel.register(threads)
+    forensics.register(threads, app)
     keeping.register(threads)
+    migrate.register(threads)
     app.add_typer(threads)
 
 
@@ -150,7 +152,7 @@ async def _costs(thread: Thread, rows: list[CheckpointInfo]) -> dict[str, dict[s
     costs: dict[str, dict[str, Any]] = {}
     for run_id in dict.fromkeys(row.run_id for row in rows if row.run_id):
         # A node's end is sent before its commit is durable, so events and checkpoints are paired by their order.
-        ends = [event for event, _ in await thread.events(run_id) if isinstance(event, NodeEnd)]
+        ends = [event for event, _ in await thread.events(run_id, whole=False) if isinstance(event, NodeEnd)]
         for row in finished([row for row in rows if row.run_id == run_id]):
             end = next((end for end in ends if end.node == row.node.rpartition("/")[2]), None)
             if end is not None:
@@ -194,7 +196,7 @@ async def show_state(
 async def show_diff(
     thread: ThreadId,
     first: Annotated[str, typer.Argument(metavar="A", help="A checkpoint, or head.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="A checkpoint, or head.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="A checkpoint, or head; OTHER@B of another thread.")],
     as_json: AsJson = False,
 ) -> None:
     """What changed from checkpoint A to B, by state key; also across branches."""
@@ -202,8 +204,10 @@ async def show_diff(
 
     async with opened() as app:
         found = await thread_named(app, thread)
-        old, new = await checkpoint_named(found, first), await checkpoint_named(found, second)
-        changes = await found.diff(old.id, new.id)
+        other_id, _, name = second.rpartition("@")
+        other = await thread_named(app, other_id) if other_id else found
+        old, new = await checkpoint_named(found, first), await checkpoint_named(other, name)
+        changes = await found.diff(old.id, new.id, other=other)
     if as_json:
         say_json(changes)
         return

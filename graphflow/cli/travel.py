@@ -14,13 +14,18 @@ from graphflow.cli.threads import ThreadId
 
 if TYPE_CHECKING:
     from graphflow.cli.approvals import Policy
+    from graphflow.runtime.compiled import CompiledGraph
     from graphflow.service.application import Application
 
 Target = Annotated[
     str, typer.Argument(metavar="THREAD@CHECKPOINT", help="The checkpoint's id may be given by its end.")
 ]
 Effects = Annotated[
-    str | None, typer.Option(metavar="rerun", help="What to do about write effects behind the checkpoint.")
+    str | None,
+    typer.Option(
+        metavar="reuse|rerun|undo|ID=…",
+        help="What becomes of write effects behind the checkpoint; for each: ID=undo,*=rerun.",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")]
 PlainJson = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
@@ -29,6 +34,14 @@ PlainJson = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 def register(threads: typer.Typer) -> None:
     for name, function in (("rewind", rewind), ("fork", fork), ("resume", resume), ("cancel", cancel)):
         command(threads, name)(function)
+
+
+def choices_of(given: str | None) -> str | dict[str, str] | None:
+    """`--effects`: one word for all, or `ID=WORD,…,*=WORD`."""
+    if given is None or "=" not in given:
+        return given
+    pairs = [part.partition("=") for part in given.split(",")]
+    return {name.strip(): word.strip() for name, _, word in pairs}
 
 
 async def rewind(
@@ -50,7 +63,7 @@ async def rewind(
                 f"would go back to {at.id} (step {at.step}, {at.node or at.source}); {later} later checkpoints stay in the tree"
             )
             return
-        head = await thread.rewind(at.id, effects=effects, cancel=cancel)
+        head = await thread.rewind(at.id, effects=choices_of(effects), cancel=cancel)
     if as_json:
         say_json({"threadId": thread.id, "checkpointId": head})
     else:
@@ -63,6 +76,7 @@ async def fork(
     message: Annotated[str | None, typer.Argument(metavar="MSG", help="With --run: new input; - reads stdin.")] = None,
     edit: Annotated[str | None, typer.Option(metavar="FILE|JSON", help="State to set in the fork first.")] = None,
     as_node: Annotated[str | None, typer.Option(metavar="NODE", help="Write that state as if this node had.")] = None,
+    path: Annotated[str | None, typer.Option(metavar="PATH", help="Of the frame whose state it is.")] = None,
     run: Annotated[
         bool, typer.Option("--run", help="Go on there: with MSG as new input, else from the checkpoint.")
     ] = False,
@@ -93,9 +107,9 @@ async def fork(
         if dry_run:
             note(f"would begin a thread that shares {thread.id} up to {at.id} (step {at.step}, {at.node or at.source})")
             return exits.OK
-        forked = await thread.fork(at.id, thread_id=new_id, effects=effects)
+        forked = await thread.fork(at.id, thread_id=new_id, effects=choices_of(effects))
         if values is not None:
-            await forked.edit(values, as_node)
+            await forked.edit(values, as_node, path=path)
         if not run:
             if as_json or as_lines:
                 say_json({"threadId": forked.id, "from": {"threadId": thread.id, "checkpointId": at.id}})
@@ -105,7 +119,7 @@ async def fork(
             return exits.OK
         note(f"thread {forked.id}")
         text = message_text(message)
-        return await _go_on(
+        return await go_on(
             app, forked.id, text=text, policy=policy, figures=figures, as_json=as_json, as_lines=as_lines
         )
 
@@ -128,10 +142,8 @@ async def resume(
     async with opened() as app:
         found = await thread_named(app, thread_id)
         if checkpoint:
-            await found.rewind((await checkpoint_named(found, checkpoint)).id, effects=effects)
-        return await _go_on(
-            app, found.id, text=None, policy=policy, figures=figures, as_json=as_json, as_lines=as_lines
-        )
+            await found.rewind((await checkpoint_named(found, checkpoint)).id, effects=choices_of(effects))
+        return await go_on(app, found.id, text=None, policy=policy, figures=figures, as_json=as_json, as_lines=as_lines)
 
 
 async def cancel(thread: ThreadId, dry_run: DryRun = False, as_json: PlainJson = False) -> None:
@@ -151,7 +163,14 @@ async def cancel(thread: ThreadId, dry_run: DryRun = False, as_json: PlainJson =
         note(f"thread {found.id} is cancelled" if done else f"thread {found.id} is {state.status}: nothing to cancel")
 
 
-async def _go_on(
+async def _asks(graph: CompiledGraph, thread_id: str) -> bool:
+    """Whether the thread waits, and nothing of what it waits for is due."""
+    state, now = await graph.thread(thread_id).state(), graph.clock.now_ms()
+    due = any(i.expires_at is not None and i.expires_at <= now for i in state.interrupts)
+    return state.status == "waiting" and not due
+
+
+async def go_on(
     app: Application,
     thread_id: str,
     *,
@@ -160,17 +179,20 @@ async def _go_on(
     figures: dict[str, Any],
     as_json: bool,
     as_lines: bool,
+    model: str | None = None,
 ) -> int:
-    """Drives a thread: with new input, with its open questions, or from where it stands."""
+    """Drives a thread: with new input, with its open questions, or from where it stands; `model` asks another one."""
     from graphflow.cli.turns import Turn, code_of
     from graphflow.cli.views import view_of
 
     graph = await app.graph_of_thread(thread_id)
+    if model is not None:
+        graph = graph.serving(model=lambda provider, _: app.models(provider, model))
     view = view_of(as_json=as_json, as_lines=as_lines, title=f"{graph.agent_key} · thread {thread_id}")
     turn = Turn(graph=graph, thread_id=thread_id, policy=policy, view=view)
     if text is not None:
         events = graph.stream({"query": text}, thread_id, budget=figures)
-    elif (await graph.thread(thread_id).state()).status == "waiting":
+    elif await _asks(graph, thread_id):
         events = None
     else:
         events = graph.stream_resume(thread_id, budget=figures)

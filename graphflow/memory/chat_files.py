@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from graphflow.errors import GraphflowError
+from graphflow.plain import plain
 
 fcntl: Any
 try:
@@ -215,7 +216,7 @@ class ChatFiles:
         if system is not None:
             data["system"] = system
         data["messages"] = record["messages"]
-        text = msgspec.json.encode(data, enc_hook=str).decode()
+        text = msgspec.json.encode(data, enc_hook=plain).decode()
         try:
             return text.encode(self.charset) + b"\n"
         except UnicodeEncodeError:  # what the charset lacks is escaped
@@ -282,7 +283,7 @@ def file_stem(chat_id: str) -> str:
 
 def _plain(system: Any) -> Any:
     """As a file gives it back, so that the two compare."""
-    return None if system is None else msgspec.json.decode(msgspec.json.encode(system, enc_hook=str))
+    return None if system is None else msgspec.json.decode(msgspec.json.encode(system, enc_hook=plain))
 
 
 def _checked_charset(charset: str) -> str:

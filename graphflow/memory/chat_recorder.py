@@ -37,7 +37,7 @@ _ENDS: dict[type[Event], Ended] = {
     RunCancel: "cancelled",
     RunWaiting: "waiting",
 }
-TRAVEL = frozenset({"edit", "rewind", "fork"})
+TRAVEL = frozenset({"edit", "rewind", "fork", "migrate"})
 """Sources of records that move a thread without running anything."""
 
 

@@ -22,6 +22,14 @@ DEPTH = 64
 M = TypeVar("M", bound="Body")
 Id = Annotated[str, Field(min_length=1, max_length=256)]
 Family = Literal["contract", "graph"]
+Choice = Literal["reuse", "rerun", "undo", "undone"]
+Effects = (
+    Choice
+    | Annotated[
+        dict[str, Choice], Field(description="By the id that 409 `effects_need_choice` lists; `*` for every other.")
+    ]
+)
+"""What becomes of `write` effects that are passed over (E8)."""
 
 
 class Body(BaseModel):
@@ -49,6 +57,7 @@ class QueryBody(Body):
     interrupt_after: list[str] = []
     on_waiting: Literal["reject", "cancel", "answer"] = "reject"
     on_busy: Literal["reject", "enqueue", "interrupt", "rollback"] = "reject"
+    effects: Effects | None = None
     on_disconnect: Literal["keep", "cancel"] = "keep"
 
 
@@ -63,6 +72,13 @@ class SubmitBody(Body):
     view_id: str | None = None
 
 
+class SignalBody(Body):
+    """`POST /api/threads/{id}/signal`."""
+
+    name: str = Field(min_length=1, max_length=256)
+    payload: Any = None
+
+
 class EditBody(Body):
     """`PATCH /api/threads/{id}/state`."""
 
@@ -71,7 +87,7 @@ class EditBody(Body):
     path: str | None = None
     replace: list[str] = []
     checkpoint_id: Id | None = None
-    effects: Literal["rerun"] | None = None
+    effects: Effects | None = None
     cancel: bool = False
 
 
@@ -79,7 +95,7 @@ class RewindBody(Body):
     """`POST /api/threads/{id}/rewind`."""
 
     checkpoint_id: Id
-    effects: Literal["rerun"] | None = None
+    effects: Effects | None = None
     cancel: bool = False
 
 
@@ -88,7 +104,7 @@ class ForkBody(Body):
 
     checkpoint_id: Id | None = None
     thread_id: Id | None = None
-    effects: Literal["rerun"] | None = None
+    effects: Effects | None = None
 
 
 class ResumeBody(Body):
@@ -96,7 +112,7 @@ class ResumeBody(Body):
 
     answers: dict[str, Any] | None = None
     checkpoint_id: Id | None = None
-    effects: Literal["rerun"] | None = None
+    effects: Effects | None = None
     budget: dict[str, Any] | None = None
     stream: bool = True
     events: list[Family] | None = None

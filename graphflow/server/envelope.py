@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from graphflow.errors import GraphflowError
+from graphflow.plain import plain
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
@@ -28,6 +29,7 @@ STATUS: dict[str, int] = {
     "nothing_to_resume": 409,
     "answer_stale": 409,
     "effects_need_choice": 409,
+    "undo_failed": 409,
     "state_incompatible": 409,
     "fenced": 409,
     "invalid_definition": 422,
@@ -49,7 +51,7 @@ BARE = frozenset({400, 404, 500})
 """Statuses whose `data` is empty but for `fields`: their code says nothing that the status does not."""
 
 log = logging.getLogger("graphflow.server")
-_encode = msgspec.json.Encoder(enc_hook=str).encode
+_encode = msgspec.json.Encoder(enc_hook=plain).encode
 
 
 class Json(Response):

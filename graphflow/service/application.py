@@ -25,6 +25,7 @@ from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.compiled import CompiledGraph
 from graphflow.runtime.identity import SystemClock, Uuid7Ids
 from graphflow.runtime.live import Runs
+from graphflow.service.queues import Queues
 from graphflow.settings import Settings, load_settings
 from graphflow.tools.breaker import CircuitBreaker
 from graphflow.tools.builtin import BashPolicy, builtin_tools
@@ -41,7 +42,7 @@ class Application:
 
     Args:
         settings: default: those of the current folder and environment.
-        checkpointer: default: SQLite at `settings.store.path`.
+        checkpointer: default: PostgreSQL at `settings.store.url` if that is given, else SQLite at `settings.store.path`.
         models: opens models; default: by provider key and environment.
         tools: further tools, beside the built-in ones and `settings.tools.modules`.
     """
@@ -76,6 +77,7 @@ class Application:
         self.models = ModelPool(models or self._open_model)
         self.providers = known_providers(self.settings.providers)
         self.chat_record = self._make_chat_record()
+        self.queues = Queues(self)
         self._kinds: NodeKinds | None = None
         self.agents = AgentRegistry(
             self.settings.agents.dir,
@@ -166,10 +168,12 @@ class Application:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
             self._watcher = None
+        await self.queues.close()
         if self._store is not None:
             await self.runs.close(grace_s)
             if self._listens:
                 Runs.listeners(self._store).remove(self.chat_record.ended)
+                Runs.listeners(self._store).remove(self.queues.ended)
                 self._listens = False
             await self._store.close()
         await self.models.aclose()
@@ -180,19 +184,20 @@ class Application:
     def store(self) -> Checkpointer:
         """The store of threads, opened when it is first asked for."""
         if self._store is None:
-            from graphflow.checkpoints.sqlite import SqliteCheckpointer
+            from graphflow.checkpoints.opening import open_store
 
-            self.settings.store.path.parent.mkdir(parents=True, exist_ok=True)
-            self._store = SqliteCheckpointer(self.settings.store.path)
+            self._store = open_store(self.settings.store)
         if not self._listens:
             self._listens = True
-            Runs.listeners(self._store).append(self.chat_record.ended)
+            Runs.listeners(self._store).extend((self.chat_record.ended, self.queues.ended))
         return self._store
 
     @property
     def runs(self) -> Runs:
         """The live runs of this process over the store."""
-        return Runs.over(self.store, self.clock)
+        runs = Runs.over(self.store, self.clock)
+        runs.lease_ms = self.settings.store.lease_ms
+        return runs
 
     def status_of(self, row: ThreadRow) -> str:
         """`idle`, `running`, `waiting`, `failed` or `stopped` (spec 3.2), as far as a thread's row tells.
@@ -201,13 +206,7 @@ class Application:
         """
         if row.facts.status != "running":
             return row.facts.status
-        if row.thread_id in self.runs.by_thread:
-            return "running"
-        owner = row.owner
-        if owner is None or row.lease_until <= self.clock.now_ms():
-            return "stopped"
-        is_dead = getattr(self.store, "is_dead", None)  # only stores on a file can know
-        return "stopped" if is_dead is not None and is_dead(owner) else "running"
+        return "running" if self.runs.is_driven(row) else "stopped"
 
     @asynccontextmanager
     async def turn(self, thread_id: str) -> AsyncIterator[None]:

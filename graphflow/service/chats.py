@@ -13,7 +13,7 @@ from graphflow.errors import ThreadNotFound
 from graphflow.events import ChatStart, Event, RequestQuery, RunComplete, event_dict
 from graphflow.graph.machine import ROOT
 from graphflow.messages import MESSAGE_TYPES, Message, to_wire
-from graphflow.runtime.stored_log import PAGE, Chain, stored_log_of
+from graphflow.runtime.stored_log import PAGE, Chain, place_before, stored_log_of
 from graphflow.service.application import Application
 from graphflow.service.inbox import entry
 from graphflow.service.rejoin import log_of_run
@@ -73,12 +73,17 @@ async def history(app: Application, chat_id: str, chain: Chain) -> list[Event]:
     """Every run's log as history shows it: snapshots, no graph family but `run.waiting`, `chat.start` once."""
     out: list[Event] = []
     known_start = False
-    for run_id, records in runs_of(await _all_records(app, chat_id, chain)):
+    all_records = await _all_records(app, chat_id, chain)
+    places = {None, *((record.lineage, record.ordinal) for record in all_records)}
+    for run_id, records in runs_of(all_records):
         live = app.runs.by_thread.get(chat_id)
         if live is not None and live.run_id == run_id:
             log = await log_of_run(app, chat_id, run_id)
         else:
-            log = (await stored_log_of(app.store, chain, records)).events
+            stored = await stored_log_of(app.store, chain, records)
+            if stored.pruned or place_before(chain, records[0]) not in places:
+                continue  # its beginning was pruned: what is left tells of a run that nobody began
+            log = stored.events
         for event, _ in log:
             if event.family == "graph" or (known_start and isinstance(event, ChatStart)):
                 continue

@@ -8,7 +8,7 @@ from graphflow.checkpoints import codec
 from graphflow.checkpoints.port import OpenInterrupt, parse_cursor
 from graphflow.checkpoints.records import decode_interrupt
 from graphflow.errors import StoreError
-from graphflow.graph.machine import Interrupt
+from graphflow.graph.machine import WAITS, Interrupt
 from graphflow.graph.state import thaw
 from graphflow.service.application import Application
 from graphflow.service.requests import bad_argument
@@ -35,10 +35,16 @@ async def inbox(
         except StoreError:
             raise bad_argument("cursor", f"{cursor!r:.80} is none of a page before") from None
     await app.runs.ready()
-    rows = await app.store.open_interrupts(
-        owner=owner, role=role, agent_key=agent_key, thread_id=thread_id, cursor=cursor, limit=limit
-    )
-    return [entry(row) for row in rows], rows[-1].cursor if len(rows) == limit else None
+    rows: list[OpenInterrupt] = []
+    while True:
+        page = await app.store.open_interrupts(
+            owner=owner, role=role, agent_key=agent_key, thread_id=thread_id, cursor=cursor, limit=limit - len(rows)
+        )
+        full = len(page) == limit - len(rows)
+        rows += [row for row in page if row.kind not in WAITS]  # those wait for no person
+        if not full or len(rows) == limit:
+            return [entry(row) for row in rows], page[-1].cursor if full else None
+        cursor = page[-1].cursor
 
 
 def entry(row: OpenInterrupt) -> dict[str, Any]:

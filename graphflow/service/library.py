@@ -79,7 +79,7 @@ def _kinds(tools: Sequence[Any], documents: _Subgraphs) -> tuple[NodeKinds, Call
 
 
 def compile_builder(
-    graph: Graph,
+    graph: Graph[Any],
     *,
     checkpointer: Checkpointer | None = None,
     tools: Sequence[Any] = (),
@@ -87,9 +87,14 @@ def compile_builder(
     **options: Any,
 ) -> CompiledGraph:
     """A built graph, checked when it first runs."""
-    kinds, registry = _kinds(tools, _Subgraphs(graph.documents()))
-    for name, function in graph.functions().items():
+    kinds, registry = _kinds(tools, _Subgraphs({}))
+    parts = graph.parts()
+    for name, function in parts.nodes.items():
         kinds.node(name, function)
+    for name, function in parts.functions.items():
+        kinds.function(name, function)
+    for name, function in parts.reducers.items():
+        kinds.register_reducer(name, function)
     document = graph.document()
 
     def check() -> CheckedDocument:

@@ -5,33 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from graphflow.checkpoints.port import OpenInterrupt, ThreadRow
-from graphflow.errors import AgentNotFound, AnswerRefused, GraphflowError
+from graphflow.errors import AgentNotFound, AnswerRefused, GraphflowError, ThreadBusy
 from graphflow.events import ChatStart, Event, RequestQuery, RequestSubmit
+from graphflow.graph.machine import WAITS
+from graphflow.runtime.answers import questions_of
 from graphflow.runtime.compiled import CompiledGraph
 from graphflow.runtime.live import LiveRun
+from graphflow.runtime.queue import QueuedRun
 from graphflow.service.application import Application
-from graphflow.service.requests import NOT_YET, QueryRequest, bad_argument, chat_name, checked_chat_id
+from graphflow.service.queues import Begun, Enqueued
+from graphflow.service.requests import QueryRequest, bad_argument, chat_name, checked_chat_id
 from graphflow.service.submit import answer_live, refuse_when_stopping, settled_live
 
 ANY_AGENT = ("", "auto", "default")
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that a request has set going."""
-
-    run: LiveRun
-    run_id: str
-    chat_id: str
-    request_id: str | None = None
-    after: int = 0
-    """The requester's stream has the events with higher numbers."""
-
-
-async def query(app: Application, request: QueryRequest, *, hold_ms: int | None = None) -> Begun:
+async def query(app: Application, request: QueryRequest, *, hold_ms: int | None = None) -> Begun | Enqueued:
     """Starts a run, or answers the question that the thread waits with when `on_waiting` is `answer`.
+
+    With `on_busy: enqueue` the input of a thread that is busy is accepted for later: it is durable when this returns.
 
     Args:
         hold_ms: how long the process waits for answers; default: `tools.hold_ms`.
@@ -74,48 +67,65 @@ def agent_of(app: Application, wanted: str | None, row: ThreadRow | None) -> str
 def _check(request: QueryRequest) -> None:
     if not request.message.strip():
         raise bad_argument("message", "must not be blank")
-    if request.on_busy in NOT_YET:
-        raise bad_argument("onBusy", f"{request.on_busy!r} is not in this version; use 'reject' or 'interrupt'")
 
 
 async def _launch(
     app: Application, request: QueryRequest, graph: CompiledGraph, row: ThreadRow | None, chat_id: str, hold_ms: int
-) -> Begun:
+) -> Begun | Enqueued:
     run_id = app.ids.new_id()
     request_id = request.request_id or run_id
-    name = chat_name(request.message)
-    preamble: list[Event] = [
-        RequestQuery(
-            request_id=request_id,
-            chat_id=chat_id,
-            message=request.message,
-            role=request.role,
-            agent_key=request.agent_key,
-            references=None if request.references is None else list(request.references),
-            params=None if request.params is None else dict(request.params),
-            scene=request.scene,
-            stream=request.stream,
-        )
-    ]
+    given = input_of(request, graph.plan.input_schema)
+    said = _request_query(request, request_id, chat_id)
+    preamble: list[Event] = [said]
     if row is None or row.head is None:
-        preamble.append(ChatStart(chat_id=chat_id, chat_name=name))
+        preamble.append(ChatStart(chat_id=chat_id, chat_name=chat_name(request.message)))
     rounds = {} if request.max_steps is None else {"maxRounds": request.max_steps}
-    run = await graph.launch(
-        input_of(request, graph.plan.input_schema),
-        chat_id,
-        preamble=preamble,
-        hold_ms=hold_ms,
-        durability=app.settings.store.durability,
-        budget={**(request.budget or {}), **rounds} or None,
-        interrupt_before=request.interrupt_before,
-        interrupt_after=request.interrupt_after,
-        params=request.params,
-        on_waiting=request.on_waiting,
-        on_busy=request.on_busy,
-        run_id=run_id,
-        title=name,
-    )
+    options: dict[str, Any] = {
+        "durability": app.settings.store.durability,
+        "budget": {**(request.budget or {}), **rounds} or None,
+        "interrupt_before": request.interrupt_before,
+        "interrupt_after": request.interrupt_after,
+        "params": request.params,
+        "on_waiting": request.on_waiting,
+        "run_id": run_id,
+        "title": chat_name(request.message),
+    }
+    later = request.on_busy == "enqueue"
+    try:
+        run = await graph.launch(
+            given,
+            chat_id,
+            preamble=preamble,
+            hold_ms=hold_ms,
+            on_busy="reject" if later else request.on_busy,
+            effects=request.effects,
+            **options,
+        )
+    except ThreadBusy:
+        if not later:
+            app.queues.nudge(chat_id)  # what it is busy with may be an input that nobody has begun
+            raise
+        fields = {name: getattr(said, name) for name in _KEPT}
+        queued = QueuedRun(input=given, agent_key=graph.agent_key, hold_ms=hold_ms, request=fields, **options)
+        return await app.queues.add(chat_id, queued)
     return Begun(run=run, run_id=run_id, chat_id=chat_id, request_id=request_id)
+
+
+_KEPT = ("request_id", "message", "role", "agent_key", "references", "params", "scene", "stream")
+
+
+def _request_query(request: QueryRequest, request_id: str, chat_id: str) -> RequestQuery:
+    return RequestQuery(
+        request_id=request_id,
+        chat_id=chat_id,
+        message=request.message,
+        role=request.role,
+        agent_key=request.agent_key,
+        references=None if request.references is None else list(request.references),
+        params=None if request.params is None else dict(request.params),
+        scene=request.scene,
+        stream=request.stream,
+    )
 
 
 def input_of(request: QueryRequest, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,7 +152,7 @@ def input_of(request: QueryRequest, schema: Mapping[str, Any]) -> dict[str, Any]
 
 
 async def _answer_live_question(app: Application, request: QueryRequest, live: LiveRun) -> Begun:
-    interrupts = list(live.executor.machine.interrupts.values())
+    interrupts = questions_of(live.executor.machine)
     if request.on_waiting != "answer":
         from graphflow.errors import ThreadWaiting
 
@@ -161,7 +171,7 @@ async def _answer_question(
     app: Application, request: QueryRequest, graph: CompiledGraph, chat_id: str, hold_ms: int
 ) -> Begun:
     rows: list[OpenInterrupt] = await app.store.open_interrupts(thread_id=chat_id)
-    interrupt_id = _only_ask([(row.interrupt_id, row.kind) for row in rows])
+    interrupt_id = _only_ask([(row.interrupt_id, row.kind) for row in rows if row.kind not in WAITS])
     submit = _as_submit(app, request, chat_id, rows[0].run_id, interrupt_id)
     run = await graph.launch_answer(chat_id, {interrupt_id: request.message}, preamble=(submit,), hold_ms=hold_ms)
     after = run.log.mark if run.log is not None else 0
@@ -188,4 +198,4 @@ def _as_submit(app: Application, request: QueryRequest, chat_id: str, run_id: st
     )
 
 
-__all__ = ["Begun", "GraphflowError", "agent_of", "query"]
+__all__ = ["Begun", "Enqueued", "GraphflowError", "agent_of", "query"]

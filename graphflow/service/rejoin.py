@@ -19,7 +19,7 @@ from graphflow.events import TERMINAL, Event, RunWaiting, StreamReset
 from graphflow.graph.ports import Logged
 from graphflow.runtime.live import LiveRun
 from graphflow.runtime.run_log import RunLog
-from graphflow.runtime.stored_log import StoredLog, branch_of_run, stored_log
+from graphflow.runtime.stored_log import StoredLog, branch_of_run, pruned_log, stored_log
 from graphflow.service.application import Application
 from graphflow.service.requests import bad_argument
 
@@ -176,7 +176,10 @@ async def _read(app: Application, thread_id: str, run_id: str) -> tuple[StoredLo
     if loaded is None:
         raise ThreadNotFound(f"no thread has the id {thread_id!r}")
     chain = await branch_of_run(app.store, thread_id, loaded.chain, run_id)
-    return await stored_log(app.store, thread_id, chain, run_id), loaded.row.fence
+    log = await stored_log(app.store, thread_id, chain, run_id)
+    if log.pruned:
+        raise pruned_log(thread_id, run_id)
+    return log, loaded.row.fence
 
 
 # --- how much of the client's log stands ---------------------------------------------------------

@@ -9,12 +9,11 @@ from typing import Any
 import msgspec
 
 from graphflow.errors import GraphflowError
+from graphflow.runtime.effects import Choices
 
 CHAT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 NAME_LENGTH = 10
 """Code points of a new chat's name."""
-NOT_YET = ("enqueue", "rollback")
-"""Values of `onBusy` that the contract names and this version does not have."""
 
 
 class QueryRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +38,9 @@ class QueryRequest(msgspec.Struct, frozen=True, kw_only=True):
     on_waiting: str = "reject"
     """`reject`, `cancel` or `answer` (spec 2.4)."""
     on_busy: str = "reject"
-    """`reject` or `interrupt`."""
+    """`reject`, `enqueue`, `interrupt` or `rollback` (spec 2.4)."""
+    effects: Choices = None
+    """What becomes of `write` effects that a rollback would pass over (E8)."""
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,7 @@
-"""Expiries of open interrupts: looked at whenever a thread is touched, and by a sweep while a server runs (E12)."""
+"""What is due: expiries and timers, looked at whenever a thread is touched, and by a sweep while a server runs (E12).
+
+The sweep also hands over what waits in queues for threads that nobody drives (`queues.py`).
+"""
 
 from __future__ import annotations
 
@@ -45,11 +48,13 @@ async def _expire(app: Application, thread_id: str, interrupts: list[str]) -> No
 
 
 async def sweep(app: Application, interval_s: float = INTERVAL_S) -> None:
-    """Expires what is due, again and again, until it is cancelled; belongs into its caller's task group."""
+    """Does what is due, again and again, until it is cancelled; belongs into its caller's task group."""
+    app.queues.serving = True
     while True:
         try:
             if not app.stopping:
                 await expire_overdue(app)
+                await app.queues.sweep()
         except Exception:  # a store that is locked for a moment must not end the sweep
             log.exception("sweep failed; it tries again")
         await asyncio.sleep(interval_s)

@@ -9,7 +9,11 @@ import msgspec
 
 from graphflow.errors import AnswerRefused, ThreadBusy, ThreadNotFound
 from graphflow.graph.state import thaw
+from graphflow.plain import plain
 from graphflow.runtime.answers import check_answers
+from graphflow.runtime.effects import Choices
+from graphflow.runtime.queue import Signal
+from graphflow.runtime.signals import deliver
 from graphflow.runtime.thread import CheckpointInfo, Thread, ThreadState
 from graphflow.service.application import Application
 from graphflow.service.inbox import interrupt_dict
@@ -93,9 +97,33 @@ async def state(app: Application, thread_id: str, checkpoint_id: str | None = No
     }
 
 
-async def diff(app: Application, thread_id: str, a: str, b: str) -> dict[str, Any]:
-    """What changed between two checkpoints: JSON Patch per state key."""
-    return {"from": a, "to": b, "changes": await (await thread_of(app, thread_id)).diff(a, b)}
+async def diff(app: Application, thread_id: str, a: str, b: str, other: str | None = None) -> dict[str, Any]:
+    """What changed between two checkpoints, the second of another thread if one is named: JSON Patch per state key."""
+    second = None if other is None else await thread_of(app, other)
+    return {"from": a, "to": b, "changes": await (await thread_of(app, thread_id)).diff(a, b, other=second)}
+
+
+async def blame(app: Application, thread_id: str, key: str, checkpoint_id: str | None, path: str) -> dict[str, Any]:
+    """Who wrote a value; see `Thread.blame`."""
+    found = await (await thread_of(app, thread_id)).blame(key, checkpoint_id, path=path)
+    return {"threadId": thread_id, **struct_dict(found)}
+
+
+async def why(app: Application, thread_id: str, checkpoint_id: str | None) -> dict[str, Any]:
+    """Why the thread went on from a checkpoint as it did; see `Thread.why`."""
+    found = await (await thread_of(app, thread_id)).why(checkpoint_id)
+    return {"threadId": thread_id, **struct_dict(found)}
+
+
+async def cost(app: Application, thread_id: str) -> dict[str, Any]:
+    """What the thread's present branch has used."""
+    return {"threadId": thread_id, **struct_dict(await (await thread_of(app, thread_id)).cost())}
+
+
+def struct_dict(value: msgspec.Struct) -> dict[str, Any]:
+    """The struct in the names of the wire."""
+    out: dict[str, Any] = msgspec.to_builtins(value, enc_hook=plain)
+    return out
 
 
 async def edit(app: Application, thread_id: str, values: Mapping[str, Any], **options: Any) -> str:
@@ -113,7 +141,7 @@ async def rewind(app: Application, thread_id: str, checkpoint_id: str, **options
 
 
 async def fork(
-    app: Application, thread_id: str, checkpoint_id: str | None, new_id: str | None = None, effects: str | None = None
+    app: Application, thread_id: str, checkpoint_id: str | None, new_id: str | None = None, effects: Choices = None
 ) -> dict[str, Any]:
     """A new thread that shares the past up to the checkpoint."""
     if new_id is not None:
@@ -129,7 +157,7 @@ async def resume(
     *,
     answers: Mapping[str, Any] | None = None,
     checkpoint_id: str | None = None,
-    effects: str | None = None,
+    effects: Choices = None,
     budget: Mapping[str, Any] | None = None,
     hold_ms: int | None = None,
 ) -> Begun:
@@ -142,9 +170,7 @@ async def resume(
     refuse_when_stopping(app)
     checked_chat_id(thread_id, "threadId")
     if answers and checkpoint_id is not None:
-        raise AnswerRefused(
-            "answers belong to what is open at the head; rewind first, then answer", code="answer_ambiguous"
-        )
+        await _must_stand_at(app, thread_id, checkpoint_id)
     hold = app.settings.tools.hold_ms if hold_ms is None else hold_ms
     async with app.turn(thread_id):
         await expire_overdue(app, thread_id)
@@ -164,11 +190,61 @@ async def resume(
     return Begun(run=run, run_id=run.run_id, chat_id=thread_id, after=run.log.mark if run.log is not None else 0)
 
 
+async def _must_stand_at(app: Application, thread_id: str, checkpoint_id: str) -> None:
+    """Answers belong to what is open at the head; to name the head beside them is no rewind."""
+    await app.runs.ready()
+    row = await app.store.thread(thread_id)
+    if row is not None and row.head != checkpoint_id:
+        raise AnswerRefused(
+            f"answers belong to what is open at the head, which is not {checkpoint_id!r}; rewind first, then answer",
+            code="answer_ambiguous",
+        )
+
+
 async def cancel(app: Application, thread_id: str) -> bool:
     """Cancels the run that drives or waits on the thread; whether there was one."""
     thread = await thread_of(app, thread_id)
     await settled_live(app, thread_id)
     return await thread.cancel()
+
+
+async def signal(app: Application, thread_id: str, name: str, payload: Any = None) -> bool:
+    """Hands a signal over; whether a `wait` node goes on by it in this process.
+
+    Raises:
+        GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
+    """
+    refuse_when_stopping(app)
+    checked_chat_id(thread_id, "threadId")
+    async with app.turn(thread_id):
+        await expire_overdue(app, thread_id)
+        await settled_live(app, thread_id)
+        graph = await app.graph_of_thread(thread_id)
+        hold = app.settings.tools.hold_ms
+        return await deliver(graph, thread_id, Signal(name=name, payload=payload), hold_ms=hold) is not None
+
+
+async def queue(app: Application, thread_id: str) -> list[dict[str, Any]]:
+    """The inputs that wait for their turn, in order."""
+    await thread_of(app, thread_id)
+    return [
+        {
+            "runId": queued.run_id,
+            "requestId": (queued.request or {}).get("request_id"),
+            "position": place,
+            "message": (queued.request or {}).get("message"),
+            "agentKey": queued.agent_key,
+            "queuedAt": entry.at,
+        }
+        for place, (entry, queued) in enumerate(await app.queues.entries(thread_id), 1)
+    ]
+
+
+async def withdraw(app: Application, thread_id: str, run_id: str) -> bool:
+    """Takes an input out of the queue; False when it is not there (any more)."""
+    checked_chat_id(thread_id, "threadId")
+    found = await app.queues.find(run_id)
+    return found is not None and found.chat_id == thread_id and await app.queues.withdraw(found)
 
 
 async def delete(app: Application, thread_id: str) -> None:

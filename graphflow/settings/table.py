@@ -137,8 +137,29 @@ class LlmSettings:
 @dataclass(frozen=True, kw_only=True)
 class StoreSettings:
     path: Path = _setting(Path("checkpoints/threads.db"), "The embedded store of threads.")
+    url: str | None = _setting(
+        None,
+        "A PostgreSQL in the place of the embedded store, `postgresql://user:password@host/database`; needs"
+        " `graphflow[postgres]`. See [stores](stores.md).",
+        env="GRAPHFLOW_CHECKPOINTS",
+        secret=True,
+    )
+    db_schema: str = _setting("graphflow", "Schema of that database which the store has to itself.")
     durability: Literal["async", "sync"] = _setting(
         "async", "`sync` commits each step before the next node starts, `async` while it runs."
+    )
+    keys: tuple[str, ...] = _setting(
+        (),
+        "Keys that what users said is encrypted with in the store, `ID:BASE64` each; the first writes, all of them read. See"
+        " [sealing](sealing.md).",
+        secret=True,
+    )
+    compression: bool = _setting(False, "Compress what is stored (zstd), before it is encrypted.")
+    lease_ms: int = _setting(
+        15_000,
+        "For how long a process takes a thread; others may take it when it was not renewed, three times in that.",
+        unit="ms",
+        least=300,
     )
 
 

@@ -51,14 +51,17 @@ class CallContext(Protocol):
         *,
         effects: str = "write",
         idempotent: bool = False,
+        undo: str | None = None,
         arguments: Any = None,
         kind: str = "once",
         ends_node: bool = False,
+        refers: bool = False,
     ) -> Any:
         """`fn`'s JSON-able value, recorded under `name`; the recorded one on re-entry (E5).
 
         An exception of `fn` is not recorded. The runner lets `fn` raise `timeout` and `connection` failures only
-        for a `write` that is not idempotent: its outcome is unknown then (E6).
+        for a `write` that is not idempotent: its outcome is unknown then (E6). `undo` names what takes the call back;
+        `refers` says that the messages of the state hold the arguments.
         """
 
     async def ask(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from graphflow.plain import plain as in_json
 from graphflow.tools.legacy import is_legacy, read_legacy
 from graphflow.tools.result import ToolFailure, ToolResult, failed
 
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 _STATUSES = frozenset({"success", "partial", "error"})
 _FIELDS = frozenset(ToolResult.__struct_fields__)
 
-_encoder = msgspec.json.Encoder(enc_hook=str)
+_encoder = msgspec.json.Encoder(enc_hook=in_json)
 
 
 def json_text(value: Any) -> str:
-    """Compact JSON; what JSON does not know becomes its `str`."""
+    """Compact JSON; what JSON does not know becomes a list, an object, or its `str`."""
     return _encoder.encode(value).decode()
 
 

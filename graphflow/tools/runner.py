@@ -86,6 +86,7 @@ class ToolRunner:
         max_calls: int | None = None,
         parallel: bool = False,
         ends_node: bool = False,
+        in_state: bool = False,
     ) -> list[ToolResult]:
         """One result per call, in the order of the calls.
 
@@ -97,19 +98,21 @@ class ToolRunner:
             max_calls: further calls get an error result; 0: no tools were offered at all.
             parallel: run concurrently if all are read-only, none holds a template and no person is to be asked.
             ends_node: nothing follows in this node, so its own commit records the last call (E5).
+            in_state: the calls stand in the messages of the state.
         """
         if max_calls == 0:
             policy, max_calls = replace(policy, disallow=True), None
         keys = _unique_keys(calls)
+        earlier: Mapping[str, Any] = {} if results is None else results  # not `or`: their number takes reading them all
         if (
             parallel
             and max_calls is None
             and len(calls) > 1
             and all(self._is_plain_read(call, policy) for call in calls)
         ):
-            return await self._run_together(calls, keys, ctx, policy, results or {})
+            return await self._run_together(calls, keys, ctx, policy, earlier)
         of_turn: dict[str, Any] = {}
-        seen: Mapping[str, Any] = ChainMap(of_turn, results or {})  # type: ignore[arg-type] # only its first is written
+        seen: Mapping[str, Any] = ChainMap(of_turn, earlier)  # type: ignore[arg-type] # only its first is written
         out: list[ToolResult] = []
         last = (len(calls) if max_calls is None else min(max_calls, len(calls))) - 1
         for index, call in enumerate(calls):
@@ -117,7 +120,9 @@ class ToolRunner:
                 out.append(await self._finish(call, _one_too_many(max_calls or 0), None, ctx))
                 continue
             ends = ends_node and index == last
-            result = await self.run(call, ctx, policy=policy, results=seen, key=keys[index], ends_node=ends)
+            result = await self.run(
+                call, ctx, policy=policy, results=seen, key=keys[index], ends_node=ends, in_state=in_state
+            )
             if result.ok:
                 of_turn[call.name] = result_value(result)
             out.append(result)
@@ -132,6 +137,7 @@ class ToolRunner:
         results: Mapping[str, Any] | None = None,
         key: str | None = None,
         ends_node: bool = False,
+        in_state: bool = False,
     ) -> ToolResult:
         """The result of one call, recorded and sent as an event.
 
@@ -142,6 +148,7 @@ class ToolRunner:
             results: data of the latest result of each tool in this run, for templates.
             key: of the recorded operation; default: the call's id.
             ends_node: nothing follows in this node, so its own commit records the call (E5).
+            in_state: the call stands in the messages of the state.
 
         Raises:
             BudgetExceeded: no tool call is left.
@@ -151,11 +158,33 @@ class ToolRunner:
         tool = self._find(call.name, policy)
         if isinstance(tool, ToolResult):
             return await self._finish(call, tool, None, ctx)
-        ready = await self._prepare(tool, call, ctx, policy, results or {}, key or call.id)
+        ready = await self._prepare(tool, call, ctx, policy, {} if results is None else results, key or call.id)
         if isinstance(ready, ToolResult):
             return await self._finish(call, ready, tool, ctx)
-        result = await self._run_once(ready, ctx, ends_node)
+        result = await self._run_once(ready, ctx, ends_node, in_state)
         return await self._finish(call, completed(result, ready.arguments), tool, ctx, ready.arguments)
+
+    async def undo(self, name: str, effect: Mapping[str, Any], ctx: CallContext, *, key: str) -> ToolResult:
+        """Runs the tool that takes an effect back; who asked for that has decided, so nobody is asked again.
+
+        Args:
+            name: the tool.
+            effect: `{arguments, result, idempotencyKey}` of the effect; the tool gets those that its schema names.
+            ctx: records the call, once.
+            key: of the recorded operation.
+        """
+        tool = self._find(name, ANY_TOOL)
+        if isinstance(tool, ToolResult):
+            return tool
+        named = tool.parameters.get("properties") or effect
+        given = {field: value for field, value in effect.items() if field in named}
+        try:
+            prepared = tool.prepare(given)
+        except ArgumentsRefused as refused:
+            return refused_result(name, refused)
+        call = ToolCall(id=key, name=name, arguments="{}")
+        ready = Ready(tool=tool, call=call, key=key, arguments=given, prepared=prepared, results={})
+        return await self._run_once(ready, ctx, ends_node=False, in_state=False)
 
     def wire_text(self, call: ToolCall, result: ToolResult) -> str:
         """The text of a call's result that the wire and the model get."""
@@ -210,7 +239,7 @@ class ToolRunner:
 
     # running
 
-    async def _run_once(self, ready: Ready, ctx: CallContext, ends_node: bool) -> ToolResult:
+    async def _run_once(self, ready: Ready, ctx: CallContext, ends_node: bool, in_state: bool) -> ToolResult:
         async def act() -> dict[str, Any]:
             return record_of(await self._execution.run(ready, ctx))
 
@@ -219,9 +248,11 @@ class ToolRunner:
             act,
             effects=ready.tool.effects,
             idempotent=ready.tool.idempotent,
+            undo=ready.tool.undo,
             arguments={"tool": ready.tool.name, "arguments": ready.arguments},
             kind="tool",
             ends_node=ends_node,
+            refers=in_state and _as_called(ready),
         )
         return from_record(record)
 
@@ -267,6 +298,13 @@ class ToolRunner:
         for source in result.sources:
             ctx.source(source)
         return result
+
+
+def _as_called(ready: Ready) -> bool:
+    """Whether the call as the model wrote it says what was done: nothing was resolved or edited, and its id is the key."""
+    if ready.tool.effects != "write" or ready.key != ready.call.id:
+        return False
+    return parse_arguments(ready.call.arguments) == ready.arguments
 
 
 def _unique_keys(calls: Sequence[ToolCall]) -> list[str]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
-from typing import Annotated, Any
+from collections.abc import AsyncIterator, Collection, Coroutine
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Query, Request
 from starlette.responses import Response
 
 from graphflow.errors import GraphflowError
 from graphflow.graph.state import thaw
-from graphflow.runtime.result import result_from
+from graphflow.runtime.result import RunResult, result_from
 from graphflow.server.envelope import success
 from graphflow.server.sse import EventStream
 from graphflow.service.application import Application
@@ -20,6 +20,7 @@ from graphflow.service.query import Begun
 from graphflow.service.rejoin import Frame, follow
 from graphflow.service.requests import bad_argument
 
+T = TypeVar("T")
 Limit = Annotated[int, Query(ge=1, le=500, description="Lines of a page.")]
 Cursor = Annotated[str | None, Query(description="`cursor` of the page before.")]
 EVENTS: dict[str, Any] = {
@@ -62,19 +63,24 @@ def stream_run(request: Request, begun: Begun, families: Collection[str] | None,
 
 async def one_body(request: Request, begun: Begun, on_disconnect: str) -> Response:
     """A run that this request has set going, as one JSON body once it rests."""
-    over = asyncio.ensure_future(begun.run.over.wait())  # noqa: TID251 - awaited or cancelled below
+    if await left_by(request, begun.run.over.wait()) is None:
+        if on_disconnect == "cancel":
+            begun.run.executor.cancel()
+        return Response(status_code=499)
+    return success(outcome(begun))
+
+
+async def left_by(request: Request, wanted: Coroutine[Any, Any, T]) -> T | None:
+    """What is awaited, or None when the client leaves before."""
+    task = asyncio.ensure_future(wanted)  # noqa: TID251 - awaited or cancelled below
     watch = asyncio.ensure_future(_left(request))  # noqa: TID251 - cancelled below
     try:
-        await asyncio.wait((over, watch), return_when=asyncio.FIRST_COMPLETED)
-        if not over.done():
-            if on_disconnect == "cancel":
-                begun.run.executor.cancel()
-            return Response(status_code=499)
+        await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
     finally:
-        over.cancel()
+        task.cancel()
         watch.cancel()
-        await asyncio.gather(over, watch, return_exceptions=True)
-    return success(outcome(begun))
+        await asyncio.gather(task, watch, return_exceptions=True)
 
 
 async def _left(request: Request) -> None:
@@ -94,9 +100,13 @@ def outcome(begun: Begun) -> dict[str, Any]:
     if begun.run.executor.abandoned:
         raise GraphflowError("the server stopped before the run's end; resume it", code="stopping", runId=begun.run_id)
     result = result_from(executor.plan, executor.machine, begun.chat_id, executor.checkpoint_id)
+    ids = {"requestId": begun.request_id, "chatId": begun.chat_id}
+    return {key: value for key, value in ids.items() if value is not None} | result_dict(result)
+
+
+def result_dict(result: RunResult) -> dict[str, Any]:
+    """A run's outcome as a body shows it."""
     out = {
-        "requestId": begun.request_id,
-        "chatId": begun.chat_id,
         "runId": result.run_id,
         "status": result.status,
         "answer": thaw(result.output),

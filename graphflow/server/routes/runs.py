@@ -11,7 +11,8 @@ from graphflow.server.auth import needs
 from graphflow.server.bodies import QueryBody, SubmitBody, body, schema
 from graphflow.server.envelope import success
 from graphflow.server.routes._parts import EVENTS, application, families_of, one_body, stream, stream_run
-from graphflow.service.query import query
+from graphflow.server.routes._queued import one_body_later, stream_later
+from graphflow.service.query import Enqueued, query
 from graphflow.service.rejoin import join
 from graphflow.service.requests import QueryRequest, SubmitRequest
 from graphflow.service.submit import submit
@@ -38,8 +39,13 @@ async def start(request: Request, given: Annotated[QueryBody, Depends(body(Query
         interrupt_after=given.interrupt_after,
         on_waiting=given.on_waiting,
         on_busy=given.on_busy,
+        effects=given.effects,
     )
     begun = await query(application(request), wanted, hold_ms=None if given.stream else 0)
+    if isinstance(begun, Enqueued):
+        if not given.stream:
+            return await one_body_later(request, begun, given.on_disconnect)
+        return stream_later(request, begun, given.events, given.on_disconnect)
     if not given.stream:
         return await one_body(request, begun, given.on_disconnect)
     return stream_run(request, begun, given.events, given.on_disconnect)
@@ -69,5 +75,8 @@ async def events(
 ) -> Response:
     """Replays what the client has missed, then goes on live."""
     families = families_of(events)
+    queued = await application(request).queues.find(run_id)
+    if queued is not None:
+        return stream_later(request, queued, families, "keep")
     batches = await join(application(request), run_id, last_event_id or lastEventId)
     return stream(request, batches, families)

@@ -8,12 +8,11 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
 from graphflow.server.auth import needs
-from graphflow.server.bodies import EditBody, ForkBody, ResumeBody, RewindBody, body, schema
+from graphflow.server.bodies import EditBody, ForkBody, ResumeBody, RewindBody, SignalBody, body, schema
 from graphflow.server.envelope import success
 from graphflow.server.routes._parts import EVENTS, Cursor, Limit, application, one_body, stream_run
 from graphflow.service import threads as service
 from graphflow.service.inbox import inbox as read_inbox
-from graphflow.service.requests import bad_argument
 
 router = APIRouter(prefix="/api", tags=["threads"])
 READ, RUN, ADMIN = [Depends(needs("read"))], [Depends(needs("run"))], [Depends(needs("admin"))]
@@ -46,21 +45,49 @@ async def diff(
     thread_id: str,
     first: Annotated[str, Query(alias="from")],
     second: Annotated[str, Query(alias="to")],
+    other: Annotated[
+        str | None, Query(alias="toThread", description="The thread of `to`, a fork for instance.")
+    ] = None,
 ) -> Response:
     """What changed from one checkpoint to another: JSON Patch per state key."""
-    return success(await service.diff(application(request), thread_id, first, second))
+    return success(await service.diff(application(request), thread_id, first, second, other))
+
+
+@router.get("/threads/{thread_id}/blame", dependencies=READ)
+async def blame(
+    request: Request,
+    thread_id: str,
+    key: Annotated[str, Query(description="`state.draft`, `state.messages[3]`, …")],
+    checkpoint_id: Annotated[str | None, Query(alias="checkpointId")] = None,
+    path: Annotated[str, Query(description="The frame, of those that are open; empty for the root.")] = "",
+) -> Response:
+    """Who wrote a value: checkpoint, node, visit, frame and model call."""
+    return success(await service.blame(application(request), thread_id, key, checkpoint_id, path))
+
+
+@router.get("/threads/{thread_id}/why", dependencies=READ)
+async def why(
+    request: Request, thread_id: str, checkpoint_id: Annotated[str | None, Query(alias="checkpointId")] = None
+) -> Response:
+    """Which condition, with which values, took the edge behind a checkpoint."""
+    return success(await service.why(application(request), thread_id, checkpoint_id))
+
+
+@router.get("/threads/{thread_id}/cost", dependencies=READ)
+async def cost(request: Request, thread_id: str) -> Response:
+    """What the thread has used, by run, node and model."""
+    return success(await service.cost(application(request), thread_id))
 
 
 @router.patch("/threads/{thread_id}/state", dependencies=ADMIN, openapi_extra=schema(EditBody))
 async def edit(request: Request, thread_id: str, given: Annotated[EditBody, Depends(body(EditBody))]) -> Response:
     """Edits state as if a node had written it: a new checkpoint."""
-    if given.path:
-        raise bad_argument("path", "frames below the root can't be edited in this version")
     checkpoint_id = await service.edit(
         application(request),
         thread_id,
         given.values,
         as_node=given.as_node,
+        path=given.path,
         replace=given.replace,
         checkpoint_id=given.checkpoint_id,
         effects=given.effects,
@@ -113,6 +140,26 @@ async def resume(
 async def cancel(request: Request, thread_id: str) -> Response:
     """Stops the run that drives or waits on the thread."""
     return success({"threadId": thread_id, "cancelled": await service.cancel(application(request), thread_id)})
+
+
+@router.post("/threads/{thread_id}/signal", dependencies=RUN, openapi_extra=schema(SignalBody))
+async def signal(request: Request, thread_id: str, given: Annotated[SignalBody, Depends(body(SignalBody))]) -> Response:
+    """Wakes a `wait` node; a signal that comes before its node is kept for it while the run lasts."""
+    woken = await service.signal(application(request), thread_id, given.name, given.payload)
+    return success({"threadId": thread_id, "name": given.name, "woken": woken})
+
+
+@router.get("/threads/{thread_id}/queue", dependencies=READ)
+async def queue(request: Request, thread_id: str) -> Response:
+    """The inputs that wait for their turn, in order."""
+    return success(await service.queue(application(request), thread_id))
+
+
+@router.delete("/threads/{thread_id}/queue/{run_id}", dependencies=RUN)
+async def withdraw(request: Request, thread_id: str, run_id: str) -> Response:
+    """Takes an input out of the queue before its run begins."""
+    withdrawn = await service.withdraw(application(request), thread_id, run_id)
+    return success({"threadId": thread_id, "runId": run_id, "withdrawn": withdrawn})
 
 
 @router.delete("/threads/{thread_id}", dependencies=ADMIN)

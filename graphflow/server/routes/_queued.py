@@ -1,0 +1,100 @@
+"""Responses for inputs that wait for their turn: the response waits with them (spec 3.1, `onBusy: enqueue`).
+
+The headers tell the run's id and its place at once. The stream is silent (but for heartbeats) until the run begins. Whoever
+leaves joins again by the run's id; the input stays in the queue unless `onDisconnect: cancel` was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+
+from graphflow.errors import GraphflowError, ThreadNotFound
+from graphflow.events import RunCancel, RunError
+from graphflow.server.envelope import success
+from graphflow.server.routes._parts import application, left_by, one_body, result_dict, stream
+from graphflow.server.sse import EventStream
+from graphflow.service.application import Application
+from graphflow.service.elsewhere import follow_stored, result_elsewhere
+from graphflow.service.query import Begun, Enqueued
+from graphflow.service.rejoin import Frame, follow
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+RUN_ID, PLACE = "Graphflow-Run-Id", "Graphflow-Queue-Position"
+
+
+def stream_later(
+    request: Request, queued: Enqueued, families: Collection[str] | None, on_disconnect: str
+) -> EventStream:
+    """The run's events, once its turn has come."""
+    app = application(request)
+    begun: list[Begun] = []
+
+    def left() -> None:
+        if begun:
+            begun[0].run.executor.cancel()
+        else:
+            task = asyncio.ensure_future(app.queues.withdraw(queued))  # noqa: TID251 - a single write to the store
+            _withdrawing.add(task)
+            task.add_done_callback(_withdrawing.discard)
+
+    response = stream(request, _batches(app, queued, begun), families, left if on_disconnect == "cancel" else None)
+    response.headers[RUN_ID], response.headers[PLACE] = queued.run_id, str(queued.place)
+    return response
+
+
+_withdrawing: set[asyncio.Task[bool]] = set()
+
+
+async def _batches(app: Application, queued: Enqueued, begun: list[Begun]) -> AsyncIterator[list[Frame]]:
+    run_id = queued.run_id
+    try:
+        turn = await app.queues.turn(queued)
+    except GraphflowError as refusal:
+        yield [(None, RunError(run_id=run_id, error=refusal.as_dict(), seq=1, timestamp=app.clock.now_ms()))]
+        return
+    if isinstance(turn, Begun):
+        begun.append(turn)
+        assert turn.run.log is not None
+        async for batch in follow(turn.run.log, turn.after):
+            yield batch
+    elif await app.store.find_run(run_id) is None:
+        yield [(None, RunCancel(run_id=run_id, seq=1, timestamp=app.clock.now_ms()))]
+    else:
+        async for batch in follow_stored(app, queued.chat_id, run_id):
+            yield batch
+
+
+async def one_body_later(request: Request, queued: Enqueued, on_disconnect: str) -> Response:
+    """What the run has come to, once its turn has come and it rests."""
+    app = application(request)
+    turn = await left_by(request, app.queues.turn(queued))
+    if turn is None:
+        if on_disconnect == "cancel":
+            await app.queues.withdraw(queued)
+        return Response(status_code=499)
+    if isinstance(turn, Begun):
+        return await one_body(request, turn, on_disconnect)
+    if await app.store.find_run(queued.run_id) is None:
+        return success(_ids(queued) | {"status": "cancelled"})
+    result = await left_by(request, _result(app, queued))
+    if result is None:
+        return Response(status_code=499)
+    return success(_ids(queued) | result_dict(result))
+
+
+async def _result(app: Application, queued: Enqueued) -> Any:
+    try:
+        return await result_elsewhere(app, queued.chat_id, queued.run_id)
+    except ThreadNotFound as gone:
+        raise GraphflowError(gone.message, code="cancelled") from None
+
+
+def _ids(queued: Enqueued) -> dict[str, Any]:
+    ids = {"requestId": queued.request_id, "chatId": queued.chat_id, "runId": queued.run_id}
+    return {name: value for name, value in ids.items() if value is not None}
