@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 
 import pytest
+
+from tests.postgres import Schemas
 
 _OURS = re.compile(
     r"^(GRAPHFLOW|AGENT|MEMORY_CHAT|LLM|TRACE|CIRCUIT)_|_(API_KEY|BASE_URL|MODEL)$"
@@ -19,3 +22,10 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if _OURS.search(name):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def schemas() -> Iterator[Schemas]:
+    """A PostgreSQL for the whole session, started by the first test that asks, and empty schemas on it."""
+    with Schemas() as made:
+        yield made

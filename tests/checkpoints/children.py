@@ -7,6 +7,7 @@ import os
 import sys
 import time
 
+from graphflow.checkpoints.postgres import PostgresCheckpointer
 from graphflow.checkpoints.sqlite import SqliteCheckpointer
 from graphflow.errors import StoreError, ThreadBusy
 from graphflow.testing.checkpointer.suite import Driver
@@ -17,7 +18,16 @@ def say(*words: object) -> None:
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
-async def taken(store: SqliteCheckpointer, thread_id: str) -> Driver:
+Store = SqliteCheckpointer | PostgresCheckpointer
+
+
+def store_at(place: str) -> Store:
+    """The store of a path, or of `URL#SCHEMA`."""
+    url, _, schema = place.partition("#")
+    return PostgresCheckpointer(url, schema=schema) if "://" in url else SqliteCheckpointer(place)
+
+
+async def taken(store: Store, thread_id: str) -> Driver:
     """A driver under the store's own owner and the real clock."""
     row = await store.take(thread_id, owner=store.owner, now=int(time.time() * 1000), lease_ms=60_000)
     driver = Driver(store, thread_id, row.fence, row.head)
@@ -34,7 +44,7 @@ async def taken(store: SqliteCheckpointer, thread_id: str) -> Driver:
 
 async def commits(path: str) -> None:
     """Commits for ever to three threads at once; says each acknowledged one."""
-    store = SqliteCheckpointer(path)
+    store = store_at(path)
 
     async def one(name: str) -> None:
         driver = await taken(store, name)
@@ -49,7 +59,7 @@ async def commits(path: str) -> None:
 
 async def holds(path: str) -> None:
     """Takes a thread and waits to be killed."""
-    store = SqliteCheckpointer(path)
+    store = store_at(path)
     driver = await taken(store, "thread")
     await driver.add(b"0")
     say("taken")
@@ -58,7 +68,7 @@ async def holds(path: str) -> None:
 
 async def forks(path: str) -> None:
     """Takes a thread, forks, and waits to be killed; the child tries to use the store and outlives it."""
-    store = SqliteCheckpointer(path)
+    store = store_at(path)
     driver = await taken(store, "thread")
     child = os.fork()
     if child == 0:
@@ -70,7 +80,7 @@ async def forks(path: str) -> None:
     await asyncio.Event().wait()
 
 
-async def in_the_child(store: SqliteCheckpointer, driver: Driver) -> None:
+async def in_the_child(store: Store, driver: Driver) -> None:
     said = []
     for attempt in (driver.commit(driver.record()), store.load("thread"), store.threads(), store.setup()):
         try:
@@ -84,7 +94,7 @@ async def in_the_child(store: SqliteCheckpointer, driver: Driver) -> None:
 
 async def forgets(path: str) -> None:
     """Queues commits and ends without waiting or closing."""
-    store = SqliteCheckpointer(path)
+    store = store_at(path)
     driver = await taken(store, "thread")
     await store.threads()
     for n in range(500):
@@ -94,7 +104,7 @@ async def forgets(path: str) -> None:
 
 async def competes(path: str, name: str) -> None:
     """Adds ten messages to the thread that all want; says which ones got in."""
-    store = SqliteCheckpointer(path)
+    store = store_at(path)
     added = 0
     while added < 10:
         try:
@@ -110,7 +120,7 @@ async def competes(path: str, name: str) -> None:
 
 async def opens(path: str) -> None:
     """Sets the store up at the moment that is told by standard input."""
-    store = SqliteCheckpointer(path)
+    store = store_at(path)
     say("ready")
     sys.stdin.readline()
     await store.setup()

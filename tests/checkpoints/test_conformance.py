@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from graphflow.checkpoints.memory import MemoryCheckpointer
+from graphflow.checkpoints.postgres import PostgresCheckpointer
 from graphflow.checkpoints.sqlite import SqliteCheckpointer
 from graphflow.testing.checkpointer_conformance import CheckpointerConformance
+from tests.postgres import Schemas
 
 
 class TestMemory(CheckpointerConformance):
@@ -19,3 +23,15 @@ class TestMemory(CheckpointerConformance):
 class TestSqlite(CheckpointerConformance):
     def make(self, folder: Path) -> SqliteCheckpointer:
         return SqliteCheckpointer(folder / "threads.db")
+
+
+class TestPostgres(CheckpointerConformance):
+    schemas: Schemas
+    schema: str
+
+    @pytest.fixture(autouse=True)
+    def _at(self, schemas: Schemas, schema: str) -> None:
+        self.schemas, self.schema = schemas, schema
+
+    def make(self, folder: Path) -> PostgresCheckpointer:
+        return PostgresCheckpointer(self.schemas.url, schema=self.schema)

@@ -26,7 +26,7 @@ def _graph(store: MemoryCheckpointer, *, nodes: int = 1, fails: bool = False) ->
                 raise ValueError("no")
             return {"messages": [HumanMessage(content="x" * 700)]}
 
-        graph.node(node, name=f"n{number}", next=f"n{number + 1}" if number + 1 < nodes else "end")
+        graph.node(node, name=f"n{number}", next=f"n{number + 1}" if number + 1 < nodes else "end")  # type: ignore[call-overload]  # the names are bound by defaults
     return graph.compile(checkpointer=store)
 
 

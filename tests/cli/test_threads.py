@@ -55,7 +55,7 @@ def test_state_at_a_checkpoint(cli, told):
 def test_rewind_over_a_write_needs_a_choice(cli, told):
     target = f"t1@{_at(cli, 'tools', 2)['id'][-8:]}"
     refused = cli("threads", "rewind", target)
-    assert refused.code == 2 and "--effects rerun" in refused.err
+    assert refused.code == 2 and "--effects reuse|rerun|undo" in refused.err
     assert len(_checkpoints(cli)) == len(_checkpoints(cli, "t1", "--all"))
 
 
@@ -165,3 +165,58 @@ def test_resume_of_a_waiting_thread_shows_its_question(cli):
     done = cli("threads", "resume", "t1")
     assert done.code == 4 and "inbox answer" in done.err
     assert cli("threads", "resume", "t1", "--approve", "all").code == 0
+
+
+def test_reuse_does_nothing_of_the_past_again(cli, told):
+    before = _checkpoints(cli)
+    done = cli("threads", "resume", f"t1@{_at(cli, 'tools', 2)['id'][-8:]}", "--effects", "reuse", "--approve", "all")
+    assert done.code == 0 and "This is what `ls` gave" in done.out
+    assert {row["id"] for row in before} < {row["id"] for row in _checkpoints(cli, "t1", "--all")}
+
+
+def test_a_choice_for_one_effect_is_by_the_id_that_the_refusal_lists(cli, told):
+    target = f"t1@{_at(cli, 'tools', 2)['id'][-8:]}"
+    refused = cli("threads", "rewind", target)
+    listed = next(line.split()[0] for line in refused.err.splitlines() if "tools#" in line)
+    assert cli("threads", "rewind", target, "--effects", f"{listed}=rerun").code == 0
+    wrong = cli("threads", "rewind", target, "--effects", f"{listed}=redo")
+    assert wrong.code == 2 and "redo" in wrong.err
+
+
+def test_blame_names_who_wrote_a_value(cli, told):
+    line = cli("threads", "blame", "t1", "state.messages[1]").out
+    assert "node reason" in line and "model " in line
+    found = cli("threads", "blame", "t1", "state.messages[0].content", "--json").json
+    assert (found["source"], found["value"]) == ("input", QUESTION)
+    wrong = cli("threads", "blame", "t1", "state.nothing")
+    assert wrong.code == 2 and "messages" in wrong.err
+
+
+def test_why_shows_each_condition_and_what_it_saw(cli, told):
+    target = f"t1@{_at(cli, 'reason', 1)['id'][-8:]}"
+    shown = cli("why", target).out
+    assert "reason#1 → tools" in shown and "✓" in shown and "list of" in shown
+    assert cli("threads", "why", target, "--json").json["decisions"][0]["how"] == "condition"
+
+
+def test_replay_runs_again_from_a_node_on_a_thread_of_its_own(cli, told):
+    before = cli("threads", "show", "t1", "--json").out
+    done = cli("replay", "t1", "--until", "reason#3", "--id", "t2")
+    assert done.code == 0 and "thread t2" in done.err
+    assert cli("threads", "show", "t1", "--json").out == before
+    assert len(_checkpoints(cli, "t2")) == len(_checkpoints(cli)) + 1
+    refused = cli("replay", "t1", "--until", "tools#2")
+    assert refused.code == 2 and "--effects" in refused.err
+    assert cli("replay", "t1", "--until", "nowhere").code == 2
+
+
+def test_cost_adds_up_by_run_node_and_model(cli, told):
+    told_ = cli("threads", "cost", "t1", "--json").json
+    assert told_["total"]["modelCalls"] == 3
+    assert told_["nodes"]["reason"]["modelCalls"] == 3
+    assert list(told_["models"].values()) == [told_["nodes"]["reason"]]
+
+
+def test_diff_reaches_another_thread(cli, told):
+    cli("threads", "fork", "t1", "--id", "t2", "--edit", '{"messages": []}')
+    assert cli("threads", "diff", "t1", "head", "t2@head", "--json").json == {}

@@ -66,3 +66,28 @@ def fan(width: int) -> GraphDefinition:
     return document(
         "start", start={"use": "model", "next": routes}, **{n: {"use": "model", "next": "end"} for n in names}
     )
+
+
+def branches() -> GraphDefinition:
+    """Every kind of body: a map with a map inside, branches that wait, a subgraph, conditions that end a branch."""
+    return document(
+        "plan",
+        plan={"use": "model", "next": "fan"},
+        fan={"map": "state.parts", "as": "part", "do": "work", "max": 4, "join": {"wait": 2, "onError": "collect"}, "next": "both"},
+        work={
+            "use": "model",
+            "next": [{"if": "visits.work < 3", "to": "work"}, {"if": "out.done", "to": "end"}, {"to": "inner"}],
+            "error": [{"to": "sorry"}],
+        },
+        sorry={"use": "model", "next": "fail"},
+        inner={"map": "state.names", "as": "name", "do": "deep", "next": "last"},
+        deep={"use": "fn:look"},
+        last={"use": "model"},
+        both={
+            "parallel": {"b": {"do": "second", "after": ["a"]}, "a": "first", "g": {"do": {"graph": "review"}}},
+            "next": [{"if": "size(out) < 3", "to": "plan"}, {"to": "end"}],
+            "error": [{"to": "fail"}],
+        },
+        first={"use": "model"},
+        second={"ask": {"message": "Well?"}, "next": "end"},
+    )  # fmt: skip

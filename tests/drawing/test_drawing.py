@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from graphflow.graph.drawing import PathTaken, draw_mermaid, draw_svg, draw_text
-from tests.drawing.documents import document, react, review
+from tests.drawing.documents import branches, document, react, review
 
 PATH = PathTaken(nodes=("plan", "draft", "critic", "plan", "draft", "critic"), current=("approve",))
 SVG = "{http://www.w3.org/2000/svg}"
@@ -40,6 +40,27 @@ def test_mermaid_has_every_node_and_route(snapshot):
 
 def test_mermaid_marks_the_path_taken(snapshot):
     assert draw_mermaid(react(), PathTaken(nodes=("reason", "tools"), current=("reason",))) == snapshot
+
+
+def test_the_text_list_indents_what_branches_run_and_tells_how_they_are_joined(snapshot):
+    assert draw_text(branches(), PathTaken(nodes=("plan", "fan", "work", "deep"), current=("deep",))) == snapshot
+
+
+def test_mermaid_puts_each_body_into_a_subgraph(snapshot):
+    drawn = draw_mermaid(branches())
+    assert drawn.count("subgraph ") == len([line for line in drawn.splitlines() if line.strip() == "end"]) == 5
+    assert drawn == snapshot
+
+
+def test_the_svg_puts_each_body_into_a_box(snapshot):
+    drawn = draw_svg(branches(), PathTaken(nodes=("plan", "fan", "work", "deep"), current=("deep",)))
+    root = ET.fromstring(drawn)
+    assert len(root.findall(f".//{SVG}rect[@class='group']")) == 5
+    assert [text.text for text in root.findall(f".//{SVG}text[@class='title']")][:2] == [
+        "each part, 4 at once",
+        "b after a",
+    ]
+    assert drawn == snapshot
 
 
 def test_mermaid_labels_cannot_break_out_of_their_quotes():

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphflow.graph.document import decode_document
 from graphflow.graph.layering import Rows, crossings, order_rows
-from graphflow.graph.layout import Box, Layout, layout, shorten, units
-from tests.drawing.documents import chain, document, fan, react, review
+from graphflow.graph.layout import Box, Group, JoinMark, Layout, layout, shorten, units
+from tests.drawing.documents import branches, chain, document, fan, react, review
+from tests.graph.random_documents import RandomDocument, random_documents
 
 
 def boxes(plan: Layout) -> dict[str, Box]:
@@ -73,9 +76,103 @@ def test_a_branch_ends_at_its_join_not_at_the_end_of_the_run():
             sum={"use": "model", "next": "end"},
         )
     )
-    assert [(e.source, e.target, e.label) for e in plan.edges] == [
-        ("fan", "worker", "each step"), ("fan", "sum", None), ("sum", "end", None),
+    assert [(e.source, e.target, e.kind, e.ends) for e in plan.edges] == [
+        ("fan", "worker", "branch", ("fan", "fan[]")), ("fan", "fan", "join", ("fan[]", "fan/join")),
+        ("fan", "sum", "normal", ("fan/join", "sum")), ("sum", "end", "normal", ("sum", "end")),
     ]  # fmt: skip
+
+
+def test_each_body_is_a_group_below_its_fan_and_above_the_join():
+    plan = layout(branches())
+    found = boxes(plan)
+    groups = {group.id: group for group in plan.groups}
+    joins = {join.fan: join for join in plan.joins}
+    assert {(group.id, group.title, group.depth) for group in plan.groups} == {
+        ("fan[]", "each part, 4 at once", 0), ("inner[]", "each name", 1),
+        ("both[a]", "a", 0), ("both[b]", "b after a", 0), ("both[g]", "g", 0),
+    }  # fmt: skip
+    assert {join.title for join in plan.joins} == {"join 2, collect failures", "join all"}
+    for group in plan.groups:
+        assert found[group.fan].y + found[group.fan].h < group.y
+        assert group.y + group.h < joins[group.fan].y
+    assert groups["both[a]"].y + groups["both[a]"].h < groups["both[b]"].y  # it waits
+    assert {box.name for box in plan.nodes if box.group == "fan[]"} == {"work", "sorry", "inner", "last", "end", "fail"}
+    assert found["both[g]"].kind == "graph:review"
+
+
+def test_a_branch_that_ends_under_a_condition_shows_where():
+    plan = layout(branches())
+    assert edge(plan, "work", "end").ends == ("work", "fan[]/end")
+    assert edge(plan, "both", "end").ends == ("both/join", "end")
+    assert edge(plan, "both", "fail").ends == ("both", "fail")  # a failed fan has no join
+
+
+def areas_of(plan: Layout) -> Iterator[tuple[str, str | None, Box | Group | JoinMark]]:
+    """Everything that has a place, and the group that it must lie in."""
+    group_of = {box.name: box.group for box in plan.nodes if box.id == box.name}
+    for box in plan.nodes:
+        yield box.id, box.group, box
+    marks: list[Group | JoinMark] = [*plan.groups, *plan.joins]
+    for mark in marks:
+        yield mark.id, group_of[mark.fan], mark
+
+
+def apart(a: Box | Group | JoinMark, b: Box | Group | JoinMark) -> bool:
+    return a.x + a.w <= b.x or b.x + b.w <= a.x or a.y + a.h <= b.y or b.y + b.h <= a.y
+
+
+def check_places(plan: Layout) -> None:
+    found = list(areas_of(plan))
+    assert len({name for name, _, _ in found}) == len(found)
+    groups = {group.id: group for group in plan.groups}
+    for place, (_, group, area) in enumerate(found):
+        outer = groups.get(group or "")
+        left, top, right, bottom = (0, 0, plan.width, plan.height) if outer is None else (outer.x, outer.y, outer.x + outer.w, outer.y + outer.h)  # fmt: skip
+        assert left <= area.x
+        assert top <= area.y
+        assert area.x + area.w <= right + 0.1
+        assert area.y + area.h <= bottom + 0.1
+        assert all(apart(area, other) for _, beside, other in found[place + 1 :] if beside == group)
+    by_id = {name: area for name, _, area in found}
+    for e in plan.edges:
+        for end, (x, y) in zip(e.ends, (e.points[0], e.points[-1]), strict=True):
+            area = by_id[end]
+            assert area.x - 0.2 <= x <= area.x + area.w + 0.2
+            assert area.y - 0.2 <= y <= area.y + area.h + 0.2
+
+
+def test_groups_hold_their_boxes_and_nothing_overlaps():
+    check_places(layout(branches()))
+
+
+@settings(max_examples=40, deadline=None)
+@given(random_documents(asks=True))
+def test_any_nesting_of_bodies_is_laid_out_without_overlap(made: RandomDocument):
+    definition = decode_document(made.document)
+    plan = layout(definition)
+    check_places(plan)
+    assert set(definition.nodes) <= {box.name for box in plan.nodes}
+
+
+def test_bodies_with_faults_are_drawn_too():
+    """Fans in each other's bodies, a body that is nobody, routes over a border."""
+    plan = layout(
+        document(
+            "start",
+            start={"use": "model", "next": "fan"},
+            fan={"map": "state.x", "as": "x", "do": "work", "next": "end"},
+            work={"use": "model", "next": "start"},
+            one={"map": "state.x", "as": "x", "do": "two"},
+            two={"map": "state.x", "as": "y", "do": "one", "next": "one"},
+            bad={"map": "state.x", "as": "x", "do": "nobody"},
+            none={"parallel": {"a": "work", "b": "end"}},
+        )
+    )
+    check_places(plan)
+    assert {"start", "fan", "work", "one", "two", "bad", "none"} <= {
+        box.name for box in plan.nodes if box.id == box.name
+    }
+    assert next(box for box in plan.nodes if box.name == "nobody").form == "unknown"
 
 
 def test_the_same_document_gives_the_same_layout():
@@ -87,7 +184,7 @@ def test_the_layout_is_plain_json_data_for_the_studio():
     assert data["start"] == "plan"
     assert data["nodes"][0] | {"x": 0, "y": 0} == {
         "name": "plan", "kind": "model", "form": "use", "layer": 0, "order": 0, "x": 0, "y": 0, "w": 96.0, "h": 44.0,
-        "description": None,
+        "description": None, "group": None, "id": "plan",
     }  # fmt: skip
 
 
@@ -143,7 +240,19 @@ def test_any_graph_is_laid_out_with_every_way_on_leading_down(pairs):
         assert (a.layer, a.order) < (b.layer, b.order)
 
 
-@pytest.mark.parametrize("make", [lambda: chain(3000), lambda: fan(3000), lambda: chain(1500, error=[{"to": "fail"}])])
+def many_fans(count: int):
+    nodes = {}
+    for i in range(count):
+        following = f"fan{i + 1}" if i + 1 < count else "end"
+        nodes[f"fan{i}"] = {"map": "state.x", "as": "x", "do": f"work{i}", "next": following}
+        nodes[f"work{i}"] = {"use": "model"}
+    return document("fan0", **nodes)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: chain(3000), lambda: fan(3000), lambda: many_fans(1000), lambda: chain(1500, error=[{"to": "fail"}])],
+)
 def test_thousands_of_nodes_are_laid_out_without_recursion_or_a_square_of_pieces(make):
     plan = layout(make())
     assert len(plan.nodes) > 1500

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from graphflow.graph import check_nodes
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
 
@@ -31,7 +33,12 @@ def _run(name: str, *arguments: str, folder: Path = ROOT) -> str:
 
 
 def test_each_example_has_a_test():
-    assert EXAMPLES == ["first_run", "http_client", "human_approval", "plain_python_graph", "time_travel"]
+    assert EXAMPLES == [
+        "first_run", "http_client", "human_approval", "map_fan_out", "parallel_reviews", "plain_python_graph", "time_travel",
+    ]  # fmt: skip
+
+
+BRANCHES_RUN = getattr(check_nodes, "BRANCHES_RUN", True)
 
 
 def test_the_first_run_shows_graph_tokens_tools_approval_and_checkpoints():
@@ -65,6 +72,28 @@ def test_the_first_run_shows_graph_tokens_tools_approval_and_checkpoints():
 
 def test_a_graph_of_plain_functions(snapshot):
     assert _run("plain_python_graph") == snapshot
+
+
+@pytest.mark.skipif(not BRANCHES_RUN, reason="the engine does not run `map` and `parallel` yet")
+def test_a_map_opens_a_branch_for_each_item_and_keeps_their_order():
+    assert _run("map_fan_out").splitlines() == [
+        "6 nodes: 4 branches, opened by 'fan'",
+        "page 1: 5 words",
+        "page 3: 6 words",
+        "page 4: 2 words",
+        "failed: page 2",
+    ]
+
+
+@pytest.mark.skipif(not BRANCHES_RUN, reason="the engine does not run `map` and `parallel` yet")
+def test_a_branch_waits_for_others_and_for_a_person():
+    assert _run("parallel_reviews").splitlines() == [
+        "waiting: Print it?",
+        "style: 16 letters, none wasted",
+        "facts: true",
+        "editor: 2 notes read",
+        "Graphs remember. (yes, print it)",
+    ]
 
 
 def test_an_approval_that_another_process_answers():

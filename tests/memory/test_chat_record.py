@@ -18,18 +18,18 @@ from graphflow.models.profiles import Profile
 from graphflow.models.request import wire_messages
 from graphflow.runtime.live import LiveRun
 from graphflow.service.application import Application
-from graphflow.service.query import query
 from graphflow.service.requests import QueryRequest, SubmitRequest
 from graphflow.service.submit import submit
 from graphflow.service.threads import cancel, delete
 from tests.memory.conftest import CALL, SEND, TWO_CALLS, WatchedModel, lines, role_and_text
+from tests.service.clients import begin
 
 Opened = Callable[..., Awaitable[Application]]
 
 
 async def ask(app: Application, agent: str, message: str = "hi", chat_id: str = "c", **options: Any) -> LiveRun:
     """A served run to the end of its life; a question ends it at once."""
-    begun = await query(app, QueryRequest(message=message, agent_key=agent, chat_id=chat_id, **options), hold_ms=0)
+    begun = await begin(app, QueryRequest(message=message, agent_key=agent, chat_id=chat_id, **options), hold_ms=0)
     await begun.run.over.wait()
     return begun.run
 
@@ -272,7 +272,7 @@ async def test_new_input_that_closes_the_question_leaves_no_line_waiting(open_ap
 
 async def test_a_served_run_s_line_is_there_when_its_log_ends(open_application: Opened) -> None:
     app = await open_application()
-    begun = await query(app, QueryRequest(message="hi", agent_key="plain", chat_id="c"))
+    begun = await begin(app, QueryRequest(message="hi", agent_key="plain", chat_id="c"))
     assert begun.run.log is not None
     async for _ in begun.run.log.follow(0):
         pass

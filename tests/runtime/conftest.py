@@ -8,20 +8,27 @@ from typing import Any
 
 import pytest
 
-from graphflow import Graph, MemoryCheckpointer, SqliteCheckpointer
+from graphflow import Graph, MemoryCheckpointer, PostgresCheckpointer, SqliteCheckpointer
 from graphflow.checkpoints.port import Checkpointer
 from graphflow.runtime.compiled import CompiledGraph
 from graphflow.testing import FakeIds
+from tests.postgres import Schemas
 
 Compile = Callable[..., CompiledGraph]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Checkpointer]:
     """A fresh store of each kind."""
-    made: Checkpointer = MemoryCheckpointer() if request.param == "memory" else SqliteCheckpointer(tmp_path / "t.db")
+    if request.param == "postgres":
+        schemas: Schemas = request.getfixturevalue("schemas")
+        made: Checkpointer = PostgresCheckpointer(schemas.url, schema=schemas.take())
+    else:
+        made = MemoryCheckpointer() if request.param == "memory" else SqliteCheckpointer(tmp_path / "t.db")
     yield made
     await made.close()
+    if request.param == "postgres":
+        schemas.empty()
 
 
 @pytest.fixture

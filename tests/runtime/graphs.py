@@ -21,7 +21,7 @@ def chain(*names: str) -> tuple[Graph, list[str]]:
             ran.append(name)
             return {"n": state.n + 1, "log": [name]}
 
-        graph.node(step, name=name, next=names[index + 1] if index + 1 < len(names) else "end")
+        graph.node(step, name=name, next=names[index + 1] if index + 1 < len(names) else "end")  # type: ignore[call-overload]  # the names are bound by defaults
     return graph, ran
 
 

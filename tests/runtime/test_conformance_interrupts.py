@@ -263,7 +263,7 @@ async def test_only_one_branch_is_taken_when_two_conditions_hold(compile_graph: 
         async def branch(state: Any, name: str = name) -> None:
             ran.append(name)
 
-        graph.node(branch, name=name)
+        graph.node(branch, name=name)  # type: ignore[call-overload]  # the names are bound by defaults
 
     assert ((await compile_graph(graph).run()).status, ran) == ("completed", ["left"])
 

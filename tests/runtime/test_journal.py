@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphflow import Graph, MemoryCheckpointer, SqliteCheckpointer
-from graphflow.checkpoints.journal import ThreadJournal, load_thread
+from graphflow.checkpoints.journal import ThreadJournal, decode_meta, load_thread
 from graphflow.checkpoints.port import Checkpointer
 from graphflow.graph.machine import Machine
 from graphflow.runtime.run_log import keep_seq, rejoin
@@ -42,7 +42,8 @@ async def assert_same(store: Checkpointer, thread_id: str, machines: dict[str, M
     listed = await store.list(thread_id, all_lineages=True)
     assert listed
     for row in listed:
-        loaded = await load_thread(store, thread_id, row.id)
+        moved = decode_meta(row.meta).source in ("rewind", "fork")  # which reads no lists
+        loaded = await load_thread(store, thread_id, row.id, logs=not moved)
         assert loaded is not None
         assert loaded.machine == machines[row.id]
 
@@ -113,7 +114,7 @@ def test_any_writes_read_back_as_they_were_reduced(steps: list[dict[str, Any]]) 
         async def write(state: Any, update: dict[str, Any] = update) -> dict[str, Any]:
             return update
 
-        graph.node(write, name=f"n{index}", next=f"n{index + 1}" if index + 1 < len(steps) else "end")
+        graph.node(write, name=f"n{index}", next=f"n{index + 1}" if index + 1 < len(steps) else "end")  # type: ignore[call-overload]  # the names are bound by defaults
 
     async def check() -> None:
         store = MemoryCheckpointer()

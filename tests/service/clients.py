@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphflow.service.application import Application
+from graphflow.service.query import Begun, query
+from graphflow.service.requests import QueryRequest
+
 BLOCKS = {"content": "contentId", "reasoning": "reasoningId", "tool": "toolId", "action": "actionId"}
 LIVE_ONLY = {"node.progress", "tool.progress"}
 Events = list[dict[str, Any]]
@@ -55,3 +59,10 @@ def _snapshot(kind: str, start: dict[str, Any], text: str, end: dict[str, Any]) 
     fields = {k: v for k, v in start.items() if k not in ("type", "runId", "seq", "timestamp")}
     name = "text" if kind in ("content", "reasoning") else "arguments"
     return {"type": f"{kind}.snapshot", **fields, name: text, "seq": end["seq"], "timestamp": end["timestamp"]}
+
+
+async def begin(app: Application, request: QueryRequest, *, hold_ms: int | None = None) -> Begun:
+    """Begins the query, which nothing makes wait in a queue."""
+    begun = await query(app, request, hold_ms=hold_ms)
+    assert isinstance(begun, Begun)
+    return begun

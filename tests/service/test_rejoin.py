@@ -14,11 +14,11 @@ from graphflow.events import event_dict
 from graphflow.runtime import lives
 from graphflow.runtime.run_log import Behind, RunLog
 from graphflow.service.application import Application
-from graphflow.service.query import Begun, query
+from graphflow.service.query import Begun
 from graphflow.service.rejoin import Frame, follow, keep_before, run_events
 from graphflow.service.requests import QueryRequest
 from graphflow.service.threads import resume
-from tests.service.clients import Client, Events, fold
+from tests.service.clients import Client, Events, begin, fold
 from tests.service.conftest import Gate, Opened, at_event, copy_store
 
 ASK = QueryRequest(message="Tell me a story", chat_id="t", agent_key="story")
@@ -50,7 +50,7 @@ async def stored(app: Application, run_id: str, thread_id: str = "t") -> Events:
 
 async def test_a_whole_stream_has_no_gap_and_folds_into_the_stored_log(open_application: Opened) -> None:
     app = await open_application()
-    begun = await query(app, ASK)
+    begun = await begin(app, ASK)
     client = await followed(begun)
     assert [e["seq"] for e in client.events] == list(range(1, len(client.events) + 1))
     assert [e["type"] for e in client.events[:3]] == ["request.query", "chat.start", "run.start"]
@@ -60,9 +60,9 @@ async def test_a_whole_stream_has_no_gap_and_folds_into_the_stored_log(open_appl
 
 async def test_an_older_run_of_the_thread_keeps_its_whole_log(open_application: Opened) -> None:
     app = await open_application()
-    first = await query(app, ASK)
+    first = await begin(app, ASK)
     whole = fold((await followed(first)).events)
-    second = await query(app, ASK)
+    second = await begin(app, ASK)
     await followed(second)
     assert await stored(app, first.run_id) == whole
     assert (await read(run_events(app, first.run_id))).events == whole
@@ -72,7 +72,7 @@ async def test_an_older_run_of_the_thread_keeps_its_whole_log(open_application: 
 async def test_a_client_of_the_same_life_gets_what_it_missed_as_it_was_sent(open_application: Opened) -> None:
     gate = Gate()
     app = await open_application(gate=gate)
-    begun = await query(app, ASK)
+    begun = await begin(app, ASK)
     log = begun.run.log
     assert log is not None
     gate.close()
@@ -98,7 +98,7 @@ async def test_a_client_behind_the_ring_gets_snapshots_and_the_open_block(
     gate = Gate()
     gate.open(12)
     app = await open_application(gate=gate)
-    begun = await query(app, ASK)
+    begun = await begin(app, ASK)
     log = begun.run.log
     assert log is not None
     client = Client()
@@ -136,7 +136,7 @@ async def test_joining_in_mid_block_gives_its_start_and_its_text_so_far_in_one_d
     gate = Gate()
     gate.open(12)
     app = await open_application(gate=gate)
-    begun = await query(app, ASK)
+    begun = await begin(app, ASK)
     log = begun.run.log
     assert log is not None
     while gate.left or log.ring[-1].type != "content.delta":
@@ -165,7 +165,7 @@ async def test_joining_in_mid_block_gives_its_start_and_its_text_so_far_in_one_d
 
 async def crash_at(app: Application, number: int, to: Path) -> Client:
     """Runs the story; the store as it was when event `number` was sent, and what a client had by then."""
-    begun = await query(app, ASK)
+    begun = await begin(app, ASK)
     client = Client()
     at_event(begun.run, number, functools.partial(copy_store, app, to))
     whole = await followed(begun)
@@ -280,7 +280,7 @@ def fold_or_none(events: Events) -> Events | None:
 
 async def test_a_waiting_run_is_joined_without_a_reset_after_its_answer(open_application: Opened) -> None:
     app = await open_application()
-    begun = await query(app, QueryRequest(message="hi", chat_id="w", agent_key="ask"), hold_ms=0)
+    begun = await begin(app, QueryRequest(message="hi", chat_id="w", agent_key="ask"), hold_ms=0)
     client = await followed(begun)
     assert client.events[-1]["type"] == "run.waiting"
     interrupt = client.events[-1]["interrupts"][0]["interruptId"]
@@ -294,7 +294,7 @@ async def test_unknown_runs_and_ids_that_are_none_are_refused(open_application: 
     app = await open_application()
     with pytest.raises(ThreadNotFound):
         await anext(run_events(app, "no such run"))
-    begun = await query(app, ASK)
+    begun = await begin(app, ASK)
     await followed(begun)
     for text in ("x", "1", "1-", "-1-1", "1-1-1", "9" * 40 + "-1"):
         with pytest.raises(GraphflowError) as refused:

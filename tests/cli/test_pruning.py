@@ -1,0 +1,60 @@
+"""`graphflow threads prune` and `rekey`."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphflow.checkpoints.sealing import new_key
+
+
+@pytest.fixture
+def told(cli):
+    """Thread `t1` of two runs."""
+    for question in ("the first secret", "the second secret"):
+        done = cli("run", "demo_plain", question, "--thread", "t1")
+        assert done.code == 0, done.err
+    return "t1"
+
+
+def _history(cli):
+    return [row["id"] for row in cli("threads", "show", "t1", "--json").json["checkpoints"]]
+
+
+def test_prune_keeps_the_newest_after_it_was_agreed_to(cli, told):
+    before = _history(cli)
+    would = cli("threads", "prune", "t1", "--newest", "2", "--dry-run", "--json").json
+    assert (would[0]["checkpoints"], would[0]["kept"]) == (len(before) - 2, 2)
+    refused = cli("threads", "prune", "t1", "--newest", "2")
+    assert refused.code == 2 and "--yes" in refused.err
+    assert _history(cli) == before
+    done = cli("threads", "prune", "t1", "--newest", "2", "--yes")
+    assert f"{len(before) - 2} checkpoints gone, 2 kept" in done.out
+    assert _history(cli) == before[-2:]
+    assert len(cli("threads", "state", "t1", "messages").json) == 4
+
+
+def test_prune_of_all_threads_by_age(cli, told):
+    assert cli("threads", "prune", "--all", "--days", "1", "--yes", "--json").json[0]["checkpoints"] == 0
+    assert cli("threads", "prune", "--all", "--days", "0", "--yes").code == 0
+    assert len(_history(cli)) == 1
+
+
+def test_prune_says_what_is_missing(cli):
+    assert "--newest N" in cli("threads", "prune", "t1").err
+    assert "--all" in cli("threads", "prune", "--newest", "1").err
+
+
+def test_rekey_seals_a_store_that_was_plain_and_turns_keys(cli, told, project, environment):
+    made = cli("threads", "rekey", "--new-key").out.strip()
+    assert cli("threads", "rekey").code == 2
+    environment["GRAPHFLOW_STORE_KEYS"] = f"one:{made}"
+    refused = cli("threads", "list")
+    assert refused.code != 0 and "graphflow threads rekey" in refused.err
+    assert "sealed under 'one'" in cli("threads", "rekey").err
+    assert cli("threads", "state", "t1", "messages").json[0]["content"] == "the first secret"
+    environment["GRAPHFLOW_STORE_KEYS"] = f"two:{new_key()},one:{made}"
+    assert "no longer needed: 'one'" in cli("threads", "rekey").err
+    assert made not in cli("doctor").out
+    environment["GRAPHFLOW_STORE_KEYS"] = ""
+    assert "store.keys" in cli("threads", "list").err
+    assert "store.keys" in cli("doctor").out

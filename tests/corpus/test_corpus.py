@@ -1,0 +1,151 @@
+"""Threads that earlier versions stored are read as they were, and go on (spec 4.3, E23).
+
+The files of `format-N` are frozen: `python -m tests.corpus.make` says how they were made. A folder is of one version of the
+stored format; while that has not been released its files may be made anew.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from graphflow import MemoryCheckpointer, SqliteCheckpointer
+from graphflow.checkpoints import registry
+from graphflow.checkpoints.codec import EXTENSIONS
+from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.records import FORMAT, decode_body
+from tests.corpus import kinds
+from tests.corpus.make import after, make
+from tests.corpus.picture import picture
+from tests.corpus.scenarios import SCENARIOS
+
+HERE = Path(__file__).parent
+FOLDERS = sorted(HERE.glob("format-*"))
+THREADS = [path for folder in FOLDERS for path in sorted(folder.glob("*.jsonl"))]
+
+
+def thread_id(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    before = dict(registry._by_type), dict(registry._by_name)
+    kinds.register()
+    yield
+    registry._by_type.clear()
+    registry._by_type.update(before[0])
+    registry._by_name.clear()
+    registry._by_name.update(before[1])
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Checkpointer]:
+    made: Checkpointer = MemoryCheckpointer() if request.param == "memory" else SqliteCheckpointer(tmp_path / "t.db")
+    await made.setup()
+    yield made
+    await made.close()
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+
+
+async def put(store: Checkpointer, path: Path) -> None:
+    async def lines() -> AsyncIterator[dict[str, Any]]:
+        for line in lines_of(path):
+            yield line
+
+    await store.import_thread(lines())
+
+
+def _sorted(line: dict[str, Any]) -> dict[str, Any]:
+    """A record's items in one order: which of its channels comes first means nothing."""
+    if line["kind"] == "record" and "items" in line["row"]:
+        items = sorted(line["row"]["items"], key=lambda item: (item["frame"], item["channel"], item["ordinal"]))
+        return {**line, "row": {**line["row"], "items": items}}
+    return line
+
+
+def expected(path: Path) -> dict[str, Any]:
+    seen: dict[str, Any] = msgspec.json.decode(path.with_suffix(".json").read_bytes())
+    return seen
+
+
+def as_json(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+@pytest.mark.parametrize("path", THREADS, ids=thread_id)
+async def test_a_stored_thread_is_read_as_it_was_and_goes_on(store, path):
+    seen = expected(path)
+    await put(store, path)
+    found = as_json(await picture(store, path.stem))
+    assert found == {key: value for key, value in seen.items() if key not in ("scenario", "goesOn")}
+    if "goesOn" in seen:
+        assert as_json(await after(store, path.stem)) == seen["goesOn"]
+
+
+@pytest.mark.parametrize("path", THREADS, ids=thread_id)
+async def test_a_stored_thread_is_exported_as_it_was(store, path):
+    await put(store, path)
+    exported = as_json([line async for line in store.export_thread(path.stem)])
+    assert list(map(_sorted, exported)) == list(map(_sorted, lines_of(path)))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+async def test_a_stored_database_is_opened_and_its_threads_are_what_they_were(folder, tmp_path):
+    own = msgspec.json.decode((folder / "threads.json").read_bytes())
+    shutil.copy(folder / "threads.db", tmp_path)
+    store = SqliteCheckpointer(tmp_path / "threads.db")
+    await store.setup()
+    try:
+        rows = await store.threads(limit=500)
+        assert {row.thread_id for row in rows} == {path.stem for path in folder.glob("*.jsonl")}
+        for row in rows:
+            found = as_json(await picture(store, row.thread_id))
+            seen = expected(folder / f"{row.thread_id}.jsonl")
+            wanted = own.get(row.thread_id, {key: seen[key] for key in found})
+            assert found == wanted, row.thread_id
+            if "goesOn" in seen:
+                assert (await after(store, row.thread_id))["status"] == seen["goesOn"]["status"]
+    finally:
+        await store.close()
+
+
+def test_the_corpus_of_this_format_has_every_kind_of_record_and_every_type():
+    folder = HERE / f"format-{FORMAT}"
+    bodies = [
+        decode_body(_bytes(line["row"]["data"]))
+        for path in folder.glob("*.jsonl")
+        for line in lines_of(path)
+        if line["kind"] == "record"
+    ]
+    sources = {body.source for body in bodies}
+    assert sources >= set(
+        "input node failed ask answer operation retry recovered resumed cancel edit rewind fork migrate signal".split()
+    )
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.json"))
+    missing = {name for name in EXTENSIONS.values() if f'"{name}"' not in text}
+    assert not missing
+    assert {expected(path)["scenario"] for path in folder.glob("*.jsonl")} == set(SCENARIOS)
+
+
+def _bytes(text: str) -> bytes:
+    import base64
+
+    return base64.b64decode(text)
+
+
+async def test_what_is_made_today_is_what_was_frozen(tmp_path):
+    """While the format is not released: when this fails, make the corpus anew; afterwards it must never fail for old folders."""
+    await make(tmp_path / "now")
+    for path in sorted((HERE / f"format-{FORMAT}").glob("*.json")):
+        assert expected(tmp_path / "now" / path.name) == expected(path), (
+            f"{path.name} would be made otherwise today: `python -m tests.corpus.make`, if that is meant"
+        )

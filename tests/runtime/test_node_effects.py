@@ -1,0 +1,130 @@
+"""Nodes that say themselves that they write: asked about after a crash, never silently done twice (E6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from graphflow import Context, Goto, load_graph
+from graphflow.checkpoints.port import Checkpointer
+from graphflow.runtime.compiled import CompiledGraph
+from graphflow.testing import FakeIds
+
+STATE = {"type": "object", "properties": {"paid": {"type": "array", "default": [], "x-reduce": "append"}}}
+
+
+class Till:
+    """Takes money, and never comes back from it the first time."""
+
+    def __init__(self, hangs: bool = True) -> None:
+        self.taken: list[Any] = []
+        self.reached = asyncio.Event()
+        self.hangs = hangs
+
+    async def take(self, what: Any) -> None:
+        self.taken.append(what)
+        if self.hangs and len(self.taken) == 1:
+            self.reached.set()
+            await asyncio.Event().wait()
+
+
+def graph_of(store: Checkpointer, **keys: Any) -> Callable[..., CompiledGraph]:
+    """Compiles `pay` → `after` over a function or a node."""
+
+    def compile_over(**registered: Any) -> CompiledGraph:
+        pay = {"effects": "write", "next": "after", **keys}
+        nodes = {"pay": pay, "after": {"use": "fn:after", "set": {"paid": "[out]"}}}
+        document = {"graphflow": "1", "start": "pay", "state": STATE, "nodes": nodes}
+
+        async def after() -> str:
+            return "after"
+
+        functions = {"after": after, **registered.get("functions", {})}
+        return load_graph(
+            document, checkpointer=store, functions=functions, nodes=registered.get("nodes"), ids=FakeIds()
+        )
+
+    return compile_over
+
+
+async def crash_in_the_midst(app: CompiledGraph, till: Till) -> None:
+    """Leaves the thread as a killed process would, while the till is open."""
+    live = await app.launch(thread_id="t")
+    await till.reached.wait()
+    live.executor.abandoned = True
+    assert live.task is not None
+    live.task.cancel()
+    await asyncio.gather(live.task, return_exceptions=True)
+
+
+ANSWERS = [
+    ({"decision": "result", "result": "paid"}, 1, ["paid", "after"]),
+    ({"decision": "skip"}, 1, [None, "after"]),
+    ({"decision": "retry"}, 2, ["done", "after"]),
+]
+
+
+@pytest.mark.parametrize(("answer", "times", "paid"), ANSWERS, ids=[a[0]["decision"] for a in ANSWERS])
+async def test_after_a_crash_inside_a_writing_function_a_person_says_what_became_of_it(
+    store: Checkpointer, answer: Any, times: int, paid: list[Any]
+) -> None:
+    till = Till()
+
+    async def pay(what: str) -> str:
+        await till.take(what)
+        return "done"
+
+    app = graph_of(store, use="fn:pay", **{"with": {"what": "tea"}, "set": {"paid": "[out]"}})(functions={"pay": pay})
+    await crash_in_the_midst(app, till)
+    waiting = await app.resume("t")
+    assert (waiting.status, [i.kind for i in waiting.interrupts], till.taken) == (
+        "waiting",
+        ["outcome_unknown"],
+        ["tea"],
+    )
+    done = await app.answer("t", answer)
+    assert (done.status, list(done.state.paid), len(till.taken)) == ("completed", paid, times)
+
+
+async def test_an_idempotent_writing_node_is_done_again_under_the_same_key(store: Checkpointer) -> None:
+    till = Till()
+
+    async def pay(state: Any, ctx: Context) -> dict[str, Any]:
+        await till.take(ctx.idempotency_key())
+        return {"paid": ["done"]}
+
+    app = graph_of(store, use="node:pay", idempotent=True)(nodes={"pay": pay})
+    await crash_in_the_midst(app, till)
+    done = await app.resume("t")
+    assert (done.status, list(done.state.paid)) == ("completed", ["done", "after"])
+    assert till.taken[0] == till.taken[1]
+
+
+async def test_a_writing_node_may_choose_its_route_and_a_failed_one_is_tried_again(store: Checkpointer) -> None:
+    till = Till(hangs=False)
+
+    async def pay(state: Any, ctx: Context) -> Any:
+        await till.take(ctx.attempt)
+        if ctx.attempt == 1:
+            raise ValueError("the till is stuck")
+        return Goto("after", {"paid": ["done"]})
+
+    retry = {"max": 2, "on": ["node_error"], "backoffMs": 0}
+    app = graph_of(store, use="node:pay", retry=retry, next={"choose": ["after", "end"]})(nodes={"pay": pay})
+    done = await app.run(thread_id="t")
+    assert (done.status, list(done.state.paid), till.taken) == ("completed", ["done", "after"], [1, 2])
+
+
+async def test_a_node_that_says_nothing_of_effects_just_runs_again(store: Checkpointer) -> None:
+    till = Till()
+
+    async def pay(what: str) -> str:
+        await till.take(what)
+        return "done"
+
+    app = graph_of(store, use="fn:pay", effects="none", **{"with": {"what": "tea"}})(functions={"pay": pay})
+    await crash_in_the_midst(app, till)
+    assert ((await app.resume("t")).status, till.taken) == ("completed", ["tea", "tea"])
