@@ -10,9 +10,16 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".bench"
 
 REQUIREMENTS: dict[str, list[str]] = {
-    "langgraph": ["langgraph==1.2.22", "langchain==1.4.7", "langgraph-checkpoint-sqlite==3.1.2"],
-    "burr": ["burr[tracking]==0.42.0", "aiosqlite==0.22.1"],
-    "openai": ["openai==3.52.0"],
+    "langgraph": [
+        "langgraph==1.2.22",
+        "langchain==1.4.7",
+        "langgraph-checkpoint-sqlite==3.1.2",
+        "langgraph-checkpoint-postgres==3.2.0",
+        "psycopg[binary,pool]==3.3.9",
+    ],
+    "burr": ["burr[tracking]==0.42.0", "aiosqlite==0.22.1", "asyncpg==0.32.0"],
+    "pydantic_graph": ["pydantic-graph==2.68.0"],
+    "openai_agents": ["openai-agents==0.24.0", "openai==3.52.0"],
 }
 """Exact versions, so that a figure can be repeated; raise them together with the figures in `docs/performance.md`."""
 

@@ -203,7 +203,8 @@ async def work(name: str) -> None:
 # --- the run -------------------------------------------------------------------------------------
 
 
-def measure(options: argparse.Namespace) -> None:
+def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Medians by client."""
     server = subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     port = server.stdout.readline().strip()
@@ -229,9 +230,7 @@ def measure(options: argparse.Namespace) -> None:
         return float(worker.stdout.readline()) / chunks * 1e6
 
     try:
-        print(
-            f"CPU us per chunk, {options.chunks} chunks, {options.block} per block, median of {options.rounds} rounds"
-        )
+        figures: dict[str, dict[str, float]] = {name: {} for name in workers}
         for kind in ("text", "reasoning", "tool"):
             for name in workers:
                 once(name, kind)  # imports, first connection
@@ -239,15 +238,22 @@ def measure(options: argparse.Namespace) -> None:
             for _ in range(options.rounds):
                 for name in workers:
                     got[name].append(once(name, kind))
-            medians = {name: statistics.median(values) for name, values in got.items()}
-            sdk = medians.get("openai")
-            for name, value in medians.items():
-                ratio = f"{value / sdk:6.3f}x the SDK" if sdk else ""
-                print(f"  {kind:10s} {name:12s} {value:8.2f}  {ratio}", flush=True)
+            for name, values in got.items():
+                figures[name][f"{kind}_us"] = statistics.median(values)
     finally:
         for process in (*workers.values(), server):
             process.terminate()
             process.wait()
+    return figures
+
+
+def show(figures: dict[str, dict[str, float]], options: argparse.Namespace) -> None:
+    print(f"CPU us per chunk, {options.chunks} chunks, {options.block} per block, median of {options.rounds} rounds")
+    for kind in ("text", "reasoning", "tool"):
+        sdk = figures.get("openai", {}).get(f"{kind}_us")
+        for name, by_kind in figures.items():
+            value = by_kind[f"{kind}_us"]
+            print(f"  {kind:10s} {name:12s} {value:8.2f}  {f'{value / sdk:6.3f}x the SDK' if sdk else ''}")
 
 
 def main() -> None:
@@ -256,6 +262,7 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=4000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--block", type=int, default=64)
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -264,7 +271,11 @@ def main() -> None:
     elif options.work:
         asyncio.run(work(options.work))
     else:
-        measure(options)
+        figures = measure(options)
+        if options.json:
+            print(json.dumps(figures))
+        else:
+            show(figures, options)
 
 
 if __name__ == "__main__":

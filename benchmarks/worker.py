@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import gc
 import importlib
-import importlib.metadata
 import json
 import logging
 import os
@@ -39,10 +38,20 @@ def forget_peak() -> None:
 
 
 def version(distribution: str) -> str:
+    import importlib.metadata  # here: its time is no system's
+
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return "(from source)"
+
+
+def case_of(module: Any, name: str) -> Any:
+    """The case of this name; of a system with several modules only the one that has it is loaded, as a program would."""
+    for home, names in getattr(module, "HOMES", {}).items():
+        if name in names:
+            module = importlib.import_module(f"{module.__name__}.{home}")
+    return getattr(module, "CASES", {}).get(name)
 
 
 async def serve(case: Any, place: Place, repeat: int, say: Say) -> None:
@@ -66,7 +75,9 @@ def main() -> None:
     parser.add_argument("--system", required=True)
     parser.add_argument("--case", required=True)
     parser.add_argument("--params", default="{}")
-    parser.add_argument("--store", action="store_true")
+    parser.add_argument("--store", default="")
+    parser.add_argument("--url", default="")
+    parser.add_argument("--psql", default="")
     parser.add_argument("--variant", default="")
     parser.add_argument("--phase", default="")
     parser.add_argument("--folder", type=Path, required=True)
@@ -85,11 +96,14 @@ def main() -> None:
         module = importlib.import_module(f"systems.{options.system}")
         if options.case == "versions":
             say({"versions": {name: version(name) for name in module.PACKAGES}})
-        elif options.case not in module.CASES:
+        elif (case := case_of(module, options.case)) is None:
             say({"unsupported": True})
         else:
-            place = Place(json.loads(options.params), options.store, options.variant, options.folder, options.phase)
-            asyncio.run(serve(module.CASES[options.case], place, options.repeat, say))
+            place = Place(
+                json.loads(options.params), options.store, options.variant, options.folder, options.phase, options.url,
+                options.psql,
+            )  # fmt: skip
+            asyncio.run(serve(case, place, options.repeat, say))
     except BaseException as error:  # noqa: BLE001 – told to the parent, which goes on with the others
         traceback.print_exc()
         say({"error": f"{type(error).__name__}: {error}"[:300]})

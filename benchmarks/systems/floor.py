@@ -16,8 +16,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-from harness import Case, Facts, Growing, Place, Timed, growth_facts, latencies, stored_bytes
-from payloads import Chat, script, tool_result
+import wide as wides
+from harness import Arrivals, Case, Facts, Pace, Place, Timed, growing, growth_facts, stored_bytes
+from payloads import Chat, script, text, tool_result
 
 PACKAGES = ["msgspec"]
 _encode = msgspec.msgpack.encode
@@ -30,16 +31,22 @@ class Log:
         self.path = path
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._write, daemon=True)
-        self._thread.start()
-
-    def _write(self) -> None:
-        db = sqlite3.connect(self.path, isolation_level=None)
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
+        db = self._connection()
         db.execute(
             "CREATE TABLE IF NOT EXISTS log (thread TEXT, number INTEGER, data BLOB, PRIMARY KEY (thread, number))"
         )
+        db.close()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def _connection(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, isolation_level=None)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        return db
+
+    def _write(self) -> None:
+        db = self._connection()
         going = True
         while going:
             batch = [self._queue.get()]
@@ -97,7 +104,7 @@ class Thread:
 
 @asynccontextmanager
 async def _log(place: Place) -> AsyncIterator[Log | None]:
-    log = Log(place.database()) if place.store else None
+    log = Log(place.database()) if place.store == "sqlite" else None
     yield log
     if log is not None:
         await log.close()
@@ -112,7 +119,7 @@ async def counter(place: Place) -> AsyncIterator[Timed]:
     n, sync = place.params["n"], place.variant == "sync"
     async with _log(place) as log:
 
-        async def run() -> None:
+        async def one() -> None:
             thread, state = Thread(log, place.thread(), sync), {"n": 0}
             while state["n"] < n:
                 state.update(await _add_one(state))
@@ -120,7 +127,86 @@ async def counter(place: Place) -> AsyncIterator[Timed]:
                     await thread.put(state)
             await thread.durable()
 
+        async def swarm() -> None:
+            await asyncio.gather(*(one() for _ in range(place.params["threads"])))
+
+        yield Timed(swarm if "threads" in place.params else one, growing(place))
+
+
+@asynccontextmanager
+async def fanout(place: Place) -> AsyncIterator[Timed]:
+    n = place.params["n"]
+
+    async def branch(x: int) -> int:
+        return x
+
+    async with _log(place) as log:
+
+        async def run() -> None:
+            thread = Thread(log, place.thread(), place.variant == "sync")
+            got = await asyncio.gather(*(branch(x) for x in range(n)))
+            for x in got:
+                await thread.put(x)
+            assert sum(got) == n * (n - 1) // 2
+            await thread.durable()
+
         yield Timed(run)
+
+
+@asynccontextmanager
+async def nested(place: Place) -> AsyncIterator[Timed]:
+    async def level(depth: int, state: dict[str, int]) -> dict[str, int]:
+        return await _add_one(state) if depth == 1 else await level(depth - 1, dict(state))
+
+    async def run() -> None:
+        assert await level(place.params["depth"], {"n": 0}) == {"n": 1}
+
+    yield Timed(run)
+
+
+@asynccontextmanager
+async def subfan(place: Place) -> AsyncIterator[Timed]:
+    subjects = [text(1000, seed) for seed in range(place.params["n"])]
+
+    async def bump(joke: str) -> str:
+        return joke + " a"
+
+    async def joke(subject: str) -> str:
+        said = f"Joke about {subject} - hohoho"
+        while not said.endswith(" a" * 10):
+            said = await bump(said)
+        return said
+
+    async def run() -> None:
+        assert len(await asyncio.gather(*(joke(subject) for subject in subjects))) == len(subjects)
+
+    yield Timed(run)
+
+
+@asynccontextmanager
+async def wide(place: Place) -> AsyncIterator[Timed]:
+    n = place.params["n"]
+
+    async def copy(state: dict[str, Any], name: str) -> dict[str, Any]:
+        read, writes = wides.NODES[name]
+        return wides.written(state[read], writes, n)
+
+    def reduce(state: dict[str, Any], update: dict[str, Any]) -> None:
+        for key, value in update.items():
+            if key in wides.ADDED:
+                value = [*state[key], *value]
+            elif key in wides.MERGED:
+                value = state[key] | value
+            state[key] = value
+
+    async def run() -> None:
+        state = {**{key: [] for key in wides.LISTS}, **{key: {} for key in wides.OBJECTS}}
+        state["messages"] = [wides.start(place.params)]
+        while len(state["messages"]) <= n:
+            for name in wides.NODES:
+                reduce(state, await copy(state, name))
+
+    yield Timed(run)
 
 
 @asynccontextmanager
@@ -154,61 +240,73 @@ async def react(place: Place) -> AsyncIterator[Timed]:
                 await thread.put(messages[-1])
             await thread.durable()
 
-        yield Timed(run, Growing(place.database(), said.content_bytes()) if place.store else None)
+        yield Timed(run, growing(place, said.content_bytes()))
 
 
 @asynccontextmanager
 async def growth(place: Place) -> AsyncIterator[Timed]:
     chat = Chat(place.params)
     roles = ("user", "assistant", "tool", "assistant") if chat.tools else ("user", "assistant")
-    async with _log(place) as log:
-        assert log is not None
 
-        async def run() -> Facts:
-            name, hot = place.thread(), []
-            for _ in range(chat.turns):
-                start = time.perf_counter()
-                messages = await asyncio.to_thread(log.read, name)
-                for role in roles:
-                    messages.append({"role": role, "content": chat.text(len(messages))})
-                    log.put(name, len(messages), messages[-1])
-                await log.durable()
-                hot.append(time.perf_counter() - start)
-            size = stored_bytes(log.path)
+    async def measured(log: Log, name: str) -> Facts:
+        hot = []
+        for _ in range(chat.turns):
             start = time.perf_counter()
-            assert len(await asyncio.to_thread(log.read, name)) == chat.messages
-            load = time.perf_counter() - start
-            start = time.perf_counter()
-            half, other = await asyncio.to_thread(log.read, name, chat.messages // 2), place.thread()
-            for number, message in enumerate(half):
-                log.put(other, number, message)
+            messages = await asyncio.to_thread(log.read, name)
+            for role in roles:
+                messages.append({"role": role, "content": chat.text(len(messages))})
+                log.put(name, len(messages), messages[-1])
             await log.durable()
-            return growth_facts(
-                hot=hot, size=size, messages=chat.messages, load=load, history=None, fork=time.perf_counter() - start
-            )
+            hot.append(time.perf_counter() - start)
+        size = stored_bytes(log.path)
+        start = time.perf_counter()
+        assert len(await asyncio.to_thread(log.read, name)) == chat.messages
+        load = time.perf_counter() - start
+        start = time.perf_counter()
+        half, other = await asyncio.to_thread(log.read, name, chat.messages // 2), place.thread()
+        for number, message in enumerate(half):
+            log.put(other, number, message)
+        await log.durable()
+        fork = time.perf_counter() - start
+        return growth_facts(hot=hot, size=size, messages=chat.messages, load=load, fork=fork)
 
-        yield Timed(run)
+    async def run() -> Facts:
+        name = place.thread()
+        log = Log(place.database(f"{name}.db"))
+        facts = await measured(log, name)
+        await log.close()
+        return facts
+
+    yield Timed(run)
 
 
 @asynccontextmanager
 async def stream(place: Place) -> AsyncIterator[Timed]:
-    async def run() -> Facts:
+    n, runs = place.params["n"], place.params.get("runs", 1)
+
+    async def one(arrivals: Arrivals) -> None:
         sent: asyncio.Queue[float | None] = asyncio.Queue()
 
         async def emit() -> None:
-            for _ in range(place.params["n"]):
-                await asyncio.sleep(0)
+            pace = Pace(place.params.get("gap", 0.0))
+            for _ in range(n):
+                await asyncio.sleep(pace.pause())
                 sent.put_nowait(time.perf_counter())
             sent.put_nowait(None)
 
-        seen = []
         async with asyncio.TaskGroup() as group:
             group.create_task(emit())
             while (at := await sent.get()) is not None:
-                seen.append(time.perf_counter() - at)
-        assert len(seen) == place.params["n"]
-        return latencies(seen)
+                arrivals.seen(at)
+        arrivals.ended()
 
+    async def run() -> Facts:
+        arrivals = Arrivals()
+        await (one(arrivals) if runs == 1 else asyncio.gather(*(one(arrivals) for _ in range(runs))))
+        return arrivals.facts(n * runs)
+
+    if runs > 1:
+        await one(Arrivals())  # what is loaded once is no cost of a run
     yield Timed(run)
 
 
@@ -248,6 +346,7 @@ async def _answer(log: Log, name: str) -> None:
 
 
 CASES: dict[str, Case] = {
-    "chain": counter, "loop": counter, "route": counter, "react": react, "growth": growth, "stream": stream, "pause": pause,
-    "cold": cold,
+    "chain": counter, "loop": counter, "route": counter, "sequential": counter, "fanout": fanout, "nested": nested,
+    "subfan": subfan, "wide": wide, "react": react, "agent": react, "growth": growth, "stream": stream, "model_stream": stream,
+    "pause": pause, "cold": cold,
 }  # fmt: skip
