@@ -534,18 +534,17 @@ async def test_a_failing_listener_does_not_silence_the_others(store: SqliteCheck
 
 
 async def test_a_store_that_is_dropped_ends_its_threads(tmp_path: Path) -> None:
-    others = set(threading.enumerate())  # another test's store may still be ending its own
-    store = SqliteCheckpointer(tmp_path / "threads.db")
+    store = SqliteCheckpointer(tmp_path / "dropped.db")
     driver = await drive(store)
     driver.commit(driver.record(b"kept"))
-    workers = [t for t in threading.enumerate() if t not in others and t.name.startswith("graphflow-")]
+    workers = [thread for thread in threading.enumerate() if thread.name.endswith(" dropped.db")]
     assert len(workers) == 2
     del store, driver
     gc.collect()
     for worker in workers:  # the writer itself may have held the last reference, then it ends a moment later
         await asyncio.to_thread(worker.join, 10)
     assert not any(worker.is_alive() for worker in workers)
-    again = SqliteCheckpointer(tmp_path / "threads.db")
+    again = SqliteCheckpointer(tmp_path / "dropped.db")
     assert await messages(again, "thread", count=1) == [b"kept"]
     await again.close()
 

@@ -78,6 +78,7 @@ class Steady:
         text = re.sub(r"\b[0-9a-f]{8}\b", self._name, text)
         text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "<time>", text)
         text = re.sub(r"\d+ ms +[█▏]+", "<ms> <bar>", text)
+        text = re.sub(r"(<bar> +)\d+", r"\1<tokens>", text)  # the day's weather is said in more words or fewer
         text = re.sub(r"(?<=\S) {2,}", "  ", text)
         return re.sub(r"[^\S\n]+$", "", text, flags=re.MULTILINE)
 
