@@ -8,37 +8,32 @@ may feed their ticks from any task of the loop while a node runs.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from functools import partial
 from typing import Any
 
-from graphflow.errors import CodecError, Fenced, GraphflowError, NodeFailed, StoreError
+from graphflow.errors import Fenced, GraphflowError, StoreError
 from graphflow.events import (
     Event,
     InterruptResolve,
     RunError,
 )
-from graphflow.graph.announcements import After, count_after, events_after, waiting_event
-from graphflow.graph.context import Context, Soon, Suspended
+from graphflow.graph.announcements import waiting_event
+from graphflow.graph.commits import Commits
+from graphflow.graph.context import Soon
 from graphflow.graph.flag import Flag
 from graphflow.graph.holding import Holding
 from graphflow.graph.machine import (
     Answered,
     AnyTick,
     Backoff,
-    BackoffOver,
     Cancel,
     CancelNode,
     Command,
     Commit,
-    Deadline,
     Ended,
     Erred,
     Expired,
     Finished,
-    Frame,
     Interrupt,
     Machine,
     Request,
@@ -48,19 +43,16 @@ from graphflow.graph.machine import (
     Started,
 )
 from graphflow.graph.node_runs import NodeRuns
+from graphflow.graph.node_tasks import MAX_UNACKNOWLEDGED, NodeTasks
 from graphflow.graph.outlet import Outlet
-from graphflow.graph.patches import Patch
-from graphflow.graph.plan import Plan, PlanNode
+from graphflow.graph.plan import Plan
 from graphflow.graph.ports import Clock, Ids, Journal, Lease, Logged
 from graphflow.graph.state import freeze
+from graphflow.graph.timers import Timers
 from graphflow.graph.transition import advance
 
 YIELD_EVERY = 64
 """Node runs between two turns of the event loop, so that nodes that never wait starve nobody."""
-MAX_UNACKNOWLEDGED = 512
-"""Commits in flight before the run waits for the store: memory stays bounded, a crash loses little."""
-GIVE_WAY_S = 0.001
-"""Seconds for which a run may keep the event loop while its commits are written in the loop's thread."""
 HOLD_MS = 300_000
 
 Begun = Run | Started | Backoff
@@ -103,50 +95,44 @@ class Executor:
         self.room = room
         self.outlet = Outlet(clock, sink, life=life, seq=seq, logs=journal is not None)
         self.services: Mapping[str, Any] = {} if services is None else services
-        self.life, self.lineage, self.checkpoint_id = life, lineage, checkpoint_id
+        self.life, self.lineage = life, lineage
         self.error: GraphflowError | None = None
         """Why the store failed, if it did."""
         self.lease: Lease | None = None
         """Until when nobody else can have taken the thread; None never asks."""
         self.runs = NodeRuns(self, life)
         self.holding = Holding(self, hold_ms)
-        self._after: deque[After] = deque()
-        self._ready: dict[int, None] = {}
-        """Frames whose node is to be run, in their order."""
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._broken: BaseException | None = None
-        """What a node's task raised beyond the node's own failure: it ends the run as it would in the loop's own task."""
-        self._sleepers: set[asyncio.Task[None]] = set()
-        self._here: int | None = None
-        self._here_cancelled = False
-        self._task: asyncio.Task[Any] | None = None
+        self.commits = Commits(self, journal, checkpoint_id)
+        self.tasks = NodeTasks(self)
+        self.timers = Timers(self)
+        self._failure: BaseException | None = None
+        """What was raised outside the loop's own task: it ends the run as it would in there."""
         self._wake = Flag()
         self._idle = False
         """Whether the loop waits for `_wake`."""
-        self._gave_way = 0.0
-        """When a run whose commits were written at once last let the event loop turn."""
-        self._deadline: asyncio.TimerHandle | None = None
-        self._timers: dict[int, asyncio.TimerHandle] = {}
-        """Of open nodes with a time limit, by frame."""
-        self._closed = False
+        self.closed = False
+        """Whether this life has had its last tick."""
         self.resuming: Event | None = None
         """Sent once, after what the next tick resolves and before all else: the run goes on (spec 3.3)."""
         self.together = False
         """Further ticks are fed at once, before anything runs: the thread is not given back in between."""
-        self._paused = False
-        """Whether the last commit gave the thread back and knew the number of `run.waiting`."""
         self.abandoned = False
         """The process shuts down: the thread is left at its last checkpoint, neither cancelled nor failed."""
 
     @property
     def ending(self) -> bool:
         """Whether this life has had its last tick: it only settles, and answers must load the thread anew."""
-        if self._closed or self.error is not None:
+        if self.closed or self.error is not None:
             return True
-        if self._task is None:
+        if self.tasks.loop is None:
             return False
         status = self.machine.status
         return self.holding.released if status == "waiting" else status != "running"
+
+    @property
+    def checkpoint_id(self) -> str | None:
+        """The newest checkpoint."""
+        return self.commits.checkpoint_id
 
     # --- events
 
@@ -206,18 +192,15 @@ class Executor:
         if finished is None:
             self._say_resuming()
         if prepared is not None or requests or finished is not None:
-            self._commit(commit, prepared, requests, finished, begins=bool(begun))
+            self.commits.write(commit, prepared, requests, finished, begins=bool(begun))
         if begun:
             self._set_in_motion(begun)
-        if self._after:
-            self._announce()
+        if self.commits.pending:
+            self.commits.announce()
+        if machine.limits or machine.status == "waiting":
+            self.timers.keep_deadline()
         if machine.status == "waiting":
-            if self._deadline is not None:  # waiting is not active time (E11)
-                self._deadline.cancel()
-                self._deadline = None
             self.holding.arm()
-        elif self._deadline is None and "timeoutMs" in machine.limits:
-            self._arm_deadline()
         if self._idle:
             self._wake.set()
 
@@ -232,7 +215,7 @@ class Executor:
                 self._say_resuming()
                 if not self._passed_through(begun, command):
                     self.runs.err(command)
-                    self._cancel_task(command.frame)  # unless it is the node itself that failed: it expired, say
+                    self.tasks.cancel(command.frame)  # unless it is the node itself that failed: it expired, say
             case Resolve():
                 self._resolve(command)
             case Request():
@@ -249,29 +232,11 @@ class Executor:
                 raise AssertionError("one tick makes one commit")
         return None
 
-    def _commit(
-        self, commit: Commit, prepared: Any, requests: list[Interrupt], finished: str | None, *, begins: bool
-    ) -> None:
-        """Writes the record, and notes what is to be said once it is durable."""
-        after = After(commit, None, requests, finished, self.checkpoint_id)
-        if self.journal is not None:
-            machine = self.machine
-            pauses = machine.status == "waiting"
-            self._paused = pauses and not begins and self._rests()
-            release = finished is not None or self._paused
-            tail = 0
-            if release:
-                tail = sum(count_after(a) for a in self._after) + count_after(after) + commit.checkpoint + pauses
-            after.durable = self.journal.write(prepared, self.outlet.taken(), self.seq, tail, release)
-            if commit.checkpoint:
-                self.checkpoint_id = commit.id
-        self._after.append(after)
-
-    def _rests(self) -> bool:
+    def rests(self) -> bool:
         """Whether nothing can be sent any more but what follows the commits so far, so that its numbers are known."""
-        if self.together or self._tasks or self._sleepers or self.holding.would_hold():
+        if self.together or self.tasks.running or self.timers.sleepers or self.holding.would_hold():
             return False  # a node, an answer or a cancel may come first
-        return self.holding.nobody_works() and self._task in (None, asyncio.current_task())
+        return self.holding.nobody_works() and self.tasks.loop in (None, asyncio.current_task())
 
     def _passed_through(self, begun: list[Begun], over: Ended | Erred) -> bool:
         """Whether a node is over within the tick in which it was opened (a `map` of nothing); it is said here then."""
@@ -285,51 +250,38 @@ class Executor:
     def _set_in_motion(self, commands: list[Begun]) -> None:
         for command in commands:
             if type(command) is Run:
-                if not self._waits_live(command.frame):
-                    self._ready[command.frame] = None
+                self.tasks.add(command.frame)
             elif type(command) is Started:
                 self.runs.expect(command)
                 if command.node_run_id:
                     self.runs.start(command.frame)
-                    self._limit_open(command.frame)
+                    self.timers.limit_open(command.frame)
             elif type(command) is Backoff:
-                self._sleepers.add(asyncio.ensure_future(self._back_off(command)))  # noqa: TID251 - ended by drive
+                self.timers.back_off(command)
 
-    def _announce(self) -> None:
-        """Sends what follows each durable commit, in the order of the commits."""
-        while self._after:
-            after = self._after[0]
-            durable = after.durable
-            if durable is not None:
-                if not durable.done:
-                    if not after.awaited:  # only the first is listened to: what comes after it is done later
-                        after.awaited = True
-                        durable.when_done(self._announce)
-                    return
-                failure = durable.error
-                if failure is not None:
-                    self._store_failed(failure)
-                    return
-            self._after.popleft()
-            machine = after.commit.machine or self.machine
-            for event in events_after(after, machine):
-                self.outlet.emit_at(event, after.commit.at)
-        if self._idle:
-            self._wake.set()
-
-    def _store_failed(self, failure: BaseException) -> None:
+    def store_failed(self, failure: BaseException) -> None:
         """A failed commit ends the run at once (E7); a fenced one without a word to the world (E2)."""
         if self.error is not None:
             return
-        error = failure if isinstance(failure, GraphflowError) else StoreError(str(failure))
-        self._after.clear()
+        self.commits.pending.clear()
         self.runs.close_blocks()
-        self.error = error
-        if not isinstance(error, Fenced):
-            self.outlet.emit_unlogged(RunError(run_id=self.machine.run_id, error=error.as_dict()))
+        self.error = failure if isinstance(failure, GraphflowError) else StoreError(str(failure))
+        if not isinstance(self.error, Fenced):
+            self.outlet.emit_unlogged(RunError(run_id=self.machine.run_id, error=self.error.as_dict()))
         for number in self.runs.numbers():
             self._cancel_node(number)
         self._wake.set()
+
+    def fail(self, failure: BaseException) -> None:
+        """Ends the run by what was raised outside the loop's own task, beyond any node's own failure."""
+        if self.error is None:
+            self._failure = failure
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Lets the loop look again, if it rests."""
+        if self._idle:
+            self._wake.set()
 
     # --- the loop
 
@@ -341,9 +293,9 @@ class Executor:
         Raises:
             StoreError: the store failed; `error` says why.
         """
-        self._task = asyncio.current_task()
+        self.tasks.loop = asyncio.current_task()
         for number in self.runs.take_up_opened():
-            self._limit_open(number)
+            self.timers.limit_open(number)
         try:
             if first is not None:
                 self.feed(first)
@@ -353,47 +305,39 @@ class Executor:
             await self._cancelled_from_outside()
             raise
         finally:
-            self._closed = True
-            self._disarm()
+            self.closed = True
+            self.holding.disarm()
+            self.timers.disarm()
             await self._end_tasks()
         if self.error is not None:
             raise self.error
 
     async def _loop(self) -> None:
+        commits, tasks, sleepers = self.commits, self.tasks, self.timers.sleepers
         turns = 0
         while self.error is None:
-            if self._ready:
-                if self.machine.durability == "sync" and self._after:
-                    await self._written()
-                elif len(self._after) > MAX_UNACKNOWLEDGED:
-                    await self._acknowledged(MAX_UNACKNOWLEDGED // 2)
-                elif (
-                    len(self._ready) == 1 and not self._tasks and not self._sleepers and not self.machine.interrupts
-                ):  # nothing else can become ready while it runs, so no task is made for it
+            if self._failure is not None:
+                raise self._failure
+            if tasks.ready:
+                if self.machine.durability == "sync" and commits.pending:
+                    await commits.acknowledged_soon()
+                elif len(commits.pending) > MAX_UNACKNOWLEDGED:
+                    await commits.acknowledged(MAX_UNACKNOWLEDGED // 2)
+                elif tasks.alone and not sleepers and not self.machine.interrupts:
+                    # Nothing else can become ready while it runs.
                     turns += 1
                     if turns % YIELD_EVERY == 0:
                         await asyncio.sleep(0)
                         continue
-                    await self._run_here(self._next_ready())
+                    await tasks.run_here()
                 else:
-                    while self._ready:
-                        number = self._next_ready()
-                        task = asyncio.ensure_future(self._run_apart(number))  # noqa: TID251 - ended by drive
-                        self._tasks[number] = task
-                        task.add_done_callback(partial(self._task_over, number))
-            elif self._broken is not None:
-                raise self._broken
-            elif self._tasks or self._sleepers or self._held():
-                await self._rest()
+                    tasks.run_apart()
+            elif tasks.running or sleepers or self._held():
+                await self.rest()
             else:
                 return
 
-    def _next_ready(self) -> int:
-        number = next(iter(self._ready))
-        del self._ready[number]
-        return number
-
-    async def _rest(self) -> None:
+    async def rest(self) -> None:
         """Waits until something has happened."""
         self._idle = True
         self._wake.clear()
@@ -402,39 +346,13 @@ class Executor:
         finally:
             self._idle = False
 
-    async def _acknowledged(self, but: int = 0) -> None:
-        """Waits until every commit so far is durable, but for the newest `but`."""
-        while len(self._after) > but and self.error is None:
-            await self._rest()
-
-    async def _written(self) -> None:
-        """Waits until every commit so far is durable, by the shortest way that the store knows."""
-        if self.journal is not None and not self._tasks:
-            self.journal.hurry()
-        if self._after or self.clock.monotonic() - self._gave_way > GIVE_WAY_S:
-            await (self._acknowledged() if self._after else asyncio.sleep(0))
-            self._gave_way = self.clock.monotonic()
-
     async def _settle(self) -> None:
         """Everything durable and sent; a run that waits for people says so and lets go of the thread."""
         if self.machine.status == "waiting":
-            self._closed = True  # an answer from now on loads the thread anew
-        await self._acknowledged()
+            self.closed = True  # an answer from now on loads the thread anew
+        await self.commits.acknowledged()
         if self.error is None and self.machine.status == "waiting":
-            at = self.machine.last_at if self._paused else await self._pause()
-            self.outlet.emit_at(waiting_event(self.machine), at)
-
-    async def _pause(self) -> int:
-        """Gives the thread back by a record of what was sent since the last one; the time of `run.waiting`.
-
-        The commit that opened the questions could not know what nodes would still send before they were left (E1).
-        """
-        at = max(self.clock.now_ms(), self.machine.last_at)
-        if self.journal is not None:
-            nothing = Patch({}, {}, {})
-            commit = Commit(self.ids.new_id(), at, "paused", False, nothing, before=self.machine, machine=self.machine)
-            await self.journal.write(self.journal.prepare(commit), self.outlet.taken(), self.seq, 1, True)
-        return at
+            self.outlet.emit_at(waiting_event(self.machine), await self.commits.pause())
 
     async def flush(self) -> None:
         """Returns when everything committed so far is durable; raises what made it fail."""
@@ -443,91 +361,6 @@ class Executor:
         if self.error is not None:
             raise self.error
 
-    # --- running a node
-
-    async def _run_here(self, number: int) -> None:
-        """Runs the only runnable node in this task: no task is made for it."""
-        self._here, self._here_cancelled = number, False
-        try:
-            await self._run(number)
-        except asyncio.CancelledError:
-            ours, self._here_cancelled = self._here_cancelled, False
-            if not ours or self._task is None or self._task.uncancel() > 0:
-                raise
-        finally:
-            if self._here_cancelled and self._task is not None:
-                self._task.uncancel()  # the node swallowed the cancellation
-            self._here = None
-
-    async def _run_apart(self, number: int) -> None:
-        with suppress(asyncio.CancelledError):
-            await self._run(number)
-            while self._goes_on(number):
-                del self._ready[number]
-                await asyncio.sleep(0)  # the others' turn
-                await self._run(number)
-
-    def _goes_on(self, number: int) -> bool:
-        """Whether the task that has run the frame's node may run the next one too; else the loop makes another."""
-        if number not in self._ready or self._tasks.get(number) is not asyncio.current_task() or self.error is not None:
-            return False
-        return self.machine.durability != "sync" and len(self._after) <= MAX_UNACKNOWLEDGED
-
-    def _task_over(self, number: int, task: asyncio.Task[None]) -> None:
-        """A callback and not the task's own last words: a task that is cancelled before its first step says none."""
-        if self._tasks.get(number) is task:
-            del self._tasks[number]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._broken = error
-        self._wake.set()
-
-    async def _run(self, number: int) -> None:
-        frame = self.machine.frames[number]
-        node = self.plan.graphs[frame.graph].nodes[frame.node]
-        ctx = self.runs.start(number)
-        if node.form == "ask":
-            self._ask(ctx, frame, node)
-            return
-        tick: AnyTick | None
-        try:
-            if node.bare and self.lease is None:  # what `call` would do, without a coroutine around it
-                assert node.run is not None
-                out = await node.run(frame.state, ctx)
-            else:
-                out = await self.runs.call(ctx, frame, node)
-            tick = self.runs.succeeded(ctx, node, out)
-        except (Suspended, BaseExceptionGroup) as left:
-            if not _is_suspension(left):
-                if not isinstance(left, ExceptionGroup):
-                    raise
-                tick = self.runs.failed(ctx, left)
-            else:
-                ctx.close_blocks()
-                return
-        except asyncio.CancelledError:
-            if not ctx.alive or (task := asyncio.current_task()) is None or task.cancelling():
-                raise
-            # Nobody cancelled this task: the node raised it, which is a failure like any other.
-            tick = self.runs.failed(ctx, NodeFailed(f"node {node.name!r} raised CancelledError"))
-        except Exception as error:  # noqa: BLE001 - the boundary where any node's failure becomes a tick
-            tick = self.runs.failed(ctx, error)
-        if not ctx.alive:
-            return
-        ctx.close_blocks()
-        try:
-            self.feed(tick)
-        except (CodecError, NodeFailed) as error:
-            self.feed(self.runs.failed(ctx, error))
-
-    def _ask(self, ctx: Context, frame: Frame, node: PlanNode) -> None:
-        """An `ask` node asks at once; there is nothing to run."""
-        if self.holding.find(frame.number, "") is not None:
-            return
-        try:
-            self.holding.open(self.runs.question(ctx, frame, node))
-        except NodeFailed as error:
-            self.feed(self.runs.failed(ctx, error))
-
     def _cancel_node(self, number: int, *, tells: bool = False) -> None:
         """Ends a node run and whatever task drives it.
 
@@ -535,17 +368,7 @@ class Executor:
             tells: the run goes on or ends well without it, so that its `node.start` needs an end.
         """
         self.runs.cancel(number, tells=tells)
-        self._ready.pop(number, None)
-        self._cancel_task(number)
-
-    def _cancel_task(self, number: int) -> None:
-        """Cancels the task that drives the frame's node, unless that is where we are."""
-        if self._here == number and self._task is not None and asyncio.current_task() is not self._task:
-            self._here_cancelled = True
-            self._task.cancel()
-        task = self._tasks.get(number)
-        if task is not None and task is not asyncio.current_task():
-            task.cancel()
+        self.tasks.drop(number)
 
     # --- people
 
@@ -556,14 +379,9 @@ class Executor:
     def _held(self) -> bool:
         return self.machine.status == "waiting" and self.holding.would_hold()
 
-    def _waits_live(self, number: int) -> bool:
-        """Whether the frame's coroutine is alive and its answer has just woken it."""
-        ctx = self.runs.get(number)
-        return ctx is not None and ctx.alive and (self._here == number or number in self._tasks)
-
     def release(self) -> None:
         """Stops waiting in this process: the thread waits on without it."""
-        if self.machine.status != "waiting" or self._closed:
+        if self.machine.status != "waiting" or self.closed:
             return
         self.runs.close_blocks()
         self.holding.let_go()
@@ -602,13 +420,13 @@ class Executor:
 
     def lose(self, error: Fenced) -> None:
         """Another life has the thread: this one ends without a word to the world (E2)."""
-        self._store_failed(error)
+        self.store_failed(error)
 
     # --- cancelling and time
 
     def cancel(self) -> None:
         """Ends the run: every node, block and question; the last checkpoint stays."""
-        if self._closed or self.machine.status not in ("running", "waiting"):
+        if self.closed or self.machine.status not in ("running", "waiting"):
             return
         partials = self.runs.partials("cancelled")
         self.runs.close_blocks()
@@ -616,90 +434,20 @@ class Executor:
 
     async def _cancelled_from_outside(self) -> None:
         """The task was cancelled (the consumer left): the run is cancelled and its last commit completed."""
-        self._here = None
+        self.tasks.left()
         if self.error is not None:
             return
         if self.abandoned:
             self.runs.close_blocks()
-            await asyncio.shield(self._acknowledged())
+            await asyncio.shield(self.commits.acknowledged())
             return
         self.cancel()
         await asyncio.shield(self._settle())
 
-    def _arm_deadline(self) -> None:
-        machine = self.machine
-        left = machine.limits["timeoutMs"] - machine.active_ms
-        self._deadline = asyncio.get_running_loop().call_later(max(left, 0) / 1000, self._on_deadline)
-
-    def _on_deadline(self) -> None:
-        self._deadline = None
-        machine = self.machine
-        if self._closed or machine.status != "running" or machine.wrapping:
-            return
-        now = self.clock.now_ms()
-        if machine.active_ms + max(0, now - machine.last_at) < machine.limits["timeoutMs"]:
-            self._arm_deadline()
-            return
-        self.runs.close_blocks()
-        self.feed(Deadline(id=self.ids.new_id(), at=now))
-
-    async def _back_off(self, command: Backoff) -> None:
-        try:
-            await self.clock.sleep(max(0, command.until - self.clock.now_ms()) / 1000)
-            frame = self.machine.frames.get(command.frame)
-            if frame is not None and frame.status == "backoff" and not self._closed:
-                self.feed(BackoffOver(id=self.ids.new_id(), at=self.clock.now_ms(), frame=command.frame))
-        finally:
-            task = asyncio.current_task()
-            if task is not None:
-                self._sleepers.discard(task)
-            self._wake.set()
-
-    def _limit_open(self, number: int, spent_ms: int = 0) -> None:
-        """Lets a `graph`, `map` or `parallel` node fail when its `timeoutMs` of active time is used up (E11).
-
-        Args:
-            spent_ms: of that time, so far.
-        """
-        frame = self.machine.frames[number]
-        limit = self.plan.graphs[frame.graph].nodes[frame.node].timeout_s
-        if limit is None or frame.opened is None:
-            return
-        begun = self.machine.active_ms - spent_ms
-        left = max(0.0, limit - spent_ms / 1000)
-        loop = asyncio.get_running_loop()
-        self._timers[number] = loop.call_later(left, self._on_open_limit, number, frame.opened.node_run_id, begun)
-
-    def _on_open_limit(self, number: int, node_run_id: str, begun: int) -> None:
-        machine = self.machine
-        frame = machine.frames.get(number)
-        if self._closed or frame is None or frame.opened is None or frame.opened.node_run_id != node_run_id:
-            return
-        node = self.plan.graphs[frame.graph].nodes[frame.node]
-        assert node.timeout_s is not None
-        running = max(0, self.clock.now_ms() - machine.last_at) if machine.status == "running" else 0
-        spent = machine.active_ms + running - begun
-        if spent < node.timeout_s * 1000:
-            self._limit_open(number, spent)
-        else:
-            self.feed(self.runs.failed_open(number, node))
-
-    def _disarm(self) -> None:
-        self.holding.disarm()
-        for timer in self._timers.values():
-            timer.cancel()
-        if self._deadline is not None:
-            self._deadline.cancel()
-
     async def _end_tasks(self) -> None:
         """No task outlives its run."""
-        tasks = [*self._tasks.values(), *self._sleepers]
+        tasks = [*self.tasks.running.values(), *self.timers.sleepers]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _is_suspension(left: BaseException) -> bool:
-    """Whether a node was left because it waits, also when its questions were asked in a task group."""
-    return isinstance(left, Suspended) or (isinstance(left, BaseExceptionGroup) and left.split(Suspended)[1] is None)

@@ -131,6 +131,21 @@ async def test_retries_wait_longer_each_time_and_stop_at_the_maximum(compile_gra
     assert (task.result().status, tries) == ("failed", [1, 2, 3])
 
 
+async def test_a_run_whose_back_off_breaks_ends_with_what_broke_it_instead_of_hanging(compile_graph: Compile) -> None:
+    class BrokenClock(FakeClock):
+        async def sleep(self, seconds: float) -> None:
+            raise RuntimeError("no more timers")
+
+    graph = Graph(Counter)
+
+    @graph.node(retry={"max": 2, "on": ["any"], "backoffMs": 1})
+    async def flaky(state: Any) -> dict[str, Any]:
+        raise ValueError("not yet")
+
+    with pytest.raises(RuntimeError, match="no more timers"):
+        await compile_graph(graph, clock=BrokenClock()).run()
+
+
 async def test_a_retry_that_succeeds_leaves_no_trace_of_the_failure_in_the_state(compile_graph: Compile) -> None:
     graph = Graph(Counter)
 
