@@ -27,9 +27,9 @@ from graphflow.graph.machine import (
     Started,
 )
 from graphflow.graph.patches import FramePatch, Patch, gave, moved, wrote
-from graphflow.graph.plan import Plan
+from graphflow.graph.plan import Plan, PlanNode
 from graphflow.graph.scope import Scope, limits_in, result_of
-from graphflow.graph.state import apply_update
+from graphflow.graph.state import Update, apply_update
 from graphflow.graph.step import raw_writes
 
 _RUN = Run(ROOT)
@@ -45,9 +45,46 @@ def short_way(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machin
     frame = machine.frames[number]
     home = plan.graphs[frame.graph]
     node = home.nodes.get(frame.node)
+    if node is None or not _goes_straight(tick, frame, home, node):
+        return None
+    try:
+        written, update, raw = _written(machine, frame, home, node, tick)
+        taken = _taken(machine, written, home, node, tick.out)
+    except (NodeFailed, ExpressionFailed):
+        return None
+    if taken is None:
+        return None
+    to, facts = taken
+    steps, begun = machine.steps + 1, machine.begun
+    fields: dict[str, Any] = {"last_at": tick.at, "steps": steps}
+    follows: tuple[Command, ...] = ()
+    if to == END:
+        left = _left(plan, machine, written, tick.out, FramePatch({}, update, None, None, raw))
+        if left is None:
+            return None
+        table, patches = left
+    else:
+        moved_on = _moved_on(machine, written, home, to, steps)
+        if moved_on is None:
+            return None
+        table, visit, visits = moved_on
+        patches = {number: FramePatch({"node": to, "visit": visit}, update, None, visits, raw)}
+        fields["begun"] = begun = begun + 1
+        follows = (Started(number, to, visit, 1, begun, frame.path), Run(number) if number else _RUN)
+    active = machine.active_ms
+    if machine.last_at and tick.at > machine.last_at:
+        active = fields["active_ms"] = active + tick.at - machine.last_at
+    after = replace(machine, active_ms=active, last_at=tick.at, steps=steps, begun=begun, frames=table)
+    patch = Patch(fields, patches, {})
+    commit = Commit(tick.id, tick.at, "node", True, patch, node.name, number, facts, machine, after)
+    writes = () if update is None else (*update.sets, *update.logs, *update.merges)
+    return after, [commit, Ended(number, node.name, writes, None), *follows]
+
+
+def _goes_straight(tick: NodeSucceeded, frame: Frame, home: Plan, node: PlanNode) -> bool:
+    """Whether the node's end is nothing but writes and a route."""
     if (
-        node is None
-        or not node.plain
+        not node.plain
         or tick.goto is not None
         or tick.usage
         or tick.finish
@@ -60,75 +97,72 @@ def short_way(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machin
         or frame.attempt != 1
         or frame.status != "ready"
     ):
-        return None
-    arrow, branch = node.arrows[0], frame.branch
-    if arrow.to == END and arrow.when is None and branch is None:
-        return None
-    out, updates = tick.out, tick.updates
-    update, state, raw, facts = None, frame.state, None, None
-    try:
-        if node.sets:
-            scope = Scope(frame, limits_in(home, frame, machine.limits), machine.usage, {"out": out, "answer": None})
-            computed = {key: expression.evaluate(scope) for key, expression in node.sets}
-            updates = {**computed, **updates} if updates else computed
-        if updates:
-            update = home.schema.reduce(state, updates)
-            state = apply_update(state, update)
-            if branch is not None:
-                raw = raw_writes(home.schema, update, updates)
-                branch = wrote(branch, update, raw)
-        if arrow.when is not None:
-            given = {"out": out, "answer": None, "state": state}
-            scope = Scope(frame, limits_in(home, frame, machine.limits), machine.usage, given)
-            for index, arrow in enumerate(node.arrows):  # noqa: B007 - the loop's last index is the route that was taken
-                if arrow.when is None:
-                    break
-                value = arrow.when.evaluate(scope)
-                if value is True:
-                    break
-                if value is not False:
-                    return None
-            facts = {"route": index}
-    except (NodeFailed, ExpressionFailed):
-        return None
-    at, steps, begun = tick.at, machine.steps + 1, machine.begun
-    frames, name = machine.frames, arrow.to
-    writes = () if update is None else (*update.sets, *update.logs, *update.merges)
-    follows: tuple[Command, ...] = ()
-    fields: dict[str, Any] = {"last_at": at, "steps": steps}
-    if name == END:
-        ended = replace(frame, state=state, branch=branch)
-        left = _left(plan, machine, ended, out, FramePatch({}, update, None, None, raw))
-        if left is None:
+        return False
+    arrow = node.arrows[0]
+    return arrow.to != END or arrow.when is not None or frame.branch is not None
+
+
+def _written(
+    machine: Machine, frame: Frame, home: Plan, node: PlanNode, tick: NodeSucceeded
+) -> tuple[Frame, Update | None, dict[str, list[Any]] | None]:
+    """The frame with what the node writes, the update, and what of it a branch keeps for its join.
+
+    Raises:
+        NodeFailed, ExpressionFailed: it can't be written.
+    """
+    updates = tick.updates
+    if node.sets:
+        given = {"out": tick.out, "answer": None}
+        scope = Scope(frame, limits_in(home, frame, machine.limits), machine.usage, given)
+        computed = {key: expression.evaluate(scope) for key, expression in node.sets}
+        updates = {**computed, **updates} if updates else computed
+    if not updates:
+        return frame, None, None
+    update = home.schema.reduce(frame.state, updates)
+    state = apply_update(frame.state, update)
+    if frame.branch is None:
+        return replace(frame, state=state), update, None
+    raw = raw_writes(home.schema, update, updates)
+    return replace(frame, state=state, branch=wrote(frame.branch, update, raw)), update, raw
+
+
+def _taken(
+    machine: Machine, frame: Frame, home: Plan, node: PlanNode, out: Any
+) -> tuple[str, dict[str, Any] | None] | None:
+    """Where the node's route leads, and what its record says of it; None when a condition is no boolean."""
+    first = node.arrows[0]
+    if first.when is None:
+        return first.to, None
+    given = {"out": out, "answer": None, "state": frame.state}
+    scope = Scope(frame, limits_in(home, frame, machine.limits), machine.usage, given)
+    for index, arrow in enumerate(node.arrows):
+        value = arrow.when is None or arrow.when.evaluate(scope)
+        if value is True:
+            return arrow.to, {"route": index}
+        if value is not False:
             return None
-        table, patches = left
+    return None
+
+
+def _moved_on(
+    machine: Machine, frame: Frame, home: Plan, to: str, steps: int
+) -> tuple[Frames, int, dict[str, int] | None] | None:
+    """The frames with this one at its next node, the visit that this is, and what to count; None when it can't go there."""
+    target, limit = home.nodes.get(to), machine.limits.get("steps")
+    if target is None or (limit is not None and steps + len(machine.frames) > limit):
+        return None
+    visit, visits = 1, None
+    if target.counted:
+        visit = frame.visits.get(to, 0) + 1
+        visits = {to: visit}
+        moved_on = replace(frame, node=to, visit=visit, visits={**frame.visits, to: visit})
     else:
-        target, limit = home.nodes.get(name), machine.limits.get("steps")
-        if target is None or (limit is not None and steps + len(frames) > limit):
-            return None
-        visit, visits = 1, None
-        if target.counted:
-            visit = frame.visits.get(name, 0) + 1
-            visits = {name: visit}
-            counted = {**frame.visits, name: visit}
-            moved_on = replace(frame, node=name, visit=visit, visits=counted, state=state, branch=branch)
-        else:
-            moved_on = replace(frame, node=name, visit=1, state=state, branch=branch)
-        if len(frames) == 1:
-            table = {number: moved_on}
-        else:
-            table = copied(frames)
-            table[number] = moved_on
-        patches = {number: FramePatch({"node": name, "visit": visit}, update, None, visits, raw)}
-        fields["begun"] = begun = begun + 1
-        follows = (Started(number, name, visit, 1, begun, frame.path), Run(number) if number else _RUN)
-    if machine.last_at and at > machine.last_at:
-        active = fields["active_ms"] = machine.active_ms + at - machine.last_at
-        after = replace(machine, active_ms=active, last_at=at, steps=steps, begun=begun, frames=table)
-    else:
-        after = replace(machine, last_at=at, steps=steps, begun=begun, frames=table)
-    commit = Commit(tick.id, at, "node", True, Patch(fields, patches, {}), node.name, number, facts, machine, after)
-    return after, [commit, Ended(number, node.name, writes, None), *follows]
+        moved_on = replace(frame, node=to, visit=1)
+    if len(machine.frames) == 1:
+        return {frame.number: moved_on}, visit, visits
+    table = copied(machine.frames)
+    table[frame.number] = moved_on
+    return table, visit, visits
 
 
 def _left(
