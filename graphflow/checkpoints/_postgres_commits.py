@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from graphflow.checkpoints import refusals
+from graphflow.checkpoints._entries import Promise
 from graphflow.checkpoints._postgres_rows import INTERRUPT_COLUMNS, clean, interrupt_values, size_of
 from graphflow.checkpoints._postgres_wire import (
     BIGINT,
@@ -20,7 +21,6 @@ from graphflow.checkpoints._postgres_wire import (
     boolean,
     integer,
 )
-from graphflow.checkpoints._sqlite_worker import Promise
 from graphflow.checkpoints.port import OpenInterrupt, Record
 from graphflow.errors import StoreError
 

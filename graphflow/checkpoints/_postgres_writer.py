@@ -16,6 +16,7 @@ from typing import Any
 from psycopg import OperationalError
 
 from graphflow.checkpoints import refusals
+from graphflow.checkpoints._entries import Promise, fail
 from graphflow.checkpoints._postgres_commits import (
     OUTCOME,
     Life,
@@ -30,7 +31,6 @@ from graphflow.checkpoints._postgres_errors import PASSING, store_error
 from graphflow.checkpoints._postgres_pool import Patience, Target
 from graphflow.checkpoints._postgres_rows import READ_THREAD, thread_row
 from graphflow.checkpoints._postgres_wire import Call, Connection, ConnectionLost, PostgresError
-from graphflow.checkpoints._sqlite_worker import Promise, fail
 from graphflow.checkpoints.port import ThreadRow
 from graphflow.errors import Fenced, StoreError
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphflow.checkpoints import refusals
+from graphflow.checkpoints._entries import Promise
 from graphflow.checkpoints._sqlite_reader import is_loadable
 from graphflow.checkpoints._sqlite_rows import INTERRUPT_COLUMNS, clean, interrupt_values, key, pack, unpack
-from graphflow.checkpoints._sqlite_worker import Promise
 from graphflow.checkpoints.export import LooseItem
 from graphflow.checkpoints.port import Lineage, Record
 from graphflow.errors import StoreError

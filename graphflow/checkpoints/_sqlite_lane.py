@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from graphflow.checkpoints._entries import Call, Entry, deliver
 from graphflow.checkpoints._sqlite_schema import open_reader, store_error
-from graphflow.checkpoints._sqlite_worker import Call, Entry, Worker, deliver
+from graphflow.checkpoints._sqlite_worker import Worker
 from graphflow.errors import StoreError
 
 T = TypeVar("T")

@@ -16,9 +16,10 @@ import threading
 import time
 from pathlib import Path
 
+from graphflow.checkpoints._entries import Call, Entry, Promise, deliver, fail, settle
 from graphflow.checkpoints._sqlite_commits import Commits
 from graphflow.checkpoints._sqlite_schema import WAL_PAGES, is_busy, open_writer, store_error
-from graphflow.checkpoints._sqlite_worker import Call, Entry, Promise, Worker, deliver, fail, settle
+from graphflow.checkpoints._sqlite_worker import Worker
 from graphflow.errors import GraphflowError, StoreError
 
 MAX_BATCH = 1024

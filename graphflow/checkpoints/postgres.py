@@ -47,6 +47,7 @@ from graphflow.checkpoints import _postgres_lists as lists
 from graphflow.checkpoints import _postgres_pruning as rows_off
 from graphflow.checkpoints import _postgres_reader as reader
 from graphflow.checkpoints import _postgres_rewriting as rewriting
+from graphflow.checkpoints._entries import Promise
 from graphflow.checkpoints._postgres_commits import Life
 from graphflow.checkpoints._postgres_errors import closed, forked, store_error
 from graphflow.checkpoints._postgres_place import owner_lock, target_of
@@ -55,7 +56,6 @@ from graphflow.checkpoints._postgres_rows import READ_NOTE, READ_THREAD, interru
 from graphflow.checkpoints._postgres_schema import migrate
 from graphflow.checkpoints._postgres_sides import Side, shut
 from graphflow.checkpoints._postgres_wire import Statement
-from graphflow.checkpoints._sqlite_worker import Promise
 
 T = TypeVar("T")
 

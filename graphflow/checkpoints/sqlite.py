@@ -24,6 +24,7 @@ from graphflow.checkpoints import _sqlite_changes as changes
 from graphflow.checkpoints import _sqlite_pruning, export, pruning, refusals
 from graphflow.checkpoints import _sqlite_reader as reader
 from graphflow.checkpoints import _sqlite_rewriting as rewriting
+from graphflow.checkpoints._entries import Call, Promise
 from graphflow.checkpoints._sqlite_lane import Lane
 from graphflow.checkpoints._sqlite_rows import (
     INTERRUPT_COLUMNS,
@@ -38,7 +39,7 @@ from graphflow.checkpoints._sqlite_rows import (
     unpack,
 )
 from graphflow.checkpoints._sqlite_schema import store_error
-from graphflow.checkpoints._sqlite_worker import Call, Promise, Worker, closed, forked
+from graphflow.checkpoints._sqlite_worker import Worker, closed, forked
 from graphflow.checkpoints._sqlite_writer import Writer
 from graphflow.checkpoints.owners import OwnerLock
 from graphflow.checkpoints.port import (
