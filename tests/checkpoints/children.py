@@ -89,7 +89,7 @@ async def in_the_child(store: Store, driver: Driver) -> None:
             said.append("forked" in error.message)
     await store.close()
     say("child", all(said) and len(said) == 4)
-    await asyncio.sleep(60)
+    await asyncio.Event().wait()
 
 
 async def forgets(path: str) -> None:

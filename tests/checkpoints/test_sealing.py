@@ -331,7 +331,7 @@ async def test_entries_of_a_branch_that_was_left_can_not_be_put_into_the_present
         " WHERE item = (SELECT max(item) FROM items)",
     )
     store = sealed(tmp_path, NEW)
-    await refused(StoreError, messages(store, "thread", count=2))
+    assert (await refused(StoreError, messages(store, "thread", count=2))).code == "store_failed"
     await store.close()
 
 
