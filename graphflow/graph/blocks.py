@@ -173,9 +173,10 @@ class Blocks:
         self._emit(ToolResultEvent(tool_id=call_id, result=text))
 
     def action_result(self, call_id: str, param: Any, result: Any) -> None:
-        """`action.end`, then the parsed arguments once, then the result."""
+        """`action.end`, then the parsed arguments once (if they parse), then the result."""
         self.call_end(call_id)
-        self._emit(ActionParam(action_id=call_id, param=param))
+        if param is not None:
+            self._emit(ActionParam(action_id=call_id, param=param))
         self._emit(ActionResult(action_id=call_id, result=result))
 
     def tool_progress(self, call_id: str, data: Any) -> None:

@@ -296,6 +296,12 @@ class Context:
             )
         return operation
 
+    def recorded(self, key: str) -> bool:
+        """Whether this node run has the operation `key` on record, or its question open: it was entered before."""
+        if key in self._executor.machine.frames[self.frame].operations:
+            return True
+        return self._executor.holding.find(self.frame, key) is not None
+
     async def once(
         self,
         name: str | None,

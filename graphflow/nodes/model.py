@@ -160,9 +160,7 @@ class _Turn:
         if delta.id is not None:
             tool = self.registry.get(delta.name or "")
             action = tool is not None and tool.kind == "action"
-            facts: dict[str, Any] = {"description": tool.description or None} if tool is not None else {}
-            if not action:
-                facts["tool_type"] = "function"
+            facts: dict[str, Any] = {"tool_type": "function"} if tool is None else tool.start_facts
             self.calls[delta.index] = delta.id
             ctx.blocks.call_start(delta.id, delta.name, action=action, **facts)
         ctx.blocks.call_args(self.calls[delta.index], delta.arguments)

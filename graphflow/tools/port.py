@@ -25,6 +25,7 @@ from graphflow.tools.signature import FunctionSignature, SchemaSignature
 
 ToolKind = Literal["backend", "action", "frontend"]
 Effects = Literal["none", "read", "write"]
+ViewportType = Literal["html", "qlc", "dqlc"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
@@ -76,6 +77,8 @@ class Tool:
     """How long a live stream waits for a person; None: the default of the edge (E12)."""
     viewport: str | None = None
     """Key of the viewport that a frontend tool renders."""
+    viewport_type: ViewportType | None = None
+    """What kind of viewport that is; given exactly for frontend tools."""
     timeout_s: float | None = None
     """None: the runner's default."""
     version: str | None = None
@@ -99,6 +102,16 @@ class Tool:
     @cached_property
     def spec(self) -> ToolSpec:
         return ToolSpec(name=self.name, description=self.description or self.name, parameters=self.parameters)
+
+    @property
+    def start_facts(self) -> dict[str, Any]:
+        """What `tool.start` or `action.start` says of a call beside its name: description, type, viewport."""
+        facts: dict[str, Any] = {"description": self.description or None}
+        if self.kind != "action":
+            facts["tool_type"] = self.viewport_type or "function"
+        if self.viewport is not None:
+            facts["tool_api"] = self.viewport
+        return facts
 
     def prepare(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Checked arguments for `run`.
