@@ -7,6 +7,7 @@ GraphflowError
 │   ├── NodeTimeout
 │   ├── ExpressionFailed
 │   ├── ModelError         a provider, the network, or a stream that ended early
+│   ├── StreamBroken       an event that the grammar of a run's stream does not allow here
 │   └── BudgetExceeded
 ├── ThreadBusy             somebody else drives the thread
 ├── ThreadNotFound, CheckpointNotFound, AgentNotFound
@@ -176,6 +177,10 @@ class ModelError(NodeFailed):
     """A model call failed; `detail` has `status`, `provider` and an `excerpt` of the answer."""
 
     code = "provider_error"
+
+
+class StreamBroken(NodeFailed):
+    """A node would send an event that the grammar of a run's stream does not allow here; it was not sent."""
 
 
 class ThreadBusy(GraphflowError):
