@@ -47,19 +47,19 @@ _SHARE_TREES = Statement("SELECT pg_advisory_xact_lock_shared(hashtextextended('
 LOCK_THREAD = Statement("SELECT owner FROM @.threads WHERE id = $1 AND status IS NOT NULL FOR UPDATE", "t", "t")
 _ADD_THREAD = Statement(
     "INSERT INTO @.threads AS t (id, status, updated_at, head, lineage, ordinal, fence, run, document, agent_key, title,"  # noqa: S608 – constants only
-    " created_at, owner, lease_until) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, NULL, 0)"
+    " created_at, user_name, owner, lease_until) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, NULL, 0)"
     " ON CONFLICT (id) DO UPDATE SET (status, updated_at, head, lineage, ordinal, fence, run, document, agent_key, title,"
-    " created_at) = (excluded.status, excluded.updated_at, excluded.head, excluded.lineage, excluded.ordinal,"
+    " created_at, user_name) = (excluded.status, excluded.updated_at, excluded.head, excluded.lineage, excluded.ordinal,"
     " greatest(t.fence, excluded.fence), excluded.run, excluded.document, excluded.agent_key, excluded.title,"
-    f" excluded.created_at) WHERE t.status IS NULL RETURNING {THREAD_COLUMNS}",
-    "ttltlilttttl",
+    f" excluded.created_at, excluded.user_name) WHERE t.status IS NULL RETURNING {THREAD_COLUMNS}",
+    "ttltlilttttlt",
     THREAD_TYPES,
 )
 _DROP_THREAD = Statement("DELETE FROM @.threads WHERE id = $1 AND owner IS NULL", "t")
 _BURY_THREAD = Statement(
     "UPDATE @.threads SET status = NULL, updated_at = 0, head = NULL, lineage = NULL, ordinal = 0, owner = NULL,"
-    " lease_until = 0, token = NULL, run = NULL, document = NULL, agent_key = NULL, title = NULL, created_at = 0"
-    " WHERE id = $1",
+    " lease_until = 0, token = NULL, run = NULL, document = NULL, agent_key = NULL, title = NULL, created_at = 0,"
+    " user_name = NULL WHERE id = $1",
     "t",
 )
 _DROP_OWN = [
@@ -138,6 +138,14 @@ async def take(
         dead = row.owner
 
 
+async def assign(pool: Pool, thread_id: str, user: str, now: int) -> str | None:
+    facts = ThreadFacts(status="idle", updated_at=now, user=user)
+    while True:
+        made, seen = await pool.do(_thread(thread_id, facts, now, None, None, 0, 0), READ_THREAD(thread_id))
+        if found := made or seen:  # neither: deleted between the two statements
+            return thread_row(found[0]).facts.user
+
+
 async def renew(pool: Pool, owner: str, lease_until: int) -> None:
     await pool.do(_RENEW(owner, lease_until))
 
@@ -178,7 +186,7 @@ def _thread(
     """A new row; a namesake that was deleted while somebody drove it leaves its fence to it."""
     return _ADD_THREAD(
         thread_id, facts.status, facts.updated_at, head, lineage, ordinal, fence, facts.run_id, facts.document,
-        facts.agent_key, clean(facts.title), created_at,
+        facts.agent_key, clean(facts.title), created_at, facts.user,
     )  # fmt: skip
 
 

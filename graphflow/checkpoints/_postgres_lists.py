@@ -9,22 +9,23 @@ THREADS = Statement(
     f"SELECT {THREAD_COLUMNS} FROM @.threads t WHERE t.status IS NOT NULL AND ($1::text IS NULL OR t.status = $1)"  # noqa: S608 – constants only
     " AND ($2::text IS NULL OR t.agent_key = $2)"
     " AND ($3::text IS NULL OR (t.updated_at, t.id) < (SELECT updated_at, id FROM @.threads WHERE id = $3 AND status IS NOT"
-    " NULL)) ORDER BY t.updated_at DESC, t.id DESC LIMIT $4",
-    "tttl",
+    " NULL)) AND ($5::text IS NULL OR t.user_name = $5) ORDER BY t.updated_at DESC, t.id DESC LIMIT $4",
+    "tttlt",
     THREAD_TYPES,
 )
 _FILTER = (
     " AND ($2::text IS NULL OR owner = $2) AND ($3::text IS NULL OR role = $3) AND ($4::text IS NULL OR agent_key = $4)"
-    " AND ($5::bigint IS NULL OR (opened_at, id) > ($5, $6)) ORDER BY opened_at, id LIMIT $7"
+    " AND ($5::bigint IS NULL OR (opened_at, id) > ($5, $6))"
+    " AND ($8::text IS NULL OR thread IN (SELECT id FROM @.threads WHERE user_name = $8)) ORDER BY opened_at, id LIMIT $7"
 )
 OPEN = Statement(
     f"SELECT {INTERRUPT_COLUMNS} FROM @.interrupts WHERE $1::text IS NULL{_FILTER}",  # noqa: S608 – constants only
-    "ttttltl",
+    "ttttltlt",
     INTERRUPT_TYPES,
 )
 OPEN_OF_THREAD = Statement(
     f"SELECT {INTERRUPT_COLUMNS} FROM @.interrupts WHERE thread = $1{_FILTER}",  # noqa: S608 – constants only
-    "ttttltl",
+    "ttttltlt",
     INTERRUPT_TYPES,
 )
 DUE = Statement(

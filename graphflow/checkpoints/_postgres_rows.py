@@ -8,10 +8,10 @@ from graphflow.checkpoints._postgres_wire import Statement
 from graphflow.checkpoints.port import OpenInterrupt, Record, ThreadFacts, ThreadRow
 
 THREAD_COLUMNS = (
-    "t.id, t.status, t.run, t.document, t.agent_key, t.title, t.updated_at, t.created_at, t.head, t.lineage, t.ordinal,"
-    " t.fence, t.owner, t.lease_until, EXISTS (SELECT 1 FROM @.inputs q WHERE q.thread = t.id AND q.kind = 'input')"
+    "t.id, t.status, t.run, t.document, t.agent_key, t.title, t.updated_at, t.user_name, t.created_at, t.head, t.lineage,"
+    " t.ordinal, t.fence, t.owner, t.lease_until, EXISTS (SELECT 1 FROM @.inputs q WHERE q.thread = t.id AND q.kind = 'input')"
 )
-THREAD_TYPES = "ttttttiitiiitib"
+THREAD_TYPES = "ttttttititiiitib"
 
 READ_THREAD = Statement(
     f"SELECT {THREAD_COLUMNS} FROM @.threads t WHERE t.id = $1 AND t.status IS NOT NULL",  # noqa: S608 – constants only
@@ -27,12 +27,19 @@ INTERRUPT_TYPES = "ttttttttiiy"
 def thread_row(row: tuple[Any, ...]) -> ThreadRow:
     """A `ThreadRow` of the columns above."""
     (
-        id_, status, run, document, agent_key, title, updated, created, head, lineage, ordinal, fence, owner, lease, queued
+        id_, status, run, document, agent_key, title, updated, user, created, head, lineage, ordinal, fence, owner, lease,
+        queued,
     ) = row  # fmt: skip
     return ThreadRow(
         thread_id=id_,
         facts=ThreadFacts(
-            status=status, run_id=run, document=document, agent_key=agent_key, title=title, updated_at=updated
+            status=status,
+            run_id=run,
+            document=document,
+            agent_key=agent_key,
+            title=title,
+            updated_at=updated,
+            user=user,
         ),
         head=head,
         lineage=lineage,

@@ -16,11 +16,11 @@ from graphflow.checkpoints.port import Lineage, Rewrite, ThreadFacts, ThreadRow
 
 _ADD_THREAD = (
     "INSERT OR REPLACE INTO threads (id, status, updated_at, head, lineage, ordinal, fence, run, document, agent_key, title,"
-    " created_at, owner, lease_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, 0)"
+    " created_at, user_name, owner, lease_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, 0)"
 )
 _BURY_THREAD = (
     "UPDATE threads SET status = NULL, updated_at = 0, head = NULL, lineage = NULL, ordinal = 0, owner = NULL,"
-    " lease_until = 0, run = NULL, document = NULL, agent_key = NULL, title = NULL, created_at = 0 WHERE id = ?"
+    " lease_until = 0, run = NULL, document = NULL, agent_key = NULL, title = NULL, created_at = 0, user_name = NULL WHERE id = ?"
 )
 
 
@@ -51,6 +51,14 @@ def take(
     return taken
 
 
+def assign(db: sqlite3.Connection, thread_id: str, user: str, now: int) -> str | None:
+    row = read_thread(db, thread_id)
+    if row is not None:
+        return row.facts.user
+    add_thread(db, thread_id, ThreadFacts(status="idle", updated_at=now, user=user), now)
+    return user
+
+
 def add_thread(
     db: sqlite3.Connection,
     thread_id: str,
@@ -78,6 +86,7 @@ def add_thread(
         facts.agent_key,
         clean(facts.title),
         created_at,
+        facts.user,
     )
     db.execute(_ADD_THREAD, values)
 

@@ -27,10 +27,10 @@ def clean(text: str | None) -> str | None:
 
 
 THREAD_COLUMNS = (
-    "t.id, t.status, t.run, t.document, t.agent_key, t.title, t.updated_at, t.created_at, t.head, l.number, t.ordinal,"
-    " t.fence, t.owner, t.lease_until, EXISTS (SELECT 1 FROM inputs q WHERE q.thread = t.id AND q.kind = 'input')"
+    "t.id, t.status, t.run, t.document, t.agent_key, t.title, t.updated_at, t.user_name, t.created_at, t.head, l.number,"
+    " t.ordinal, t.fence, t.owner, t.lease_until, EXISTS (SELECT 1 FROM inputs q WHERE q.thread = t.id AND q.kind = 'input')"
 )
-THREAD_WIDTH = 15
+THREAD_WIDTH = 16
 THREAD_TABLES = "threads t LEFT JOIN lineages l ON l.lineage = t.lineage"
 
 
@@ -44,6 +44,7 @@ def thread_row(row: tuple[Any, ...]) -> ThreadRow:
         agent_key,
         title,
         updated,
+        user,
         created,
         head,
         lineage,
@@ -56,7 +57,13 @@ def thread_row(row: tuple[Any, ...]) -> ThreadRow:
     return ThreadRow(
         thread_id=unpack(id_),
         facts=ThreadFacts(
-            status=status, run_id=unpack(run), document=document, agent_key=agent_key, title=title, updated_at=updated
+            status=status,
+            run_id=unpack(run),
+            document=document,
+            agent_key=agent_key,
+            title=title,
+            updated_at=updated,
+            user=user,
         ),
         head=unpack(head),
         lineage=lineage,

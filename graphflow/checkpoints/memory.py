@@ -129,6 +129,13 @@ class MemoryCheckpointer:
             thread.fence += 1
             return self._row(thread)
 
+    async def assign(self, thread_id: str, user: str, *, now: int) -> str | None:
+        with self._lock:
+            thread = self._threads.get(thread_id)
+            if thread is None:
+                thread = self._new(thread_id, ThreadFacts(status="idle", updated_at=now, user=user), now)
+            return thread.facts.user
+
     async def renew(self, owner: str, *, lease_until: int) -> None:
         with self._lock:
             for thread in self._threads.values():
@@ -220,7 +227,8 @@ class MemoryCheckpointer:
                 self._interrupts.pop((thread.id, interrupt_id), None)
         if facts.run_id is not None and facts.run_id != thread.facts.run_id:
             self._runs.setdefault(facts.run_id, thread.id)
-        thread.facts = facts
+        user = thread.facts.user
+        thread.facts = facts if facts.user == user else msgspec.structs.replace(facts, user=user)
 
     # --- reading ---
 
@@ -314,7 +322,13 @@ class MemoryCheckpointer:
         return [msgspec.structs.replace(record, effect=True) for record in out]
 
     async def threads(
-        self, *, cursor: str | None = None, limit: int = 50, status: str | None = None, agent_key: str | None = None
+        self,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        status: str | None = None,
+        agent_key: str | None = None,
+        user: str | None = None,
     ) -> builtins.list[ThreadRow]:
         with self._lock:
             rows = sorted(self._threads.values(), key=recency, reverse=True)
@@ -326,8 +340,10 @@ class MemoryCheckpointer:
             chosen = (
                 row
                 for row in rows
-                if status in (None, row.facts.status) and agent_key in (None, row.facts.agent_key)
-            )  # fmt: skip
+                if status in (None, row.facts.status)
+                and agent_key in (None, row.facts.agent_key)
+                and user in (None, row.facts.user)
+            )
             return [row.row() for row, _ in zip(chosen, range(limit), strict=False)]
 
     async def open_interrupts(
@@ -337,12 +353,15 @@ class MemoryCheckpointer:
         owner: str | None = None,
         role: str | None = None,
         agent_key: str | None = None,
+        user: str | None = None,
         cursor: str | None = None,
         limit: int = 100,
     ) -> builtins.list[OpenInterrupt]:
         after = None if cursor is None else parse_cursor(cursor)
         with self._lock:
             rows = sorted(self._interrupts.values(), key=age)
+            if user is not None:
+                rows = [row for row in rows if self._threads[row.thread_id].facts.user == user]
         chosen = (
             row
             for row in rows

@@ -129,6 +129,8 @@ class ThreadFacts(msgspec.Struct, frozen=True, kw_only=True):
     agent_key: str | None = None
     title: str | None = None
     updated_at: int = 0
+    user: str | None = None
+    """Whose it is; None is nobody's in particular. Set when the thread is made (`assign`, a fork); commits leave it as it is."""
 
 
 class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -293,6 +295,9 @@ class Checkpointer(Protocol):
             ThreadNotFound: no such thread, and `create` is false.
         """
 
+    async def assign(self, thread_id: str, user: str, *, now: int) -> str | None:
+        """Makes the thread for this user if there is none; whose it is then, in one step."""
+
     async def renew(self, owner: str, *, lease_until: int) -> None:
         """Extends every lease of this owner."""
 
@@ -402,7 +407,13 @@ class Checkpointer(Protocol):
         """
 
     async def threads(
-        self, *, cursor: str | None = None, limit: int = 50, status: str | None = None, agent_key: str | None = None
+        self,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        status: str | None = None,
+        agent_key: str | None = None,
+        user: str | None = None,
     ) -> builtins.list[ThreadRow]:
         """Threads, most recently updated first; `cursor` is the last thread id of the page before.
 
@@ -417,6 +428,7 @@ class Checkpointer(Protocol):
         owner: str | None = None,
         role: str | None = None,
         agent_key: str | None = None,
+        user: str | None = None,
         cursor: str | None = None,
         limit: int = 100,
     ) -> builtins.list[OpenInterrupt]:

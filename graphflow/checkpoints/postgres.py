@@ -245,6 +245,9 @@ class PostgresCheckpointer:
             row = await taking
             await self.release(row.thread_id, row.fence)
 
+    async def assign(self, thread_id: str, user: str, *, now: int) -> str | None:
+        return await self._change(lambda pool: changes.assign(pool, thread_id, user, now))
+
     async def renew(self, owner: str, *, lease_until: int) -> None:
         if owner == self._owner_lock.id:
             self._owner_lock.touch()
@@ -328,9 +331,15 @@ class PostgresCheckpointer:
         return await self._read(lambda db: reader.read_effects(db, thread_id, spans))
 
     async def threads(
-        self, *, cursor: str | None = None, limit: int = 50, status: str | None = None, agent_key: str | None = None
+        self,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        status: str | None = None,
+        agent_key: str | None = None,
+        user: str | None = None,
     ) -> builtins.list[ThreadRow]:
-        rows = await self._rows(lists.THREADS, status, agent_key, cursor, limit)
+        rows = await self._rows(lists.THREADS, status, agent_key, cursor, limit, user)
         if not rows and cursor is not None and await self.thread(cursor) is None:
             raise refusals.unknown_thread(cursor)
         return [thread_row(row) for row in rows]
@@ -342,12 +351,13 @@ class PostgresCheckpointer:
         owner: str | None = None,
         role: str | None = None,
         agent_key: str | None = None,
+        user: str | None = None,
         cursor: str | None = None,
         limit: int = 100,
     ) -> builtins.list[OpenInterrupt]:
         at, interrupt_id = (None, None) if cursor is None else parse_cursor(cursor)
         statement = lists.OPEN if thread_id is None else lists.OPEN_OF_THREAD
-        rows = await self._rows(statement, thread_id, owner, role, agent_key, at, interrupt_id, limit)
+        rows = await self._rows(statement, thread_id, owner, role, agent_key, at, interrupt_id, limit, user)
         return [interrupt_row(row) for row in rows]
 
     async def due(self, before: int) -> builtins.list[OpenInterrupt]:

@@ -229,15 +229,24 @@ class SealedCheckpointer:
         store = await self._ready()
         return self._row(await store.take(thread_id, owner=owner, now=now, lease_ms=lease_ms, create=create))
 
+    async def assign(self, thread_id: str, user: str, *, now: int) -> str | None:
+        return await (await self._ready()).assign(thread_id, user, now=now)
+
     async def thread(self, thread_id: str) -> ThreadRow | None:
         row = await (await self._ready()).thread(thread_id)
         return None if row is None else self._row(row)
 
     async def threads(
-        self, *, cursor: str | None = None, limit: int = 50, status: str | None = None, agent_key: str | None = None
+        self,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        status: str | None = None,
+        agent_key: str | None = None,
+        user: str | None = None,
     ) -> builtins.list[ThreadRow]:
         store = await self._ready()
-        rows = await store.threads(cursor=cursor, limit=limit, status=status, agent_key=agent_key)
+        rows = await store.threads(cursor=cursor, limit=limit, status=status, agent_key=agent_key, user=user)
         return [self._row(row) for row in rows]
 
     async def fork(
@@ -349,12 +358,13 @@ class SealedCheckpointer:
         owner: str | None = None,
         role: str | None = None,
         agent_key: str | None = None,
+        user: str | None = None,
         cursor: str | None = None,
         limit: int = 100,
     ) -> builtins.list[OpenInterrupt]:
         store = await self._ready()
         rows = await store.open_interrupts(
-            thread_id=thread_id, owner=owner, role=role, agent_key=agent_key, cursor=cursor, limit=limit
+            thread_id=thread_id, owner=owner, role=role, agent_key=agent_key, user=user, cursor=cursor, limit=limit
         )
         return [_interrupt(row, self.seal.open) for row in rows]
 

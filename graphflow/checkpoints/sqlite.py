@@ -224,6 +224,9 @@ class SqliteCheckpointer:
                 self._writer.put(Call(asyncio.get_running_loop(), give_back))
             raise
 
+    async def assign(self, thread_id: str, user: str, *, now: int) -> str | None:
+        return await self._change(lambda db: changes.assign(db, thread_id, user, now))
+
     async def renew(self, owner: str, *, lease_until: int) -> None:
         await self._change(lambda db: changes.renew(db, owner, lease_until))
 
@@ -315,9 +318,15 @@ class SqliteCheckpointer:
         return await self._visit(lambda db: reader.read_effects(db, thread_id, spans))
 
     async def threads(
-        self, *, cursor: str | None = None, limit: int = 50, status: str | None = None, agent_key: str | None = None
+        self,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        status: str | None = None,
+        agent_key: str | None = None,
+        user: str | None = None,
     ) -> builtins.list[ThreadRow]:
-        where = _Where(("t.status", status), ("t.agent_key", agent_key))
+        where = _Where(("t.status", status), ("t.agent_key", agent_key), ("t.user_name", user))
         where.add("t.status IS NOT NULL")
         if cursor is not None:
             where.add("(t.updated_at, t.id) < (SELECT updated_at, id FROM threads WHERE id = ?)", pack(cursor))
@@ -334,10 +343,13 @@ class SqliteCheckpointer:
         owner: str | None = None,
         role: str | None = None,
         agent_key: str | None = None,
+        user: str | None = None,
         cursor: str | None = None,
         limit: int = 100,
     ) -> builtins.list[OpenInterrupt]:
         where = _Where(("thread", pack(thread_id)), ("owner", owner), ("role", role), ("agent_key", agent_key))
+        if user is not None:
+            where.add("thread IN (SELECT id FROM threads WHERE user_name = ?)", user)
         if cursor is not None:
             at, interrupt_id = parse_cursor(cursor)
             where.add("(opened_at, id) > (?, ?)", at, pack(interrupt_id))

@@ -6,7 +6,20 @@ from typing import Any
 
 from graphflow.checkpoints.port import Checkpointer, OpenInterrupt, ThreadRow
 from graphflow.errors import Fenced, StoreError, ThreadNotFound
-from graphflow.testing.checkpointer.suite import LEASE, NOW, Driver, Suite, drive, facts, new_id, promise, refused
+from graphflow.testing.checkpointer.suite import (
+    LEASE,
+    NOW,
+    Driver,
+    Suite,
+    drive,
+    facts,
+    lines_of,
+    new_id,
+    next_number,
+    promise,
+    refused,
+    stream,
+)
 
 
 class Inbox(Suite):
@@ -50,6 +63,35 @@ class Inbox(Suite):
         second = await store.open_interrupts(limit=3, cursor=first[-1].cursor)
         assert [i.interrupt_id for i in second] == ["i3", "i4", "i5"]
         await refused(StoreError, store.open_interrupts(cursor="no cursor"))
+
+    @promise
+    async def test_a_thread_is_whose_it_was_made_for_whatever_is_committed(self, store: Checkpointer) -> None:
+        assert await store.assign("thread", "ann", now=NOW) == "ann"
+        assert await store.assign("thread", "bob", now=NOW + 1) == "ann"
+        driver = await drive(store)
+        await driver.add(b"one")
+        row = await store.thread("thread")
+        assert row is not None and row.facts.user == "ann" and row.created_at == NOW
+        forked = await store.fork(driver.ids[0], "thread", "fork", number=next_number(), facts=row.facts)
+        assert forked.facts.user == "ann"
+        copied = await store.import_thread(stream(await lines_of(store, "thread")), thread_id="copy")
+        assert await store.assign(copied, "bob", now=NOW) == "ann"
+        await drive(store, "nobody's")
+        assert await store.assign("nobody's", "bob", now=NOW) is None
+        await store.release("thread", driver.fence)
+        await store.delete_thread("thread")
+        assert await store.assign("thread", "bob", now=NOW) == "bob"
+
+    @promise
+    async def test_threads_and_interrupts_are_listed_by_user(self, store: Checkpointer) -> None:
+        await store.assign("thread-1", "ann", now=NOW)
+        await fill_inbox(store)
+        assert [row.thread_id for row in await store.threads(user="ann")] == ["thread-1"]
+        assert await store.threads(user="bob") == []
+        assert [i.interrupt_id for i in await store.open_interrupts(user="ann")] == ["i4", "i5", "i6", "i7"]
+        assert await store.open_interrupts(user="ann", thread_id="thread-0") == []
+        assert len(await store.open_interrupts(user="ann", limit=3)) == 3
+        assert await store.open_interrupts(user="bob") == []
 
     @promise
     async def test_due_interrupts_are_those_whose_time_has_come(self, store: Checkpointer) -> None:
