@@ -14,6 +14,7 @@ from graphflow.graph.ports import Kinds
 from graphflow.graph.words import unescape
 from graphflow.modes.definition import AgentDefinition
 from graphflow.modes.policies import Policies
+from graphflow.modes.registry import MODES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +55,8 @@ class LoadedAgent:
     def instructions(self) -> str | None:
         """The primary system prompt, as written."""
         if self.definition is not None:
-            block = self.definition.react or self.definition.plain
-            return block.system_prompt if block else None
+            block = getattr(self.definition, MODES[self.definition.mode].block)
+            return getattr(block, "system_prompt", None)
         for node in self.checked.document.nodes.values():
             if node.use == "model" and isinstance(node.with_, Mapping) and "systemPrompt" in node.with_:
                 return str(node.with_["systemPrompt"])

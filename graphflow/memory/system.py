@@ -14,10 +14,22 @@ ModelName = Callable[[str | None, str | None], str | None]
 """`(provider key, model) → the model's name`, as far as it is known."""
 
 
-def system_prompt(prompt: str, tools: Iterable[Tool | None]) -> str:
-    """The system prompt with the tools' notes at its end."""
+SUMMARY_FORM = (
+    "Write each answer as one JSON object, with nothing around it:\n"
+    '{"reasoningSummary": "…", "finalText": "…"}\n'
+    "reasoningSummary tells in a few sentences how you came to the answer; finalText is the whole answer. Both are texts, "
+    "in the language of the request. Where you call a tool instead, call it and write no such object."
+)
+"""What `output: REASONING_SUMMARY` asks of the model (spec 1.3)."""
+
+
+def system_prompt(prompt: str, tools: Iterable[Tool | None], output: str | None = None) -> str:
+    """The system prompt with the tools' notes and the form of the answer at its end."""
     notes = [f"- {tool.name}: {tool.prompt}" for tool in tools if tool is not None and tool.prompt]
-    return "\n\n".join(part for part in (prompt, "Notes on tools:\n" + "\n".join(notes) if notes else "") if part)
+    parts = [prompt, "Notes on tools:\n" + "\n".join(notes) if notes else ""]
+    if output == "REASONING_SUMMARY":
+        parts.append(SUMMARY_FORM)
+    return "\n\n".join(part for part in parts if part)
 
 
 def system_of(document: GraphDefinition, tools: ToolRegistry, model_name: ModelName) -> dict[str, Any] | None:
@@ -32,7 +44,7 @@ def system_of(document: GraphDefinition, tools: ToolRegistry, model_name: ModelN
     names = given.get("tools", document.tools)
     listed = names if isinstance(names, list | tuple) else ()
     offered = [tool for name in listed if isinstance(name, str) and (tool := tools.get(name)) is not None]
-    prompt = system_prompt(str(given.get("systemPrompt") or "").replace("$${", "${"), offered)
+    prompt = system_prompt(str(given.get("systemPrompt") or "").replace("$${", "${"), offered, given.get("output"))
     provider, model = given.get("providerKey", document.provider_key), given.get("model", document.model)
     return {
         "model": model_name(provider, model),

@@ -68,18 +68,18 @@ class AgentBudget(_Part, frozen=True):
     """Active time of the run; waiting for a person does not count."""
 
 
-class PlainBlock(_Part, frozen=True):
+class PromptBlock(_Part, frozen=True):
+    """The block of a mode without a loop."""
+
     system_prompt: str
     expose_reasoning_to_user: bool | None = None
     """Default: true when the output is `REASONING_SUMMARY`, else false."""
 
 
-class ReactBlock(_Part, frozen=True):
-    system_prompt: str
+class ReactBlock(PromptBlock, frozen=True):
     max_rounds: int | None = None
     max_steps: int | None = None
     """Alias of `maxRounds`."""
-    expose_reasoning_to_user: bool | None = None
 
 
 class AgentFields(_Part, frozen=True, kw_only=True):
@@ -113,11 +113,11 @@ class AgentDefinition(AgentFields, frozen=True, kw_only=True):
     mode: str
     """A word of `BLOCKS`; a file may write it in any case and with `-` for `_`."""
     budget: AgentBudget | None = None
-    plain: PlainBlock | None = None
+    plain: PromptBlock | None = None
+    thinking: PromptBlock | None = None
+    plain_tooling: PromptBlock | None = None
+    thinking_tooling: PromptBlock | None = None
     react: ReactBlock | None = None
-    thinking: dict[str, Any] | None = None
-    plain_tooling: dict[str, Any] | None = None
-    thinking_tooling: dict[str, Any] | None = None
     plan_execute: dict[str, Any] | None = None
     react_team: dict[str, Any] | None = None
     single: dict[str, Any] | None = None

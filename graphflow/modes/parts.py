@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphflow.modes.definition import AgentDefinition
 from graphflow.modes.policies import Policies
+from graphflow.nodes.prompts import BEST_ANSWER
+
+__all__ = [
+    "BEST_ANSWER", "CALLED", "MESSAGES_STATE", "answering_node", "calling_node", "last_node", "literal", "model_node",
+    "offers_tools", "output_of",
+]  # fmt: skip
 
 MESSAGES_STATE: dict[str, Any] = {
     "type": "object",
     "properties": {"messages": {"type": "array", "default": [], "x-reduce": "messages"}},
 }
 """The state of every mode: the conversation."""
-
-BEST_ANSWER = (
-    "No more tools can be called. Give the best answer to my request that the conversation so far allows, "
-    "in the language of my request. Say plainly what is missing or uncertain."
-)
-"""Asked of a mode's last node when a limit is met before there is an answer (spec 1.2)."""
 
 
 def literal(text: str) -> str:
@@ -25,11 +26,68 @@ def literal(text: str) -> str:
 
 
 def model_node(system_prompt: str, policies: Policies, **with_: Any) -> dict[str, Any]:
-    """A `model` node whose message joins the conversation; provider, model and tools are the document's own (E23)."""
+    """A `model` node whose turn joins the conversation; provider, model and tools are the document's own (E23)."""
     arguments = {
         "systemPrompt": literal(system_prompt),
         **with_,
         "compute": policies.compute,
         "showReasoning": policies.show_reasoning,
     }
-    return {"use": "model", "with": arguments, "set": {"messages": "[out.message]"}}
+    return {"use": "model", "with": arguments, "set": {"messages": "out.messages"}}
+
+
+def answering_node(system_prompt: str, policies: Policies, **with_: Any) -> dict[str, Any]:
+    """A `model` node whose turn, where it calls no tool, is the answer: in the form that `output` asks for."""
+    return model_node(system_prompt, policies, **with_, **output_of(policies))
+
+
+def last_node(system_prompt: str, policies: Policies, **with_: Any) -> dict[str, Any]:
+    """An answering node that no tools are offered to and no turn follows."""
+    return answering_node(system_prompt, policies, **with_, tools=[], lastTurn=True)
+
+
+def output_of(policies: Policies) -> dict[str, Any]:
+    """The `output` argument of a node that answers; plain text needs none."""
+    return {} if policies.output == "PLAIN" else {"output": policies.output}
+
+
+CALLED = "size(out.toolCalls) > 0"
+"""After a `model` node: its turn called a tool."""
+NUDGE = "Call one of the tools before you answer."
+"""Asked where `toolPolicy: REQUIRE` was not met (spec 1.3)."""
+
+
+def offers_tools(definition: AgentDefinition, policies: Policies) -> bool:
+    """Whether the agent's model may call tools at all."""
+    return policies.tool_policy != "DISALLOW" and bool(definition.tools)
+
+
+def calling_node(name: str, system_prompt: str, policies: Policies, *, offers: bool, **with_: Any) -> dict[str, Any]:
+    """An answering node that may call tools: with a call it leads to `tools`, without one to `end`.
+
+    Under `REQUIRE` the first turn without a call is followed by one corrective turn of the same node; that turn alone
+    has `mustCall`, so without a call it fails the run as `tool_required`. Once a tool has run, calling is free.
+
+    Args:
+        name: of the node itself.
+        offers: see `offers_tools`; where none is offered, a call that comes anyway is answered by `tools` all the same.
+        with_: further arguments of a turn with tools.
+    """
+    to_tools = {"if": CALLED, "to": "tools"}
+    if not offers:
+        return {**answering_node(system_prompt, policies, tools=[]), "next": [to_tools, {"to": "end"}]}
+    if policies.tool_policy == "ALLOW":
+        return {**answering_node(system_prompt, policies, **with_), "next": [to_tools, {"to": "end"}]}
+    none_yet, again = "visits.tools == 0", f"visits.tools == 0 && visits.{name} > 1"
+    return {
+        **answering_node(
+            system_prompt,
+            policies,
+            messages="${state.messages}",
+            prompt=f"${{{again} ? '{NUDGE}' : ''}}",
+            toolChoice=f"${{{none_yet} ? 'required' : 'auto'}}",
+            mustCall=f"${{{again}}}",
+            **with_,
+        ),
+        "next": [to_tools, {"if": none_yet, "to": name}, {"to": "end"}],
+    }

@@ -1,21 +1,20 @@
-"""PLAIN: one model call, no tools (spec 1.2)."""
+"""PLAIN: one model call, no tools; where tools are allowed it is PLAIN_TOOLING (spec 1.1, 1.2)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from graphflow.modes.definition import AgentDefinition
-from graphflow.modes.parts import MESSAGES_STATE, model_node
+from graphflow.modes.one_turn import one_turn
+from graphflow.modes.parts import offers_tools
 from graphflow.modes.policies import Policies
+from graphflow.modes.tooling import tooling
 
 
 def compile_plain(definition: AgentDefinition, policies: Policies) -> dict[str, Any]:
     """The graph `answer → end`."""
     assert definition.plain is not None
-    return {
-        "graphflow": "1",
-        "state": MESSAGES_STATE,
-        "budget": policies.budget,
-        "start": "answer",
-        "nodes": {"answer": {**model_node(definition.plain.system_prompt, policies, tools=[]), "next": "end"}},
-    }
+    prompt = definition.plain.system_prompt
+    if offers_tools(definition, policies):
+        return tooling("decide", prompt, definition, policies)
+    return one_turn("answer", prompt, policies)

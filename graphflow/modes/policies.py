@@ -66,7 +66,7 @@ def resolve_policies(definition: AgentDefinition, block: Any) -> Policies:
 
     Args:
         definition: the agent, its mode in canonical spelling.
-        block: the mode's block (`PlainBlock`, `ReactBlock`, …).
+        block: the mode's block (`PromptBlock`, `ReactBlock`, …).
     """
     preset = PRESETS[definition.mode]
     output = definition.output or preset.output
@@ -98,7 +98,7 @@ def _tool_policy(definition: AgentDefinition, preset: Preset) -> tuple[ToolPolic
             _warning(
                 "/tools",
                 f"mode {definition.mode} offers no tools by itself, so those listed are not used",
-                "set toolPolicy to 'ALLOW', choose mode REACT, or remove `tools`",
+                "set toolPolicy to 'ALLOW', choose a mode with tools, or remove `tools`",
             ),
         )
     return asked or preset.tool_policy, ()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import Fault
 from graphflow.graph.document import AGENT_FIELDS
 from graphflow.modes.definition import AgentDefinition
 from graphflow.modes.plain import compile_plain
+from graphflow.modes.plain_tooling import compile_plain_tooling
 from graphflow.modes.policies import Policies, resolve_policies
 from graphflow.modes.react import compile_react
+from graphflow.modes.thinking import compile_thinking
+from graphflow.modes.thinking_tooling import compile_thinking_tooling
 
 Compiler = Callable[[AgentDefinition, Policies], dict[str, Any]]
 """Definition and policies → document as plain JSON data; pure."""
@@ -24,13 +27,14 @@ class Mode:
     compile: Compiler
     block: str
     """The definition's attribute that holds the mode's block."""
-    offers_tools: bool
-    """Whether its graph has a `tools` node."""
 
 
 MODES: Mapping[str, Mode] = {
-    "PLAIN": Mode(compile=compile_plain, block="plain", offers_tools=False),
-    "REACT": Mode(compile=compile_react, block="react", offers_tools=True),
+    "PLAIN": Mode(compile=compile_plain, block="plain"),
+    "THINKING": Mode(compile=compile_thinking, block="thinking"),
+    "PLAIN_TOOLING": Mode(compile=compile_plain_tooling, block="plain_tooling"),
+    "THINKING_TOOLING": Mode(compile=compile_thinking_tooling, block="thinking_tooling"),
+    "REACT": Mode(compile=compile_react, block="react"),
 }
 
 
@@ -50,27 +54,8 @@ def compile_agent(definition: AgentDefinition, file_data: Mapping[str, Any]) -> 
     Args:
         definition: a checked definition of a built mode, with its block.
         file_data: the file's data as written; its agent fields are carried over unchanged.
-
-    Raises:
-        DefinitionError: the policies ask for what this version does not build.
     """
     mode = MODES[definition.mode]
     policies = resolve_policies(definition, getattr(definition, mode.block))
-    if faults := list(_unbuilt(definition, policies, mode)):
-        raise DefinitionError(faults)
     own = {name: value for name, value in file_data.items() if name in AGENT_FIELDS and name != "budget"}
     return Compiled(data={**own, **mode.compile(definition, policies)}, policies=policies, warnings=policies.warnings)
-
-
-def _unbuilt(definition: AgentDefinition, policies: Policies, mode: Mode) -> Iterator[Fault]:
-    if policies.verify != "NONE":
-        yield _not_here("/verify", f"verify {policies.verify!r}", "use 'NONE'")
-    if policies.output != "PLAIN":
-        yield _not_here("/output", f"output {policies.output!r}", "use 'PLAIN'")
-    if policies.tool_policy != "DISALLOW" and definition.tools and not mode.offers_tools:
-        subject = f"mode {definition.mode} with toolPolicy {policies.tool_policy!r} compiles to {definition.mode}_TOOLING, which"
-        yield _not_here("/toolPolicy", subject, "use mode REACT")
-
-
-def _not_here(pointer: str, subject: str, hint: str) -> Fault:
-    return Fault(pointer=pointer, message=f"{subject} is not in this version", hint=hint, kind="property")

@@ -26,6 +26,7 @@ class NodeKinds:
         tools: the registry behind `model`, `tools` and `tool:NAME`; None leaves those out.
         agents: where subgraphs are looked up.
         providers: provider keys that exist, for checking.
+        priced: whether the price of `(provider key, model)` is known.
     """
 
     def __init__(
@@ -34,9 +35,11 @@ class NodeKinds:
         *,
         agents: AgentLookup | None = None,
         providers: Sequence[str] | None = None,
+        priced: Callable[[str | None, str | None], bool] | None = None,
     ) -> None:
         self._tools = tools
         self._providers = providers
+        self._priced = priced
         self.agents = agents
         self._nodes: dict[str, Callable[..., Any]] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
@@ -78,7 +81,7 @@ class NodeKinds:
             from graphflow.nodes.wait import WaitKind
 
             return WaitKind()
-        if word in ("model", "tools", "tool") and self.tools is not None:
+        if word in ("model", "tools", "tool", "verify") and self.tools is not None:
             return self._tool_kind(word, name)
         return None
 
@@ -91,12 +94,20 @@ class NodeKinds:
             return ToolKind(self.tools, name) if name in self.tools else None
         if name:
             return None
+        if word == "verify":
+            from graphflow.nodes.verify import VerifyKind
+
+            return VerifyKind(self.tools, self._providers)
         return ModelKind(self.tools, self._providers) if word == "model" else ToolsKind()
+
+    def priced(self, provider_key: str | None, model: str | None) -> bool:
+        """Whether a limit in money can be kept with this model."""
+        return self._priced is not None and self._priced(provider_key, model)
 
     def names(self) -> list[str]:
         out = [*self._kinds, *(f"node:{n}" for n in self._nodes), *(f"fn:{n}" for n in self._functions), "wait"]
         if self.tools is not None:
-            out += ["model", "tools", *(f"tool:{n}" for n in self.tools.names())]
+            out += ["model", "tools", "verify", *(f"tool:{n}" for n in self.tools.names())]
         return sorted(out)
 
     def graph(self, key: str) -> Mapping[str, Any] | None:

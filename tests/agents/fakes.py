@@ -38,6 +38,7 @@ class FakeKinds:
         self._documents = documents
         self._kinds = {
             "model": FakeKind("model"),
+            "verify": FakeKind("verify"),
             "tools": FakeKind("tools"),
             "agent": FakeKind("agent", exists=lambda key: documents(key) is not None),
         }

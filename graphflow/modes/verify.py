@@ -1,0 +1,67 @@
+"""`verify: SECOND_PASS_FIX`: a second pass behind any mode's answer (spec 1.3, E14)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphflow.modes.parts import literal, output_of
+from graphflow.modes.policies import Policies
+
+CANDIDATE: dict[str, Any] = {"type": ["object", "null"], "default": None, "x-life": "run", "x-expose": "state"}
+"""The state key that holds the first answer: for checkpoints and the state endpoint only, gone with the next input."""
+
+
+def append_verify(document: dict[str, Any], policies: Policies, system_prompt: str, **with_: Any) -> dict[str, Any]:
+    """The document with a `verify` node between its answer and its end, if the policies ask for a second pass.
+
+    Every node with a route to `end` gives a candidate from now on: that route leads to `verify`, and what its model
+    says is kept in the state key `candidate` instead of being streamed. `verify` is the mode's last node, so the
+    budget's `then` is it: reached without a candidate it gives the forced answer itself, with that one model call.
+
+    Args:
+        document: a mode's graph as plain data, with `messages` in its state; it is not changed.
+        system_prompt: of the node that answers; the second pass has the same.
+        with_: further arguments of the `verify` node, as `messages` where the conversation is not `state.messages`.
+    """
+    if policies.verify == "NONE":
+        return document
+    state = document["state"]
+    verify = {
+        "use": "verify",
+        "with": {
+            "systemPrompt": literal(system_prompt),
+            "candidate": "${state.candidate}",
+            "overBudget": "${error != null}",
+            **with_,
+            "compute": policies.compute,
+            "showReasoning": policies.show_reasoning,
+            **output_of(policies),
+        },
+        "set": {"messages": "out.messages"},
+        "next": "end",
+    }
+    return {
+        **document,
+        "state": {**state, "properties": {**state["properties"], "candidate": CANDIDATE}},
+        "budget": {**document["budget"], "then": "verify"},
+        "nodes": {**{name: _with_candidate(node) for name, node in document["nodes"].items()}, "verify": verify},
+    }
+
+
+def _with_candidate(node: dict[str, Any]) -> dict[str, Any]:
+    """The node with its way to `end` bent to `verify`; a node of another kind than `model` sets `candidate` itself."""
+    after = node["next"]
+    if after == "end":
+        bent: Any = "verify"
+    elif isinstance(after, list) and any(route["to"] == "end" for route in after):
+        bent = [{**route, "to": "verify"} if route["to"] == "end" else route for route in after]
+    else:
+        return node
+    if node.get("use") != "model":
+        return {**node, "next": bent}
+    return {
+        **node,
+        "with": {**node["with"], "stream": "candidate"},
+        "set": {**node["set"], "candidate": "out.candidate"},
+        "next": bent,
+    }

@@ -1,0 +1,334 @@
+"""Reads `{"reasoningSummary": …, "finalText": …}` while it is still arriving (spec 1.3, `output: REASONING_SUMMARY`).
+
+Pure: text goes in, in pieces of any size, and what it adds to either field comes out at once. What each input means:
+
+- The strings of the two fields, in either order, are decoded as they come; a half of a surrogate pair that stays alone,
+  or an escape that is cut off, is U+FFFD. Raw control characters and unknown escapes, which strict JSON refuses, pass.
+- White space, a Markdown fence (with `json` or nothing) around the object, and members of other names give nothing.
+- A field that is no string gives its JSON text; `null` is as good as a missing one. A field given twice gives both.
+- Anything else is prose: as soon as the text can't be the object, all of it goes through as `finalText`. Where the object
+  breaks off later, or text follows it, the rest goes through as it stands.
+- Without a `finalText`, the summary is the answer too; if there were other members, the raw text is. So no text is lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Literal
+
+Field = Literal["reasoningSummary", "finalText"]
+Piece = tuple[Field, str]
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"reasoningSummary": {"type": "string"}, "finalText": {"type": "string"}},
+    "required": ["reasoningSummary", "finalText"],
+    "additionalProperties": False,
+}
+"""What the model is asked for; the reasoning first, so that it can be read first."""
+
+_SPACE = " \t\r\n"
+_FENCE_SO_FAR = re.compile(r"`{1,3}|```[ \t]*(?:j|js|jso|json)|```[ \t]*(?:json)?\s+", re.IGNORECASE)
+_FENCE = re.compile(r"```[ \t]*(?:json)?\s*", re.IGNORECASE)
+_SCALAR_START = frozenset("-0123456789tfn")
+_SCALAR_END = frozenset(_SPACE + ",}]")
+_SPECIAL = re.compile(r'["\\]')
+_BRACKETS = re.compile(r'["{}\[\]]')
+_ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_LOST = "\ufffd"
+
+
+class JsonString:
+    """Decodes one JSON string from behind its opening quote, over pieces of any size."""
+
+    __slots__ = ("_escape", "_high", "closed")
+
+    def __init__(self) -> None:
+        self._escape = ""
+        self._high = 0
+        """The first half of a surrogate pair, waiting for its second."""
+        self.closed = False
+
+    def read(self, text: str, at: int) -> tuple[str, int]:
+        """What is known now, and where the reading stopped: behind the closing quote, or at the end of the text."""
+        out = []
+        while at < len(text) and not self.closed:
+            if self._escape:
+                piece, at = self._in_escape(text[at], at)
+                out.append(piece)
+                continue
+            found = _SPECIAL.search(text, at)
+            stop = len(text) if found is None else found.start()
+            if stop > at or text[stop] == '"':
+                out.append(self._alone() + text[at:stop])
+            if found is not None:
+                self._escape, self.closed = ("\\", False) if text[stop] == "\\" else ("", True)
+            at = stop + (found is not None)
+        return "".join(out), at
+
+    def end(self) -> str:
+        """What is left where the text ends before the string does."""
+        cut, self._escape = self._escape, ""
+        return self._alone() or (_LOST if cut else "")
+
+    def _alone(self) -> str:
+        """A first half whose second did not come."""
+        high, self._high = self._high, 0
+        return _LOST if high else ""
+
+    def _in_escape(self, char: str, at: int) -> tuple[str, int]:
+        """One more character of an escape: what it makes known, and where to read on."""
+        escape = self._escape + char
+        if escape == "\\u" or (len(escape) > 2 and char in "0123456789abcdefABCDEF"):
+            self._escape = escape
+            digits = escape[2:]
+            before = "" if _may_be_low(digits) else self._alone()
+            return before + (self._unit(int(digits, base=16)) if len(digits) == 4 else ""), at + 1
+        self._escape = ""
+        if len(escape) > 2:  # no hexadecimal digit: what came of the escape is text, and the character is read anew
+            return self._alone() + escape[:-1], at
+        return self._alone() + _ESCAPES.get(char, escape), at + 1
+
+    def _unit(self, code: int) -> str:
+        self._escape = ""
+        if 0xD800 <= code < 0xDC00:
+            before, self._high = self._alone(), code
+            return before
+        if 0xDC00 <= code < 0xE000:
+            high, self._high = self._high, 0
+            return chr(0x10000 + ((high - 0xD800) << 10) + code - 0xDC00) if high else _LOST
+        return self._alone() + chr(code)
+
+
+def _may_be_low(digits: str) -> bool:
+    """Whether these first digits of an escape can begin the second half of a surrogate pair."""
+    return digits[:1].lower() in ("", "d") and digits[1:2].lower() in ("", "c", "d", "e", "f")
+
+
+class SummaryReader:
+    """One answer, as it comes."""
+
+    def __init__(self) -> None:
+        self._raw: list[str] = []
+        self._out: dict[Field, str] = {}
+        self._read: Callable[[str, int], int] = self._opening
+        self._told: dict[Field, list[str]] = {"reasoningSummary": [], "finalText": []}
+        self._given: set[str] = set()
+        """Names of the members that were not `null`."""
+        self._waiting = ""
+        """Syntax since the last value, from the quote that closed it; it is text after all where the object breaks off."""
+        self._fence: str | None = None
+        self._string = JsonString()
+        self._name = ""
+        self._word: str | None = ""
+        """What of a number or word is not told yet; `None` once it is known not to be `null`."""
+        self._depth = 0
+
+    def feed(self, text: str) -> list[Piece]:
+        """What this piece of the answer adds: at most one text for each field."""
+        self._out = {}
+        self._raw.append(text)
+        at = 0
+        while at < len(text):
+            at = self._read(text, at)
+        return list(self._out.items())
+
+    def end(self) -> list[Piece]:
+        """What is left when no more text comes."""
+        self._out = {}
+        if self._read == self._in_string:
+            self._tell(self._string.end())
+        elif self._read == self._in_scalar:
+            self._end_scalar()
+        if self._read not in (self._prose, self._closed):
+            self._without_final_text()
+        self._read = self._prose
+        return list(self._out.items())
+
+    # --- what is said
+
+    def _add(self, field: Field, text: str) -> None:
+        if text:
+            self._out[field] = self._out.get(field, "") + text
+            self._told[field].append(text)
+
+    def _tell(self, text: str) -> None:
+        """Text of the member that is being read; members of other names are not told."""
+        match self._name:
+            case "finalText" | "reasoningSummary" as field:
+                self._add(field, text)
+
+    def _prose(self, text: str, at: int) -> int:
+        self._add("finalText", text[at:])
+        return len(text)
+
+    def _break(self, text: str, at: int) -> int:
+        """The object ends here without being whole: the rest is text; where nothing was told yet, all of it is."""
+        self._read = self._prose
+        if not any(self._told.values()):
+            self._add("finalText", "".join(self._raw))
+            return len(text)
+        self._add("finalText", self._waiting)
+        return self._prose(text, at)
+
+    def _without_final_text(self, beyond: int = 0) -> bool:
+        """Makes up for a missing `finalText`; whether with the raw text, of which `beyond` characters are not read."""
+        if "finalText" in self._given:
+            return False
+        summary = "".join(self._told["reasoningSummary"])
+        if self._given == {"reasoningSummary"} and summary.strip():
+            self._add("finalText", summary)
+            return False
+        raw = "".join(self._raw)
+        self._add("finalText", raw[: len(raw) - beyond])
+        return True
+
+    # --- around the object
+
+    def _opening(self, text: str, at: int) -> int:
+        char = text[at]
+        if char in _SPACE:
+            return at + 1
+        if char == "{":
+            self._read = self._before_name
+            return at + 1
+        if char == "`":
+            self._fence, self._read = "", self._in_fence
+            return at
+        return self._break(text, at)
+
+    def _in_fence(self, text: str, at: int) -> int:
+        assert self._fence is not None
+        if text[at] == "{" and _FENCE.fullmatch(self._fence):
+            self._read = self._before_name
+            return at + 1
+        self._fence += text[at]
+        return at + 1 if _FENCE_SO_FAR.fullmatch(self._fence) else self._break(text, at)
+
+    def _close(self, text: str, at: int) -> int:
+        self._waiting, self._read = "", self._closed
+        if self._without_final_text(beyond=len(text) - at - 1):
+            self._read = self._prose
+        return at + 1
+
+    def _closed(self, text: str, at: int) -> int:
+        """Behind the object: white space, and the end of a fence that was opened."""
+        waiting = self._waiting + text[at]
+        fenced = "```" if self._fence is not None else ""
+        if not fenced.startswith(waiting.strip(_SPACE)):
+            return self._break(text, at)
+        self._waiting = waiting
+        return at + 1
+
+    # --- members
+
+    def _syntax(self, text: str, at: int, ways: dict[str, Callable[[str, int], int]]) -> int:
+        """White space, or a character that leads on; anything else breaks the object off."""
+        char = text[at]
+        if char not in _SPACE and char not in ways:
+            return self._break(text, at)
+        self._waiting += char
+        return ways[char](text, at) if char in ways else at + 1
+
+    def _go(self, read: Callable[[str, int], int]) -> Callable[[str, int], int]:
+        def go(text: str, at: int) -> int:
+            self._read = read
+            return at + 1
+
+        return go
+
+    def _before_name(self, text: str, at: int) -> int:
+        return self._syntax(text, at, {'"': self._begin_name, "}": self._close})
+
+    def _begin_name(self, text: str, at: int) -> int:
+        self._string, self._name, self._read = JsonString(), "", self._in_name
+        return at + 1
+
+    def _in_name(self, text: str, at: int) -> int:
+        piece, stop = self._string.read(text, at)
+        self._name += piece
+        self._waiting += text[at:stop]
+        if self._string.closed:
+            self._read = self._behind_name
+        return stop
+
+    def _behind_name(self, text: str, at: int) -> int:
+        return self._syntax(text, at, {":": self._go(self._before_value)})
+
+    def _behind_value(self, text: str, at: int) -> int:
+        return self._syntax(text, at, {",": self._go(self._before_name), "}": self._close})
+
+    # --- values
+
+    def _before_value(self, text: str, at: int) -> int:
+        char = text[at]
+        if char in _SPACE:
+            self._waiting += char
+            return at + 1
+        if char == '"':
+            self._string = JsonString()
+            return self._begin(self._in_string, at + 1)
+        if char in "{[":
+            self._depth = 0
+            return self._begin(self._in_nested, at)
+        if char in _SCALAR_START:
+            self._word = ""
+            return self._begin(self._in_scalar, at, given=False)
+        return self._break(text, at)
+
+    def _begin(self, read: Callable[[str, int], int], at: int, *, given: bool = True) -> int:
+        self._waiting, self._read = "", read
+        if given:
+            self._given.add(self._name)
+        return at
+
+    def _in_string(self, text: str, at: int) -> int:
+        piece, stop = self._string.read(text, at)
+        self._tell(piece)
+        if self._string.closed:
+            self._waiting, self._read = '"', self._behind_value
+        return stop
+
+    def _in_scalar(self, text: str, at: int) -> int:
+        """A number or a word; only `null` must be whole before anything is known of it."""
+        char = text[at]
+        if char in _SCALAR_END:
+            self._end_scalar()
+            self._read = self._behind_value
+            return at
+        word = (self._word or "") + char
+        if self._word is not None and "null".startswith(word):
+            self._word = word
+        else:
+            self._word = None
+            self._given.add(self._name)
+            self._tell(word)
+        return at + 1
+
+    def _end_scalar(self) -> None:
+        """The part of a `null` that came is text, unless it is whole."""
+        if self._word and self._word != "null":
+            self._given.add(self._name)
+            self._tell(self._word)
+
+    def _in_nested(self, text: str, at: int) -> int:
+        """An object or a list: its JSON text, up to the bracket that closes it."""
+        in_string = self._depth and not self._string.closed
+        stop = self._string.read(text, at)[1] if in_string else self._brackets(text, at)
+        self._tell(text[at:stop])
+        if not self._depth:
+            self._read = self._behind_value
+        return stop
+
+    def _brackets(self, text: str, at: int) -> int:
+        """Counts brackets, up to the last one or into a string; where it stopped."""
+        while (found := _BRACKETS.search(text, at)) is not None:
+            at = found.end()
+            if found[0] == '"':
+                self._string = JsonString()
+                return at
+            self._depth += 1 if found[0] in "{[" else -1
+            if not self._depth:
+                return at
+        return len(text)

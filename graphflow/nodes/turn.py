@@ -1,0 +1,281 @@
+"""One turn of a model by one node run: what it is shown, what it says as it says it, and what the node gives (spec 1.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from graphflow.errors import ModelError, NodeFailed
+from graphflow.graph.context import Context
+from graphflow.graph.document import GraphDefinition
+from graphflow.graph.state import answer_open_calls
+from graphflow.memory.system import system_prompt
+from graphflow.memory.window import last_runs
+from graphflow.messages import (
+    MESSAGE_TYPES,
+    AIMessage,
+    HumanMessage,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    from_wire,
+)
+from graphflow.models.call_context import set_call_context
+from graphflow.models.deltas import ReasoningDelta, TextDelta, ToolCallDelta
+from graphflow.models.options import ChatOptions, OneTool, ToolSpec
+from graphflow.models.turn import Completion, TurnAccumulator
+from graphflow.nodes.metering import Meter
+from graphflow.nodes.reasoning_summary import SCHEMA
+from graphflow.nodes.speech import Speech
+
+if TYPE_CHECKING:
+    from graphflow.models.port import ChatModel
+    from graphflow.tools.registry import ToolRegistry
+
+PARTIAL = frozenset({"cancelled", "error", "timeout"})
+"""`_status` of partial messages: shown in history, not sent to the model (E15)."""
+
+
+class Turn:
+    """One call of a model.
+
+    Args:
+        given: the node's `with`, as `WITH_SCHEMA` of `nodes.model` has it.
+        defaults: the document's options.
+        registry: where the offered tools are looked up.
+    """
+
+    def __init__(
+        self,
+        given: Mapping[str, Any],
+        ctx: Context,
+        document: GraphDefinition,
+        defaults: ChatOptions,
+        registry: ToolRegistry,
+    ) -> None:
+        self.given, self.ctx = given, ctx
+        provider = given.get("providerKey", document.provider_key)
+        self.model: ChatModel = ctx.model(provider, given.get("model", document.model))
+        offered = given.get("tools", document.tools or ())
+        self.registry = registry
+        self.tools: list[ToolSpec] = registry.specs(list(offered)) if offered else []  # type: ignore[assignment]
+        self.summary = given.get("output") == "REASONING_SUMMARY"
+        self.last = bool(given.get("lastTurn"))
+        self.options = _options(given, defaults, bool(self.tools), self.summary)
+        self.closed = self._close_open_calls() if self.last else []
+        self.messages = _messages(given, ctx, self.tools and [registry.get(name) for name in offered], self.closed)
+        self.ids: dict[int, str] = {}
+        """Position in the turn → call id."""
+        # What branches and subgraphs say is for the graph around them, unless it says otherwise (E10).
+        self.stream = given.get("stream", "hidden" if ctx.path else "content")
+        shown = given.get("showReasoning", True)
+        self.speech = Speech(ctx, self.stream, show_reasoning=shown, summary=self.summary)
+        self.heard = TurnAccumulator()
+        self.meter = Meter(ctx, self.model)
+
+    async def run(self) -> dict[str, Any]:
+        """What the node gives.
+
+        Raises:
+            BudgetExceeded: no model call is left.
+            ModelError: the call failed; `partial` says what came until then.
+            NodeFailed: `tool_required`, or an answer that does not fit the `schema`.
+        """
+        ctx, heard, speech = self.ctx, self.heard, self.speech
+        self.meter.begin()
+        set_call_context(ctx.run_id, ctx.node)
+        ctx.partial = self.partial
+        say, think = speech.say, speech.think
+        try:
+            async with aclosing(self.model.stream(self.messages, self.tools, self.options)) as deltas:
+                async for delta in deltas:
+                    heard.feed(delta)
+                    kind = type(delta)
+                    if kind is TextDelta:
+                        await say(delta.text)  # type: ignore[union-attr]
+                    elif kind is ReasoningDelta:
+                        await think(delta.text)  # type: ignore[union-attr]
+                    elif isinstance(delta, ToolCallDelta):
+                        self._call(delta)
+        except ModelError:
+            if heard.empty:
+                self.meter.refused()
+            raise
+        await speech.end()
+        return await self._out(heard.completion())
+
+    def partial(self, status: str) -> AIMessage | None:
+        """The message as far as it was shown; `None` when nothing was (E15)."""
+        message = self.heard.message(status=status)
+        if self.summary or self.stream == "candidate":
+            text, reasoning = self.speech.shown_text, self.speech.shown_reasoning
+            message = msgspec.structs.replace(message, content=text, reasoning=reasoning)
+        said = message.content or message.reasoning or message.tool_calls or message.reasoning_details
+        return message if said else None
+
+    # --- calls
+
+    def _call(self, delta: ToolCallDelta) -> None:
+        ctx = self.ctx
+        if self.stream == "hidden" or not ctx.alive:
+            return
+        if not self.last:
+            self.speech.calls()
+        if delta.id is not None:
+            tool = self.registry.get(delta.name or "")
+            action = tool is not None and tool.kind == "action"
+            facts: dict[str, Any] = {"description": tool.description or None} if tool is not None else {}
+            if not action:
+                facts["tool_type"] = "function"
+            self.ids[delta.index] = delta.id
+            ctx.blocks.call_start(delta.id, delta.name, action=action, **facts)
+        ctx.blocks.call_args(self.ids[delta.index], delta.arguments)
+
+    async def _refused(self, calls: tuple[ToolCall, ...]) -> list[ToolMessage]:
+        """Error results for calls that came although no tools were offered and no turn follows."""
+        if not calls:
+            return []
+        from graphflow.tools.runner import CallPolicy
+
+        runner = self.ctx.tool
+        if self.stream == "hidden":
+            text = "this call was not run: no tools are offered in this turn"
+            return [ToolMessage(tool_call_id=call.id, name=call.name, content=text, error=True) for call in calls]
+        results = await runner.run_all(calls, self.ctx, policy=CallPolicy(disallow=True))
+        return [runner.message(call, result) for call, result in zip(calls, results, strict=True)]
+
+    def _close_open_calls(self) -> list[ToolMessage]:
+        """Error results for calls that a limit kept from running, so that the last turn finds every call paired."""
+        messages = self.ctx.state.get("messages", ())
+        return answer_open_calls(messages, "this call was not run: the run's budget is used up")
+
+    # --- the end
+
+    async def _out(self, done: Completion) -> dict[str, Any]:
+        ctx, message = self.ctx, self._message(done)
+        self.meter.end(done.usage)
+        if self.given.get("mustCall") and not message.tool_calls:
+            raise NodeFailed(
+                f"node {ctx.node!r}: toolPolicy is REQUIRE and the model called no tool, also when asked again",
+                code="tool_required",
+            )
+        candidate = None
+        if self.stream == "candidate" and (self.last or not message.tool_calls):
+            candidate = {"text": message.content, "reasoning": message.reasoning, "finishReason": done.finish_reason}
+        elif done.finish_reason in ("length", "content_filter") and not message.tool_calls:
+            ctx.finish_reason = done.finish_reason
+        messages = await self._conversation(message, candidate is not None)
+        ctx.partial = None
+        out: dict[str, Any] = {
+            "text": message.content,
+            "reasoning": message.reasoning,
+            "toolCalls": message.tool_calls,
+            "message": message,
+            "messages": messages,
+            "candidate": candidate,
+            "usage": dict(ctx.usage or {}),
+            "finishReason": done.finish_reason,
+        }
+        if (schema := self.given.get("schema")) is not None:
+            out = {**out, **_structured(ctx, message, schema)}
+        return out
+
+    def _message(self, done: Completion) -> AIMessage:
+        message = done.message
+        if self.summary:
+            message = msgspec.structs.replace(message, content=self.speech.text, reasoning=self.speech.reasoning)
+        if done.finish_reason == "length" and message.tool_calls:
+            message = msgspec.structs.replace(message, status="length")
+        return message
+
+    async def _conversation(self, message: AIMessage, candidate: bool) -> list[Message]:
+        """What joins the conversation: the turn, unless it is a candidate, with every call paired."""
+        refused = await self._refused(message.tool_calls) if self.last else []
+        if not candidate:
+            return [*self.closed, message, *refused]
+        if not refused:
+            return [*self.closed]
+        return [*self.closed, msgspec.structs.replace(message, content="", reasoning=""), *refused]
+
+
+def _structured(ctx: Context, message: AIMessage, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The object that the text holds, checked against the schema."""
+    from graphflow.graph.json_schema import compile_schema
+
+    text = message.content.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise NodeFailed(
+            f"node {ctx.node!r} asked for JSON and got {text[:80]!r}: {error}", code="validation"
+        ) from None
+    faults = compile_schema(schema).faults(value)
+    if faults or not isinstance(value, dict):
+        first = "; ".join(f"{f.pointer or 'answer'}: {f.message}" for f in faults[:3]) or "it is no object"
+        raise NodeFailed(f"node {ctx.node!r}: the model's answer does not fit the schema: {first}", code="validation")
+    return value
+
+
+def _options(given: Mapping[str, Any], defaults: ChatOptions, has_tools: bool, summary: bool) -> ChatOptions:
+    changes: dict[str, Any] = {}
+    if summary and not has_tools:
+        changes["schema"] = SCHEMA  # with tools on offer the system prompt alone asks: many providers refuse both
+    if (compute := given.get("compute")) is not None:
+        changes["compute"] = compute
+    if (schema := given.get("schema")) is not None:
+        changes["schema"] = schema
+    choice = given.get("toolChoice")
+    if choice and has_tools:
+        changes["tool_choice"] = choice if choice in ("none", "auto", "required") else OneTool(choice)
+    if has_tools and (parallel := given.get("parallelToolCalls")) is not None:
+        changes["parallel_tool_calls"] = parallel
+    return msgspec.structs.replace(defaults, **changes) if changes else defaults
+
+
+def _messages(given: Mapping[str, Any], ctx: Context, tools: Any, closed: Sequence[ToolMessage]) -> list[Message]:
+    """What the model is shown: the system prompt, the messages, results of calls that were open, and a prompt as the
+    last user turn.
+    """
+    prompt = given.get("prompt")
+    source = given.get("messages")
+    conversation = ctx.state.get("messages", ())
+    if source is None:
+        source = () if prompt else conversation
+    whole = source is conversation
+    if whole and (runs := ctx.services.get("window_runs")) is not None:
+        source = last_runs(source, runs)
+    out: list[Message] = []
+    if system := system_prompt(given.get("systemPrompt") or "", tools or (), given.get("output")):
+        out.append(SystemMessage(content=system))
+    for message in source:
+        if type(message) not in MESSAGE_TYPES:
+            message = from_wire(message)
+        kind = type(message)
+        if kind is AIMessage and message.status in PARTIAL:
+            continue
+        if kind is HumanMessage and message.references:
+            message = _with_references(message)
+        out.append(message)
+    if whole:
+        out += closed
+    if prompt:
+        out.append(HumanMessage(content=prompt))
+    return out
+
+
+def _with_references(message: HumanMessage) -> HumanMessage:
+    """References are listed in the user turn (spec 3.1)."""
+    lines = []
+    for reference in message.references:
+        if isinstance(reference, Mapping):
+            facts = [str(reference[k]) for k in ("id", "name", "type", "mimeType", "url") if reference.get(k)]
+            lines.append("- " + ", ".join(facts))
+        else:
+            lines.append(f"- {reference}")
+    return HumanMessage(
+        content=f"{message.content}\n\nReferences:\n" + "\n".join(lines), id=message.id, name=message.name
+    )

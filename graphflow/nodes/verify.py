@@ -1,0 +1,111 @@
+"""The `verify` node: a second pass that checks and mends the candidate, streamed as it arrives (spec 1.3, E14)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from graphflow.errors import BudgetExceeded, ModelError
+from graphflow.graph.context import Context
+from graphflow.graph.document import GraphDefinition, NodeDefinition
+from graphflow.messages import AIMessage, Message
+from graphflow.models.options import options_from_document
+from graphflow.nodes.model import WITH_SCHEMA, ModelKind
+from graphflow.nodes.prompts import BEST_ANSWER, CHECK
+from graphflow.nodes.turn import Turn
+
+if TYPE_CHECKING:
+    from graphflow.graph.ports import NodeFunction
+
+VERIFY_WITH: dict[str, Any] = {
+    "type": "object",
+    "required": ["candidate"],
+    "properties": {
+        "candidate": {"type": ["object", "null"]},
+        "overBudget": {"type": "boolean"},
+        **{
+            name: WITH_SCHEMA["properties"][name]
+            for name in ("messages", "systemPrompt", "providerKey", "model", "compute", "output", "showReasoning")
+        },
+    },
+    "additionalProperties": False,
+}
+
+
+class VerifyKind(ModelKind):
+    """`use: verify`.
+
+    - With a candidate, the model is asked to check it and to write it anew; the pass is a model call like any other.
+    - A pass that gives nothing, fails, or has no model call left: the candidate itself is sent, as one delta. What a
+      pass had said before it failed stays, as a partial message of its own.
+    - `overBudget` with a candidate: it is sent at once. Without one (`null`) this is the mode's last node: it is asked
+      for the best answer that the conversation allows.
+    - A blank candidate: nothing is asked, nothing is sent.
+    """
+
+    name = "verify"
+    with_schema: Mapping[str, Any] | None = VERIFY_WITH
+
+    def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
+        defaults = options_from_document(document.options)
+
+        def turn(given: Mapping[str, Any], ctx: Context, prompt: str) -> Turn:
+            own = {key: value for key, value in given.items() if key not in ("candidate", "overBudget")}
+            own.setdefault("messages", ctx.state.get("messages", ()))
+            return Turn({**own, "prompt": prompt, "tools": [], "lastTurn": True}, ctx, document, defaults, self._tools)
+
+        async def run(given: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+            candidate = given["candidate"]
+            if candidate is None:
+                return await turn(given, ctx, BEST_ANSWER).run()
+            draft = candidate["text"]
+            if not draft.strip():
+                return _out(ctx, [AIMessage()], candidate)
+            if given.get("overBudget"):
+                return await _fall_back(ctx, [], candidate)
+            return await _second_pass(ctx, turn(given, ctx, CHECK.replace("{draft}", draft)), candidate)
+
+        return run
+
+
+async def _second_pass(ctx: Context, turn: Turn, candidate: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        out = await turn.run()
+    except (ModelError, BudgetExceeded) as error:
+        if isinstance(error, BudgetExceeded):
+            ctx.finish_reason = "budget"
+        ctx.close_blocks()
+        partial = turn.partial("error")
+        return await _fall_back(ctx, [] if partial is None else [partial], candidate)
+    if out["text"].strip():
+        return out
+    return await _fall_back(ctx, out["messages"], candidate)
+
+
+async def _fall_back(ctx: Context, messages: list[Message], candidate: Mapping[str, Any]) -> dict[str, Any]:
+    """Sends the candidate behind what was said already; white space before it joins its message."""
+    text = candidate["text"]
+    await ctx.content(text)
+    ctx.partial = None
+    last = messages[-1] if messages else None
+    if isinstance(last, AIMessage) and last.status is None:
+        last = msgspec.structs.replace(last, content=last.content + text)
+        return _out(ctx, [*messages[:-1], last], candidate)
+    return _out(ctx, [*messages, AIMessage(content=text)], candidate)
+
+
+def _out(ctx: Context, messages: list[Message], candidate: Mapping[str, Any]) -> dict[str, Any]:
+    """What the node gives where the candidate's own end is the answer's."""
+    reason = candidate.get("finishReason") or "stop"
+    if reason != "stop" and ctx.finish_reason is None:
+        ctx.finish_reason = reason
+    message = messages[-1]
+    return {
+        "text": message.content,
+        "message": message,
+        "messages": messages,
+        "usage": dict(ctx.usage or {}),
+        "finishReason": reason,
+    }
