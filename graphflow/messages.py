@@ -59,6 +59,8 @@ class ToolMessage(_Message, frozen=True, tag="tool"):
     content: str
     name: str | None = None
     error: bool = False
+    whole: str | None = None
+    """The result in full where `content` was cut for the model; kept in the state, never sent to it."""
 
 
 Message = SystemMessage | HumanMessage | AIMessage | ToolMessage

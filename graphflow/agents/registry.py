@@ -13,13 +13,10 @@ from typing import Any
 from graphflow.agents.draft import Draft, Known, read_draft, unreadable_draft
 from graphflow.agents.loader import LoadedAgent
 from graphflow.agents.rounds import Change, InvalidAgent, Round, Table, current_round, next_table
-from graphflow.agents.watching import looks
+from graphflow.agents.watching import looks, until_sure
 from graphflow.errors import AgentNotFound
 from graphflow.graph.ports import Kinds
 from graphflow.graph.words import nearest
-
-RETRY_DELAYS_S = (0.05, 0.15, 0.3)
-"""When a file that vanished or is no JSON is read again before that is believed: it may be half written."""
 
 SUFFIX = ".json"
 
@@ -134,13 +131,20 @@ class AgentRegistry:
         """As `reload`, off the event loop; a file that vanished or is no JSON is read again shortly before
         that is believed, because somebody may still be writing it.
         """
-        for delay in RETRY_DELAYS_S:
-            change, doubtful = await asyncio.to_thread(self._look, sure=True)
+
+        async def look(sure: bool) -> bool:
+            change, doubtful = await asyncio.to_thread(self._look, sure=sure)
             self._tell(change)
-            if not doubtful:
-                return
-            await self._sleep(delay)
-        change, _ = await asyncio.to_thread(self._look)
+            return doubtful
+
+        await until_sure(look, self._sleep)
+
+    async def recheck(self, kinds: Kinds) -> None:
+        """Checks every agent against other kinds, because tools came, changed or went; the event loop goes on meanwhile.
+
+        An agent that does not fit them is reported and keeps its last good version.
+        """
+        change, _ = await asyncio.to_thread(self._look, recheck=True, sure=True, kinds=kinds)
         self._tell(change)
 
     async def watch(self) -> None:
@@ -165,9 +169,12 @@ class AgentRegistry:
                 except Exception:  # a listener's defect must not end hot reload, nor keep the news from others
                     log.exception("agents: a listener failed")
 
-    def _look(self, *, only: set[str] | None = None, recheck: bool = False, sure: bool = False) -> tuple[Change, bool]:
+    def _look(
+        self, *, only: set[str] | None = None, recheck: bool = False, sure: bool = False, kinds: Kinds | None = None
+    ) -> tuple[Change, bool]:
         """Puts in service what differs, with `sure` only what is beyond doubt; tells whether a doubtful rest is left."""
         with self._lock:
+            self._kinds = kinds or self._kinds
             files, old = self._scan(), self._table
             names = files.keys() | old.texts.keys()
             news = {key for key in names if recheck or files.get(key) != old.texts.get(key)}

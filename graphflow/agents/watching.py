@@ -7,14 +7,35 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 
+RETRY_DELAYS_S = (0.05, 0.15, 0.3)
+"""When a file that vanished or is no JSON is read again before that is believed: it may be half written."""
+
 TICK_MS = 500
 """How often the watcher comes up for air; also how soon after its start the first look is due."""
 
 log = logging.getLogger("graphflow.agents")
 
 
+async def until_sure(look: Callable[[bool], Awaitable[bool]], sleep: Callable[[float], Awaitable[None]]) -> None:
+    """Looks, and again shortly after while what was seen may be half written; in the end it is believed.
+
+    Args:
+        look: `(sure)` puts in service what changed, with `sure` only what is beyond doubt, and tells whether a
+            doubtful rest is left.
+    """
+    for delay in RETRY_DELAYS_S:
+        if not await look(True):
+            return
+        await sleep(delay)
+    await look(False)
+
+
 async def looks(
-    folder: Path, *, suffix: str, interval_ms: int, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    folder: Path,
+    *,
+    suffix: str | tuple[str, ...],
+    interval_ms: int,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncGenerator[None, None]:
     """Yields whenever a file of the folder may have changed, until it is closed or cancelled.
 
@@ -31,7 +52,7 @@ async def looks(
         await sleep(interval_ms / 1000)
 
 
-async def _watched(folder: Path, suffix: str, interval_ms: int) -> AsyncGenerator[None, None]:
+async def _watched(folder: Path, suffix: str | tuple[str, ...], interval_ms: int) -> AsyncGenerator[None, None]:
     from watchfiles import awatch
 
     quiet_ms = interval_ms  # so that the first tick is a look

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,19 +13,26 @@ from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition, NodeDefinition
 from graphflow.messages import AIMessage, ToolCall
 from graphflow.plain import plain
+from graphflow.tools.approval import approval_key
 from graphflow.tools.arguments import LatestResults
 from graphflow.tools.envelope import completed
+from graphflow.tools.forms import form_key
+from graphflow.tools.policy import CallPolicy
 from graphflow.tools.result import failed
-from graphflow.tools.runner import CallPolicy
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction
+    from graphflow.tools.port import Tool
     from graphflow.tools.registry import ToolRegistry
     from graphflow.tools.runner import ToolRunner
 
 TOOLS_WITH: dict[str, Any] = {
     "type": "object",
-    "properties": {"calls": {"type": "array"}, "max": {"type": "integer", "minimum": 0}},
+    "properties": {
+        "calls": {"type": "array"},
+        "max": {"type": "integer", "minimum": 0},
+        "parallel": {"type": "boolean"},
+    },
     "additionalProperties": False,
 }
 
@@ -38,7 +46,11 @@ def policy_of(document: GraphDefinition) -> CallPolicy:
 
 
 class ToolsKind:
-    """`use: tools`."""
+    """`use: tools`.
+
+    The calls run in order; at once when each of them only reads, refers to no result of another and asks nobody, unless
+    the node says `parallel: false`.
+    """
 
     name = "tools"
     effects = "none"
@@ -52,10 +64,11 @@ class ToolsKind:
         return ()
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        policy = policy_of(document)
+        declared = policy_of(document)
 
         async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
             runner: ToolRunner = ctx.tool
+            policy = replace(declared, agent_key=ctx.services.get("agent_key"))
             messages = ctx.state.get("messages", ())
             last = messages[-1] if len(messages) else None
             calls = arguments.get("calls")
@@ -71,6 +84,7 @@ class ToolsKind:
                     policy=policy,
                     results=LatestResults(messages),
                     max_calls=arguments.get("max"),
+                    parallel=arguments.get("parallel", True),
                     ends_node=True,
                     in_state=arguments.get("calls") is None,
                 )
@@ -110,6 +124,15 @@ def _plain(result: Any) -> dict[str, Any]:
     return out
 
 
+def _stream_call(ctx: Context, call: ToolCall, tool: Tool | None) -> None:
+    """A call that no model streamed, whole; a node that is entered again after an answer has done so before."""
+    facts: dict[str, Any] = {"tool_type": "function"} if tool is None else tool.start_facts
+    action = tool is not None and tool.kind == "action"
+    ctx.blocks.call_start(call.id, call.name, action=action, **facts)
+    ctx.blocks.call_args(call.id, call.arguments)
+    ctx.blocks.call_end(call.id)
+
+
 class ToolKind:
     """`use: tool:NAME`: the node's `with` are the tool's arguments; out is `{data, text, status}`.
 
@@ -134,16 +157,17 @@ class ToolKind:
         return ()
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        policy = CallPolicy(approval=policy_of(document).approval)
-        tool = self._tool
+        declared = CallPolicy(approval=policy_of(document).approval)
+        tool, tools = self._tool, self._tools
 
         async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
             runner: ToolRunner = ctx.tool
+            policy = replace(declared, agent_key=ctx.services.get("agent_key"))
             call_id = f"call_{ctx.node_run_id}"
             text = msgspec.json.encode(arguments, enc_hook=plain).decode()
             call = ToolCall(id=call_id, name=tool, arguments=text)
-            ctx.blocks.call_start(call_id, tool, tool_type="function")
-            ctx.blocks.call_args(call_id, text)
+            if not any(ctx.recorded(question("call")) for question in (form_key, approval_key)):
+                _stream_call(ctx, call, tools.get(tool))
             result = await runner.run(call, ctx, policy=policy, key="call", ends_node=True)
             if result.error is not None:
                 ctx.forget("call")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from graphflow.graph.context import digest_of
 from graphflow.tools.context import CallContext, Terminated
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
@@ -61,6 +62,11 @@ def answer_schema(tool: Tool) -> dict[str, Any]:
     }
 
 
+def approval_key(key: str) -> str:
+    """Of the question about the call whose operation is `key`."""
+    return f"approval:{key}"
+
+
 async def ask_approval(
     tool: Tool, call_id: str, arguments: dict[str, Any], ctx: CallContext, *, key: str
 ) -> Approved | ToolResult:
@@ -80,13 +86,14 @@ async def ask_approval(
     answer = await ctx.ask(
         message,
         kind="approval",
-        key=f"approval:{key}",
+        key=approval_key(key),
         schema=answer_schema(tool),
         payload={"message": message, "description": tool.spec.description, "effects": tool.effects},
         tool_id=call_id,
         tool_name=tool.name,
         arguments=arguments,
         hold_ms=tool.hold_ms,
+        digest=digest_of([tool.name, arguments]),  # not of how the tool is described, which may change meanwhile
     )
     return _decided(tool, arguments, answer)
 

@@ -83,7 +83,7 @@ class LatestResults(Mapping[str, Any]):
             if isinstance(message, HumanMessage):
                 break
             if isinstance(message, ToolMessage) and message.name and not message.error:
-                found.setdefault(message.name, message.content)
+                found.setdefault(message.name, message.whole or message.content)
         return found
 
     def __getitem__(self, name: str) -> Any:

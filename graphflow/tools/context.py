@@ -41,6 +41,9 @@ class CallContext(Protocol):
     def idempotency_key(self, key: str) -> str:
         """The idempotency key of the operation `key` of this node run (E6)."""
 
+    def recorded(self, key: str) -> bool:
+        """Whether this node run has the operation `key` on record, or its question open: it was entered before."""
+
     def charge_tool_call(self) -> None:
         """Counts one tool call; raises `BudgetExceeded` when none is left."""
 
@@ -79,8 +82,12 @@ class CallContext(Protocol):
         owner: str | None = None,
         role: str | None = None,
         expires: str | None = None,
+        digest: str | None = None,
     ) -> Any:
-        """A person's answer, checked against `schema`; may leave by a signal that is no `Exception`."""
+        """A person's answer, checked against `schema`; may leave by a signal that is no `Exception`.
+
+        `digest` is what the answer is bound to; default: all that is shown.
+        """
 
     async def tool_progress(self, call_id: str, data: Any) -> None: ...
 

@@ -171,13 +171,18 @@ def cut_to(result: ToolResult, tool: Tool | None, max_chars: int) -> ToolResult:
     whole = wire_text(result, tool)
     if len(whole) <= max_chars:
         return result
-    notice = f"{max_chars} of {len(whole)} characters shown; ask for less, or for a part"
+    notice = f"{max_chars} of {len(whole)} characters shown, the whole is kept; ask for less, or for a part"
     cut_text = f"{whole[:max_chars]}\n[CUT: {notice}]"
     if result.error is not None:
-        return msgspec.structs.replace(result, cut_text=cut_text)
+        return msgspec.structs.replace(result, cut_text=cut_text, whole_text=whole)
     data = {**(result.data or {"text": result.text}), "truncated": True}
     return msgspec.structs.replace(
-        result, status="partial", data=data, text=f"Cut for the model: {notice}.", cut_text=cut_text
+        result,
+        status="partial",
+        data=data,
+        text=f"Cut for the model: {notice}.",
+        cut_text=cut_text,
+        whole_text=whole,
     )
 
 

@@ -41,6 +41,8 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`{sourceId?, icon?, title?, url?}` each: what the result rests on, shown as `source.snapshot`."""
     cut_text: str = ""
     """What the model gets instead of the whole; set by the runner when that is too long."""
+    whole_text: str = ""
+    """What it would have got then; kept with the message that answers the call."""
 
     def __post_init__(self) -> None:
         if (self.status == "error") != (self.error is not None):

@@ -13,37 +13,40 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from graphflow.masking import mask
 from graphflow.messages import ToolCall, ToolMessage
-from graphflow.tools.approval import ApprovalMode, approval_mode, ask_approval, must_ask
+from graphflow.tools.approval import ApprovalMode
 from graphflow.tools.arguments import parse_arguments, result_value
 from graphflow.tools.breaker import CircuitBreaker
+from graphflow.tools.calls import as_called, one_too_many, source_facts, unique_keys
 from graphflow.tools.context import CallContext
 from graphflow.tools.envelope import completed, cut_to, from_record, record_of, wire_text
 from graphflow.tools.execution import Execution, Ready
+from graphflow.tools.forms import await_form, form_key
+from graphflow.tools.gate import Gate
+from graphflow.tools.log import log_info, logs_info
+from graphflow.tools.policy import ANY_TOOL, CallPolicy
 from graphflow.tools.port import Tool, refused_result
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.result import ArgumentsRefused, ToolResult, failed
+from graphflow.tools.rules import NoRules, Rules
 from graphflow.tools.schema import did_you_mean
 from graphflow.tools.templates import has_template, resolve_templates
+
+__all__ = ["ANY_TOOL", "CallPolicy", "ToolRunner"]
 
 DEFAULT_TIMEOUT_S = 120.0
 DEFAULT_MAX_CHARS = 50_000
 """What of a result reaches the model before it is cut, in characters."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallPolicy:
-    """What the agent whose model made the calls may do."""
+@dataclass(frozen=True)
+class _Outcome:
+    """How a call came out, before anybody is told."""
 
-    tools: tuple[str, ...] | None = None
-    """Names of the tools that the agent has; None: every registered one."""
-    approval: str | Mapping[str, str] | None = None
-    """The agent's `approval`: one word, or words by tool name and `*`."""
-    disallow: bool = False
-    """No tools were offered (`toolPolicy: DISALLOW`); a call that comes anyway gets an error result."""
-
-
-ANY_TOOL = CallPolicy()
+    result: ToolResult
+    arguments: dict[str, Any] | None = None
+    """As far as they could be read and resolved."""
 
 
 class ToolRunner:
@@ -56,6 +59,7 @@ class ToolRunner:
         max_result_chars: what of a result the model gets at most.
         legacy: read dicts of the older result format (`ENABLE_LEGACY_ADAPTER`).
         breaker: default: 3 straight failures open a tool's circuit for 300 s.
+        rules: standing rules about calls; default: none.
         monotonic: seconds of a clock that only goes forward, for durations.
     """
 
@@ -68,11 +72,13 @@ class ToolRunner:
         max_result_chars: int = DEFAULT_MAX_CHARS,
         legacy: bool = True,
         breaker: CircuitBreaker | None = None,
+        rules: Rules | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.registry = registry
         self.approval = approval or "AUTO"
         self._max_chars = max_result_chars
+        self._gate = Gate(self.approval, rules or NoRules())
         breaker = breaker or CircuitBreaker(monotonic)
         self._execution = Execution(breaker=breaker, timeout_s=timeout_s, legacy=legacy, monotonic=monotonic)
 
@@ -102,14 +108,9 @@ class ToolRunner:
         """
         if max_calls == 0:
             policy, max_calls = replace(policy, disallow=True), None
-        keys = _unique_keys(calls)
+        keys = unique_keys(calls)
         earlier: Mapping[str, Any] = {} if results is None else results  # not `or`: their number takes reading them all
-        if (
-            parallel
-            and max_calls is None
-            and len(calls) > 1
-            and all(self._is_plain_read(call, policy) for call in calls)
-        ):
+        if parallel and max_calls is None and len(calls) > 1 and await self._are_plain_reads(calls, policy, ctx):
             return await self._run_together(calls, keys, ctx, policy, earlier)
         of_turn: dict[str, Any] = {}
         seen: Mapping[str, Any] = ChainMap(of_turn, earlier)  # type: ignore[arg-type] # only its first is written
@@ -117,7 +118,7 @@ class ToolRunner:
         last = (len(calls) if max_calls is None else min(max_calls, len(calls))) - 1
         for index, call in enumerate(calls):
             if index > last:
-                out.append(await self._finish(call, _one_too_many(max_calls or 0), None, ctx))
+                out.append(await self._finish(call, _Outcome(one_too_many(max_calls or 0)), ctx))
                 continue
             ends = ends_node and index == last
             result = await self.run(
@@ -155,14 +156,10 @@ class ToolRunner:
             Terminated: a person ended the run.
             GraphflowError: the engine's own: unknown outcome, fence, store.
         """
-        tool = self._find(call.name, policy)
-        if isinstance(tool, ToolResult):
-            return await self._finish(call, tool, None, ctx)
-        ready = await self._prepare(tool, call, ctx, policy, {} if results is None else results, key or call.id)
-        if isinstance(ready, ToolResult):
-            return await self._finish(call, ready, tool, ctx)
-        result = await self._run_once(ready, ctx, ends_node, in_state)
-        return await self._finish(call, completed(result, ready.arguments), tool, ctx, ready.arguments)
+        outcome = await self._outcome(
+            call, ctx, policy, {} if results is None else results, key or call.id, ends_node, in_state
+        )
+        return await self._finish(call, outcome, ctx)
 
     async def undo(self, name: str, effect: Mapping[str, Any], ctx: CallContext, *, key: str) -> ToolResult:
         """Runs the tool that takes an effect back; who asked for that has decided, so nobody is asked again.
@@ -191,9 +188,10 @@ class ToolRunner:
         return wire_text(result, self.registry.get(call.name))
 
     def message(self, call: ToolCall, result: ToolResult) -> ToolMessage:
-        """The message that answers a call, with the same text as its event."""
+        """The message that answers a call, with the same text as its event, and the whole of what was cut."""
         text = self.wire_text(call, result)
-        return ToolMessage(tool_call_id=call.id, name=call.name, content=text, error=not result.ok)
+        whole = result.whole_text or None
+        return ToolMessage(tool_call_id=call.id, name=call.name, content=text, error=not result.ok, whole=whole)
 
     # finding and preparing
 
@@ -211,33 +209,59 @@ class ToolRunner:
         listed = ", ".join(offered) or "none"
         return failed("NOT_FOUND", f"there is no tool {name!r}; tools are {listed}.{did_you_mean(name, offered)}")
 
-    async def _prepare(
-        self, tool: Tool, call: ToolCall, ctx: CallContext, policy: CallPolicy, results: Mapping[str, Any], key: str
-    ) -> Ready | ToolResult:
+    async def _outcome(
+        self,
+        call: ToolCall,
+        ctx: CallContext,
+        policy: CallPolicy,
+        results: Mapping[str, Any],
+        key: str,
+        ends_node: bool,
+        in_state: bool,
+    ) -> _Outcome:
+        if ctx.recorded(form_key(key)):  # it waits, or was answered, whatever became of its tool since
+            ctx.charge_tool_call()
+            return _Outcome(await await_form(self.registry.get(call.name), call, None, ctx, key=key))
+        tool = self._find(call.name, policy)
+        if isinstance(tool, ToolResult):
+            return _Outcome(tool)
         try:
-            arguments = self._resolved(tool, parse_arguments(call.arguments), results)
-            prepared = tool.prepare(arguments)
+            ready = self._ready(tool, call, parse_arguments(call.arguments), results, key)
         except ArgumentsRefused as refused:
-            return refused_result(tool.name, refused)
+            return _Outcome(refused_result(tool.name, refused))
         ctx.charge_tool_call()
-        if not must_ask(tool, approval_mode(tool.name, policy.approval, self.approval)):
-            return Ready(tool=tool, call=call, key=key, arguments=arguments, prepared=prepared, results=results)
-        decision = await ask_approval(tool, call.id, arguments, ctx, key=key)
+        decision = await self._gate.decide(tool, call.id, ready.arguments, policy, ctx, key=key)
         if isinstance(decision, ToolResult):
-            return decision
+            return _Outcome(decision, ready.arguments)
         if decision.edited:
             try:
-                arguments = self._resolved(tool, decision.arguments, results)
-                prepared = tool.prepare(arguments)
+                ready = self._ready(tool, call, decision.arguments, results, key)
             except ArgumentsRefused as refused:
-                return refused_result(tool.name, refused)
-        return Ready(tool=tool, call=call, key=key, arguments=arguments, prepared=prepared, results=results)
+                return _Outcome(refused_result(tool.name, refused), ready.arguments)
+        if tool.kind == "frontend":
+            return _Outcome(await self._show(ready, ctx), ready.arguments)
+        return _Outcome(await self._run_once(ready, ctx, ends_node, in_state), ready.arguments)
 
     @staticmethod
-    def _resolved(tool: Tool, arguments: dict[str, Any], results: Mapping[str, Any]) -> dict[str, Any]:
-        return resolve_templates(arguments, results) if tool.templates and has_template(arguments) else arguments
+    def _ready(tool: Tool, call: ToolCall, given: dict[str, Any], results: Mapping[str, Any], key: str) -> Ready:
+        """The call with its templates resolved and its arguments checked; raises `ArgumentsRefused`."""
+        resolved = resolve_templates(given, results) if tool.templates and has_template(given) else given
+        prepared = tool.prepare(resolved)
+        return Ready(tool=tool, call=call, key=key, arguments=resolved, prepared=prepared, results=results)
 
     # running
+
+    @staticmethod
+    async def _show(ready: Ready, ctx: CallContext) -> ToolResult:
+        if logs_info():
+            log_info("tool.start", tool=ready.tool.name, call_id=ready.call.id, arguments=mask(ready.arguments))
+        began = ctx.now_ms()
+        result = await await_form(ready.tool, ready.call, ready.arguments, ctx, key=ready.key)
+        if logs_info():
+            size = len(wire_text(result, ready.tool))
+            ms = ctx.now_ms() - began
+            log_info("tool.end", tool=ready.tool.name, call_id=ready.call.id, status=result.status, chars=size, ms=ms)
+        return result
 
     async def _run_once(self, ready: Ready, ctx: CallContext, ends_node: bool, in_state: bool) -> ToolResult:
         async def act() -> dict[str, Any]:
@@ -252,23 +276,29 @@ class ToolRunner:
             arguments={"tool": ready.tool.name, "arguments": ready.arguments},
             kind="tool",
             ends_node=ends_node,
-            refers=in_state and _as_called(ready),
+            refers=in_state and as_called(ready),
         )
         return from_record(record)
 
     # several at once, and the end of each
 
-    def _is_plain_read(self, call: ToolCall, policy: CallPolicy) -> bool:
-        """Whether a call may run beside others: it only looks, refers to no other result and asks nobody."""
-        tool = self._find(call.name, policy)
-        if isinstance(tool, ToolResult):
-            return True
-        if tool.effects == "write" or must_ask(tool, approval_mode(tool.name, policy.approval, self.approval)):
-            return False
-        try:
-            return not (tool.templates and has_template(parse_arguments(call.arguments)))
-        except ArgumentsRefused:
-            return True
+    async def _are_plain_reads(self, calls: Sequence[ToolCall], policy: CallPolicy, ctx: CallContext) -> bool:
+        """Whether the calls may run beside each other: each only looks, refers to no other result and asks nobody."""
+        for call in calls:
+            tool = self._find(call.name, policy)
+            if isinstance(tool, ToolResult):
+                continue
+            if tool.effects == "write" or tool.kind != "backend":
+                return False
+            try:
+                arguments = parse_arguments(call.arguments)
+            except ArgumentsRefused:
+                continue
+            if (tool.templates and has_template(arguments)) or not await self._gate.is_free(
+                tool, arguments, policy, ctx
+            ):
+                return False
+        return True
 
     async def _run_together(
         self,
@@ -278,45 +308,23 @@ class ToolRunner:
         policy: CallPolicy,
         results: Mapping[str, Any],
     ) -> list[ToolResult]:
+        """Runs them at once and tells their results in the order of the calls, each as soon as those before it are told."""
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [
-                    group.create_task(self.run(call, ctx, policy=policy, results=results, key=key))
+                    group.create_task(self._outcome(call, ctx, policy, results, key, False, False))
                     for call, key in zip(calls, keys, strict=True)
                 ]
+                return [await self._finish(call, await task, ctx) for call, task in zip(calls, tasks, strict=True)]
         except BaseExceptionGroup as several:
             raise several.exceptions[0] from None
-        return [task.result() for task in tasks]
 
-    async def _finish(
-        self, call: ToolCall, result: ToolResult, tool: Tool | None, ctx: CallContext, param: Any = None
-    ) -> ToolResult:
+    async def _finish(self, call: ToolCall, outcome: _Outcome, ctx: CallContext) -> ToolResult:
         """Cuts what is too long for the model, then sends the result and its sources."""
-        result = cut_to(completed(result, {}), tool, self._max_chars)
-        text = wire_text(result, tool)
-        await ctx.tool_result(call.id, text, tool is not None and tool.kind == "action", param)
-        for source in result.sources:
-            ctx.source(source)
+        tool = self.registry.get(call.name)
+        result = cut_to(completed(outcome.result, outcome.arguments or {}), tool, self._max_chars)
+        action = tool is not None and tool.kind == "action"
+        await ctx.tool_result(call.id, wire_text(result, tool), action, outcome.arguments)
+        for number, source in enumerate(result.sources, 1):
+            ctx.source(source_facts(source, f"{call.id}_source_{number}"))
         return result
-
-
-def _as_called(ready: Ready) -> bool:
-    """Whether the call as the model wrote it says what was done: nothing was resolved or edited, and its id is the key."""
-    if ready.tool.effects != "write" or ready.key != ready.call.id:
-        return False
-    return parse_arguments(ready.call.arguments) == ready.arguments
-
-
-def _unique_keys(calls: Sequence[ToolCall]) -> list[str]:
-    """The calls' ids; a model that uses one twice gets a number behind it, as a key names one operation (E5)."""
-    counts: dict[str, int] = {}
-    keys = []
-    for call in calls:
-        counts[call.id] = count = counts.get(call.id, 0) + 1
-        keys.append(call.id if count == 1 else f"{call.id}#{count}")
-    return keys
-
-
-def _one_too_many(allowed: int) -> ToolResult:
-    rule = "one tool per round" if allowed == 1 else f"{allowed} tools per round"
-    return failed("REJECTED", f"{rule}: this call was not run.", "If it is still needed, call it in the next round.")

@@ -32,10 +32,13 @@ class FakeContext:
         self.asked: list[dict[str, Any]] = []
         self.events: list[tuple[Any, ...]] = []
         self.used: set[str] = set()
+        self.before: set[str] = set()
+        """Keys of the questions that an earlier entry asked."""
 
     def entered_again(self, answers: Mapping[str, Any] | None = None) -> FakeContext:
         again = FakeContext({**self.answers, **(answers or {})}, budget=self.budget)
         again.records = self.records
+        again.before = self.before | {str(question["key"]) for question in self.asked}
         return again
 
     def now_ms(self) -> int:
@@ -43,6 +46,9 @@ class FakeContext:
 
     def idempotency_key(self, key: str) -> str:
         return f"key-of-{key}"
+
+    def recorded(self, key: str) -> bool:
+        return key in self.records or key in self.before
 
     def charge_tool_call(self) -> None:
         if self.budget is not None:

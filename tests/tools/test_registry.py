@@ -185,8 +185,8 @@ async def test_an_action_file_makes_a_tool_that_is_ok_at_once(tmp_path: Path):
 
 
 def test_other_files_are_passed_over(tmp_path: Path):
-    (tmp_path / "form.html").write_text("<form>", encoding="utf-8")
     (tmp_path / "README.md").write_text("x", encoding="utf-8")
+    (tmp_path / ".hidden.action").write_text("{", encoding="utf-8")
     assert load(tmp_path) == ({}, [])
 
 

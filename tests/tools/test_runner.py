@@ -11,8 +11,8 @@ import pytest
 import structlog
 
 from graphflow.errors import BudgetExceeded, Fenced, GraphflowError, NodeFailed, NodeTimeout
-from graphflow.messages import ToolMessage
 from graphflow.testing.tool_envelope_conformance import assert_envelope
+from graphflow.tools.arguments import LatestResults
 from graphflow.tools.breaker import CircuitBreaker
 from graphflow.tools.envelope import to_envelope
 from graphflow.tools.port import Tool, ToolContext, ToolResult, tool
@@ -54,13 +54,14 @@ async def test_a_call_is_parsed_checked_run_recorded_and_sent():
     assert record["arguments"] == {"tool": "echo", "arguments": {"text": "hi", "n": "2"}}
 
 
-async def test_the_message_of_a_call_has_the_text_of_its_event():
+async def test_the_message_of_a_call_has_the_text_of_its_event_and_the_whole_of_what_was_cut():
     ctx, runner = FakeContext(), runner_of(echo, max_result_chars=20)
     for index, text in enumerate(("short", "long" * 20)):
         one = call("echo", {"text": text}, f"c{index}")
         result = await runner.run(one, ctx)
         message = runner.message(one, result)
-        assert message == ToolMessage(tool_call_id=one.id, name="echo", content=ctx.events[-1][2])
+        assert (message.tool_call_id, message.name, message.content) == (one.id, "echo", ctx.events[-1][2])
+        assert message.whole == f'{{"text":"{text}","n":0}}'
     assert (await runner.run(call("none", {}, "c9"), ctx)).ok is False
     assert runner.message(call("none", {}), result).error is False
 
@@ -484,3 +485,67 @@ async def test_each_call_logs_name_and_masked_arguments_then_status_size_and_tim
 async def test_without_a_set_up_nothing_is_written_to_stdout(capsys: pytest.CaptureFixture[str]):
     await runner_of(echo).run(call("echo", {"text": "x"}), FakeContext())
     assert capsys.readouterr().out == ""
+
+
+async def test_reading_calls_that_run_at_once_tell_their_results_in_the_order_of_the_calls():
+    first_may_end = asyncio.Event()
+
+    @tool(effects="read")
+    async def slow() -> str:
+        await first_may_end.wait()
+        return "slow"
+
+    @tool(effects="read")
+    async def quick() -> str:
+        first_may_end.set()
+        return "quick"
+
+    ctx = FakeContext()
+    results = await runner_of(slow, quick).run_all([call("slow", {}, "1"), call("quick", {}, "2")], ctx, parallel=True)
+    assert [result.text for result in results] == ["slow", "quick"]
+    assert [event[1] for event in ctx.events] == ["1", "2"]
+
+
+async def test_an_action_whose_arguments_do_not_parse_has_a_result_and_no_parameters():
+    action = echo.changed(kind="action", effects="none")
+    ctx = FakeContext()
+    await runner_of(action).run(call("echo", '{"text": "da'), ctx)
+    kind, call_id, param, text = ctx.events[0]
+    assert (kind, call_id, param) == ("action", "call-1", None)
+    assert text.startswith("Error INVALID_PARAM")
+
+
+async def test_an_action_that_the_agent_does_not_have_still_ends_as_the_action_that_was_streamed():
+    action = echo.changed(kind="action", effects="none")
+    ctx = FakeContext()
+    await runner_of(action).run(call("echo", {"text": "a"}), ctx, policy=CallPolicy(tools=("other",)))
+    assert ctx.events[0][:3] == ("action", "call-1", None)
+    assert "NOT_FOUND" in ctx.events[0][3]
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        (
+            {"sourceId": "s7", "title": "T", "url": "https://a", "icon": "i", "more": 1},
+            {"source_id": "s7", "title": "T", "url": "https://a", "icon": "i"},
+        ),
+        ({"url": "https://a"}, {"source_id": "call-1_source_1", "url": "https://a"}),
+    ],
+)
+async def test_each_source_of_a_result_is_told_after_it_with_an_id(given: dict[str, Any], sent: dict[str, Any]):
+    @tool(effects="read")
+    async def finds() -> ToolResult:
+        return ToolResult(text="found", sources=[given])
+
+    ctx = FakeContext()
+    await runner_of(finds).run(call("finds"), ctx)
+    assert ctx.events == [("result", "call-1", "found"), ("source", sent)]
+
+
+async def test_templates_read_the_whole_of_a_result_that_was_cut_for_the_model():
+    runner = runner_of(echo, max_result_chars=30)
+    first = call("echo", {"text": "x" * 100}, "1")
+    result = await runner.run(first, FakeContext())
+    latest = LatestResults([runner.message(first, result)])
+    assert latest["echo"]["text"] == "x" * 100

@@ -1,0 +1,48 @@
+"""Small facts about the calls of one model turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from graphflow.messages import ToolCall
+from graphflow.tools.arguments import parse_arguments
+from graphflow.tools.execution import Ready
+from graphflow.tools.result import ToolResult, failed
+
+_SOURCE_FIELDS = ("title", "url", "icon")
+
+
+def as_called(ready: Ready) -> bool:
+    """Whether the call as the model wrote it says what was done: nothing was resolved or edited, and its id is the key."""
+    if ready.tool.effects != "write" or ready.key != ready.call.id:
+        return False
+    return parse_arguments(ready.call.arguments) == ready.arguments
+
+
+def unique_keys(calls: Sequence[ToolCall]) -> list[str]:
+    """The calls' ids; a model that uses one twice gets a number behind it, as a key names one operation (E5)."""
+    counts: dict[str, int] = {}
+    keys = []
+    for call in calls:
+        counts[call.id] = count = counts.get(call.id, 0) + 1
+        keys.append(call.id if count == 1 else f"{call.id}#{count}")
+    return keys
+
+
+def one_too_many(allowed: int) -> ToolResult:
+    """The result of a call beyond what a round allows."""
+    rule = "one tool per round" if allowed == 1 else f"{allowed} tools per round"
+    return failed("REJECTED", f"{rule}: this call was not run.", "If it is still needed, call it in the next round.")
+
+
+def source_facts(source: Any, otherwise: str) -> dict[str, Any]:
+    """A source of a result, `{sourceId?, icon?, title?, url?}`, as the fields of its event.
+
+    Args:
+        source: as the tool gave it.
+        otherwise: the id of one that has none.
+    """
+    given = source if isinstance(source, Mapping) else {"title": str(source)}
+    facts = {name: str(given[name]) for name in _SOURCE_FIELDS if given.get(name)}
+    return {"source_id": str(given.get("sourceId") or given.get("source_id") or otherwise), **facts}

@@ -1,0 +1,157 @@
+"""One tool file, taken apart: its good entries, and what is wrong with the others (spec 8.1).
+
+Only the file itself is looked at here; how files and registered tools fit together is the matter of `files.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from graphflow.errors import Fault
+from graphflow.tools.json_files import read_json
+from graphflow.tools.port import ToolKind
+from graphflow.tools.schema import did_you_mean, schema_error, shown
+
+KINDS: dict[str, ToolKind] = {
+    ".backend": "backend",
+    ".action": "action",
+    ".html": "frontend",
+    ".qlc": "frontend",
+    ".dqlc": "frontend",
+}
+"""Suffix of a tool file → kind of its tools."""
+FIELDS: dict[str, tuple[str, type]] = {
+    "description": ("description", str),
+    "prompt": ("prompt", str),
+    "afterCallHint": ("after_call_hint", str),
+    "after_call_hint": ("after_call_hint", str),
+    "approvalHint": ("approval_hint", str),
+    "effects": ("effects", str),
+    "idempotent": ("idempotent", bool),
+    "undo": ("undo", str),
+    "holdMs": ("hold_ms", int),
+    "version": ("version", str),
+}
+"""Wire name → field of `Tool` and its type."""
+_OTHERS = ("type", "name", "parameters", "strict", "toolApi")
+_ALLOWED = (*_OTHERS, *FIELDS)
+_EFFECTS = ("none", "read", "write")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One description of a tool, as written."""
+
+    file: str
+    pointer: str
+    data: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The tool's name, or what stands for it until it has one."""
+        given = self.data.get("name")
+        return given if isinstance(given, str) and given else f"{PurePath(self.file).name}{self.pointer}"
+
+    @property
+    def kind(self) -> ToolKind:
+        return KINDS[PurePath(self.file).suffix]
+
+    def fault(self, message: str, hint: str | None = None, *, at: str = "", kind: str = "shape") -> Fault:
+        return Fault(file=self.file, pointer=self.pointer + at, message=message, hint=hint, kind=kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InvalidTool:
+    """A description that was refused, or a whole file that can't be read."""
+
+    name: str
+    """The tool's, or the file's when it is not known."""
+    kind: ToolKind
+    file: str
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolFile:
+    """One file."""
+
+    content: bytes | str
+    entries: tuple[Entry, ...] = ()
+    """Good as far as the file tells; for what it has broken, as they were before."""
+    invalid: tuple[InvalidTool, ...] = ()
+
+
+def read_tool_file(file: str, content: bytes | str, before: ToolFile | None = None) -> ToolFile:
+    """What a file says; never raises.
+
+    Args:
+        file: its path.
+        content: its bytes, or why they could not be had.
+        before: the version in service: what is broken now stays as it was there.
+    """
+    old = before.entries if before is not None else ()
+    items, fault = _items(file, content)
+    if fault is not None:
+        broken = InvalidTool(name=PurePath(file).name, kind=KINDS[PurePath(file).suffix], file=file, faults=(fault,))
+        return ToolFile(content=content, entries=old, invalid=(broken,))
+    good, invalid = [], []
+    for index, item in enumerate(items):
+        entry = Entry(file=file, pointer=f"/tools/{index}", data=item if isinstance(item, dict) else {})
+        faults = tuple(_faults(entry) if isinstance(item, dict) else [_no_object(entry, item)])
+        if faults:
+            invalid.append(invalid_tool(entry, *faults))
+        else:
+            good.append(entry)
+    refused = {one.name for one in invalid} - {entry.name for entry in good}
+    kept = [entry for entry in old if entry.name in refused]
+    return ToolFile(content=content, entries=(*good, *kept), invalid=tuple(invalid))
+
+
+def invalid_tool(entry: Entry, *faults: Fault) -> InvalidTool:
+    """The refusal of an entry."""
+    return InvalidTool(name=entry.name, kind=entry.kind, file=entry.file, faults=faults)
+
+
+def _items(file: str, content: bytes | str) -> tuple[list[Any], Fault | None]:
+    """The list `tools`, or why there is none."""
+    data, fault = read_json(content, file)
+    if fault is not None:
+        return [], fault
+    listed = data.get("tools") if isinstance(data, dict) else None
+    hint = 'write {"tools": [{"name": …, "description": …}]}'
+    if not isinstance(listed, list):
+        return [], Fault(file=file, pointer="", message="the file has no list `tools`", hint=hint)
+    for unknown in (key for key in data if key != "tools"):
+        hint = "a tool file has `tools` only"
+        return [], Fault(file=file, pointer=f"/{unknown}", message=f"unknown key {unknown!r}", hint=hint)
+    return listed, None
+
+
+def _no_object(entry: Entry, item: Any) -> Fault:
+    return entry.fault(f"a tool is {shown(item)}", "write an object with `name`")
+
+
+def _faults(entry: Entry) -> Iterator[Fault]:
+    data = entry.data
+    for key in data:
+        if key not in _ALLOWED:
+            hint = f"fields are {', '.join(_ALLOWED)}.{did_you_mean(key, _ALLOWED)}"
+            yield entry.fault(f"unknown field {key!r}", hint, at=f"/{key}")
+    for key, (_, kind) in {**FIELDS, "toolApi": ("viewport", str), "strict": ("", bool)}.items():
+        if key in data and (not isinstance(data[key], kind) or (kind is int and isinstance(data[key], bool))):
+            yield entry.fault(f"{key} is {shown(data[key])}", f"expected {kind.__name__}", at=f"/{key}")
+    name = data.get("name")
+    if not isinstance(name, str) or not name:
+        yield entry.fault(f"name is {shown(name)}", "give the tool a name", at="/name")
+    if data.get("type", "function") != "function":
+        yield entry.fault(f"type is {shown(data['type'])}", "expected 'function', or leave it out", at="/type")
+    if isinstance(data.get("effects"), str) and data["effects"] not in _EFFECTS:
+        yield entry.fault(f"effects is {data['effects']!r}", f"expected one of {', '.join(_EFFECTS)}", at="/effects")
+    hold = data.get("holdMs")
+    if isinstance(hold, int) and hold < 0:
+        yield entry.fault(f"holdMs is {hold}", "a time in milliseconds is not below 0", at="/holdMs")
+    if "parameters" in data and (wrong := schema_error(data["parameters"])) is not None:
+        yield entry.fault(wrong, "write a JSON Schema of an object", at="/parameters")

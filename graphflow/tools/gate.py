@@ -1,0 +1,99 @@
+"""Whether a call may run: a standing rule decides, else the agent's approval mode, which may ask a person (spec 8.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphflow.tools.approval import Approved, approval_key, approval_mode, ask_approval, must_ask
+from graphflow.tools.context import CallContext
+from graphflow.tools.policy import CallPolicy
+from graphflow.tools.port import Tool
+from graphflow.tools.result import ToolResult, failed
+from graphflow.tools.rules import Rules, StandingRule, fitting_rule
+
+
+class Gate:
+    """Decides about calls.
+
+    A rule takes the place of a person's word and of nothing else: what a tool itself refuses, it refuses all the same.
+
+    Args:
+        mode: the approval mode for agents that say nothing.
+        rules: the standing rules.
+    """
+
+    def __init__(self, mode: str, rules: Rules) -> None:
+        self._mode, self._rules = mode, rules
+
+    async def decide(
+        self, tool: Tool, call_id: str, arguments: dict[str, Any], policy: CallPolicy, ctx: CallContext, *, key: str
+    ) -> Approved | ToolResult:
+        """Go on with these arguments, or the call's result.
+
+        Raises:
+            Terminated: the person who was asked ended the run.
+        """
+        if ctx.recorded(approval_key(key)):  # a person was asked; no rule that came since answers for them
+            return await ask_approval(tool, call_id, arguments, ctx, key=key)
+        if ctx.recorded(_rule_key(key)):
+            return await _by_rule(None, tool, arguments, ctx, key)
+        asks, rule = self._asks_by_itself(tool, policy), await self._rule(tool, arguments, policy, ctx)
+        if rule is not None and (rule.decision == "deny" or (rule.decision == "allow" and asks)):
+            return await _by_rule(rule, tool, arguments, ctx, key)
+        if asks or (rule is not None and rule.decision == "ask"):
+            return await ask_approval(tool, call_id, arguments, ctx, key=key)
+        return Approved(arguments=arguments)
+
+    async def is_free(self, tool: Tool, arguments: Mapping[str, Any], policy: CallPolicy, ctx: CallContext) -> bool:
+        """Whether neither a person nor a rule has a say in this call."""
+        return not self._asks_by_itself(tool, policy) and await self._rule(tool, arguments, policy, ctx) is None
+
+    def _asks_by_itself(self, tool: Tool, policy: CallPolicy) -> bool:
+        """A frontend tool is no matter of approval: a person answers it anyway."""
+        return tool.kind != "frontend" and must_ask(tool, approval_mode(tool.name, policy.approval, self._mode))
+
+    async def _rule(
+        self, tool: Tool, arguments: Mapping[str, Any], policy: CallPolicy, ctx: CallContext
+    ) -> StandingRule | None:
+        standing = await self._rules.standing()
+        if not standing:
+            return None
+        return fitting_rule(
+            standing,
+            tool.name,
+            arguments,
+            thread_id=ctx.thread_id,
+            agent_key=policy.agent_key,
+            now_ms=ctx.now_ms(),
+        )
+
+
+def _rule_key(key: str) -> str:
+    return f"rule:{key}"
+
+
+async def _by_rule(
+    rule: StandingRule | None, tool: Tool, arguments: dict[str, Any], ctx: CallContext, key: str
+) -> Approved | ToolResult:
+    """A rule's decision, recorded: the same when the node is entered again, whatever became of the rule."""
+
+    async def decision() -> dict[str, Any]:
+        assert rule is not None
+        return {
+            "decision": rule.decision,
+            "rule": rule.id,
+            "by": rule.created_by,
+            "at": ctx.now_ms(),
+            "reason": rule.reason,
+            "tool": tool.name,
+            "arguments": arguments,
+        }
+
+    record = await ctx.once(
+        _rule_key(key), decision, effects="none", kind="rule", arguments={"tool": tool.name, "arguments": arguments}
+    )
+    if record["decision"] == "allow":
+        return Approved(arguments=arguments)
+    why = record["reason"] or "no reason was given"
+    return failed("REJECTED", f"a standing rule denies this call of {tool.name}: {why}", "Do not repeat it.")

@@ -1,0 +1,38 @@
+"""JSON that people write beside agents: tool files and viewports, read strictly, with the place of what is wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from graphflow.errors import Fault
+
+
+def read_json(content: bytes | str, file: str) -> tuple[Any, Fault | None]:
+    """The data of a file, or the fault that keeps it from being read.
+
+    Args:
+        content: the file's bytes, or why they could not be had.
+        file: its path, for the fault.
+    """
+    if isinstance(content, str):
+        return None, Fault(file=file, pointer="", message=f"the file can't be read: {content}", kind="syntax")
+    try:
+        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_number), None
+    except json.JSONDecodeError as error:
+        message, line, column = f"no valid JSON: {error.msg}", error.lineno, error.colno
+        return None, Fault(file=file, pointer="", message=message, line=line, column=column, kind="syntax")
+    except (ValueError, RecursionError) as error:  # ValueError: no UTF-8, or a key twice
+        return None, Fault(file=file, pointer="", message=f"the file can't be read: {error}", kind="syntax")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object")
+    return found
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON number")

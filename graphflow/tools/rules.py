@@ -1,0 +1,117 @@
+"""Standing rules: decisions about tool calls that a person made once, for all calls that fit (spec 8.5).
+
+A rule holds for one thread, for one agent, or everywhere. The first that fits a call decides; those of the thread are
+asked before those of the agent, and those before the ones that hold everywhere; within each the older before the newer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from graphflow.errors import DefinitionError, ExpressionFailed
+from graphflow.graph.expressions import Expression, Roots, compile_expression
+
+Verdict = Literal["allow", "ask", "deny"]
+VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
+_ARGS = Roots(names=frozenset({"args"})).without(
+    **dict.fromkeys(
+        ("state", "input", "out", "answer", "visits", "limits", "usage", "error"), "a rule sees the call's `args` only"
+    )
+)
+
+
+class StandingRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One rule: what becomes of calls of `tool` whose arguments fit."""
+
+    id: str
+    tool: str
+    """A tool's exact name; `*` is any tool."""
+    decision: Verdict
+    args: str | None = None
+    """A CEL condition over `args`, the call's arguments; None fits all."""
+    thread_id: str | None = None
+    agent_key: str | None = None
+    """With neither a thread nor an agent the rule holds everywhere."""
+    expires_at: int | None = None
+    """Epoch ms; None never."""
+    reason: str | None = None
+    """Told to the model with `deny`."""
+    created_at: int = 0
+    """Epoch ms."""
+    created_by: str = "local"
+    """Name of the token that made it, or `local`."""
+
+
+class Rules(Protocol):
+    """Where standing rules are kept."""
+
+    async def standing(self) -> Sequence[StandingRule]:
+        """All rules, oldest first."""
+
+
+class NoRules:
+    """An engine without standing rules."""
+
+    async def standing(self) -> Sequence[StandingRule]:
+        return ()
+
+
+def condition_of(args: str) -> Expression:
+    """The compiled condition.
+
+    Raises:
+        DefinitionError: it is no CEL, or names more than `args`.
+    """
+    return _compiled(args)
+
+
+def fitting_rule(
+    rules: Iterable[StandingRule],
+    tool: str,
+    arguments: Mapping[str, Any],
+    *,
+    thread_id: str,
+    agent_key: str | None,
+    now_ms: int,
+) -> StandingRule | None:
+    """The first rule that fits a call, or None.
+
+    A condition that can't be told for these arguments fits no `allow`, and makes a `deny` an `ask`: a person looks.
+    """
+    for rule in in_order(rules, thread_id=thread_id, agent_key=agent_key):
+        if rule.tool not in (tool, "*") or (rule.expires_at is not None and rule.expires_at <= now_ms):
+            continue
+        fits = _fits(rule, arguments)
+        if fits:
+            return rule
+        if fits is None and rule.decision != "allow":
+            return msgspec.structs.replace(rule, decision="ask")
+    return None
+
+
+def in_order(rules: Iterable[StandingRule], *, thread_id: str, agent_key: str | None) -> list[StandingRule]:
+    """The rules that hold for calls of this agent on this thread, in the order in which they are asked."""
+    listed = list(rules)
+    of_thread = [rule for rule in listed if rule.thread_id == thread_id]
+    of_agent = [r for r in listed if r.thread_id is None and r.agent_key is not None and r.agent_key == agent_key]
+    return [*of_thread, *of_agent, *(rule for rule in listed if rule.thread_id is None and rule.agent_key is None)]
+
+
+def _fits(rule: StandingRule, arguments: Mapping[str, Any]) -> bool | None:
+    """Whether the rule's condition holds; None when that can't be told."""
+    if rule.args is None:
+        return True
+    try:
+        value = _compiled(rule.args).evaluate({"args": arguments})
+    except (ExpressionFailed, DefinitionError):
+        return None
+    return value if isinstance(value, bool) else None
+
+
+@lru_cache(maxsize=256)
+def _compiled(args: str) -> Expression:
+    return compile_expression(args, _ARGS)
