@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
 from graphflow.nodes.functions import FunctionKind, NodeKind
@@ -52,6 +53,12 @@ class NodeKinds:
         if callable(self._tools):
             self._tools = self._tools()
         return self._tools
+
+    def with_tools(self, tools: ToolRegistry) -> NodeKinds:
+        """The same kinds over other tools; what is registered on one of the two later is registered on both."""
+        other = copy(self)
+        other._tools = tools
+        return other
 
     def node(self, name: str, function: Callable[..., Any]) -> None:
         """Registers `node:NAME`."""
