@@ -6,7 +6,21 @@ from typing import Annotated
 
 import typer
 
-from graphflow.cli import agents, chat, doctor, graph, inbox, new, run, schema, scripted_model, serve, threads, validate
+from graphflow.cli import (
+    agents,
+    chat,
+    doctor,
+    graph,
+    inbox,
+    new,
+    rules,
+    run,
+    schema,
+    scripted_model,
+    serve,
+    threads,
+    validate,
+)
 from graphflow.cli.commands import Verbosity
 
 app = typer.Typer(
@@ -40,7 +54,7 @@ def _every_command(
     Verbosity.verbose = verbose
 
 
-for part in (run, chat, serve, agents, threads, inbox, graph, validate, schema, new, scripted_model, doctor):
+for part in (run, chat, serve, agents, threads, inbox, rules, graph, validate, schema, new, scripted_model, doctor):
     part.register(app)
 
 

@@ -1,0 +1,62 @@
+"""Standing rules about tool calls (spec 8.5)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
+
+from graphflow.server.auth import caller_of, needs
+from graphflow.server.bodies import Body, Id, body, schema
+from graphflow.server.envelope import failure, success
+from graphflow.server.routes._parts import application
+from graphflow.service.decisions import decisions
+from graphflow.service.rules import rule_dict
+
+router = APIRouter(prefix="/api", tags=["approvals"])
+
+
+class RuleBody(Body):
+    """`POST /api/rules`."""
+
+    tool: str
+    decision: Literal["allow", "ask", "deny"]
+    args: str | None = None
+    thread_id: Id | None = None
+    agent_key: str | None = None
+    expires: str | None = None
+    reason: str | None = None
+
+
+@router.get("/rules", dependencies=[Depends(needs("read"))])
+async def listed(request: Request) -> Response:
+    """All standing rules that have not expired, oldest first."""
+    app = application(request)
+    await app.runs.ready()
+    return success([rule_dict(rule) for rule in await app.rules.standing()])
+
+
+@router.post("/rules", dependencies=[Depends(needs("admin"))], openapi_extra=schema(RuleBody))
+async def add(request: Request, given: Annotated[RuleBody, Depends(body(RuleBody))]) -> Response:
+    """A new rule."""
+    app = application(request)
+    await app.runs.ready()
+    rule = await app.rules.add(**given.model_dump(), by=caller_of(request).name)
+    return success(rule_dict(rule))
+
+
+@router.delete("/rules/{rule_id}", dependencies=[Depends(needs("admin"))])
+async def remove(request: Request, rule_id: str) -> Response:
+    """Takes a rule away."""
+    app = application(request)
+    await app.runs.ready()
+    if not await app.rules.remove(rule_id):
+        return failure(404, f"no standing rule has the id {rule_id!r:.160}")
+    return success({"id": rule_id, "removed": True})
+
+
+@router.get("/threads/{thread_id}/decisions", dependencies=[Depends(needs("read"))])
+async def decided(request: Request, thread_id: str) -> Response:
+    """Every decision about calls of a thread: who, when, what was shown, what ran."""
+    return success(await decisions(application(request), thread_id))

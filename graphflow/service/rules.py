@@ -1,0 +1,163 @@
+"""Standing rules about tool calls, kept in the store (spec 8.5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from graphflow.checkpoints.port import Checkpointer
+from graphflow.errors import DefinitionError, GraphflowError
+from graphflow.graph.ports import Clock, Ids
+from graphflow.graph.types import parse_duration_ms
+from graphflow.tools.rules import VERDICTS, StandingRule, condition_of
+
+NOTE = "approval_rules"
+"""Name of the store's note that holds them."""
+FRESH_S = 1.0
+"""Rules that another process makes take effect here within so many seconds."""
+MAX_RULES = 1_000
+
+
+class StandingRules:
+    """The rules of a store; `standing` is what the tool runner asks.
+
+    Args:
+        store: gives the store, opened when it is first needed.
+        clock: for expiry and freshness.
+        ids: for new rules.
+    """
+
+    def __init__(self, store: Callable[[], Checkpointer], clock: Clock, ids: Ids) -> None:
+        self._store, self._clock, self._ids = store, clock, ids
+        self._known: Sequence[StandingRule] = ()
+        self._read_at: float | None = None
+        self._lock = asyncio.Lock()
+
+    async def standing(self) -> Sequence[StandingRule]:
+        """All rules that have not expired, oldest first."""
+        if self._read_at is None or self._clock.monotonic() - self._read_at >= FRESH_S:
+            await self._load()
+        now = self._clock.now_ms()
+        return [rule for rule in self._known if rule.expires_at is None or rule.expires_at > now]
+
+    async def add(
+        self,
+        *,
+        tool: str,
+        decision: str,
+        args: str | None = None,
+        thread_id: str | None = None,
+        agent_key: str | None = None,
+        expires: str | None = None,
+        reason: str | None = None,
+        by: str = "local",
+    ) -> StandingRule:
+        """A new rule, the last of its scope.
+
+        Args:
+            tool: a tool's exact name, or `*`.
+            decision: `allow`, `ask` or `deny`.
+            args: a CEL condition over `args`.
+            thread_id, agent_key: where it holds; with neither everywhere.
+            expires: an ISO duration (`PT1H`) or date-time with its zone.
+            reason: told to the model with `deny`.
+            by: who makes it.
+
+        Raises:
+            GraphflowError: `invalid_input`, naming the field.
+        """
+        rule = StandingRule(
+            id=self._ids.new_id(),
+            tool=_named(tool),
+            decision=_decided(decision),  # type: ignore[arg-type] # one of the words
+            args=_checked(args),
+            thread_id=thread_id,
+            agent_key=agent_key,
+            expires_at=None if expires is None else self._moment(expires),
+            reason=reason,
+            created_at=self._clock.now_ms(),
+            created_by=by,
+        )
+        if thread_id is not None and agent_key is not None:
+            raise _wrong("agentKey", "a rule holds for a thread or for an agent; give one of them")
+        async with self._lock:
+            await self._load()
+            if len(self._known) >= MAX_RULES:
+                raise _wrong("tool", f"there are {MAX_RULES} rules; remove some first")
+            await self._save([*self._known, rule])
+        return rule
+
+    async def remove(self, rule_id: str) -> bool:
+        """Takes a rule away; False when there is none of this id."""
+        async with self._lock:
+            await self._load()
+            left = [rule for rule in self._known if rule.id != rule_id]
+            if len(left) == len(self._known):
+                return False
+            await self._save(left)
+            return True
+
+    def _moment(self, expires: str) -> int:
+        """Epoch ms of a duration from now, or of a date-time."""
+        now = self._clock.now_ms()
+        try:
+            if expires.strip().upper().startswith("P"):
+                at = now + parse_duration_ms(expires)
+            else:
+                moment = datetime.fromisoformat(expires)
+                if moment.tzinfo is None:
+                    raise _wrong("expires", f"{expires!r} has no zone; write 2026-01-31T12:00:00Z, or a duration: PT1H")
+                at = round(moment.timestamp() * 1000)
+        except (ValueError, OverflowError):
+            raise _wrong("expires", f"{expires!r:.80} is no ISO duration (PT1H) and no date-time") from None
+        if at <= now:
+            raise _wrong("expires", f"{expires!r} is past")
+        return at
+
+    async def _load(self) -> None:
+        note = await self._store().note(NOTE)
+        self._known = () if note is None else msgspec.json.decode(note, type=list[StandingRule])
+        self._read_at = self._clock.monotonic()
+
+    async def _save(self, rules: Sequence[StandingRule]) -> None:
+        now = self._clock.now_ms()
+        rules = [rule for rule in rules if rule.expires_at is None or rule.expires_at > now]
+        await self._store().put_note(NOTE, msgspec.json.encode(rules))
+        self._known = rules
+
+
+def rule_dict(rule: StandingRule) -> dict[str, Any]:
+    """A rule as people and their programs see it."""
+    return {key: value for key, value in msgspec.to_builtins(rule).items() if value is not None}
+
+
+def _named(tool: str) -> str:
+    if not tool.strip():
+        raise _wrong("tool", "name a tool, or '*' for any")
+    return tool
+
+
+def _decided(decision: str) -> str:
+    if decision not in VERDICTS:
+        raise _wrong("decision", f"{decision!r:.80} is none of {', '.join(VERDICTS)}")
+    return decision
+
+
+def _checked(args: str | None) -> str | None:
+    if args is None:
+        return None
+    try:
+        found = condition_of(args)
+    except DefinitionError as error:
+        raise _wrong("args", f"{args!r:.160}: {error.faults[0].message}") from None
+    if found.type not in ("bool", "dyn"):
+        raise _wrong("args", f"{args!r:.160} gives {found.type}; a condition gives true or false")
+    return args
+
+
+def _wrong(field: str, message: str) -> GraphflowError:
+    return GraphflowError(f"{field}: {message}", code="invalid_input", fields={field: message})
