@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from graphflow.agents.loader import LoadedAgent, load_agent
@@ -26,10 +25,10 @@ from graphflow.runtime.compiled import CompiledGraph
 from graphflow.runtime.identity import SystemClock, Uuid7Ids
 from graphflow.runtime.live import Runs
 from graphflow.service.queues import Queues
+from graphflow.service.rules import StandingRules
+from graphflow.service.toolbox import Toolbox
 from graphflow.settings import Settings, load_settings
 from graphflow.tools.breaker import CircuitBreaker
-from graphflow.tools.builtin import BashPolicy, builtin_tools
-from graphflow.tools.files import ToolFiles, load_tool_files
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.runner import ToolRunner
 
@@ -62,18 +61,16 @@ class Application:
         self.ids: Ids = ids or Uuid7Ids()
         self._store = checkpointer
         self._listens = False
-        self.tool_files = ToolFiles(tools=(), faults=())
-        self.tools = self._make_tools(tools)
-        self.runner = ToolRunner(
-            self.tools,
-            approval=self.settings.tools.approval_mode,
-            legacy=self.settings.tools.legacy_adapter,
-            breaker=CircuitBreaker(
-                self.clock.monotonic,
-                threshold=self.settings.tools.circuit_failure_threshold,
-                recovery_s=self.settings.tools.circuit_recovery_s,
-            ),
+        self.rules = StandingRules(lambda: self.store, self.clock, self.ids)
+        self._breaker = CircuitBreaker(
+            self.clock.monotonic,
+            threshold=self.settings.tools.circuit_failure_threshold,
+            recovery_s=self.settings.tools.circuit_recovery_s,
         )
+        self.toolbox = Toolbox(self.settings, self._registered_tools(tools), self._take_tools)
+        self.tools = self.toolbox.registry
+        """The newest version of all tools; what has begun keeps the one it began with."""
+        self.runner = self._make_runner()
         self.models = ModelPool(models or self._open_model)
         self.providers = known_providers(self.settings.providers)
         self.chat_record = self._make_chat_record()
@@ -82,33 +79,41 @@ class Application:
         self.agents = AgentRegistry(
             self.settings.agents.dir,
             kinds=self._make_kinds,
-            tools=self.tools.names,
+            tools=lambda: self.tools.names(),  # noqa: PLW0108 - `self.tools` is replaced when tool files change
             providers=self.providers,
             refresh_interval_ms=self.settings.agents.refresh_interval_ms,
         )
-        self._graphs: dict[str, tuple[str, CompiledGraph]] = {}
+        self._graphs: dict[str, tuple[LoadedAgent, ToolRegistry, CompiledGraph]] = {}
         self._watcher: asyncio.Task[None] | None = None
         self.stopping = False
         """The process shuts down: nothing new begins (spec 3.5)."""
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
         self._systems: dict[str | None, Mapping[str, Any] | None] = {}
 
-    def _make_tools(self, more: Sequence[Any]) -> ToolRegistry:
-        settings = self.settings
-        bash = BashPolicy(
-            working_directory=settings.bash.working_directory,
-            allowed_paths=tuple(Path(path) for path in settings.bash.allowed_paths),
-        )
-        registry = ToolRegistry(builtins=builtin_tools(bash=bash))
-        if settings.tools.modules:
-            from graphflow.tools.modules import import_tools
+    def _registered_tools(self, more: Sequence[Any]) -> ToolRegistry:
+        """The built-in tools, those of the modules in the settings, and `more`."""
+        from graphflow.service.registered import registered_tools
 
-            for tool in import_tools(settings.tools.modules, settings.folder):
-                registry.register(tool)
-        for tool in more:
-            registry.register(tool)
-        self.tool_files = load_tool_files(settings.tools.dir, registry)
-        return registry.overlaid(self.tool_files.tools)
+        return registered_tools(self.settings, more, load=self.load)
+
+    def _make_runner(self) -> ToolRunner:
+        return ToolRunner(
+            self.tools,
+            approval=self.settings.tools.approval_mode,
+            legacy=self.settings.tools.legacy_adapter,
+            breaker=self._breaker,
+            rules=self.rules,
+        )
+
+    async def _take_tools(self, tools: ToolRegistry) -> None:
+        """Puts another version of the tools in service; an agent that does not fit them keeps the one before."""
+        for agent in self.agents.list():
+            self.graph(agent.key)
+        self.tools = tools
+        self.runner = self._make_runner()
+        self._kinds = self.kinds.with_tools(tools)
+        self._systems.clear()
+        await self.agents.recheck(self._kinds)
 
     def _make_chat_record(self) -> ChatRecorder:
         memory = self.settings.memory
@@ -158,9 +163,14 @@ class Application:
         await self.aclose()
 
     def watch(self) -> None:
-        """Takes changed agent files into service until `aclose` (spec 1.1)."""
+        """Takes changed files of agents, tools and viewports into service until `aclose` (spec 1.1)."""
         if self._watcher is None:
-            self._watcher = asyncio.create_task(self.agents.watch())  # noqa: TID251 - ended by `aclose`
+            self._watcher = asyncio.create_task(self._watch())  # noqa: TID251 - ended by `aclose`
+
+    async def _watch(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.agents.watch())
+            group.create_task(self.toolbox.watch())
 
     async def aclose(self, grace_s: float = 0.0) -> None:
         """Stops watching, gives running nodes `grace_s` to finish, leaves the rest at their last checkpoint."""
@@ -221,9 +231,14 @@ class Application:
             if users > 1:
                 self._turns[thread_id] = (lock, users - 1)
 
-    @property
-    def services(self) -> dict[str, Any]:
-        return {"model": self.models, "tool": self.runner, "window_runs": self.settings.memory.chat_k}
+    def services(self, agent_key: str | None) -> dict[str, Any]:
+        """What nodes of this agent reach through `ctx`."""
+        return {
+            "agent_key": agent_key,
+            "model": self.models,
+            "tool": self.runner,
+            "window_runs": self.settings.memory.chat_k,
+        }
 
     def graph(self, agent_key: str) -> CompiledGraph:
         """The newest version of an agent, ready to run.
@@ -233,9 +248,13 @@ class Application:
         """
         agent = self.agents.get(agent_key)
         known = self._graphs.get(agent_key)
-        if known is None or known[0] != agent.version:
-            known = self._graphs[agent_key] = (agent.version, self.compiled(agent))
-        return known[1]
+        if known is not None and known[0] is not agent:
+            same = known[0].version == agent.version and known[1] is self.tools
+            known = (agent, self.tools, known[2]) if same else None
+        if known is None:
+            known = (agent, self.tools, self.compiled(agent))
+        self._graphs[agent_key] = known
+        return known[2]
 
     def compiled(self, agent: LoadedAgent) -> CompiledGraph:
         """An agent that is in no folder, ready to run on this application's store."""
@@ -243,7 +262,7 @@ class Application:
             agent.checked,
             kinds=self.kinds,
             checkpointer=self.store,
-            services=self.services,
+            services=self.services(agent.key),
             agent_key=agent.key,
             clock=self.clock,
             ids=self.ids,
@@ -279,12 +298,12 @@ class Application:
             checked,
             kinds=self.kinds,
             checkpointer=self.store,
-            services=self.services,
+            services=self.services(key),
             agent_key=key,
             clock=self.clock,
             ids=self.ids,
         )
 
     def faults(self) -> list[Fault]:
-        """Faults of tool files; those of agents are in `agents.invalid()`."""
-        return list(self.tool_files.faults)
+        """Faults of tool files and viewports; those of agents are in `agents.invalid()`."""
+        return self.toolbox.faults()
