@@ -33,6 +33,7 @@ _TAKES = {
 """Reducer → the JSON types of the keys that it is for."""
 
 _MARKS = {"x-life": ("thread", "run"), "x-scope": ("frame", "branch"), "x-expose": ("all", "state")}
+_MARK_NAMES = (*_MARKS, "x-reduce", "x-tasks")
 _SCHEMA_KEYS = frozenset(
     "type properties title description additionalProperties $schema $comment $defs required".split()
 )
@@ -89,11 +90,7 @@ def _check_key(checking: Checking, key: str, schema: Any, definitions: Any) -> N
     faults = check_schema(whole)
     checking.take(pointer, faults)
     for mark in schema:
-        if (
-            mark.startswith("x-")
-            and mark not in (*_MARKS, "x-reduce")
-            and (near := nearest(mark, (*_MARKS, "x-reduce")))
-        ):
+        if mark.startswith("x-") and mark not in _MARK_NAMES and (near := nearest(mark, _MARK_NAMES)):
             checking.fault(
                 pointer + at(mark), f"{mark!r} is no mark of a state key", f"did you mean {near!r}?", kind="shape"
             )
@@ -101,10 +98,24 @@ def _check_key(checking: Checking, key: str, schema: Any, definitions: Any) -> N
         if mark in schema and schema[mark] not in allowed:
             hint = choose(str(schema[mark]), allowed)
             checking.fault(pointer + at(mark), f"{mark} is one of {', '.join(allowed)}, not {show(schema[mark])}", hint)
+    _check_tasks(checking, pointer, schema)
     reduce = schema.get("x-reduce", "replace")
     _check_reducer(checking, pointer, reduce, schema)
     if not faults and "default" in schema:
         _check_default(checking, pointer, reduce, whole)
+
+
+def _check_tasks(checking: Checking, pointer: str, schema: Mapping[str, Any]) -> None:
+    """`x-tasks` names the nodes that work on the tasks of the plan that the key holds."""
+    if "x-tasks" not in schema:
+        return
+    names, place = schema["x-tasks"], pointer + "/x-tasks"
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        checking.fault(place, f"x-tasks is a list of node names, not {show(names)}", 'as in ["execute", "tools"]')
+        return
+    for index, name in enumerate(names):
+        if name not in checking.nodes:
+            checking.fault(f"{place}/{index}", f"no node is named {name!r}", choose(name, checking.nodes))
 
 
 def _check_reducer(checking: Checking, pointer: str, reduce: Any, schema: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from graphflow.graph.announcements import After, count_after, events_after
 from graphflow.graph.machine import Commit, Interrupt
 from graphflow.graph.patches import Patch
+from graphflow.graph.task_events import TaskEvents
 
 if TYPE_CHECKING:
     from graphflow.graph.executor import Executor
@@ -27,6 +28,7 @@ class Commits:
 
     def __init__(self, executor: Executor, journal: Journal | None, checkpoint_id: str | None) -> None:
         self._executor, self._journal = executor, journal
+        executor.outlet.tasks = TaskEvents.of(executor)
         self.checkpoint_id = checkpoint_id
         self.pending: deque[After] = deque()
         """Commits that are not known to be durable, oldest first."""
@@ -46,6 +48,8 @@ class Commits:
             finished: how the run is over with it, if it is.
             begins: whether its tick sets anything in motion.
         """
+        if (tasks := self._executor.outlet.tasks) is not None:
+            tasks.tell()
         after = After(commit, None, requests, finished, self.checkpoint_id)
         if self._journal is not None:
             executor = self._executor

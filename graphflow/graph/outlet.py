@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from graphflow.events import (
     LIVE_ONLY,
@@ -13,11 +14,15 @@ from graphflow.events import (
     Event,
     ReasoningEnd,
     ReasoningStart,
+    RunError,
     ToolEnd,
     ToolStart,
 )
 from graphflow.graph.blocks import Blocks
 from graphflow.graph.ports import Clock, Logged
+
+if TYPE_CHECKING:
+    from graphflow.graph.task_events import TaskEvents
 
 UNLOGGED = frozenset({
     *LIVE_ONLY, ReasoningStart, ReasoningEnd, ContentStart, ContentEnd, ToolStart, ToolEnd, ActionStart, ActionEnd,
@@ -41,6 +46,8 @@ class Outlet:
         """What the log keeps of the events since the last record; blocks as their snapshots."""
         self.calls: set[str] = set()
         """Ids of the calls that were streamed in this life."""
+        self.tasks: TaskEvents | None = None
+        """What readers are told of the run's plan, if its graph has one."""
         self._stamp = 0
         self._blocks = 0
 
@@ -76,6 +83,8 @@ class Outlet:
 
     def emit_unlogged(self, event: Event) -> None:
         """Sends an event that no record can keep any more."""
+        if self.tasks is not None and isinstance(event, RunError):
+            self.tasks.fail(event.error)
         self.sent = []
         self.seq += 1
         event.seq, event.timestamp = self.seq, self._clock.now_ms()
@@ -93,8 +102,12 @@ class Outlet:
         return sent
 
     def blocks(self, run_id: str, node_run_id: str) -> Blocks:
-        """The blocks of a node run."""
-        return Blocks(self.emit, self.emit_end, self._block_id, self.calls, run_id, node_run_id)
+        """The blocks of a node run; they belong to the task that is active."""
+        task_id = None
+        if self.tasks is not None:
+            self.tasks.tell()  # without a journal no record has told of it
+            task_id = self.tasks.active
+        return Blocks(self.emit, self.emit_end, self._block_id, self.calls, run_id, node_run_id, task_id)
 
     def _block_id(self, kind: str) -> str:
         """Unique in the run: a node that runs again, in this life or a later one, uses new ids."""

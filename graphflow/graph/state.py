@@ -216,6 +216,8 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     life: str = "thread"
     scope: str = "frame"
     expose: str = "all"
+    tasks: tuple[str, ...] | None = None
+    """The nodes that work on the tasks of the plan that it holds; None: it holds none."""
     function: Callable[[Any, Any], Any] | None = None
 
     @property
@@ -256,6 +258,7 @@ def channel_of(key: str, schema: Mapping[str, Any], find_reducer: Callable[[str]
         life=schema.get("x-life", "thread"),
         scope=schema.get("x-scope", "frame"),
         expose=schema.get("x-expose", "all"),
+        tasks=None if (tasks := schema.get("x-tasks")) is None else tuple(tasks),
         function=find_reducer(reduce[3:]) if reduce.startswith("fn:") else None,
     )
 

@@ -1,0 +1,207 @@
+"""`plan.*` and `task.*` events are a function of the records: exact live, after a cancel, a failure, a resume (spec 3.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from graphflow import load_graph
+from graphflow.checkpoints.port import Checkpointer
+from graphflow.errors import DefinitionError, NodeFailed
+from graphflow.events import Event
+from graphflow.runtime.compiled import CompiledGraph
+from graphflow.testing import FakeIds
+
+STEPS = ("one", "two")
+DOCUMENT: dict[str, Any] = {
+    "graphflow": "1",
+    "state": {
+        "type": "object",
+        "properties": {
+            "plan": {"type": ["object", "null"], "default": None, "x-life": "run", "x-tasks": ["work"]},
+            "left": {"type": "integer", "default": 0},
+        },
+    },
+    "budget": {"maxRounds": 5},
+    "start": "make",
+    "nodes": {
+        "make": {"use": "node:make", "next": "work"},
+        "work": {
+            "use": "node:work",
+            "next": [{"if": "state.left > 0 && visits.work < limits.rounds", "to": "work"}, {"to": "tell"}],
+            "error": [{"on": ["node_error"], "to": "tell"}],
+        },
+        "tell": {"use": "node:tell", "next": "end"},
+    },
+}
+
+
+def plan_of(*statuses: str) -> dict[str, Any]:
+    steps = [
+        {"taskId": name, "title": f"Do {name}", "description": f"All of {name}", "status": status}
+        for name, status in zip(STEPS, statuses, strict=True)
+    ]
+    return {"planId": "p", "steps": steps}
+
+
+async def make(state: Any, ctx: Any) -> dict[str, Any]:
+    return {"plan": plan_of("running", "init"), "left": 2}
+
+
+async def work(state: Any, ctx: Any) -> dict[str, Any]:
+    await ctx.content(f"working, {state.left} left")
+    left = state.left - 1
+    return {"plan": plan_of("completed", "running" if left else "completed"), "left": left}
+
+
+async def tell(state: Any, ctx: Any) -> None:
+    await ctx.content("told")
+
+
+def compiled(store: Checkpointer | None, **nodes: Any) -> CompiledGraph:
+    functions = {"make": make, "work": work, "tell": tell, **nodes}
+    return load_graph(DOCUMENT, checkpointer=store, nodes=functions, ids=FakeIds())
+
+
+def told(events: list[Event]) -> list[str]:
+    """What the events say of plan, tasks and blocks, in short."""
+    out = []
+    for event in events:
+        data: Any = event
+        match event.type.partition(".")[0]:
+            case "plan":
+                statuses = " ".join(step["status"] for step in data.plan["steps"])
+                out.append(f"{event.type} {data.plan_id} {statuses}")
+            case "task":
+                out.append(f"{event.type} {data.task_id}")
+            case "run":
+                out.append(event.type)
+            case "content" if event.type.endswith((".start", ".snapshot")):
+                out.append(f"content of {data.task_id}")
+    return out
+
+
+WHOLE = [
+    "run.start",
+    "plan.create p init init",
+    "plan.update p running init",
+    "task.start one",
+    "content of one",
+    "task.complete one",
+    "plan.update p completed running",
+    "task.start two",
+    "content of two",
+    "task.complete two",
+    "plan.update p completed completed",
+    "content of None",
+    "run.complete",
+]
+
+
+async def test_tasks_are_told_in_order_and_leaf_events_bear_the_active_one(store: Checkpointer) -> None:
+    app = compiled(store)
+    assert told([event async for event in app.stream({}, "t")]) == WHOLE
+
+
+async def test_the_same_is_told_without_a_store() -> None:
+    assert told([event async for event in compiled(None).stream({}, "t")]) == WHOLE
+
+
+async def test_a_start_names_the_task_and_a_plan_shows_its_steps(store: Checkpointer) -> None:
+    events = [event async for event in compiled(store).stream({}, "t")]
+    start: Any = next(event for event in events if event.type == "task.start")
+    assert (start.task_name, start.description) == ("Do one", "All of one")
+    create: Any = next(event for event in events if event.type == "plan.create")
+    assert create.chat_id == "t" and create.plan["steps"][0]["title"] == "Do one"
+
+
+async def test_a_task_whose_node_fails_is_told_as_failed_before_the_next_node_speaks(store: Checkpointer) -> None:
+    async def broken(state: Any, ctx: Any) -> None:
+        await ctx.content("well")
+        raise ValueError("no luck")
+
+    events = [event async for event in compiled(store, work=broken).stream({}, "t")]
+    assert told(events)[3:] == [
+        "task.start one",
+        "content of one",
+        "task.fail one",
+        "plan.update p failed canceled",
+        "content of None",
+        "run.complete",
+    ]
+    fail: Any = next(event for event in events if event.type == "task.fail")
+    assert fail.error["code"] == "node_error" and "no luck" in fail.error["message"]
+
+
+async def test_a_run_that_fails_fails_its_task_first_and_another_run_takes_it_up(store: Checkpointer) -> None:
+    failures = [NodeFailed("try later", code="rate_limit")]
+
+    async def limited(state: Any, ctx: Any) -> dict[str, Any]:
+        if failures:
+            raise failures.pop()
+        return await work(state, ctx)
+
+    app = compiled(store, work=limited)
+    events = [event async for event in app.stream({}, "t")]
+    assert told(events)[3:] == ["task.start one", "task.fail one", "plan.update p failed init", "run.error"]
+    again = told([event async for event in app.stream_resume("t")])
+    assert again[:4] == ["run.start", "run.resume", "plan.update p running init", "task.start one"]
+    assert again[4:] == WHOLE[4:]
+
+
+async def test_a_failure_without_a_task_is_told_as_the_runs_only(store: Checkpointer) -> None:
+    async def none(state: Any, ctx: Any) -> None:
+        raise NodeFailed("try later", code="rate_limit")
+
+    assert told([event async for event in compiled(store, make=none).stream({}, "t")]) == ["run.start", "run.error"]
+
+
+async def test_a_cancel_closes_blocks_then_the_task_then_the_run(store: Checkpointer) -> None:
+    async def cancelled(state: Any, ctx: Any) -> None:
+        await ctx.content("begun")
+        live = app.live("t")
+        assert live is not None
+        live.executor.cancel()
+
+    app = compiled(store, work=cancelled)
+    events = [event async for event in app.stream({}, "t")]
+    assert told(events)[3:] == [
+        "task.start one",
+        "content of one",
+        "task.cancel one",
+        "plan.update p canceled init",
+        "run.cancel",
+    ]
+    types = [event.type for event in events]
+    assert types.index("content.end") < types.index("task.cancel")
+
+
+async def test_a_task_that_waits_goes_on_under_its_id_after_the_answer(store: Checkpointer) -> None:
+    async def asks(state: Any, ctx: Any) -> dict[str, Any]:
+        await ctx.ask("May I?", schema={"type": "string"})
+        return dict(await work(state, ctx))
+
+    app = compiled(store, work=asks)
+    waiting = [event async for event in app.stream({}, "t")]
+    assert told(waiting)[3:] == ["task.start one", "run.waiting"]
+    [interrupt] = (await app.thread("t").state()).interrupts
+    answered = [event async for event in app.stream_answer("t", {interrupt.id: "yes"})]
+    assert told(answered)[:3] == ["run.resume", "content of one", "task.complete one"]
+
+
+async def test_nothing_is_told_of_a_value_that_is_no_plan(store: Checkpointer) -> None:
+    async def odd(state: Any, ctx: Any) -> dict[str, Any]:
+        return {"plan": {"steps": ["nothing"]}, "left": 0}
+
+    assert told([event async for event in compiled(store, make=odd, work=tell).stream({}, "t")]) == [
+        "run.start", "content of None", "content of None", "run.complete",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("nodes", ["work", ["nobody"], [3]])
+def test_the_nodes_of_a_plan_must_exist(nodes: Any) -> None:
+    properties = {"plan": {"type": ["object", "null"], "default": None, "x-tasks": nodes}}
+    with pytest.raises(DefinitionError) as refused:
+        load_graph({**DOCUMENT, "state": {"type": "object", "properties": properties}}, nodes={"make": make})
+    assert any(fault.pointer.startswith("/state/properties/plan/x-tasks") for fault in refused.value.faults)
