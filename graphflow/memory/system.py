@@ -24,12 +24,41 @@ SUMMARY_FORM = (
 
 
 def system_prompt(prompt: str, tools: Iterable[Tool | None], output: str | None = None) -> str:
-    """The system prompt with the tools' notes and the form of the answer at its end."""
-    notes = [f"- {tool.name}: {tool.prompt}" for tool in tools if tool is not None and tool.prompt]
-    parts = [prompt, "Notes on tools:\n" + "\n".join(notes) if notes else ""]
+    """The system prompt with the tools' notes, their hints for after a call, and the form of the answer at its end."""
+    known = [tool for tool in tools if tool is not None]
+    parts = [
+        prompt,
+        _listed("Tool notes:", ((tool.name, tool.prompt) for tool in known)),
+        _listed("After a tool was called:", ((tool.name, tool.after_call_hint) for tool in known)),
+    ]
     if output == "REASONING_SUMMARY":
         parts.append(SUMMARY_FORM)
     return "\n\n".join(part for part in parts if part)
+
+
+def _listed(heading: str, notes: Iterable[tuple[str, str | None]]) -> str:
+    """A heading with one line per note; empty without any."""
+    lines = [f"- {name}: {' '.join(note.split())}" for name, note in notes if note and note.strip()]
+    return "\n".join([heading, *lines]) if lines else ""
+
+
+def noted_tools(document: GraphDefinition, prompt: str, offered: Iterable[str]) -> list[str]:
+    """Names of the tools whose notes stand behind a system prompt: the same for every turn with that prompt.
+
+    A mode's last turn is offered no tools; its prompt is that of the turns before it all the same.
+
+    Args:
+        prompt: as the model gets it.
+        offered: the names that this turn offers.
+    """
+    names = dict.fromkeys(offered)
+    for node in document.nodes.values() if prompt else ():
+        given = node.with_ if node.use == "model" and isinstance(node.with_, Mapping) else {}
+        written = given.get("systemPrompt")
+        if isinstance(written, str) and written.replace("$${", "${") == prompt:
+            listed = given.get("tools", document.tools)
+            names |= dict.fromkeys(name for name in listed or () if isinstance(name, str))
+    return list(names)
 
 
 def system_of(document: GraphDefinition, tools: ToolRegistry, model_name: ModelName) -> dict[str, Any] | None:
@@ -44,7 +73,9 @@ def system_of(document: GraphDefinition, tools: ToolRegistry, model_name: ModelN
     names = given.get("tools", document.tools)
     listed = names if isinstance(names, list | tuple) else ()
     offered = [tool for name in listed if isinstance(name, str) and (tool := tools.get(name)) is not None]
-    prompt = system_prompt(str(given.get("systemPrompt") or "").replace("$${", "${"), offered, given.get("output"))
+    written = str(given.get("systemPrompt") or "").replace("$${", "${")
+    noted = [tools.get(name) for name in noted_tools(document, written, (tool.name for tool in offered))]
+    prompt = system_prompt(written, noted, given.get("output"))
     provider, model = given.get("providerKey", document.provider_key), given.get("model", document.model)
     return {
         "model": model_name(provider, model),

@@ -12,7 +12,7 @@ from graphflow.errors import ModelError, NodeFailed
 from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition
 from graphflow.graph.state import answer_open_calls
-from graphflow.memory.system import system_prompt
+from graphflow.memory.system import noted_tools, system_prompt
 from graphflow.memory.window import last_runs
 from graphflow.messages import (
     MESSAGE_TYPES,
@@ -67,7 +67,8 @@ class Turn:
         self.last = bool(given.get("lastTurn"))
         self.options = _options(given, defaults, bool(self.tools), self.summary)
         self.closed = self._close_open_calls() if self.last else []
-        self.messages = _messages(given, ctx, self.tools and [registry.get(name) for name in offered], self.closed)
+        noted = noted_tools(document, given.get("systemPrompt") or "", offered)
+        self.messages = _messages(given, ctx, [registry.get(name) for name in noted], self.closed)
         self.ids: dict[int, str] = {}
         """Position in the turn → call id."""
         # What branches and subgraphs say is for the graph around them, unless it says otherwise (E10).
@@ -128,9 +129,7 @@ class Turn:
         if delta.id is not None:
             tool = self.registry.get(delta.name or "")
             action = tool is not None and tool.kind == "action"
-            facts: dict[str, Any] = {"description": tool.description or None} if tool is not None else {}
-            if not action:
-                facts["tool_type"] = "function"
+            facts: dict[str, Any] = {"tool_type": "function"} if tool is None else tool.start_facts
             self.ids[delta.index] = delta.id
             ctx.blocks.call_start(delta.id, delta.name, action=action, **facts)
         ctx.blocks.call_args(self.ids[delta.index], delta.arguments)
@@ -249,7 +248,7 @@ def _messages(given: Mapping[str, Any], ctx: Context, tools: Any, closed: Sequen
     if whole and (runs := ctx.services.get("window_runs")) is not None:
         source = last_runs(source, runs)
     out: list[Message] = []
-    if system := system_prompt(given.get("systemPrompt") or "", tools or (), given.get("output")):
+    if system := system_prompt(given.get("systemPrompt") or "", tools, given.get("output")):
         out.append(SystemMessage(content=system))
     for message in source:
         if type(message) not in MESSAGE_TYPES:
