@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 PARTIAL = frozenset({"cancelled", "error", "timeout"})
 """`_status` of partial messages: shown in history, not sent to the model (E15)."""
+CUT_OFF = frozenset({"length", "content_filter"})
+"""How a model's turn ends an answer before it is whole; the run's finish reason says so."""
 
 
 class Turn:
@@ -165,7 +167,7 @@ class Turn:
         candidate = None
         if self.stream == "candidate" and (self.last or not message.tool_calls):
             candidate = {"text": message.content, "reasoning": message.reasoning, "finishReason": done.finish_reason}
-        elif done.finish_reason in ("length", "content_filter") and not message.tool_calls:
+        elif done.finish_reason in CUT_OFF and not message.tool_calls:
             ctx.finish_reason = done.finish_reason
         messages = await self._conversation(message, candidate is not None)
         ctx.partial = None

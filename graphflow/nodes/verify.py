@@ -14,7 +14,7 @@ from graphflow.messages import AIMessage, Message
 from graphflow.models.options import options_from_document
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
 from graphflow.nodes.prompts import BEST_ANSWER, CHECK
-from graphflow.nodes.turn import Turn
+from graphflow.nodes.turn import CUT_OFF, Turn
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction
@@ -98,8 +98,8 @@ async def _fall_back(ctx: Context, messages: list[Message], candidate: Mapping[s
 
 def _out(ctx: Context, messages: list[Message], candidate: Mapping[str, Any]) -> dict[str, Any]:
     """What the node gives where the candidate's own end is the answer's."""
-    reason = candidate.get("finishReason") or "stop"
-    if reason != "stop" and ctx.finish_reason is None:
+    reason = candidate["finishReason"]
+    if reason in CUT_OFF and ctx.finish_reason is None:
         ctx.finish_reason = reason
     message = messages[-1]
     return {
