@@ -31,7 +31,7 @@ def serve(
     root, flags = _project(folder)
     tokens = ",".join(token) if token else None
     settings = settings_of(root, server__host=host, server__port=port, server__tokens=tokens, **flags)
-    from graphflow.server.run import is_loopback
+    from graphflow.server.addresses import is_loopback
     from graphflow.server.run import serve as serve_forever
     from graphflow.telemetry.logs import set_up_logs
 

@@ -56,6 +56,7 @@ class LiveRun:
 
 
 Listener = Callable[[LiveRun], Awaitable[None]]
+Watcher = Callable[[LiveRun], None]
 
 
 class Runs:
@@ -67,9 +68,11 @@ class Runs:
     _all: ClassVar[WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, Runs]]] = WeakKeyDictionary()
     _listeners: ClassVar[WeakKeyDictionary[Any, list[Listener]]] = WeakKeyDictionary()
 
+    _watchers: ClassVar[WeakKeyDictionary[Any, list[Watcher]]] = WeakKeyDictionary()
+
     def __init__(self, store: Checkpointer, clock: Clock) -> None:
         self.store, self.clock = store, clock
-        self.on_end = self.listeners(store)
+        self.on_begin, self.on_end = self.watchers(store), self.listeners(store)
         self.by_thread: dict[str, LiveRun] = {}
         self.lease_ms = LEASE_MS
         """For how long a thread is taken; renewed three times in that."""
@@ -97,6 +100,11 @@ class Runs:
         Add to the list, and remove what you have added.
         """
         return cls._listeners.setdefault(store, [])
+
+    @classmethod
+    def watchers(cls, store: Checkpointer) -> list[Watcher]:
+        """Who is told of each life over this store just before it is driven; as with `listeners`."""
+        return cls._watchers.setdefault(store, [])
 
     async def ready(self) -> None:
         """Sets the store up, once."""
@@ -142,6 +150,8 @@ class Runs:
         if self._renewer is None and live.journal is not None:
             self._renewer = asyncio.ensure_future(self._watch())  # noqa: TID251 - ends with the last run
         try:
+            for watcher in self.on_begin:
+                watcher(live)
             if before is not None:
                 before()
             await live.executor.drive(tick)

@@ -9,11 +9,14 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import FastAPI
 
-from graphflow.server import envelope
+from graphflow.server import envelope, origins
+from graphflow.server.access import AccessLog
 from graphflow.server.auth import parse_tokens
-from graphflow.server.routes import agents, chats, operators, runs, threads
+from graphflow.server.limits import RateLimit, RunLimit
+from graphflow.server.routes import agents, chats, operators, rules, runs, threads, tools
 from graphflow.service.application import Application
 from graphflow.service.sweep import sweep
+from graphflow.telemetry.run_metrics import ServerMetrics
 
 
 def create_app(application: Application, *, tokens: Sequence[str] = (), watch: bool = True) -> FastAPI:
@@ -28,6 +31,7 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with application:
             await application.runs.ready()
+            metrics.listen(application)
             if watch:
                 application.watch()
             sweeper = asyncio.ensure_future(sweep(application))  # noqa: TID251 - ended below
@@ -37,18 +41,21 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
                 sweeper.cancel()
                 await asyncio.gather(sweeper, return_exceptions=True)
                 await stop(application)
+                metrics.leave(application)
 
     app = FastAPI(title="graphflow", version=_version(), lifespan=lifespan, docs_url="/docs", redoc_url=None)
+    settings = application.settings.server
     app.state.application = application
-    app.state.tokens = parse_tokens([*application.settings.server.tokens, *tokens])
-    app.state.max_body_bytes = application.settings.server.max_body_bytes
+    app.state.metrics = metrics = ServerMetrics()
+    app.state.rate = RateLimit(settings.max_requests_per_minute, application.clock.monotonic)
+    app.state.run_limit = RunLimit(settings.max_runs)
+    app.state.tokens = parse_tokens([*settings.tokens, *tokens])
+    app.state.max_body_bytes = settings.max_body_bytes
     envelope.install(app)
-    for module in (runs, agents, chats, threads, operators):
+    for module in (runs, agents, tools, rules, chats, threads, operators):
         app.include_router(module.router)
-    if origins := application.settings.server.cors_origins:
-        from starlette.middleware.cors import CORSMiddleware
-
-        app.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
+    origins.allow(app, settings.cors_origins)
+    app.add_middleware(AccessLog, metrics=metrics)  # the outermost
     return app
 
 
@@ -59,6 +66,7 @@ async def stop(application: Application) -> None:
     """
     if not application.stopping:
         application.stopping = True
+        await application.queues.close()
         await application.runs.close(application.settings.server.shutdown_grace_s)
 
 

@@ -1,7 +1,8 @@
-"""Bearer tokens: who may call, and for what (spec 3.5)."""
+"""Bearer tokens: who may call, for what, and whose threads they see (spec 3.5)."""
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import re
 from collections.abc import Awaitable, Callable, Iterable
@@ -10,74 +11,120 @@ from dataclasses import dataclass
 from fastapi import HTTPException, Request
 
 from graphflow.errors import DefinitionError, Fault
+from graphflow.server import origins
+from graphflow.server.limits import RateLimit
+from graphflow.service.callers import LOCAL, Caller, check_chat, check_run, check_thread
 
 SCOPES = ("read", "run", "answer", "admin")
 """`read` looks; `run` starts, resumes, forks and cancels; `answer` answers; `admin` changes and deletes the past."""
-_NAMED = re.compile(r"([A-Za-z0-9_.-]{1,64}):([a-z+*]+):(\S+)")
+_NAMED = re.compile(r"([A-Za-z0-9_.-]{1,64})(?:@([A-Za-z0-9_.@+-]{1,128}))?:([a-z+*]+):(\S+)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Token:
-    """One token that may call."""
+    """One token that may call; what it was made of is not kept, so that nothing can show it."""
 
     name: str
     scopes: frozenset[str]
-    secret: bytes
+    digest: bytes
+    user: str | None = None
+    """Sees the threads of this user alone; None sees all."""
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(name=self.name, user=self.user)
 
 
 def parse_tokens(entries: Iterable[str]) -> tuple[Token, ...]:
     """Tokens from the setting: `SECRET` may do all, `NAME:read+run:SECRET` what it names (`*`: all).
 
+    `NAME@USER:…` sees that user's threads alone.
+
     Raises:
-        DefinitionError: an unknown scope; the secret is not shown.
+        DefinitionError: an unknown scope, or one secret for two tokens; no secret is shown.
     """
-    tokens = []
+    tokens: dict[bytes, Token] = {}
     for number, entry in enumerate(entries, 1):
         match = _NAMED.fullmatch(entry)
-        if match is None:
-            tokens.append(Token(name=f"token {number}", scopes=frozenset(SCOPES), secret=entry.encode()))
-            continue
-        name, words, secret = match.groups()
+        name, user, words, secret = match.groups() if match else (f"token {number}", None, "*", entry)
         scopes = SCOPES if words == "*" else tuple(words.split("+"))
         if unknown := [word for word in scopes if word not in SCOPES]:
-            raise DefinitionError(
-                [
-                    Fault(
-                        pointer="",
-                        message=f"token {name!r} names the scope {unknown[0]!r}",
-                        hint=f"scopes are {', '.join(SCOPES)}, joined by '+'",
-                    )
-                ]
+            raise _fault(
+                f"token {name!r} names the scope {unknown[0]!r}", f"scopes are {', '.join(SCOPES)}, joined by '+'"
             )
-        tokens.append(Token(name=name, scopes=frozenset(scopes), secret=secret.encode()))
-    return tuple(tokens)
+        token = Token(name=name, scopes=frozenset(scopes), digest=_digest(secret.encode()), user=user)
+        if (other := tokens.setdefault(token.digest, token)) != token:
+            raise _fault(f"tokens {other.name!r} and {name!r} have one secret", "give each a secret of its own")
+    return tuple(tokens.values())
+
+
+def _fault(message: str, hint: str) -> DefinitionError:
+    return DefinitionError([Fault(pointer="", message=message, hint=hint)])
 
 
 def needs(scope: str) -> Callable[[Request], Awaitable[None]]:
-    """A dependency that lets in who has a token with this scope; without tokens everybody is let in."""
+    """A dependency that lets in who has a token with this scope, to threads that are theirs to see.
+
+    Threads, runs and chats are those that path and query name; a body's are checked by who reads it. Without tokens
+    everybody is let in.
+    """
 
     async def check(request: Request) -> None:
         tokens: tuple[Token, ...] = request.app.state.tokens
         if not tokens:
-            return
-        token = _bearer(request.headers.get("authorization", ""), tokens)
-        if token is None:
-            raise HTTPException(
-                401, "a bearer token is needed: Authorization: Bearer …", headers={"WWW-Authenticate": "Bearer"}
-            )
-        if scope not in token.scopes:
-            raise HTTPException(403, f"token {token.name!r} lacks the scope {scope!r}")
+            origins.check(request, request.app.state.application.settings.server.cors_origins)
+        caller = request.scope["caller"] = _let_in(request, tokens, scope) if tokens else LOCAL
+        rate: RateLimit = request.app.state.rate
+        rate.take(caller.name)
+        await _must_see(request, caller)
 
     return check
+
+
+def caller_of(request: Request) -> Caller:
+    """Who asks; `needs` has let them in."""
+    caller: Caller = request.scope["caller"]
+    return caller
+
+
+def _let_in(request: Request, tokens: tuple[Token, ...], scope: str) -> Caller:
+    token = _bearer(request.headers.get("authorization", ""), tokens)
+    if token is None:
+        raise HTTPException(
+            401, "a bearer token is needed: Authorization: Bearer …", headers={"WWW-Authenticate": "Bearer"}
+        )
+    request.scope["caller"] = token.caller  # for the access log, also when the scope is missing
+    if scope not in token.scopes:
+        raise HTTPException(403, f"token {token.name!r} lacks the scope {scope!r}")
+    return token.caller
+
+
+async def _must_see(request: Request, caller: Caller) -> None:
+    if caller.user is None:
+        return
+    app, path, query = request.app.state.application, request.path_params, request.query_params
+    for name, checked in ((path.get("thread_id"), check_thread), (query.get("toThread"), check_thread)):
+        if name is not None:
+            await checked(app, caller, name)
+    for name in (path.get("chat_id"), query.get("chatId")):
+        if name is not None:
+            await check_chat(app, caller, name)
+    for name in (path.get("run_id"), query.get("runId")):
+        if name is not None:
+            await check_run(app, caller, name)
 
 
 def _bearer(header: str, tokens: tuple[Token, ...]) -> Token | None:
     kind, _, given = header.partition(" ")
     if kind.lower() != "bearer":
         return None
-    secret = given.strip().encode()
+    digest = _digest(given.strip().encode("latin-1", "replace"))  # as the bytes came
     found = None
-    for token in tokens:  # all are compared, so that the time tells nothing
-        if hmac.compare_digest(token.secret, secret):
+    for token in tokens:  # all are compared, and by their digests, so that the time tells nothing
+        if hmac.compare_digest(token.digest, digest):
             found = token
     return found
+
+
+def _digest(secret: bytes) -> bytes:
+    return hashlib.sha256(secret).digest()

@@ -40,6 +40,8 @@ STATUS: dict[str, int] = {
     "expression": 422,
     "not_encodable": 422,
     "rate_limit": 429,
+    "throttled": 429,
+    "overloaded": 503,
     "stopping": 503,
     "store_failed": 503,
     "store_newer": 503,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections.abc import Callable
 
 import uvicorn
 
 from graphflow.errors import GraphflowError
+from graphflow.server.addresses import is_loopback
 from graphflow.server.app import create_app, stop
 from graphflow.service.application import Application
 from graphflow.settings import Settings
@@ -92,13 +92,3 @@ def serve(
 ) -> None:
     """Serves until a signal ends it; see `make_server`."""
     make_server(Application(settings), host=host, port=port, token=token, on_start=on_start).run()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

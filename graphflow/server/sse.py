@@ -48,6 +48,7 @@ class EventStream(StreamingResponse):
         families: event families that are sent besides those that always are; None sends all.
         heartbeat_s: a silent stream gets a comment after this pause.
         left: called when the client leaves before the end.
+        count: told +1 when the stream begins and -1 when it is over.
     """
 
     def __init__(
@@ -57,15 +58,23 @@ class EventStream(StreamingResponse):
         families: Collection[str] | None = None,
         heartbeat_s: float = 15.0,
         left: Callable[[], None] | None = None,
+        count: Callable[[int], None] = lambda _: None,
     ) -> None:
         super().__init__((), media_type="text/event-stream", headers=HEADERS)
         self._batches, self._families = batches, families
-        self._heartbeat_s, self._left = heartbeat_s, left
+        self._heartbeat_s, self._left, self._count = heartbeat_s, left, count
         self._written_at = 0.0
         self._writing = False
         self._last: Event | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._count(1)
+        try:
+            await self._stream(receive, send)
+        finally:
+            self._count(-1)
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
         self._written_at = asyncio.get_running_loop().time()
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async with asyncio.TaskGroup() as group:

@@ -9,7 +9,6 @@ import msgspec
 
 from graphflow.checkpoints.journal import decode_meta, load_thread
 from graphflow.checkpoints.port import Record, ThreadRow
-from graphflow.errors import ThreadNotFound
 from graphflow.events import ChatStart, Event, RequestQuery, RunComplete, event_dict
 from graphflow.graph.machine import ROOT
 from graphflow.messages import MESSAGE_TYPES, Message, to_wire
@@ -17,16 +16,21 @@ from graphflow.runtime.stored_log import PAGE, Chain, place_before, stored_log_o
 from graphflow.service.application import Application
 from graphflow.service.inbox import entry
 from graphflow.service.rejoin import log_of_run
-from graphflow.service.requests import checked_chat_id
+from graphflow.service.requests import checked_chat_id, unknown_chat
 from graphflow.service.submit import flush_live
 
 
 async def chats(
-    app: Application, *, cursor: str | None = None, limit: int = 50, agent_key: str | None = None
+    app: Application,
+    *,
+    cursor: str | None = None,
+    limit: int = 50,
+    agent_key: str | None = None,
+    user: str | None = None,
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Chats, newest first, and the cursor of the next page."""
+    """Chats, newest first, and the cursor of the next page; with `user` this user's alone."""
     await app.runs.ready()
-    rows = await app.store.threads(cursor=cursor, limit=limit, agent_key=agent_key)
+    rows = await app.store.threads(cursor=cursor, limit=limit, agent_key=agent_key, user=user)
     return [await _line(app, row) for row in rows if row.head], rows[-1].thread_id if len(rows) == limit else None
 
 
@@ -58,7 +62,7 @@ async def chat(app: Application, chat_id: str, *, raw_messages: bool = False) ->
     await flush_live(app, chat_id)
     loaded = await load_thread(app.store, chat_id)
     if loaded is None or loaded.row.head is None:
-        raise ThreadNotFound(f"no chat has the id {chat_id!r}")
+        raise unknown_chat(chat_id)
     events = await history(app, chat_id, loaded.chain)
     return {
         "chatId": chat_id,

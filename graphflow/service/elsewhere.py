@@ -12,6 +12,7 @@ from graphflow.runtime.result import RunResult, result_from
 from graphflow.runtime.stored_log import branch_of_run, stored_log
 from graphflow.service.application import Application
 from graphflow.service.rejoin import ENDS, Frame
+from graphflow.service.submit import refuse_when_stopping
 
 LOOK_S = 0.25
 """How often the store is asked for what is new."""
@@ -35,7 +36,7 @@ async def follow_stored(app: Application, thread_id: str, run_id: str) -> AsyncI
                 yield frames
             if frames and isinstance(frames[-1][1], ENDS):
                 return
-        if over:
+        if over or app.stopping:
             return
         await asyncio.sleep(LOOK_S)
 
@@ -49,8 +50,10 @@ async def result_elsewhere(app: Application, thread_id: str, run_id: str) -> Run
 
     Raises:
         ThreadNotFound: the run has left no record.
+        GraphflowError: `stopping`.
     """
-    while (row := await app.store.thread(thread_id)) and not _rests(app, row, run_id):  # noqa: ASYNC110 - nobody tells us
+    while (row := await app.store.thread(thread_id)) and not _rests(app, row, run_id):
+        refuse_when_stopping(app)
         await asyncio.sleep(LOOK_S)
     before: str | None = None
     while rows := await app.store.list(thread_id, before=before, limit=PAGE, all_lineages=True):

@@ -21,10 +21,14 @@ async def inbox(
     role: str | None = None,
     agent_key: str | None = None,
     thread_id: str | None = None,
+    user: str | None = None,
     cursor: str | None = None,
     limit: int = 50,
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Open interrupts, oldest first, and the cursor of the next page.
+
+    Args:
+        user: only those of this user's threads.
 
     Raises:
         GraphflowError: `invalid_input` for a cursor that is none.
@@ -38,7 +42,13 @@ async def inbox(
     rows: list[OpenInterrupt] = []
     while True:
         page = await app.store.open_interrupts(
-            owner=owner, role=role, agent_key=agent_key, thread_id=thread_id, cursor=cursor, limit=limit - len(rows)
+            owner=owner,
+            role=role,
+            agent_key=agent_key,
+            thread_id=thread_id,
+            user=user,
+            cursor=cursor,
+            limit=limit - len(rows),
         )
         full = len(page) == limit - len(rows)
         rows += [row for row in page if row.kind not in WAITS]  # those wait for no person

@@ -14,6 +14,7 @@ from graphflow.runtime.compiled import CompiledGraph
 from graphflow.runtime.live import LiveRun
 from graphflow.runtime.queue import QueuedRun
 from graphflow.service.application import Application
+from graphflow.service.callers import LOCAL, Caller, check_chat, claim
 from graphflow.service.queues import Begun, Enqueued
 from graphflow.service.requests import QueryRequest, bad_argument, chat_name, checked_chat_id
 from graphflow.service.submit import answer_live, refuse_when_stopping, settled_live
@@ -21,16 +22,19 @@ from graphflow.service.submit import answer_live, refuse_when_stopping, settled_
 ANY_AGENT = ("", "auto", "default")
 
 
-async def query(app: Application, request: QueryRequest, *, hold_ms: int | None = None) -> Begun | Enqueued:
+async def query(
+    app: Application, request: QueryRequest, *, caller: Caller = LOCAL, hold_ms: int | None = None
+) -> Begun | Enqueued:
     """Starts a run, or answers the question that the thread waits with when `on_waiting` is `answer`.
 
     With `on_busy: enqueue` the input of a thread that is busy is accepted for later: it is durable when this returns.
 
     Args:
+        caller: whose thread a new one is; a thread of another user is not found.
         hold_ms: how long the process waits for answers; default: `tools.hold_ms`.
 
     Raises:
-        GraphflowError: `invalid_input`, `agent_not_found`, `thread_busy`, `thread_waiting`, …; nothing has changed.
+        GraphflowError: `invalid_input`, `agent_not_found`, `thread_not_found`, `thread_busy`, `thread_waiting`, …; nothing has changed.
     """
     refuse_when_stopping(app)
     _check(request)
@@ -38,17 +42,19 @@ async def query(app: Application, request: QueryRequest, *, hold_ms: int | None 
     await app.runs.ready()
     hold = app.settings.tools.hold_ms if hold_ms is None else hold_ms
     async with app.turn(chat_id):
+        await check_chat(app, caller, chat_id)
         row = await app.store.thread(chat_id)
         graph = app.graph(agent_of(app, request.agent_key, row))
+        await claim(app, caller, chat_id)
         live = await settled_live(app, chat_id)
         if live is not None and live.executor.machine.status == "waiting":
             if request.on_waiting == "cancel":
                 live.executor.cancel()
                 await live.over.wait()
             else:
-                return await _answer_live_question(app, request, live)
+                return await _answer_live_question(app, request, live, caller)
         elif live is None and request.on_waiting == "answer" and row is not None and row.facts.status == "waiting":
-            return await _answer_question(app, request, graph, chat_id, hold)
+            return await _answer_question(app, request, graph, chat_id, hold, caller)
         return await _launch(app, request, graph, row, chat_id, hold)
 
 
@@ -151,7 +157,7 @@ def input_of(request: QueryRequest, schema: Mapping[str, Any]) -> dict[str, Any]
 # --- `onWaiting: answer` -------------------------------------------------------------------------
 
 
-async def _answer_live_question(app: Application, request: QueryRequest, live: LiveRun) -> Begun:
+async def _answer_live_question(app: Application, request: QueryRequest, live: LiveRun, caller: Caller) -> Begun:
     interrupts = questions_of(live.executor.machine)
     if request.on_waiting != "answer":
         from graphflow.errors import ThreadWaiting
@@ -163,17 +169,18 @@ async def _answer_live_question(app: Application, request: QueryRequest, live: L
     interrupt_id = _only_ask([(i.id, i.kind) for i in interrupts])
     after = live.executor.seq
     submit = _as_submit(app, request, live.thread_id, live.run_id, interrupt_id)
-    answer_live(live, interrupt_id, request.message, submit)
+    answer_live(live, interrupt_id, request.message, submit, caller.name)
     return Begun(run=live, run_id=live.run_id, chat_id=live.thread_id, request_id=submit.request_id, after=after)
 
 
 async def _answer_question(
-    app: Application, request: QueryRequest, graph: CompiledGraph, chat_id: str, hold_ms: int
+    app: Application, request: QueryRequest, graph: CompiledGraph, chat_id: str, hold_ms: int, caller: Caller
 ) -> Begun:
     rows: list[OpenInterrupt] = await app.store.open_interrupts(thread_id=chat_id)
     interrupt_id = _only_ask([(row.interrupt_id, row.kind) for row in rows if row.kind not in WAITS])
     submit = _as_submit(app, request, chat_id, rows[0].run_id, interrupt_id)
-    run = await graph.launch_answer(chat_id, {interrupt_id: request.message}, preamble=(submit,), hold_ms=hold_ms)
+    answers = {interrupt_id: request.message}
+    run = await graph.launch_answer(chat_id, answers, by=caller.name, preamble=(submit,), hold_ms=hold_ms)
     after = run.log.mark if run.log is not None else 0
     return Begun(run=run, run_id=submit.run_id, chat_id=chat_id, request_id=submit.request_id, after=after)
 

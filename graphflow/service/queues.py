@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 OBSERVE_S = 0.5
 """How often a process looks whether inputs that it waits for have left the queue by another's hand."""
 PAGE = 10_000
+FULL_RETRY_MS = 5_000
 LATER = frozenset({"thread_busy", "thread_waiting", "fenced", "store_failed", "stopping", "connection"})
 """Refusals that leave an input in the queue: its turn will come."""
 
@@ -82,9 +83,14 @@ class Queues:
     # --- putting in, looking, taking out
 
     async def add(self, chat_id: str, queued: QueuedRun) -> Enqueued:
-        """Accepts an input durably."""
+        """Accepts an input durably; the caller has the thread's turn.
+
+        Raises:
+            GraphflowError: `overloaded` when as many wait as are let in.
+        """
         app = self._app
         now = app.clock.now_ms()
+        await self._refuse_when_full(chat_id)
         position = await app.store.enqueue(chat_id, encode_queued(queued), now=now, run_id=queued.run_id)
         begins = self._turns[chat_id, position] = asyncio.get_running_loop().create_future()
         entries = await app.store.queue(chat_id, kind="input", limit=PAGE)
@@ -97,6 +103,15 @@ class Queues:
             place=sum(entry.position <= position for entry in entries),
             begins=begins,
         )
+
+    async def _refuse_when_full(self, chat_id: str) -> None:
+        most = self._app.settings.server.max_queued
+        if len(await self._app.store.queue(chat_id, kind="input", limit=most)) >= most:
+            raise GraphflowError(
+                f"{most} inputs wait on thread {chat_id!r}, which is as many as it takes; try again later",
+                code="overloaded",
+                retryAfterMs=FULL_RETRY_MS,
+            )
 
     async def entries(self, chat_id: str) -> list[tuple[Queued, QueuedRun]]:
         """The inputs that wait, in order."""
@@ -196,8 +211,13 @@ class Queues:
                 self.nudge(chat_id)
 
     async def close(self) -> None:
-        """Begins nothing any more; what waits stays in the store."""
+        """Begins nothing any more; what waits stays in the store, and who waits here is told so."""
         self.serving = False
+        for chat_id, position in list(self._turns):
+            stopping = GraphflowError(
+                "the server stops; the input stays in the queue", code="stopping", retryAfterMs=1000
+            )
+            self._settle(chat_id, position, stopping)
         tasks = [*self._draining.values(), *self._observed.values()]
         for task in tasks:
             task.cancel()

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import GraphflowError
+from graphflow.errors import GraphflowError, ThreadNotFound
 from graphflow.runtime.effects import Choices
 
 CHAT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -58,6 +58,18 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
 def bad_argument(field: str, message: str) -> GraphflowError:
     """A refusal that names the field."""
     return GraphflowError(f"{field}: {message}", code="invalid_input", fields={field: message})
+
+
+def unknown_thread(thread_id: str) -> ThreadNotFound:
+    return ThreadNotFound(f"no thread {thread_id!r}; list them with `graphflow threads list`")
+
+
+def unknown_chat(chat_id: str) -> ThreadNotFound:
+    return ThreadNotFound(f"no chat has the id {chat_id!r}")
+
+
+def unknown_run(run_id: str) -> ThreadNotFound:
+    return ThreadNotFound(f"no run has the id {run_id!r}")
 
 
 def checked_chat_id(chat_id: str, field: str = "chatId") -> str:

@@ -13,6 +13,7 @@ from graphflow.graph.machine import Machine
 from graphflow.runtime.answers import check_answer
 from graphflow.runtime.live import LiveRun
 from graphflow.service.application import Application
+from graphflow.service.callers import LOCAL, Caller, check_thread
 from graphflow.service.requests import SubmitRequest
 from graphflow.service.sweep import expire_overdue
 
@@ -37,8 +38,11 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     """Why it was not accepted."""
 
 
-async def submit(app: Application, request: SubmitRequest) -> Submitted:
+async def submit(app: Application, request: SubmitRequest, *, caller: Caller = LOCAL) -> Submitted:
     """Takes an answer or says why not; what was not accepted has changed nothing.
+
+    Args:
+        caller: recorded as who answered; a thread of another user is unmatched.
 
     Raises:
         ThreadBusy: another process drives the run.
@@ -50,8 +54,9 @@ async def submit(app: Application, request: SubmitRequest) -> Submitted:
     detail = None
     try:
         async with app.turn(request.chat_id):
+            await check_thread(app, caller, request.chat_id)
             await expire_overdue(app, request.chat_id)
-            await _take(app, request, request_id)
+            await _take(app, request, request_id, caller.name)
     except AnswerRefused as refusal:
         status, detail = _STATUS[refusal.code], refusal.message
     except ThreadNotFound as unknown:
@@ -66,7 +71,7 @@ async def submit(app: Application, request: SubmitRequest) -> Submitted:
     )
 
 
-async def _take(app: Application, request: SubmitRequest, request_id: str) -> None:
+async def _take(app: Application, request: SubmitRequest, request_id: str, by: str) -> None:
     event = RequestSubmit(
         request_id=request_id,
         chat_id=request.chat_id,
@@ -81,7 +86,7 @@ async def _take(app: Application, request: SubmitRequest, request_id: str) -> No
         interrupt_id = find_interrupt(machine, request.run_id, request.tool_id)
         if interrupt_id is None:
             raise await _unknown(app, request, machine.run_id)
-        answer_live(live, interrupt_id, request.payload, event)
+        answer_live(live, interrupt_id, request.payload, event, by)
         return
     graph = await app.graph_of_thread(request.chat_id)
     rows = await app.store.open_interrupts(thread_id=request.chat_id)
@@ -91,18 +96,19 @@ async def _take(app: Application, request: SubmitRequest, request_id: str) -> No
     await graph.launch_answer(
         request.chat_id,
         {found.interrupt_id: request.payload},
+        by=by,
         preamble=(event,),
         hold_ms=app.settings.tools.hold_ms,
     )
 
 
-def answer_live(live: LiveRun, interrupt_id: str, payload: Any, event: RequestSubmit | None) -> None:
+def answer_live(live: LiveRun, interrupt_id: str, payload: Any, event: RequestSubmit | None, by: str) -> None:
     """Checks an answer, then feeds it to the run that waits for it; one step for the event loop, so never twice."""
     executor = live.executor
     checked = check_answer(executor.machine, interrupt_id, payload)
     if event is not None:
         executor.emit(event)
-    executor.answer(checked.interrupt_id, checked.value, checked.decision)
+    executor.answer(checked.interrupt_id, checked.value, checked.decision, by)
 
 
 def find_interrupt(machine: Machine, run_id: str, tool_id: str) -> str | None:

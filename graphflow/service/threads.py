@@ -141,13 +141,18 @@ async def rewind(app: Application, thread_id: str, checkpoint_id: str, **options
 
 
 async def fork(
-    app: Application, thread_id: str, checkpoint_id: str | None, new_id: str | None = None, effects: Choices = None
+    app: Application,
+    thread_id: str,
+    checkpoint_id: str | None,
+    new_id: str | None = None,
+    effects: Choices = None,
+    by: str | None = None,
 ) -> dict[str, Any]:
     """A new thread that shares the past up to the checkpoint."""
     if new_id is not None:
         checked_chat_id(new_id, "threadId")
     thread = await thread_of(app, thread_id)
-    other = await thread.fork(checkpoint_id, thread_id=new_id, effects=effects)
+    other = await thread.fork(checkpoint_id, thread_id=new_id, effects=effects, by=by)
     return {"threadId": other.id, "checkpointId": (await other.state()).checkpoint_id, "forkedFrom": thread_id}
 
 
@@ -160,8 +165,12 @@ async def resume(
     effects: Choices = None,
     budget: Mapping[str, Any] | None = None,
     hold_ms: int | None = None,
+    by: str | None = None,
 ) -> Begun:
     """Goes on: with answers to what is open, from the head, or from a checkpoint after a rewind to it.
+
+    Args:
+        by: who answers.
 
     Raises:
         AnswerRefused: an answer that does not fit; nothing has changed.
@@ -180,11 +189,11 @@ async def resume(
             checked = check_answers(executor.machine, answers)
             after = executor.seq
             for answer in checked:
-                executor.answer(answer.interrupt_id, answer.value, answer.decision)
+                executor.answer(answer.interrupt_id, answer.value, answer.decision, by)
             return Begun(run=live, run_id=live.run_id, chat_id=thread_id, after=after)
         graph = await app.graph_of_thread(thread_id)
         if answers:
-            run = await graph.launch_answer(thread_id, dict(answers), hold_ms=hold)
+            run = await graph.launch_answer(thread_id, dict(answers), by=by, hold_ms=hold)
         else:
             run = await graph.launch_resume(thread_id, checkpoint_id, effects=effects, budget=budget, hold_ms=hold)
     return Begun(run=run, run_id=run.run_id, chat_id=thread_id, after=run.log.mark if run.log is not None else 0)

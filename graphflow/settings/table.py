@@ -37,13 +37,26 @@ class ServerSettings:
     )
     tokens: tuple[str, ...] = _setting(
         (),
-        "Bearer tokens that may call the API; none lets everybody in who reaches it.",
+        "Bearer tokens that may call the API, `SECRET` or `NAME[@USER]:SCOPES:SECRET` each; none lets everybody in who reaches"
+        " it. See [operations](operations.md).",
         env="GRAPHFLOW_TOKENS",
         secret=True,
     )
     cors_origins: tuple[str, ...] = _setting((), "Origins that browsers may call from; none turns CORS off.")
     max_body_bytes: int = _setting(
         16_777_216, "Largest request body; a larger one is refused with 413.", unit="bytes", least=1
+    )
+    max_requests_per_minute: int | None = _setting(
+        None, "Requests that a token may make in a minute; more are refused with 429. None: as many as it likes.", least=1
+    )
+    max_runs: int | None = _setting(
+        None,
+        "Runs at once in this process; a further one is refused with 503. None: as many as come.",
+        unit="runs",
+        least=1,
+    )
+    max_queued: int = _setting(
+        1_000, "Inputs that may wait for their turn on one thread; a further one is refused with 503.", least=1
     )
     heartbeat_s: float = _setting(15.0, "Pause after which a silent stream gets a comment line.", unit="s", least=0.1)
     shutdown_grace_s: float = _setting(

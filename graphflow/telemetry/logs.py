@@ -116,11 +116,14 @@ class _Lines:
 
 
 class _Carry(logging.Handler):
-    """Hands lines of libraries (uvicorn, httpx) on to structlog, so that there is one form and one masker."""
+    """Hands lines of libraries (uvicorn, httpx) on to structlog, so that there is one form and one masker.
+
+    A line of ours may bring fields along: `log.info("request", extra={"facts": {…}})`.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger()
-        facts: dict[str, Any] = {"logger": record.name}
+        facts: dict[str, Any] = {"logger": record.name, **getattr(record, "facts", {})}
         if record.exc_info:
             facts["exc_info"] = record.exc_info
         logger.log(record.levelno, record.getMessage(), **facts)

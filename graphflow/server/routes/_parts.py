@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Coroutine
+from contextlib import AbstractContextManager
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Query, Request
@@ -13,12 +14,14 @@ from graphflow.errors import GraphflowError
 from graphflow.graph.state import thaw
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.server.envelope import success
+from graphflow.server.limits import RunLimit
 from graphflow.server.sse import EventStream
 from graphflow.service.application import Application
 from graphflow.service.inbox import interrupt_dict
 from graphflow.service.query import Begun
 from graphflow.service.rejoin import Frame, follow
 from graphflow.service.requests import bad_argument
+from graphflow.telemetry.run_metrics import ServerMetrics
 
 T = TypeVar("T")
 Limit = Annotated[int, Query(ge=1, le=500, description="Lines of a page.")]
@@ -31,6 +34,12 @@ EVENTS: dict[str, Any] = {
 def application(request: Request) -> Application:
     found: Application = request.app.state.application
     return found
+
+
+def room_for_run(request: Request) -> AbstractContextManager[None]:
+    """Room for the run that the request begins; raises `overloaded` when there is none."""
+    limit: RunLimit = request.app.state.run_limit
+    return limit.room(application(request))
 
 
 def families_of(text: str | None) -> tuple[str, ...] | None:
@@ -51,7 +60,8 @@ def stream(
     request: Request, batches: AsyncIterator[list[Frame]], families: Collection[str] | None, left: Any = None
 ) -> EventStream:
     heartbeat_s = application(request).settings.server.heartbeat_s
-    return EventStream(batches, families=families, heartbeat_s=heartbeat_s, left=left)
+    metrics: ServerMetrics = request.app.state.metrics
+    return EventStream(batches, families=families, heartbeat_s=heartbeat_s, left=left, count=metrics.streams.add)
 
 
 def stream_run(request: Request, begun: Begun, families: Collection[str] | None, on_disconnect: str) -> EventStream:

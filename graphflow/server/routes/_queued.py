@@ -56,6 +56,8 @@ async def _batches(app: Application, queued: Enqueued, begun: list[Begun]) -> As
     try:
         turn = await app.queues.turn(queued)
     except GraphflowError as refusal:
+        if refusal.code == "stopping":
+            return  # its turn comes in another process: the client rejoins
         yield [(None, RunError(run_id=run_id, error=refusal.as_dict(), seq=1, timestamp=app.clock.now_ms()))]
         return
     if isinstance(turn, Begun):

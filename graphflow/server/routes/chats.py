@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
-from graphflow.server.auth import needs
+from graphflow.server.auth import caller_of, needs
 from graphflow.server.envelope import success
 from graphflow.server.routes._parts import Cursor, Limit, application
 from graphflow.service import chats as service
@@ -24,7 +24,10 @@ async def chats(
     agent_key: Annotated[str | None, Query(alias="agentKey")] = None,
 ) -> Response:
     """Chats, newest first."""
-    lines, following = await service.chats(application(request), cursor=cursor, limit=limit, agent_key=agent_key)
+    user = caller_of(request).user
+    lines, following = await service.chats(
+        application(request), cursor=cursor, limit=limit, agent_key=agent_key, user=user
+    )
     return success(lines, cursor=following)
 
 

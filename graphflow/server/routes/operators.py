@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
-from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
+from fastapi import APIRouter, Depends, HTTPException, Request
+from starlette.responses import Response  # FastAPI reads the annotations
 
 from graphflow.errors import GraphflowError
+from graphflow.server.auth import caller_of, needs
 from graphflow.server.envelope import failure, success
 from graphflow.server.routes._parts import application
+from graphflow.telemetry.metrics import CONTENT_TYPE
+from graphflow.telemetry.run_metrics import ServerMetrics
 
-router = APIRouter(prefix="/api", tags=["operators"])
+router = APIRouter(tags=["operators"])
 
 
-@router.get("/health")
+@router.get("/api/health")
 async def health() -> Response:
     """The process answers."""
     return success({"status": "ok"})
 
 
-@router.get("/ready")
+@router.get("/api/ready")
 async def ready(request: Request) -> Response:
     """The store is open and new runs are taken."""
     app = application(request)
@@ -29,3 +32,16 @@ async def ready(request: Request) -> Response:
     except GraphflowError as error:
         return failure(503, "the store can't be used", {"error": error.as_dict()})
     return success({"status": "ready", "agents": len(app.agents.list()), "runs": len(app.runs.by_thread)})
+
+
+@router.get(
+    "/metrics",
+    dependencies=[Depends(needs("read"))],
+    responses={200: {"content": {"text/plain": {}}, "description": "Prometheus text."}},
+)
+async def metrics(request: Request) -> Response:
+    """The figures of this process and its store, over all users; not for a token that sees one user's threads alone."""
+    if caller_of(request).user is not None:
+        raise HTTPException(403, "a token of one user does not see everybody's figures")
+    found: ServerMetrics = request.app.state.metrics
+    return Response(await found.page(application(request)), media_type=CONTENT_TYPE)

@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Request
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
-from graphflow.server.auth import needs
+from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import QueryBody, SubmitBody, body, schema
 from graphflow.server.envelope import success
-from graphflow.server.routes._parts import EVENTS, application, families_of, one_body, stream, stream_run
+from graphflow.server.routes._parts import EVENTS, application, families_of, one_body, room_for_run, stream, stream_run
 from graphflow.server.routes._queued import one_body_later, stream_later
 from graphflow.service.query import Enqueued, query
 from graphflow.service.rejoin import join
@@ -41,7 +41,9 @@ async def start(request: Request, given: Annotated[QueryBody, Depends(body(Query
         on_busy=given.on_busy,
         effects=given.effects,
     )
-    begun = await query(application(request), wanted, hold_ms=None if given.stream else 0)
+    app = application(request)
+    with room_for_run(request):
+        begun = await query(app, wanted, caller=caller_of(request), hold_ms=None if given.stream else 0)
     if isinstance(begun, Enqueued):
         if not given.stream:
             return await one_body_later(request, begun, given.on_disconnect)
@@ -62,7 +64,7 @@ async def answer(request: Request, given: Annotated[SubmitBody, Depends(body(Sub
         request_id=given.request_id,
         view_id=given.view_id,
     )
-    return success(await submit(application(request), wanted))
+    return success(await submit(application(request), wanted, caller=caller_of(request)))
 
 
 @router.get("/runs/{run_id}/events", dependencies=[Depends(needs("read"))], **EVENTS)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
-from graphflow.server.auth import needs
+from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import EditBody, ForkBody, ResumeBody, RewindBody, SignalBody, body, schema
 from graphflow.server.envelope import success
-from graphflow.server.routes._parts import EVENTS, Cursor, Limit, application, one_body, stream_run
+from graphflow.server.routes._parts import EVENTS, Cursor, Limit, application, one_body, room_for_run, stream_run
 from graphflow.service import threads as service
 from graphflow.service.inbox import inbox as read_inbox
 
@@ -92,6 +93,7 @@ async def edit(request: Request, thread_id: str, given: Annotated[EditBody, Depe
         checkpoint_id=given.checkpoint_id,
         effects=given.effects,
         cancel=given.cancel,
+        by=caller_of(request).name,
     )
     return success({"threadId": thread_id, "checkpointId": checkpoint_id})
 
@@ -99,7 +101,7 @@ async def edit(request: Request, thread_id: str, given: Annotated[EditBody, Depe
 @router.post("/threads/{thread_id}/rewind", dependencies=ADMIN, openapi_extra=schema(RewindBody))
 async def rewind(request: Request, thread_id: str, given: Annotated[RewindBody, Depends(body(RewindBody))]) -> Response:
     """Commits a new head that goes on from a checkpoint."""
-    options: dict[str, Any] = {"effects": given.effects, "cancel": given.cancel}
+    options: dict[str, Any] = {"effects": given.effects, "cancel": given.cancel, "by": caller_of(request).name}
     checkpoint_id = await service.rewind(application(request), thread_id, given.checkpoint_id, **options)
     return success({"threadId": thread_id, "checkpointId": checkpoint_id})
 
@@ -109,8 +111,9 @@ async def fork(
     request: Request, thread_id: str, given: Annotated[ForkBody, Depends(body(ForkBody, optional=True))]
 ) -> Response:
     """A new thread that shares the past up to a checkpoint."""
-    made = await service.fork(application(request), thread_id, given.checkpoint_id, given.thread_id, given.effects)
-    return success(made)
+    by = caller_of(request).name
+    options = (given.checkpoint_id, given.thread_id, given.effects, by)
+    return success(await service.fork(application(request), thread_id, *options))
 
 
 @router.post(
@@ -122,15 +125,18 @@ async def resume(
     given: Annotated[ResumeBody, Depends(body(ResumeBody, optional=True))],
 ) -> Response:
     """Goes on from the head or from a checkpoint, with or without answers."""
-    begun = await service.resume(
-        application(request),
-        thread_id,
-        answers=given.answers,
-        checkpoint_id=given.checkpoint_id,
-        effects=given.effects,
-        budget=given.budget,
-        hold_ms=None if given.stream else 0,
-    )
+    app = application(request)
+    with nullcontext() if given.answers else room_for_run(request):
+        begun = await service.resume(
+            app,
+            thread_id,
+            answers=given.answers,
+            checkpoint_id=given.checkpoint_id,
+            effects=given.effects,
+            budget=given.budget,
+            hold_ms=None if given.stream else 0,
+            by=caller_of(request).name,
+        )
     if not given.stream:
         return await one_body(request, begun, given.on_disconnect)
     return stream_run(request, begun, given.events, given.on_disconnect)
@@ -186,6 +192,7 @@ async def inbox(
         role=role,
         agent_key=agent_key,
         thread_id=thread_id,
+        user=caller_of(request).user,
         cursor=cursor,
         limit=limit,
     )

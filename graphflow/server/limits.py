@@ -1,0 +1,73 @@
+"""How much is let in: requests of a token, and runs at once (spec 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from graphflow.errors import GraphflowError
+from graphflow.service.application import Application
+
+RETRY_MS = 1000
+"""When to ask again where nobody can know when a run ends."""
+
+
+class RateLimit:
+    """So many requests a minute for each token: a bucket that holds a minute's worth and fills evenly.
+
+    Args:
+        per_minute: None lets everything through.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, per_minute: int | None, clock: Callable[[], float]) -> None:
+        self._per_minute, self._clock = per_minute, clock
+        self._buckets: dict[str, tuple[float, float]] = {}
+        """Token's name → requests left, and when that was so."""
+
+    def take(self, name: str) -> None:
+        """Counts one request of this token.
+
+        Raises:
+            GraphflowError: `throttled`; `retryAfterMs` says when the next one is let in.
+        """
+        if self._per_minute is None:
+            return
+        now, per_second = self._clock(), self._per_minute / 60
+        left, since = self._buckets.get(name, (float(self._per_minute), now))
+        left = min(float(self._per_minute), left + (now - since) * per_second)
+        if left < 1:
+            self._buckets[name] = (left, now)
+            raise GraphflowError(
+                f"{name!r} has made its {self._per_minute} requests of this minute; ask again later",
+                code="throttled",
+                retryAfterMs=max(1, round((1 - left) / per_second * 1000)),
+            )
+        self._buckets[name] = (left - 1, now)
+
+
+class RunLimit:
+    """So many runs at once in this process; those that are being begun count too."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._beginning = 0
+
+    @contextmanager
+    def room(self, app: Application) -> Iterator[None]:
+        """Room for one run, while its request begins it.
+
+        Raises:
+            GraphflowError: `overloaded`.
+        """
+        if self._most is not None and len(app.runs.by_thread) + self._beginning >= self._most:
+            raise GraphflowError(
+                f"the server has {self._most} runs under way, which is as many as it takes; try again in a moment",
+                code="overloaded",
+                retryAfterMs=RETRY_MS,
+            )
+        self._beginning += 1
+        try:
+            yield
+        finally:
+            self._beginning -= 1

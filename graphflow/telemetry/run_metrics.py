@@ -1,0 +1,116 @@
+"""What is counted of runs, streams and requests: a listener beside them, and the page `/metrics` (spec 3.2).
+
+The runs' figures come from their events, so they hold for every edge and every mode. Counters are those of this process
+since it began; waiting threads and queued inputs are those of the whole store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from graphflow.events import ContentDelta, Event, NodeEnd, ReasoningDelta, RunCancel, RunComplete, RunError, RunWaiting
+from graphflow.runtime.live import LiveRun, Runs
+from graphflow.service.application import Application
+from graphflow.telemetry.metrics import Counter, Gauge, Histogram, Metric, render
+
+Handler = Callable[[Any], None]
+PAGE = 500
+_TOKENS = ("promptTokens", "completionTokens", "reasoningTokens", "cachedTokens")
+_ENDINGS: dict[type[Event], str] = {
+    RunComplete: "completed",
+    RunError: "failed",
+    RunCancel: "cancelled",
+    RunWaiting: "waiting",
+}
+
+
+class ServerMetrics:
+    """The figures of one server."""
+
+    def __init__(self) -> None:
+        self.runs = Counter("graphflow_runs_total", "Runs that ended, or pause for an answer.", ("status",))
+        self.active = Gauge("graphflow_runs_active", "Runs that this process drives now.")
+        self.waiting = Gauge("graphflow_threads_waiting", "Threads of the store that wait for an answer.")
+        self.queued = Gauge("graphflow_queue_inputs", "Inputs of the store that wait for their turn.")
+        self.model_calls = Counter("graphflow_model_calls_total", "Model calls of finished nodes.")
+        self.tool_calls = Counter("graphflow_tool_calls_total", "Tool calls of finished nodes.")
+        self.tokens = Counter("graphflow_tokens_total", "Tokens of finished nodes, as providers count them.", ("kind",))
+        self.first_delta = Histogram(
+            "graphflow_first_delta_seconds", "From a run's start, or its going on, to its first text."
+        )
+        self.nodes = Histogram("graphflow_node_seconds", "Time that finished nodes took.")
+        self.streams = Gauge("graphflow_sse_clients", "Event streams that are open.")
+        self.requests = Counter("graphflow_http_requests_total", "Requests answered.", ("method", "route", "status"))
+        self._by_type: dict[type[Event], Handler] = {NodeEnd: self._node_ended}
+        for ending, status in _ENDINGS.items():
+            self._by_type[ending] = self._counted(status)
+
+    def _counted(self, status: str) -> Handler:
+        return lambda _: self.runs.add(1, status)
+
+    def _node_ended(self, event: NodeEnd) -> None:
+        self.nodes.observe(event.duration_ms / 1000)
+        usage: Mapping[str, Any] = event.usage or {}
+        self.model_calls.add(usage.get("modelCalls", 0))
+        self.tool_calls.add(usage.get("toolCalls", 0))
+        for kind in _TOKENS:
+            if count := usage.get(kind):
+                self.tokens.add(count, kind.removesuffix("Tokens"))
+
+    # --- runs
+
+    def listen(self, app: Application) -> None:
+        """Watches every life that begins on the application's store from now on."""
+        Runs.watchers(app.store).append(self.watch)
+
+    def leave(self, app: Application) -> None:
+        Runs.watchers(app.store).remove(self.watch)
+
+    def watch(self, live: LiveRun) -> None:
+        """Sees the events of a life on their way; a delta after the first costs one look-up."""
+        outlet = live.executor.outlet
+        send = outlet.sink
+        if send is None:
+            return
+        handlers = dict(self._by_type)
+        began = time.perf_counter()
+
+        def first(_: Event) -> None:
+            del handlers[ContentDelta], handlers[ReasoningDelta]
+            self.first_delta.observe(time.perf_counter() - began)
+
+        handlers[ContentDelta] = handlers[ReasoningDelta] = first
+
+        def sink(event: Event) -> None:
+            handler = handlers.get(type(event))
+            if handler is not None:
+                handler(event)
+            send(event)
+
+        outlet.sink = sink
+
+    # --- the page
+
+    async def page(self, app: Application) -> str:
+        """The text that Prometheus reads.
+
+        Raises:
+            StoreError: the store can't be read.
+        """
+        await app.runs.ready()
+        self.active.set(len(app.runs.by_thread))
+        self.waiting.set(await _waiting_threads(app))
+        self.queued.set(len(await app.store.queue(kind="input", limit=1_000_000)))
+        return render(value for value in vars(self).values() if isinstance(value, Metric))
+
+
+async def _waiting_threads(app: Application) -> int:
+    count, cursor = 0, None
+    while rows := await app.store.threads(status="waiting", cursor=cursor, limit=PAGE):
+        count += len(rows)
+        cursor = rows[-1].thread_id
+        if len(rows) < PAGE:
+            break
+    return count
