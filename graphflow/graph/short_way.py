@@ -17,6 +17,7 @@ from graphflow.graph.document import END
 from graphflow.graph.frames import copied
 from graphflow.graph.machine import (
     ROOT,
+    Branch,
     Command,
     Commit,
     Ended,
@@ -29,7 +30,7 @@ from graphflow.graph.machine import (
 from graphflow.graph.patches import FramePatch, Patch, gave, moved, wrote
 from graphflow.graph.plan import Plan, PlanNode
 from graphflow.graph.scope import Scope, limits_in, result_of
-from graphflow.graph.state import Update, apply_update
+from graphflow.graph.state import State, Update, apply_update
 from graphflow.graph.step import raw_writes
 
 _RUN = Run(ROOT)
@@ -48,8 +49,9 @@ def short_way(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machin
     if node is None or not _goes_straight(tick, frame, home, node):
         return None
     try:
-        written, update, raw = _written(machine, frame, home, node, tick)
-        taken = _taken(machine, written, home, node, tick.out)
+        state, branch, update, raw = _written(machine, frame, home, node, tick)
+        first = node.arrows[0]
+        taken = (first.to, None) if first.when is None else _taken(machine, frame, state, home, node, tick.out)
     except (NodeFailed, ExpressionFailed):
         return None
     if taken is None:
@@ -59,12 +61,13 @@ def short_way(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machin
     fields: dict[str, Any] = {"last_at": tick.at, "steps": steps}
     follows: tuple[Command, ...] = ()
     if to == END:
-        left = _left(plan, machine, written, tick.out, FramePatch({}, update, None, None, raw))
+        ended = replace(frame, state=state, branch=branch)
+        left = _left(plan, machine, ended, tick.out, FramePatch({}, update, None, None, raw))
         if left is None:
             return None
         table, patches = left
     else:
-        moved_on = _moved_on(machine, written, home, to, steps)
+        moved_on = _moved_on(machine, frame, state, branch, home, to, steps)
         if moved_on is None:
             return None
         table, visit, visits = moved_on
@@ -104,8 +107,8 @@ def _goes_straight(tick: NodeSucceeded, frame: Frame, home: Plan, node: PlanNode
 
 def _written(
     machine: Machine, frame: Frame, home: Plan, node: PlanNode, tick: NodeSucceeded
-) -> tuple[Frame, Update | None, dict[str, list[Any]] | None]:
-    """The frame with what the node writes, the update, and what of it a branch keeps for its join.
+) -> tuple[State, Branch | None, Update | None, dict[str, list[Any]] | None]:
+    """What the node's writes make of the frame's state and branch, the update, and what of it a branch keeps for its join.
 
     Raises:
         NodeFailed, ExpressionFailed: it can't be written.
@@ -117,23 +120,20 @@ def _written(
         computed = {key: expression.evaluate(scope) for key, expression in node.sets}
         updates = {**computed, **updates} if updates else computed
     if not updates:
-        return frame, None, None
+        return frame.state, frame.branch, None, None
     update = home.schema.reduce(frame.state, updates)
     state = apply_update(frame.state, update)
     if frame.branch is None:
-        return replace(frame, state=state), update, None
+        return state, None, update, None
     raw = raw_writes(home.schema, update, updates)
-    return replace(frame, state=state, branch=wrote(frame.branch, update, raw)), update, raw
+    return state, wrote(frame.branch, update, raw), update, raw
 
 
 def _taken(
-    machine: Machine, frame: Frame, home: Plan, node: PlanNode, out: Any
+    machine: Machine, frame: Frame, state: State, home: Plan, node: PlanNode, out: Any
 ) -> tuple[str, dict[str, Any] | None] | None:
-    """Where the node's route leads, and what its record says of it; None when a condition is no boolean."""
-    first = node.arrows[0]
-    if first.when is None:
-        return first.to, None
-    given = {"out": out, "answer": None, "state": frame.state}
+    """Where the node's conditions lead, and what its record says of it; None when one is no boolean."""
+    given = {"out": out, "answer": None, "state": state}
     scope = Scope(frame, limits_in(home, frame, machine.limits), machine.usage, given)
     for index, arrow in enumerate(node.arrows):
         value = arrow.when is None or arrow.when.evaluate(scope)
@@ -145,7 +145,7 @@ def _taken(
 
 
 def _moved_on(
-    machine: Machine, frame: Frame, home: Plan, to: str, steps: int
+    machine: Machine, frame: Frame, state: State, branch: Branch | None, home: Plan, to: str, steps: int
 ) -> tuple[Frames, int, dict[str, int] | None] | None:
     """The frames with this one at its next node, the visit that this is, and what to count; None when it can't go there."""
     target, limit = home.nodes.get(to), machine.limits.get("steps")
@@ -155,9 +155,10 @@ def _moved_on(
     if target.counted:
         visit = frame.visits.get(to, 0) + 1
         visits = {to: visit}
-        moved_on = replace(frame, node=to, visit=visit, visits={**frame.visits, to: visit})
+        counted = {**frame.visits, to: visit}
+        moved_on = replace(frame, node=to, visit=visit, visits=counted, state=state, branch=branch)
     else:
-        moved_on = replace(frame, node=to, visit=1)
+        moved_on = replace(frame, node=to, visit=1, state=state, branch=branch)
     if len(machine.frames) == 1:
         return {frame.number: moved_on}, visit, visits
     table = copied(machine.frames)
