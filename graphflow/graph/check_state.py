@@ -12,6 +12,7 @@ from graphflow.graph.cel_syntax import RESERVED
 from graphflow.graph.checking import Checking, at
 from graphflow.graph.document import RESERVED_NODES, Budget
 from graphflow.graph.json_schema import check_schema, compile_schema
+from graphflow.graph.priced import unpriced
 from graphflow.graph.types import declared_types, show, show_types
 from graphflow.graph.words import choose, nearest
 
@@ -172,17 +173,11 @@ def check_budget(checking: Checking) -> None:
     if then is not None and then not in checking.nodes:
         hint = "name a node that wraps up" if then in RESERVED_NODES else choose(then, checking.nodes)
         checking.fault("/budget/then", f"no node is named {then!r}", hint)
-    if budget.max_cost_usd is not None and not _is_priced(checking):
+    if budget.max_cost_usd is not None and (missing := unpriced(checking.document, checking.kinds)):
         checking.fault(
             "/budget/maxCostUsd",
-            "maxCostUsd needs the price of every model, and no prices are known here; an unknown price never counts as 0",
-            "limit maxTokens or maxModelCalls instead",
+            f"maxCostUsd needs the price of every model, and that of {', '.join(missing)} is not known; an unknown price"
+            " never counts as 0",
+            'limit maxTokens or maxModelCalls instead, or write [prices."PROVIDER/MODEL"] into graphflow.toml',
             kind="property",
         )
-
-
-def _is_priced(checking: Checking) -> bool:
-    """Whether the kinds know the price of the document's model (an optional method of theirs)."""
-    priced = getattr(checking.kinds, "priced", None)
-    document = checking.document
-    return bool(priced is not None and priced(document.provider_key, document.model))

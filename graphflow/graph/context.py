@@ -15,7 +15,7 @@ from graphflow.errors import GraphflowError, NodeFailed, NodeTimeout
 from graphflow.events import NodeProgress
 from graphflow.graph.blocks import Blocks
 from graphflow.graph.machine import Interrupt, NodeAsked, Operation, OperationRecorded, timed
-from graphflow.graph.scope import check_budget
+from graphflow.graph.scope import add_usage, check_budget, check_spending
 from graphflow.graph.state import State, freeze, thaw
 
 if TYPE_CHECKING:
@@ -253,21 +253,19 @@ class Context:
         machine = self._executor.machine
         total = self._executor.runs.usage_with(machine.usage)
         check_budget(machine.limits, total, figure, more=more, reserve=1 if machine.wrapping else reserve)
-        if figure == "modelCalls":
-            check_budget(machine.limits, total, "tokens", more=1, reserve=1 << 60 if machine.wrapping else 0)
+        if figure == "modelCalls" and not machine.wrapping:
+            check_spending(machine.limits, total)
         self.add_usage(**{figure: more})
 
     def charge_tool_call(self) -> None:
         self.charge("toolCalls")
 
-    def add_usage(self, **figures: int) -> None:
-        """Adds to what this node run used."""
-        usage = self.usage = {} if self.usage is None else self.usage
-        for name, value in figures.items():
-            if value:
-                usage[name] = usage.get(name, 0) + value
+    def add_usage(self, **figures: float | None) -> None:
+        """Adds to what this node run used; None is a figure that nobody knows."""
+        told = {name: value for name, value in figures.items() if value != 0 or name == "costUsd"}
+        self.usage = add_usage(self.usage or {}, told)
         if self.alive:
-            self._executor.runs.note_usage(figures)
+            self._executor.runs.note_usage(told)
 
     # recorded operations (E5)
 

@@ -430,7 +430,7 @@ class Executor:
             return
         partials = self.runs.partials("cancelled")
         self.runs.close_blocks()
-        self.feed(Cancel(id=self.ids.new_id(), at=self.clock.now_ms(), partials=partials))
+        self.feed(Cancel(id=self.ids.new_id(), at=self.clock.now_ms(), partials=partials, usages=self.runs.usages()))
 
     async def _cancelled_from_outside(self) -> None:
         """The task was cancelled (the consumer left): the run is cancelled and its last commit completed."""

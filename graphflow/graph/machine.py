@@ -161,7 +161,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     interrupts: dict[str, Interrupt] = msgspec.field(default_factory=dict)
     limits: dict[str, Any] = msgspec.field(default_factory=dict)
     usage: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Since the run's input: promptTokens, completionTokens, reasoningTokens, cachedTokens, modelCalls, toolCalls."""
+    """Since the run's input: promptTokens, completionTokens, reasoningTokens, cachedTokens, modelCalls, toolCalls, costUsd,
+    and activeMs as far as it rested. None is a figure that a provider did not tell, or a price that is not known."""
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     """Breakpoints of this run, the document's included."""
@@ -259,6 +260,8 @@ class NodeFailed(Tick):
     usage: dict[str, Any] | None = None
     final: bool = False
     """Not to be retried, whatever the policy says (an outcome-unknown write)."""
+    facts: dict[str, Any] | None = None
+    """The `model` that it called, for what it has used."""
 
 
 class NodeAsked(Tick):
@@ -322,10 +325,15 @@ class Resumed(Tick):
 class Deadline(Tick):
     """The run's active time is used up."""
 
+    usages: dict[int, dict[str, Any]] = msgspec.field(default_factory=dict)
+    """Frame → what its node run, which has not ended, has used."""
+
 
 class Cancel(Tick):
     partials: dict[int, Any] = msgspec.field(default_factory=dict)
     """Frame → the message as far as it came (E15)."""
+    usages: dict[int, dict[str, Any]] = msgspec.field(default_factory=dict)
+    """Frame → what its node run, which has not ended, has used."""
 
 
 class Edited(Tick):
@@ -401,6 +409,8 @@ class Commit(msgspec.Struct):
     """The machine after it."""
     next: list[str] | None = None
     """The nodes that run next, once somebody asked (`announcements.next_of`)."""
+    spent: dict[str, Any] | None = None
+    """What it adds to the run's usage."""
 
 
 class Started(msgspec.Struct):

@@ -13,7 +13,7 @@ from graphflow.graph.context import Context, Goto, OutcomeUnknown
 from graphflow.graph.machine import Ended, Erred, Frame, Interrupt, NodeSucceeded, Started
 from graphflow.graph.machine import NodeFailed as NodeFailedTick
 from graphflow.graph.plan import PlanNode
-from graphflow.graph.scope import add_usage, scope_of
+from graphflow.graph.scope import add_usage, scope_of, told_usage
 from graphflow.graph.seen import passing_refs, seen
 from graphflow.graph.state import freeze
 
@@ -29,7 +29,7 @@ class NodeRuns:
         self._by_frame: dict[int, Context] = {}
         self._starts: dict[int, Started] = {}
         self._made = 0
-        self._used: dict[str, int] = {}
+        self._used: dict[str, Any] = {}
         """What the node runs under way have used; the machine learns of it when they end."""
         self._refs: dict[int, tuple[tuple[str, ...], ...]] = {}
         """Node (by identity) → what its conditions read of its output."""
@@ -47,18 +47,28 @@ class NodeRuns:
         """The messages that were being streamed, by frame (E15)."""
         return {n: ctx.partial(status) for n, ctx in self._by_frame.items() if ctx.partial is not None}
 
-    def usage_with(self, counted: Mapping[str, int]) -> dict[str, int]:
+    def usage_with(self, counted: Mapping[str, Any]) -> dict[str, Any]:
         """Usage with that of all node runs under way: side by side they can't pass a limit together."""
         return add_usage(counted, self._used)
 
-    def note_usage(self, figures: Mapping[str, int]) -> None:
-        """Counts what a node run has just used, or is about to."""
-        self._used = add_usage(self._used, figures)
+    def note_usage(self, figures: Mapping[str, Any]) -> None:
+        """Counts what a node run has just used, or is about to; what nobody knows is counted with the node's end."""
+        self._used = add_usage(self._used, {name: value for name, value in figures.items() if value is not None})
+
+    def usages(self) -> dict[int, dict[str, Any]]:
+        """What the node runs under way have used, by frame."""
+        return {number: ctx.usage for number, ctx in self._by_frame.items() if ctx.usage}
 
     def _settle(self, ctx: Context) -> None:
         """The node run is over: what it used has been counted with its end, or is not counted."""
-        if ctx.usage:
+        if not ctx.usage:
+            return
+        if None not in ctx.usage.values():
             self._used = add_usage(self._used, {name: -value for name, value in ctx.usage.items()})
+            return
+        self._used = {}
+        for other in self._by_frame.values():
+            self.note_usage(other.usage or {})
 
     def close_blocks(self) -> None:
         """Every block is closed before a pause or a terminal (spec 3.3)."""
@@ -154,8 +164,9 @@ class NodeRuns:
         event: NodeEnd | NodeError
         if isinstance(over, Ended):
             writes = list(over.writes) or None
+            usage = None if over.usage is None else told_usage(over.usage)
             event = NodeEnd(
-                node=over.node, node_run_id=node_run_id, duration_ms=duration_ms, writes=writes, usage=over.usage
+                node=over.node, node_run_id=node_run_id, duration_ms=duration_ms, writes=writes, usage=usage
             )
         else:
             event = NodeError(node=over.node, node_run_id=node_run_id, error=over.error, will_retry=over.will_retry)
@@ -265,6 +276,7 @@ class NodeRuns:
             partial=ctx.partial(status) if ctx.partial is not None else None,
             usage=ctx.usage,
             final=isinstance(error, OutcomeUnknown),
+            facts={"model": ctx.facts["model"]} if ctx.facts and "model" in ctx.facts else None,
         )
 
     def failed_open(self, number: int, node: PlanNode) -> NodeFailedTick:

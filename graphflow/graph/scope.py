@@ -76,18 +76,36 @@ USAGE_OF_LIMIT = {
 def check_budget(
     limits: Mapping[str, Any], usage: Mapping[str, Any], figure: str, *, more: int = 1, reserve: int = 0
 ) -> None:
-    """Raises `BudgetExceeded` when `more` of this figure would pass its limit (spec 1.3)."""
+    """Raises `BudgetExceeded` when `more` of this figure would pass its limit (spec 1.3).
+
+    A figure that is not known any more, since a provider did not tell it, never counts as 0: nothing is left of it.
+    """
     limit = limits.get(figure)
     if limit is None:
         return
-    used = sum(usage.get(name, 0) for name in USAGE_OF_LIMIT[figure])
+    figures = [usage.get(name, 0) for name in USAGE_OF_LIMIT[figure]]
+    if None in figures:
+        raise exceeded(figure, limit, None)
+    used = sum(figures)
     if used + more > limit + reserve:
         raise exceeded(figure, limit, used)
 
 
+def check_spending(limits: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
+    """Raises `BudgetExceeded` when the run has spent its tokens or its money; what a call spends is known after it."""
+    check_budget(limits, usage, "tokens")
+    if "costUsd" in limits and (usage.get("costUsd", 0) is None or usage.get("costUsd", 0) >= limits["costUsd"]):
+        raise exceeded("costUsd", limits["costUsd"], usage.get("costUsd", 0))
+
+
 def exceeded(figure: str, limit: Any, used: Any) -> BudgetExceeded:
+    if used is None:
+        text = f"the budget has a limit on {figure} ({limit}), and a provider did not say what a call has used"
+        text += "; limit modelCalls instead"
+    else:
+        text = f"the budget's {figure} is used up: {used} of {limit}; resume with a larger budget, or name a node in budget.then"
     return BudgetExceeded(
-        f"the budget's {figure} is used up: {used} of {limit}; resume with a larger budget, or name a node in budget.then",
+        text,
         figure=figure,
         limit=limit,
         used=used,
@@ -95,10 +113,36 @@ def exceeded(figure: str, limit: Any, used: Any) -> BudgetExceeded:
 
 
 def add_usage(old: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Both usages summed, figure by figure."""
+    """Both usages summed, figure by figure; None is an unknown figure, and unknown is its sum."""
     out = dict(old)
     for figure, value in more.items():
-        out[figure] = out.get(figure, 0) + value
+        had = out.get(figure, 0)
+        out[figure] = None if value is None or had is None else _sum(had, value)
+    return out
+
+
+def _sum(a: float, b: float) -> float:
+    """Money is a float of whole 10⁻¹² USD: rounded to that, its sum does not depend on the order."""
+    total = a + b
+    return round(total, 12) if type(total) is float else total
+
+
+def told_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """The usage as events tell it: a cost that is not known is left out, as all that is null there."""
+    return {figure: value for figure, value in usage.items() if value is not None or figure != "costUsd"}
+
+
+def usage_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """What was added to a usage; figures that did not change are left out."""
+    out: dict[str, Any] = {}
+    called = after.get("modelCalls") != before.get("modelCalls")
+    for figure, value in after.items():
+        had = before.get(figure, 0)
+        if value is None or had is None:
+            if had is not None or called:
+                out[figure] = None
+        elif value != had:
+            out[figure] = _sum(value, -had)
     return out
 
 

@@ -86,6 +86,7 @@ class Step:
         "plan",
         "resting",
         "source",
+        "spent",
         "steps",
         "stops_after",
         "stops_before",
@@ -122,6 +123,8 @@ class Step:
         self.fields["last_at"] = at
         self.steps, self.begun = machine.steps, machine.begun
         self.limits, self.usage = machine.limits, machine.usage
+        self.spent: dict[str, Any] | None = None
+        """What the tick adds to the usage."""
         self.stops_before, self.stops_after = machine.before, machine.after
 
     # reading
@@ -257,6 +260,13 @@ class Step:
     def add_usage(self, more: Mapping[str, Any] | None) -> None:
         if more:
             self.usage = add_usage(self.usage, more)
+            self.spent = add_usage(self.spent or {}, more)
+
+    def _count_time(self) -> None:
+        """The run rests, and has called a model or a tool: the time until now is a part of what it has used."""
+        active_ms = self.get("active_ms") - self.usage.get("activeMs", 0)
+        if active_ms:
+            self.add_usage({"activeMs": active_ms})
 
     def done(self) -> tuple[Machine, list[Command]]:
         fields, before = self.fields, self.before
@@ -264,13 +274,15 @@ class Step:
             fields["steps"] = self.steps
         if self.begun != before.begun:
             fields["begun"] = self.begun
-        if self.usage is not before.usage:
-            fields["usage"] = self.usage
         if self.get("status") in ("running", "waiting"):
             waits = not any(f.status in ("ready", "backoff") for f in self.table.values())
             status = "waiting" if waits and self.open_interrupts() else "running"
             if status != self.before.status or "status" in fields:
                 fields["status"] = status
+        if before.status == "running" and self.usage and fields.get("status", "running") != "running":
+            self._count_time()
+        if self.usage is not before.usage:
+            fields["usage"] = self.usage
         if len(self.moves) > 1:
             self.facts = {**(self.facts or {}), "moves": moves_of(self.moves)}
         patch = Patch(dict(fields), self.touched, self.interrupts)
@@ -291,6 +303,7 @@ class Step:
             self.facts,
             self.before,
             machine,
+            spent=self.spent,
         )
         return machine, [commit, *self.commands]
 

@@ -45,7 +45,7 @@ class Timers:
             self.keep_deadline()
             return
         executor.runs.close_blocks()
-        executor.feed(Deadline(id=executor.ids.new_id(), at=now))
+        executor.feed(Deadline(id=executor.ids.new_id(), at=now, usages=executor.runs.usages()))
 
     def limit_open(self, number: int, spent_ms: int = 0) -> None:
         """Lets a `graph`, `map` or `parallel` node fail when its `timeoutMs` of active time is used up.

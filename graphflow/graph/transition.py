@@ -119,7 +119,7 @@ def _on_succeeded(step: Step, tick: NodeSucceeded) -> None:
 
 
 def _on_failed(step: Step, tick: NodeFailedTick) -> None:
-    step.source = "failed"
+    step.source, step.facts = "failed", tick.facts
     step.add_usage(tick.usage)
     fail(step, tick.frame, tick.error, jitter=tick.jitter, partial=tick.partial, final=tick.final)
 
@@ -136,6 +136,7 @@ def _on_deadline(step: Step, tick: Deadline) -> None:
     leaves = [f.number for f in step.table.values() if f.status in ("ready", "backoff")]
     error = exceeded("timeoutMs", limit, step.get("active_ms"))
     if leaves:
+        step.add_usage(tick.usages.get(leaves[0]))
         fail(step, leaves[0], error.as_dict(step.table[leaves[0]].node), final=True)
 
 

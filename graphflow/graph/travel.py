@@ -34,6 +34,8 @@ from graphflow.graph.way import breaks, keep_partial, leave, run, succeed
 def on_cancel(step: Step, tick: Cancel) -> None:
     step.source = "cancel"
     step.node = step.before.root.node if step.before.frames else ""
+    for usage in tick.usages.values():
+        step.add_usage(usage)
     stop(step, tick.partials)
 
 

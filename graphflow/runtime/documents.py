@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from graphflow.checkpoints.port import Checkpointer
-from graphflow.errors import StoreError
+from graphflow.errors import GraphflowError, StoreError
 from graphflow.graph.document import NodeDefinition
 from graphflow.graph.machine import Machine
 from graphflow.graph.plan import Plan, build_plan
+from graphflow.graph.priced import unpriced
 from graphflow.graph.ports import Kinds, NodeFunction
 
 if TYPE_CHECKING:
@@ -42,6 +43,15 @@ class Documents:
         if self._checked is None:
             self._checked = self._source() if callable(self._source) else self._source
         return self._checked
+
+    def check_priced(self, plan: Plan, figures: Mapping[str, Any]) -> None:
+        """Refuses a request's limit in money that can't be kept, as loading refuses a document's (E11)."""
+        if "costUsd" in figures and (missing := unpriced(plan.document, self._kinds)):
+            raise GraphflowError(
+                f"the budget has maxCostUsd, and the price of {', '.join(missing)} is not known, which never counts as 0;"
+                ' write [prices."PROVIDER/MODEL"] into graphflow.toml, or limit maxTokens or maxModelCalls',
+                code="invalid_input",
+            )
 
     async def keep(self, plan: Plan) -> None:
         """Stores the newest document under its hash, so that its threads can go on under it for ever."""

@@ -91,12 +91,14 @@ class Lives:
         given = {} if given is None else {"query": given} if isinstance(given, str) else given
         plan = app.plan
         check_input(plan, given)
+        figures = budget_figures(budget)
+        app.documents.check_priced(plan, figures)
         thread_id = thread_id or app.ids.new_id()
         tick = self.tick(
             Input,
             run_id=run_id or app.ids.new_id(),
             input=freeze(given),
-            limits={**plan.limits, **budget_figures(budget)},
+            limits={**plan.limits, **figures},
             before=tuple(interrupt_before),
             after=tuple(interrupt_after),
             params=freeze(params),

@@ -19,13 +19,13 @@ from graphflow.memory.chat_files import ChatFiles
 from graphflow.memory.chat_recorder import ChatRecorder
 from graphflow.memory.system import system_of
 from graphflow.models.pool import ModelPool, Opener
+from graphflow.models.prices import Prices
 from graphflow.models.providers import known_providers, open_model
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.compiled import CompiledGraph
 from graphflow.runtime.identity import SystemClock, Uuid7Ids
 from graphflow.runtime.live import Runs
 from graphflow.service.queues import Queues
-from graphflow.service.requests import unknown_thread
 from graphflow.service.rules import StandingRules
 from graphflow.service.toolbox import Toolbox
 from graphflow.settings import Settings, load_settings
@@ -73,6 +73,7 @@ class Application:
         """The newest version of all tools; what has begun keeps the one it began with."""
         self.runner = self._make_runner()
         self.models = ModelPool(models or self._open_model)
+        self.prices = Prices(self.settings.prices)
         self.providers = known_providers(self.settings.providers)
         self.chat_record = self._make_chat_record()
         self.queues = Queues(self)
@@ -137,8 +138,15 @@ class Application:
             return model
 
     def _make_kinds(self, agents: AgentRegistry) -> NodeKinds:
-        self._kinds = NodeKinds(self.tools, agents=agents, providers=self.providers)
+        self._kinds = NodeKinds(self.tools, agents=agents, providers=self.providers, priced=self._is_priced)
         return self._kinds
+
+    def _is_priced(self, provider_key: str | None, model: str | None) -> bool:
+        try:
+            opened = self.models(provider_key, model)
+        except GraphflowError:  # no key for it yet; a node that calls it looks again
+            return False
+        return self.prices.find(opened.provider, opened.model) is not None
 
     @property
     def kinds(self) -> NodeKinds:
@@ -238,6 +246,7 @@ class Application:
             "agent_key": agent_key,
             "model": self.models,
             "tool": self.runner,
+            "prices": self.prices,
             "window_runs": self.settings.memory.chat_k,
         }
 
@@ -282,7 +291,7 @@ class Application:
         await self.runs.ready()
         row = await self.store.thread(thread_id)
         if row is None:
-            raise unknown_thread(thread_id)
+            raise ThreadNotFound(f"no thread {thread_id!r}; list them with `graphflow threads list`")
         if row.head is None:
             raise ThreadNotFound(f"thread {thread_id!r} has no checkpoint yet; send it an input first")
         key = row.facts.agent_key

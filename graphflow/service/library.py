@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphflow.errors import GraphflowError
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.compiled import CompiledGraph
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from graphflow.graph.builder import Graph
     from graphflow.graph.checked import CheckedDocument
     from graphflow.models.port import ChatModel
+    from graphflow.models.prices import Prices
     from graphflow.tools.registry import ToolRegistry
 
 
@@ -27,6 +30,7 @@ class Services(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         if name == "model":
+            self["prices"] = self.prices
             self[name] = self._models()
         elif name == "tool":
             from graphflow.tools.runner import ToolRunner
@@ -35,6 +39,21 @@ class Services(dict[str, Any]):
         else:
             raise KeyError(name)
         return self[name]
+
+    @functools.cached_property
+    def prices(self) -> Prices:
+        """Those of the settings of the current folder."""
+        from graphflow.models.prices import Prices
+        from graphflow.settings import load_settings
+
+        return Prices(load_settings().prices)
+
+    def is_priced(self, provider_key: str | None, model: str | None) -> bool:
+        try:
+            opened = self["model"](provider_key, model)
+        except GraphflowError:  # no key for it yet; a node that calls it looks again
+            return False
+        return self.prices.find(opened.provider, opened.model) is not None
 
     def _models(self) -> Any:
         from graphflow.models.pool import ModelPool
@@ -65,7 +84,7 @@ class _Subgraphs:
         return read_draft(file).data
 
 
-def _kinds(tools: Sequence[Any], documents: _Subgraphs) -> tuple[NodeKinds, Callable[[], ToolRegistry]]:
+def _kinds(tools: Sequence[Any], documents: _Subgraphs, model: ChatModel | None) -> tuple[NodeKinds, Services]:
     made: list[ToolRegistry] = []
 
     def registry() -> ToolRegistry:
@@ -75,7 +94,8 @@ def _kinds(tools: Sequence[Any], documents: _Subgraphs) -> tuple[NodeKinds, Call
             made.append(ToolRegistry(tools))
         return made[0]
 
-    return NodeKinds(registry, agents=documents), registry
+    services = Services(registry, model)
+    return NodeKinds(registry, agents=documents, priced=services.is_priced), services
 
 
 def compile_builder(
@@ -87,7 +107,7 @@ def compile_builder(
     **options: Any,
 ) -> CompiledGraph:
     """A built graph, checked when it first runs."""
-    kinds, registry = _kinds(tools, _Subgraphs({}))
+    kinds, services = _kinds(tools, _Subgraphs({}), model)
     parts = graph.parts()
     for name, function in parts.nodes.items():
         kinds.node(name, function)
@@ -106,7 +126,7 @@ def compile_builder(
         check,
         kinds=kinds,
         checkpointer=checkpointer,
-        services=Services(registry, model),
+        services=services,
         agent_key=graph.name,
         **options,
     )
@@ -124,7 +144,7 @@ def load(
 ) -> CompiledGraph:
     """See `graphflow.load_graph`."""
     origin, folder = _origin(source)
-    kinds, registry = _kinds(tools, _Subgraphs({}, folder))
+    kinds, services = _kinds(tools, _Subgraphs({}, folder), model)
     for name, function in functions.items():
         kinds.function(name, function)
     for name, function in nodes.items():
@@ -132,12 +152,13 @@ def load(
     from graphflow.agents.loader import load_agent
     from graphflow.models.providers import known_providers
 
-    agent = load_agent(origin, kinds=kinds, tools=registry().names(), providers=known_providers())
+    assert kinds.tools is not None
+    agent = load_agent(origin, kinds=kinds, tools=kinds.tools.names(), providers=known_providers())
     return CompiledGraph(
         agent.checked,
         kinds=kinds,
         checkpointer=checkpointer,
-        services=Services(registry, model),
+        services=services,
         agent_key=agent.key,
         **options,
     )

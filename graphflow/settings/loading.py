@@ -10,11 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from graphflow.errors import DefinitionError, Fault
-from graphflow.settings.table import MCP_FIELDS, PROVIDER_FIELDS, SECTIONS, Kinds, Setting, Settings, all_settings
+from graphflow.settings.table import (
+    MCP_FIELDS,
+    PRICE_FIELDS,
+    PROVIDER_FIELDS,
+    SECTIONS,
+    Kinds,
+    Setting,
+    Settings,
+    all_settings,
+)
 from graphflow.settings.values import as_text, converted, did_you_mean
 
 FILES = ("graphflow.local.toml", "graphflow.toml")
 """Settings files, the stronger first."""
+TABLES = ("settings", "tools", "providers", "prices", "mcp")
 
 
 def load_settings(
@@ -50,12 +60,15 @@ def load_settings(
                 )
     providers = _tables("providers", PROVIDER_FIELDS, files, faults)
     mcp = _tables("mcp", MCP_FIELDS, files, faults)
+    prices = _tables("prices", PRICE_FIELDS, files, faults)
+    faults += _price_faults(prices)
     if faults:
         raise DefinitionError(faults)
     return Settings(
         **{section: _section(section, rows, values, base) for section in SECTIONS},
         providers=providers,
         mcp=mcp,
+        prices=prices,
         folder=base,
         environ=env | _given_names(rows, values),
         warnings=tuple(_unknown_variables(rows, env)),
@@ -132,9 +145,9 @@ def _file_values(
     file: str, tables: Mapping[str, Any], rows: Mapping[str, Setting], faults: list[Fault]
 ) -> Iterator[tuple[str, Any]]:
     for key in tables:
-        if key not in ("settings", "tools", "providers", "mcp"):
+        if key not in TABLES:
             hint = "settings stand in [settings.SECTION]" if key in SECTIONS else None
-            faults.append(_unknown(file, f"/{key}", key, ("settings", "tools", "providers", "mcp"), hint))
+            faults.append(_unknown(file, f"/{key}", key, TABLES, hint))
     for key, value in _table(tables, "tools", file, faults).items():
         if key == "modules":
             yield "tools.modules", value
@@ -178,6 +191,24 @@ def _tables(kind: str, known: Mapping[str, Kinds], files: Files, faults: list[Fa
                     faults.append(Fault(pointer=pointer, message=rule, file=file, kind="type"))
             merged[key] = merged.get(key, {}) | dict(fields_)
     return merged
+
+
+def _price_faults(prices: Mapping[str, Mapping[str, Any]]) -> Iterator[Fault]:
+    """What the files have to say together of each price, once they are merged."""
+    for name, row in prices.items():
+        at = f"/prices/{name}"
+        provider, _, model = name.partition("/")
+        if not provider or not model:
+            hint = f'[prices."{name or "PROVIDER"}/MODEL"], or "/*" for all of its models'
+            yield Fault(pointer=at, message=f"{name!r} must name a provider and a model", hint=hint)
+        for field in ("prompt", "completion"):
+            if field not in row:
+                yield Fault(pointer=at, message=f"has no {field!r}, in USD per million tokens", hint="0 is for free")
+        for field, value in row.items():
+            if isinstance(value, int | float) and not 0 <= value < float("inf"):
+                yield Fault(
+                    pointer=f"{at}/{field}", message=f"is {value!r}; a price is a number from 0 up", kind="type"
+                )
 
 
 def _unknown(file: str, pointer: str, key: str, known: Any, hint: str | None = None) -> Fault:

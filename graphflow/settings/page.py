@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from graphflow.settings.table import MCP_FIELDS, PROVIDER_FIELDS, SECTIONS, Kinds, Setting, all_settings
+from graphflow.settings.table import MCP_FIELDS, PRICE_FIELDS, PROVIDER_FIELDS, SECTIONS, Kinds, Setting, all_settings
 
 _PAGE_HEAD = """# Settings
 
@@ -41,6 +41,13 @@ Each provider also reads `<KEY>_API_KEY`, `<KEY>_BASE_URL` and `<KEY>_MODEL` (`O
 """
 
 
+_PRICES = """## Prices
+
+`[prices."PROVIDER/MODEL"]` tells what a model costs, in USD per million tokens; `"PROVIDER/*"` is for all other models
+of that provider. `prompt` and `completion` are needed. None is built in: a price that is not written here is not known,
+and never counts as 0. See [models](models.md). The fields: """
+
+
 def settings_markdown() -> str:
     """The text of docs/settings.md."""
     parts = [_PAGE_HEAD]
@@ -51,7 +58,10 @@ def settings_markdown() -> str:
         parts.append("")
     fields_ = _fields(PROVIDER_FIELDS)
     servers = _fields(MCP_FIELDS)
-    parts.append(f"{_PAGE_TAIL}{fields_}.\n\n## MCP servers\n\nReserved. `[mcp.NAME]` has the fields {servers}.\n")
+    prices = _fields(PRICE_FIELDS)
+    parts.append(
+        f"{_PAGE_TAIL}{fields_}.\n\n{_PRICES}{prices}.\n\n## MCP servers\n\nReserved. `[mcp.NAME]` has the fields {servers}.\n"
+    )
     return "\n".join(parts)
 
 

@@ -249,6 +249,8 @@ class Settings:
     """`[providers.KEY]` as written, keys and types checked."""
     mcp: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """`[mcp.NAME]` as written, keys and types checked."""
+    prices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """`[prices."PROVIDER/MODEL"]` as written, checked."""
     folder: Path = Path()
     """Folder that held the files, and that relative paths start from."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -275,6 +277,8 @@ MCP_FIELDS: dict[str, Kinds] = {
     "env": (dict,), "headers": (dict,), "timeoutMs": (int,),
 }  # fmt: skip
 """Fields of `[mcp.NAME]` (spec 8.1)."""
+PRICE_FIELDS: dict[str, Kinds] = dict.fromkeys(("prompt", "cached", "completion", "reasoning"), (float, int))
+"""Fields of `[prices."PROVIDER/MODEL"]`: USD per million tokens, see `graphflow.models.prices.Price`."""
 
 
 @dataclass(frozen=True, kw_only=True)

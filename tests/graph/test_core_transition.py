@@ -191,7 +191,7 @@ def test_the_last_success_completes_the_run() -> None:
     ]  # fmt: skip
     machine = core.machine
     assert (machine.status, machine.finish_reason, machine.root.node) == ("idle", "stop", "end")
-    assert machine.usage == {"toolCalls": 2}
+    assert machine.usage == {"toolCalls": 2, "activeMs": 1000}
 
 
 def test_set_expressions_see_the_state_before_the_node_and_its_output() -> None:
