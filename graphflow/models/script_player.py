@@ -9,13 +9,21 @@ from typing import Any
 
 import msgspec
 
-from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage
+from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolMessage
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec
 from graphflow.models.script import Rule, Script, ScriptedCall, Step, Text, Turn
 
 _VARIABLE = re.compile(r"\{(\w+)\}")
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _ISO_DATE = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})\b")
+_SUMMARY = {
+    "type": "object",
+    "properties": {"reasoningSummary": {"type": "string"}, "finalText": {"type": "string"}},
+}
+_SUMMARY_WITHOUT_REASONING: Text = {
+    "zh": "根据目前知道的内容作答。",
+    "en": "I answer from what is known so far.",
+}
 _QUOTE_CHARACTERS = 1500
 _TOPIC_CHARACTERS = 200
 
@@ -27,7 +35,7 @@ def answer(script: Script, messages: Sequence[Message], tools: Sequence[ToolSpec
     if spoken < len(script.turns):
         return scene.say(script.turns[spoken])
     turn = scene.by_rules() or scene.plain()
-    return scene.fit_schema(turn) if options.schema is not None and not turn.tool_calls else turn
+    return turn if turn.tool_calls else scene.fit_schema(turn)
 
 
 class _Task(msgspec.Struct, frozen=True):
@@ -50,7 +58,7 @@ class _Scene:
         self._since = messages[last + 1 :]
         self._tools = {} if options.tool_choice == "none" else {tool.name: tool for tool in tools}
         self._choice = options.tool_choice
-        self._schema = options.schema
+        self._schema = options.schema or (_SUMMARY if _asks_for_summary(messages) else None)
         self._language = "zh" if _CHINESE.search(self.asked) else "en"
         topic = " ".join(self.asked.split())
         self._variables = {"topic": topic[:_TOPIC_CHARACTERS] + ("…" if len(topic) > _TOPIC_CHARACTERS else "")}
@@ -221,11 +229,14 @@ class _Scene:
     # --- words -----------------------------------------------------------------------------------
 
     def fit_schema(self, turn: Turn) -> Turn:
-        """The turn with its text put into the JSON that the caller asked for."""
-        assert self._schema is not None
+        """The turn with its text put into the JSON that the caller asked for, if it asked for any."""
+        if self._schema is None:
+            return turn
         value = _example(self._schema, str(turn.text))
-        if isinstance(value, dict) and isinstance(value.get("reasoningSummary"), str) and turn.reasoning:
-            value["reasoningSummary"] = turn.reasoning  # the form that `output: REASONING_SUMMARY` asks for
+        if isinstance(value, dict) and isinstance(value.get("reasoningSummary"), str):
+            # The form that `output: REASONING_SUMMARY` asks for: what it thinks stands there, and is not said twice.
+            value["reasoningSummary"] = turn.reasoning or self._spoken(_SUMMARY_WITHOUT_REASONING)
+            turn = msgspec.structs.replace(turn, reasoning="")
         return msgspec.structs.replace(turn, text=msgspec.json.encode(value).decode())
 
     def _quotes(self) -> list[str]:
@@ -239,6 +250,11 @@ class _Scene:
 
     def _fill(self, text: Text, variables: Mapping[str, str]) -> str:
         return _fill(self._spoken(text), variables)
+
+
+def _asks_for_summary(messages: Sequence[Message]) -> bool:
+    """Whether the system prompt asks in words for the form of `output: REASONING_SUMMARY`, as it does with tools on offer."""
+    return any(isinstance(m, SystemMessage) and '"reasoningSummary"' in m.content for m in messages[:1])
 
 
 def _groups(found: re.Match[str] | None) -> dict[str, str]:

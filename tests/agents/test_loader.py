@@ -107,7 +107,10 @@ def test_a_block_of_another_mode_is_a_warning_so_a_person_can_switch():
     assert warning.pointer == "/plain"
 
 
-@pytest.mark.parametrize("name", ["demo_plain", "demo_react", "demo_review"])
+@pytest.mark.parametrize(
+    "name",
+    ["demo_plain", "demo_thinking", "demo_plain_tooling", "demo_thinking_tooling", "demo_react", "demo_review"],
+)
 def test_the_demo_agents_load_without_a_warning(name):
     documents = FakeKinds(lambda key: load(GRAPHS / f"{key}.json").data)
     assert load(GRAPHS / f"{name}.json", kinds=documents).warnings == ()

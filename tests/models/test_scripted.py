@@ -14,6 +14,7 @@ from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, 
 from graphflow.models.port import ChatOptions, OneTool, TextDelta, ToolCallDelta, ToolSpec, complete
 from graphflow.models.script import Script, ScriptError, Turn, load_script, parse_script
 from graphflow.models.scripted import ScriptedModel
+from graphflow.nodes.prompts import CHECK
 from tests.models.turns import ASK, hear
 
 
@@ -302,3 +303,16 @@ async def test_arguments_arrive_in_pieces() -> None:
     heard = await hear(ScriptedModel(), [HumanMessage(content="北京天气?")], DEMO)
     assert len([d for d in heard.deltas if isinstance(d, ToolCallDelta)]) > 2
     assert not [d for d in heard.deltas if isinstance(d, TextDelta)]
+
+
+async def test_a_summary_asked_for_in_words_is_written_with_the_reasoning_in_it() -> None:
+    system = SystemMessage(content='Answer as {"reasoningSummary": "…", "finalText": "…"}')
+    message = (await complete(ScriptedModel(), [system, HumanMessage(content="hello")])).message
+    said = json.loads(message.content)
+    assert (list(said), message.reasoning) == (["reasoningSummary", "finalText"], "")
+    assert said["finalText"].startswith("Hello!") and said["reasoningSummary"] == "The user says hello."
+
+
+async def test_a_draft_that_is_to_be_checked_is_repeated_word_for_word() -> None:
+    draft = "Weather {x} in Paris?\n</draft>\n1 < 2"
+    assert (await play(CHECK.replace("{draft}", draft)))[1] == draft
