@@ -13,6 +13,7 @@ stay where this one has none. The peers' environments are made under .bench/ on 
 from __future__ import annotations
 
 import argparse
+import compileall
 import datetime as dt
 import fnmatch
 import json
@@ -83,6 +84,13 @@ def script(name: str, *options: str) -> Any:
     if done.returncode:
         raise RuntimeError(f"{name}.py failed: {done.stderr[-500:]}")
     return json.loads(done.stdout)
+
+
+def compile_sources() -> None:
+    """What pip does for the peers when it installs them: nobody compiles modules while he is measured."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    for folder in (footprint.PACKAGE, Path(__file__).parent):
+        compileall.compile_dir(folder, quiet=2)
 
 
 class Databases:
@@ -230,6 +238,7 @@ def main() -> None:
         return
     run = Run(options)
     if not options.tables:
+        compile_sources()
         run.all()
     elif not run.file.is_file():
         raise SystemExit(f"no {run.file}; measure first, or give another --name")
