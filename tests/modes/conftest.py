@@ -81,12 +81,14 @@ class Stage:
 
     def __init__(self, document: dict[str, Any], *turns: Any) -> None:
         self.model = Watched(turns)
+        self.model.on_hang = self._cancel
+        self.clock = FakeClock()
         self.graph: CompiledGraph = load_graph(
             document,
             checkpointer=MemoryCheckpointer(),
             tools=[look_up, broken],
             model=self.model,
-            clock=FakeClock(),
+            clock=self.clock,
             ids=FakeIds(),
         )
         self.events: Events = []
@@ -94,7 +96,6 @@ class Stage:
     async def play(self, query: str = "Question?", **options: Any) -> Events:
         """All events of one run; a turn that hangs is where the run is cancelled."""
         self.events = []
-        self.model.on_hang = self._cancel
         async for event in self.graph.stream(query, "t", **options):
             self.events.append(event_dict(event))
         return self.events
