@@ -72,6 +72,7 @@ ERROR_CODES: dict[str, str] = {
     "fenced": "Another life took this thread; the older one stopped.",
     "not_encodable": "A value can't be stored.",
     "overloaded": "The server has as many runs, or the thread as many queued inputs, as are let in; ask again after `retryAfterMs`.",
+    "too_large": "A file is larger than may be kept.",
     "throttled": "The token has used up its requests for now; ask again after `retryAfterMs`.",
     "stopping": "The server shuts down and begins nothing new.",
     "internal": "A defect of graphflow itself.",

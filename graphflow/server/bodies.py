@@ -5,7 +5,7 @@ Whatever the content type says, a body is JSON: `curl -d` sends form headers wit
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -137,15 +137,19 @@ def schema(model: type[Body], *, required: bool = True) -> dict[str, Any]:
 
 async def read_bytes(request: Request, most: int) -> bytes:
     """The body; 413 once it is larger than `most`, whatever its header says."""
-    chunks, size = [], 0
+    return b"".join([chunk async for chunk in chunks_of(request, most)])
+
+
+async def chunks_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
+    """The body as it comes; 413 once it is larger than `most`, whatever its header says."""
+    size = 0
     if (length := request.headers.get("content-length", "")).isdigit() and int(length) > most:
         raise too_large(most)
     async for chunk in request.stream():
         size += len(chunk)
         if size > most:
             raise too_large(most)
-        chunks.append(chunk)
-    return b"".join(chunks)
+        yield chunk
 
 
 def too_large(most: int) -> HTTPException:

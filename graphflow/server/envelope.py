@@ -40,6 +40,7 @@ STATUS: dict[str, int] = {
     "expression": 422,
     "not_encodable": 422,
     "rate_limit": 429,
+    "too_large": 413,
     "throttled": 429,
     "overloaded": 503,
     "stopping": 503,

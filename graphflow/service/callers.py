@@ -51,7 +51,7 @@ async def check_chat(app: Application, caller: Caller, chat_id: str) -> None:
 
 async def check_run(app: Application, caller: Caller, run_id: str) -> None:
     """Raises ThreadNotFound when the run is one of another user's thread."""
-    if caller.user is None:
+    if caller.user is None or not CHAT_ID.fullmatch(run_id):
         return
     await app.runs.ready()
     live = next((live for live in app.runs.by_thread.values() if live.run_id == run_id), None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from graphflow.checkpoints.port import OpenInterrupt, ThreadRow
 from graphflow.errors import AgentNotFound, AnswerRefused, GraphflowError, ThreadBusy
 from graphflow.events import ChatStart, Event, RequestQuery, RequestSubmit
@@ -13,6 +15,7 @@ from graphflow.runtime.answers import questions_of
 from graphflow.runtime.compiled import CompiledGraph
 from graphflow.runtime.live import LiveRun
 from graphflow.runtime.queue import QueuedRun
+from graphflow.service import uploads
 from graphflow.service.application import Application
 from graphflow.service.callers import LOCAL, Caller, check_chat, claim
 from graphflow.service.queues import Begun, Enqueued
@@ -46,6 +49,8 @@ async def query(
         row = await app.store.thread(chat_id)
         graph = app.graph(agent_of(app, request.agent_key, row))
         await claim(app, caller, chat_id)
+        references = await uploads.resolved(app, chat_id, request.references)
+        request = msgspec.structs.replace(request, references=references)
         live = await settled_live(app, chat_id)
         if live is not None and live.executor.machine.status == "waiting":
             if request.on_waiting == "cancel":
@@ -82,7 +87,7 @@ async def _launch(
     request_id = request.request_id or run_id
     given = input_of(request, graph.plan.input_schema)
     said = _request_query(request, request_id, chat_id)
-    preamble: list[Event] = [said]
+    preamble: list[Event] = [*await uploads.announced(app, chat_id, run_id), said]
     if row is None or row.head is None:
         preamble.append(ChatStart(chat_id=chat_id, chat_name=chat_name(request.message)))
     rounds = {} if request.max_steps is None else {"maxRounds": request.max_steps}

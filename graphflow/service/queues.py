@@ -22,6 +22,8 @@ from graphflow.runtime.compiled import CompiledGraph
 from graphflow.runtime.live import LiveRun
 from graphflow.runtime.queue import QueuedRun, decode_queued, encode_queued
 from graphflow.runtime.signals import deliver_queued
+from graphflow.service.requests import CHAT_ID
+from graphflow.service.uploads import announced
 
 if TYPE_CHECKING:
     from graphflow.service.application import Application
@@ -122,7 +124,7 @@ class Queues:
     async def find(self, run_id: str) -> Enqueued | None:
         """The input of a run that has not begun."""
         await self._app.runs.ready()
-        chat_id = await self._app.store.find_run(run_id)
+        chat_id = await self._app.store.find_run(run_id) if CHAT_ID.fullmatch(run_id) else None
         if chat_id is None:
             return None
         for place, (entry, queued) in enumerate(await self.entries(chat_id), 1):
@@ -274,7 +276,7 @@ class Queues:
     async def _begin(self, chat_id: str, row: ThreadRow, queued: QueuedRun, position: int) -> Begun:
         app = self._app
         graph = await self._graph(chat_id, queued.agent_key)
-        preamble: list[Event] = []
+        preamble: list[Event] = [*await announced(app, chat_id, queued.run_id)]
         if queued.request is not None:
             preamble.append(RequestQuery(chat_id=chat_id, **_fields(queued.request)))
         run = await graph.launch(

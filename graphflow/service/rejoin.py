@@ -21,7 +21,7 @@ from graphflow.runtime.live import LiveRun
 from graphflow.runtime.run_log import RunLog
 from graphflow.runtime.stored_log import StoredLog, branch_of_run, pruned_log, stored_log
 from graphflow.service.application import Application
-from graphflow.service.requests import bad_argument, checked_chat_id, unknown_run
+from graphflow.service.requests import CHAT_ID, bad_argument, unknown_run
 
 Frame = tuple[str | None, Event]
 """An event and its SSE id; `stream.reset` has none."""
@@ -74,10 +74,11 @@ async def join(app: Application, run_id: str, last_event_id: str | None = None) 
         ThreadNotFound: no such run.
         GraphflowError: `invalid_input` for an id that is none.
     """
-    checked_chat_id(run_id, "runId")
     position = parse_position(last_event_id)
     await app.runs.ready()
     live = next((live for live in app.runs.by_thread.values() if live.run_id == run_id), None)
+    if live is None and not CHAT_ID.fullmatch(run_id):
+        raise unknown_run(run_id)
     thread_id = live.thread_id if live is not None else await app.store.find_run(run_id)
     if thread_id is None:
         raise unknown_run(run_id)

@@ -15,6 +15,7 @@ from graphflow.runtime.effects import Choices
 from graphflow.runtime.queue import Signal
 from graphflow.runtime.signals import deliver
 from graphflow.runtime.thread import CheckpointInfo, Thread, ThreadState
+from graphflow.service import uploads
 from graphflow.service.application import Application
 from graphflow.service.inbox import interrupt_dict
 from graphflow.service.query import Begun
@@ -269,6 +270,7 @@ async def delete(app: Application, thread_id: str) -> None:
         raise ThreadBusy(f"another process drives thread {thread_id!r}; cancel the run first", retryAfterMs=1000)
     await thread.delete()
     await app.chat_record.delete(thread_id)
+    await uploads.delete(app, thread_id)
 
 
 def checkpoint_dict(info: CheckpointInfo) -> dict[str, Any]:

@@ -187,6 +187,17 @@ class MemorySettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UploadsSettings:
+    dir: Path = _setting(Path("checkpoints/uploads"), "Folder of the files that users bring along, by chat.")
+    max_bytes: int = _setting(
+        16_777_216, "Largest upload; a larger one is refused with 413.", unit="bytes", least=1
+    )
+    max_chat_bytes: int = _setting(
+        268_435_456, "What the uploads of one chat may hold together.", unit="bytes", least=1
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class LogSettings:
     level: Literal["debug", "info", "warning", "error"] = _setting(
         "info", "Least severe line that is logged; each model delta is one at debug."
@@ -241,6 +252,7 @@ class Settings:
     llm: LlmSettings = LlmSettings()
     store: StoreSettings = StoreSettings()
     memory: MemorySettings = MemorySettings()
+    uploads: UploadsSettings = UploadsSettings()
     log: LogSettings = LogSettings()
     viewports: ViewportsSettings = ViewportsSettings()
     trace: TraceSettings = TraceSettings()

@@ -1,0 +1,89 @@
+"""Uploads (spec 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
+
+from graphflow.server.auth import caller_of, needs
+from graphflow.server.bodies import chunks_of
+from graphflow.server.envelope import success
+from graphflow.server.routes._parts import application
+from graphflow.service.requests import bad_argument
+from graphflow.service.uploads import upload as keep
+
+router = APIRouter(prefix="/api", tags=["chats"])
+ROOM = 64 * 1024
+"""What the other fields and the seams may add to the file."""
+FIELDS = ("chatId", "requestId", "type")
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file"],
+                    "properties": {
+                        "file": {"type": "string", "format": "binary"},
+                        "chatId": {"type": "string", "description": "The chat that keeps it; a new one when absent."},
+                        "requestId": {"type": "string"},
+                        "type": {"type": "string", "description": "What it is; by default told by its MIME type."},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("/upload", dependencies=[Depends(needs("run"))], openapi_extra=BODY)
+async def upload(request: Request) -> Response:
+    """Keeps a file under a chat; queries refer to it by id, and the chat's next run tells of it."""
+    app = application(request)
+    async with _form(request, app.settings.uploads.max_bytes + ROOM) as form:
+        file = form.get("file")
+        if not isinstance(file, UploadFile):
+            raise bad_argument("file", "a file is needed, as multipart/form-data")
+        chat_id, kept = await keep(
+            app,
+            file.file,
+            name=file.filename or "",
+            mime_type=file.content_type,
+            caller=caller_of(request),
+            kind=_text(form, "type"),
+            chat_id=_text(form, "chatId"),
+            request_id=_text(form, "requestId"),
+        )
+    return success({"requestId": kept.request_id, "chatId": chat_id, "upload": kept.reference()})
+
+
+@asynccontextmanager
+async def _form(request: Request, most: int) -> AsyncIterator[FormData]:
+    """The form of a body that is not larger than `most`; what it keeps on disk is gone at the end."""
+    parser = MultiPartParser(request.headers, chunks_of(request, most), max_files=1, max_fields=len(FIELDS))
+    try:
+        form = await parser.parse()
+    except (MultiPartException, KeyError, ValueError) as error:
+        raise bad_argument("body", f"no multipart/form-data: {error}") from None
+    try:
+        if unknown := [name for name in form if name not in ("file", *FIELDS)]:
+            raise bad_argument(unknown[0], "unknown field")
+        yield form
+    finally:
+        await form.close()
+
+
+def _text(form: FormData, name: str) -> str | None:
+    value = form.get(name)
+    if isinstance(value, UploadFile):
+        raise bad_argument(name, "a text, not a file")
+    if value is not None and len(value) > 256:
+        raise bad_argument(name, "at most 256 characters")
+    return value or None

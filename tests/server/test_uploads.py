@@ -1,0 +1,168 @@
+"""Uploads: kept under their chat, told of once in its next run, referred to by id (spec 3.3)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from graphflow.service.uploads import plain_name
+from tests.server.conftest import ask, serving, take
+from tests.server.test_users import ANN, BOB, with_tokens
+from tests.service.conftest import Gate, make_application
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
+
+
+async def send(
+    client: httpx.AsyncClient, name: str = "cat.png", data: bytes = PNG, mime: str = "image/png", **fields: Any
+) -> dict[str, Any]:
+    headers = fields.pop("headers", {})
+    response = await client.post("/api/upload", files={"file": (name, data, mime)}, data=fields, headers=headers)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()["data"]
+    return found
+
+
+def kept(folder: Path) -> dict[str, bytes]:
+    """Every file that is kept, by its path."""
+    root = folder / "checkpoints" / "uploads"
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+async def test_a_file_is_kept_told_of_in_the_next_run_and_listed_in_the_users_turn(
+    client: httpx.AsyncClient, folder: Path
+) -> None:
+    made = await send(client, chatId="c", requestId="r-1")
+    facts = {"type": "image", "name": "cat.png", "sizeBytes": len(PNG), "mimeType": "image/png"}
+    facts["sha256"] = hashlib.sha256(PNG).hexdigest()
+    upload_id = made["upload"]["id"]
+    assert made == {"requestId": "r-1", "chatId": "c", "upload": {"id": upload_id, **facts}}
+    assert kept(folder)[f"c.files/{upload_id}"] == PNG
+    seen = await ask(client, agentKey="plain", chatId="c", references=[{"id": upload_id}, {"id": "other", "name": "b"}])
+    assert [e["type"] for e in seen.events[:4]] == ["request.upload", "request.query", "chat.start", "run.start"]
+    told = {k: v for k, v in seen.events[0].items() if k not in ("seq", "timestamp")}
+    assert told == {"type": "request.upload", "requestId": "r-1", "chatId": "c", "upload": facts}
+    assert seen.events[1]["references"] == [{"id": upload_id, **facts}, {"id": "other", "name": "b"}]
+    state = (await client.get("/api/threads/c/state")).json()["data"]["values"]
+    assert state["messages"][0]["references"][0]["name"] == "cat.png"
+    again = await ask(client, agentKey="plain", chatId="c")
+    assert "request.upload" not in [e["type"] for e in again.events]
+    chat = (await client.get("/api/chat?chatId=c")).json()["data"]
+    assert [e["type"] for e in chat["events"]].count("request.upload") == 1
+    assert chat["references"][0] == {"id": upload_id, **facts}
+    rejoined = await take(client, "GET", f"/api/runs/{seen.events[3]['runId']}/events")
+    assert rejoined.events[0] == seen.events[0]
+
+
+async def test_uploads_are_told_in_order_and_of_a_refused_query_in_the_run_after(
+    client: httpx.AsyncClient, gate: Gate
+) -> None:
+    await ask(client, agentKey="plain", chatId="c")
+    names = ["one.txt", "two.txt", "three.txt"]
+    for name in names:
+        await send(client, name, b"x", "text/plain", chatId="c")
+    assert (await client.post("/api/query", json={"message": "x", "chatId": "c", "maxSteps": 0})).status_code == 400
+    bad_budget = {"message": "x", "chatId": "c", "budget": {"nothing": 1}}
+    assert (await client.post("/api/query", json=bad_budget)).status_code == 400
+    seen = await ask(client, chatId="c")
+    assert [e["upload"]["name"] for e in seen.events if e["type"] == "request.upload"] == names
+    assert seen.events[3]["type"] == "request.query"
+
+
+async def test_an_input_that_waited_for_its_turn_tells_of_them_too(client: httpx.AsyncClient, gate: Gate) -> None:
+    gate.close()
+    async with (
+        asyncio.TaskGroup() as group,
+        client.stream("POST", "/api/query", json={"message": "x", "chatId": "q", "agentKey": "plain"}) as first,
+    ):
+        await anext(first.aiter_bytes())
+        await send(client, chatId="q")
+        later = group.create_task(ask(client, chatId="q", onBusy="enqueue"))
+        while not (await client.get("/api/threads/q/queue")).json()["data"]:
+            await asyncio.sleep(0)
+        gate.open()
+    assert [e["type"] for e in later.result().events[:2]] == ["request.upload", "request.query"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("../../etc/passwd", "passwd"), ("C:\\temp\\x.txt", "x.txt"), ("..", "file"),
+                ("x" * 400, "x" * 255), ("日本.pdf", "日本.pdf"), (".hidden.", "hidden"),
+    ],
+)  # fmt: skip
+async def test_a_name_never_leaves_its_folder(client: httpx.AsyncClient, folder: Path, name: str, shown: str) -> None:
+    made = await send(client, name, b"x", "text/plain", chatId="c")
+    assert made["upload"]["name"] == shown
+    assert {path.partition(".")[0] for path in kept(folder)} == {"c"}
+    assert {Path(path).stem for path in kept(folder)} == {made["upload"]["id"]}
+    assert not list(folder.parent.rglob("*passwd*"))
+
+
+def test_a_name_has_no_control_characters() -> None:
+    assert plain_name("a\x00b\x1b\u202e.txt") == "ab.txt"
+
+
+async def test_what_is_no_upload_is_refused_and_leaves_nothing(client: httpx.AsyncClient, folder: Path) -> None:
+    file = {"file": ("a", b"x", "text/plain")}
+    for request in (
+        {"content": b""},
+        {"json": {"file": "x"}},
+        {"content": b"x", "headers": {"content-type": "multipart/form-data"}},
+        {"content": b"x", "headers": {"content-type": "multipart/form-data; boundary=b"}},
+        {"content": b"--b\r\nnonsense", "headers": {"content-type": "multipart/form-data; boundary=b"}},
+        {"data": {"file": "text"}, "files": {"chatId": ("a", b"x")}},
+        {"files": {"other": ("a", b"x")}},
+        {"files": [("file", ("a", b"x")), ("file", ("b", b"y"))]},
+        {"files": file, "data": {"chatId": "../x"}},
+        {"files": file, "data": {"type": "a b"}},
+        {"files": file, "data": {"requestId": "x" * 300}},
+        {"files": file, "data": {"colour": "red"}},
+    ):
+        response = await client.post("/api/upload", **request)
+        assert response.status_code == 400, (request, response.text)
+        assert response.json()["data"]["fields"], request
+    assert kept(folder) == {}
+
+
+async def test_uploads_have_limits_of_their_own(folder: Path) -> None:
+    limits = {"MAX_BYTES": 1000, "MAX_CHAT_BYTES": 1500}
+    (folder / ".env").write_text("\n".join(f"GRAPHFLOW_UPLOADS_{k}={v}" for k, v in limits.items()), encoding="utf-8")
+
+    async def endless() -> Any:
+        yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+        for _ in range(200):
+            yield b"x" * 1000
+
+    async with serving(make_application(folder)) as (client, _):
+        await send(client, "a", b"x" * 1000, chatId="c")
+        for data, chat in ((b"x" * 1001, "d"), (b"x" * 501, "c")):
+            files = {"file": ("a", data)}
+            refused = await client.post("/api/upload", files=files, data={"chatId": chat})
+            assert refused.status_code == 413 and refused.json()["data"]["error"]["code"] == "too_large"
+        multipart = {"content-type": "multipart/form-data; boundary=b"}
+        assert (await client.post("/api/upload", content=endless(), headers=multipart)).status_code == 413
+        await send(client, "a", b"x" * 500, chatId="c")
+    assert sorted(len(data) for path, data in kept(folder).items() if not Path(path).suffix.strip(".files")) == [
+        500,
+        1000,
+    ]
+
+
+async def test_another_users_uploads_can_be_neither_made_nor_read_and_go_with_the_thread(folder: Path) -> None:
+    async with serving(with_tokens(folder)) as (client, _):
+        made = await send(client, chatId="hers", headers=ANN)
+        refused = await client.post("/api/upload", files={"file": ("a", b"x")}, data={"chatId": "hers"}, headers=BOB)
+        assert refused.status_code == 404
+        body = {"message": "x", "agentKey": "plain", "chatId": "his", "references": [{"id": made["upload"]["id"]}]}
+        his = await take(client, "POST", "/api/query", json=body, headers=BOB)
+        assert his.events[0]["references"] == [{"id": made["upload"]["id"]}], "an id of another chat says nothing"
+        await take(client, "POST", "/api/query", json={**body, "chatId": "hers"}, headers=ANN)
+        assert len(kept(folder)) == 3
+        assert (await client.delete("/api/threads/hers", headers=ANN)).status_code == 200
+        assert kept(folder) == {}
