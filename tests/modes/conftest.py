@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,10 +12,9 @@ import msgspec
 from graphflow import CompiledGraph, MemoryCheckpointer, load_graph, tool
 from graphflow.events import event_dict
 from graphflow.messages import AIMessage, Message
-from graphflow.models.deltas import Delta
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.script import Script
-from graphflow.models.scripted import ScriptedModel
+from graphflow.models.scripted import Performance, ScriptedModel
 from graphflow.modes.definition import BLOCKS, decode_definition
 from graphflow.modes.registry import compile_agent
 from graphflow.testing.fakes import FakeClock, FakeIds
@@ -46,14 +45,13 @@ class Watched(ScriptedModel):
         self.on_hang: Callable[[], None] = lambda: None
         """Called when all deltas of a turn that hangs were sent."""
 
-    async def stream(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
-    ) -> AsyncGenerator[Delta, None]:
+    def perform(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions | None = None
+    ) -> Performance:
         turn = self.turns[len(self.asked)]
-        self.asked.append((list(messages), [tool.name for tool in tools], options))
+        self.asked.append((list(messages), [tool.name for tool in tools], options or ChatOptions()))
         self._script = msgspec.convert({"turns": [turn] * 20}, Script)
-        async for delta in super().stream(messages, tools, options):
-            yield delta
+        return super().perform(messages, tools, options)
 
     async def _hang(self, options: ChatOptions) -> None:
         asyncio.get_running_loop().call_soon(self.on_hang)  # from outside of the node, as any cancelling is

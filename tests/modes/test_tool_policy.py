@@ -11,8 +11,8 @@ from tests.modes.conftest import EVERY_MODE, Stage, call, document_of
 
 TOOLED = ("PLAIN_TOOLING", "THINKING_TOOLING", "REACT")
 FIRST = {"PLAIN_TOOLING": "decide", "THINKING_TOOLING": "think", "REACT": "reason"}
-PLAIN_TEXT = {"output": "PLAIN", "tools": ["look_up"]}
-REQUIRE = {**PLAIN_TEXT, "toolPolicy": "REQUIRE"}
+PLAIN_TEXT: dict[str, Any] = {"output": "PLAIN", "tools": ["look_up"]}
+REQUIRE: dict[str, Any] = {**PLAIN_TEXT, "toolPolicy": "REQUIRE"}
 
 
 def assert_paired(messages: Any) -> None:
@@ -139,7 +139,7 @@ async def test_after_the_rounds_the_last_node_is_asked_without_tools(rounds: int
         document_of("REACT", block=block, **PLAIN_TEXT, **budget),
         *({"tool_calls": [call(number=n)]} for n in range(rounds)), {"text": "So far."},
     )  # fmt: skip
-    await stage.play(**({"budget": {"maxRounds": rounds}} if where == "request" else {}))
+    await stage.play(budget={"maxRounds": rounds} if where == "request" else None)
     assert stage.finish_reason == "max_rounds"
     messages, tools, _ = stage.model.asked[-1]
     assert tools == [] and "best answer" in messages[-1].content and len(stage.model.asked) == rounds + 1
@@ -153,7 +153,7 @@ async def test_an_answer_in_the_last_round_is_no_limit() -> None:
     assert stage.finish_reason == "stop"
 
 
-FIGURES = {"model calls": {"maxModelCalls": 1}, "tokens": {"maxTokens": 1}}
+FIGURES: dict[str, dict[str, Any]] = {"model calls": {"maxModelCalls": 1}, "tokens": {"maxTokens": 1}}
 
 
 @pytest.mark.parametrize("figure", FIGURES)

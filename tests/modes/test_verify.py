@@ -43,8 +43,8 @@ async def test_text_before_a_call_is_one_delta_that_comes_before_the_call_and_th
     turns = [{"text": "I look it up.", "tool_calls": [call()], "piece": 2}, {"text": spoken(mode, CANDIDATE)}]
     stage = Stage(verified(mode, tools=["look_up"]), *turns, {"text": spoken(mode, CHECKED), "piece": 4})
     await stage.play()
-    deltas = [(e["type"], e.get("delta")) for e in stage.events if e["type"] in ("content.delta", "tool.start")]
-    assert deltas[:2] == [("content.delta", "I look it up."), ("tool.start", None)]
+    deltas = [(e["type"], e.get("delta", "")) for e in stage.events if e["type"] in ("content.delta", "tool.start")]
+    assert deltas[:2] == [("content.delta", "I look it up."), ("tool.start", "")]
     assert "".join(text for kind, text in deltas[2:]) == CHECKED
     turn, result, answer = (await stage.state()).messages[1:]
     assert (turn.content, len(turn.tool_calls)) == ("I look it up.", 1)
