@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from graphflow.agents.loader import LoadedAgent
+from graphflow.service.agent_files import AgentFolder, Load
 from graphflow.settings import Settings
-from graphflow.tools.builtin import BashPolicy, builtin_tools
+from graphflow.tools.builtin import BashPolicy, HttpPolicy, builtin_tools
+from graphflow.tools.builtin.agent_file import agent_file_tool
 from graphflow.tools.registry import ToolRegistry
-
-Load = Callable[[Any], LoadedAgent]
-"""Reads and checks an agent from a file, a text or data."""
 
 
 def registered_tools(settings: Settings, more: Sequence[Any], *, load: Load) -> ToolRegistry:
@@ -27,7 +25,15 @@ def registered_tools(settings: Settings, more: Sequence[Any], *, load: Load) -> 
         working_directory=settings.bash.working_directory,
         allowed_paths=tuple(Path(path) for path in settings.bash.allowed_paths),
     )
-    registry = ToolRegistry(builtins=builtin_tools(bash=bash))
+    http = HttpPolicy(
+        hosts=settings.http.hosts or None,
+        methods=settings.http.methods,
+        private_hosts=settings.http.private_hosts,
+        max_bytes=settings.http.max_bytes,
+        timeout_s=settings.http.timeout_s,
+    )
+    folder = AgentFolder(Path(settings.agents.dir), settings.folder, load)
+    registry = ToolRegistry(builtins=[*builtin_tools(bash=bash, http=http), agent_file_tool(folder)])
     if settings.tools.modules:
         from graphflow.tools.modules import import_tools
 

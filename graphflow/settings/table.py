@@ -122,6 +122,22 @@ class BashSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HttpSettings:
+    hosts: tuple[str, ...] = _setting(
+        (),
+        "Hosts that `http_request` may call; `.example.com` names all below it. None: any that is public.",
+    )
+    methods: tuple[str, ...] = _setting(
+        ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"), "Methods that `http_request` may use."
+    )
+    private_hosts: tuple[str, ...] = _setting(
+        (), "Hosts that `http_request` may call although their addresses are private."
+    )
+    max_bytes: int = _setting(1_048_576, "What `http_request` reads of an answer.", unit="bytes", least=1)
+    timeout_s: float = _setting(30.0, "How long a call of `http_request` may take.", unit="s", least=0.1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class LlmSettings:
     provider: str | None = _setting(None, "Provider of agents that name none.", env="LLM_PROVIDER")
     api_key: str | None = _setting(
@@ -208,7 +224,7 @@ class LogSettings:
 @dataclass(frozen=True, kw_only=True)
 class ViewportsSettings:
     dir: Path = _setting(
-        Path("graphs/viewports"), "Folder of the viewport files.", env="AGENT_VIEWPORT_EXTERNAL_DIR", reserved=True
+        Path("graphs/viewports"), "Folder of the viewport files.", env="AGENT_VIEWPORT_EXTERNAL_DIR"
     )
 
 
@@ -249,6 +265,7 @@ class Settings:
     agents: AgentsSettings = AgentsSettings()
     tools: ToolsSettings = ToolsSettings()
     bash: BashSettings = BashSettings()
+    http: HttpSettings = HttpSettings()
     llm: LlmSettings = LlmSettings()
     store: StoreSettings = StoreSettings()
     memory: MemorySettings = MemorySettings()

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+from graphflow.tools.builtin.actions import launch_fireworks, show_modal, switch_theme
 from graphflow.tools.builtin.bash import BashPolicy, bash_tool
+from graphflow.tools.builtin.http import HttpPolicy, http_tool
+from graphflow.tools.builtin.logistics import mock_logistics_status
 from graphflow.tools.builtin.maths import math_eval
+from graphflow.tools.builtin.runbook import mock_ops_runbook
+from graphflow.tools.builtin.sensitive import mock_sensitive_data_detector
 from graphflow.tools.builtin.task import task_done
 from graphflow.tools.builtin.times import city_datetime, time_now
 from graphflow.tools.builtin.weather import mock_city_weather
 from graphflow.tools.port import Tool
 
+_FIXED = (
+    city_datetime,
+    mock_city_weather,
+    task_done,
+    time_now,
+    math_eval,
+    mock_logistics_status,
+    mock_ops_runbook,
+    mock_sensitive_data_detector,
+    switch_theme,
+    launch_fireworks,
+    show_modal,
+)
 
-def builtin_tools(*, bash: BashPolicy | None = None) -> list[Tool]:
+
+def builtin_tools(*, bash: BashPolicy | None = None, http: HttpPolicy | None = None) -> list[Tool]:
     """The built-in tools.
 
     Args:
         bash: where `bash` may look; default: the process's working directory only.
+        http: where `http_request` may go; default: any public address.
     """
-    return [bash_tool(bash or BashPolicy()), city_datetime, mock_city_weather, task_done, time_now, math_eval]
+    return [bash_tool(bash or BashPolicy()), http_tool(http), *_FIXED]
 
 
-__all__ = ["BashPolicy", "builtin_tools"]
+__all__ = ["BashPolicy", "HttpPolicy", "builtin_tools"]

@@ -1,0 +1,67 @@
+"""Writes agent files into the agents' folder: checked by the loader first, atomically, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from graphflow.agents.loader import LoadedAgent
+from graphflow.modes.definition import BLOCKS
+
+Load = Callable[[Any], LoadedAgent]
+"""Reads and checks an agent from a file, a text or data."""
+
+
+class AgentFolder:
+    """The folder of agent files, for those who write it.
+
+    Args:
+        folder: made when the first file is written.
+        home: what paths are shown relative to.
+        load: checks an agent.
+    """
+
+    def __init__(self, folder: Path, home: Path, load: Load) -> None:
+        self._folder, self._home, self._load = folder, home, load
+
+    @property
+    def blocks(self) -> Mapping[str, str]:
+        return BLOCKS
+
+    def write(self, key: str, config: Mapping[str, Any]) -> tuple[bool, str]:
+        """See `AgentFiles.write`; `key` holds no path separator."""
+        self._load({**config, "key": key})
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = self._folder / f"{key}.json"
+        if file.is_symlink() or (file.exists() and not file.is_file()):
+            raise OSError(f"{file.name} is no ordinary file")
+        created = not file.exists()
+        _replace(file, msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")
+        return created, _shown(file, self._home)
+
+
+def _replace(file: Path, data: bytes) -> None:
+    """Writes the file so that others see the old or the new one, and never a part."""
+    handle, name = tempfile.mkstemp(prefix=f".{file.stem}.", suffix=".tmp", dir=file.parent)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _shown(file: Path, home: Path) -> str:
+    try:
+        return file.resolve().relative_to(home.resolve()).as_posix()
+    except ValueError:
+        return file.name

@@ -1,0 +1,101 @@
+"""`agent_file_create`: writes an agent file that the loader accepts, and nothing else (spec 8.1).
+
+What an agent file is, and where it may lie, is known above this layer: an `AgentFiles` does it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from graphflow.errors import DefinitionError
+from graphflow.tools.port import Tool, tool
+from graphflow.tools.result import ToolResult, failed
+
+AGENT_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_PROMPTS = (
+    "systemPrompt", "planSystemPrompt", "executeSystemPrompt", "summarySystemPrompt", "thinkingSystemPrompt",
+    "actionSystemPrompt", "observationSystemPrompt", "finalSystemPrompt",
+)  # fmt: skip
+_TEXTS = ("name", "icon", "description", "providerKey", "model", "compute", "output", "toolPolicy", "verify")
+_LISTS = ("tools", "keywords")
+
+
+class AgentFiles(Protocol):
+    """The folder of agent files."""
+
+    @property
+    def blocks(self) -> Mapping[str, str]:
+        """Mode → the key of its block."""
+
+    def write(self, key: str, config: Mapping[str, Any]) -> tuple[bool, str]:
+        """Checks and writes the file of an agent: whether it is a new one, and its path for people.
+
+        Raises:
+            DefinitionError: the loader refuses it; nothing was written.
+            OSError: the file can't be written.
+        """
+
+
+def agent_file_tool(files: AgentFiles) -> Tool:
+    """The tool over a folder of agent files."""
+    blocks = files.blocks
+
+    @tool(name="agent_file_create", effects="write", idempotent=True, parameters=_parameters(blocks), templates=False)
+    def agent_file_create(agentId: str, **given: Any) -> dict[str, Any] | ToolResult:  # noqa: N803 - the wire name
+        """Create or replace an agent's file. The prompts of its mode may stand beside the other fields, in the block of
+        the mode, or in `config`, which is a whole agent file.
+        """
+        if not AGENT_ID.fullmatch(agentId):
+            message = f"agentId: {agentId!r:.80} is no agent id"
+            return failed("INVALID_PARAM", message, "Use 1 to 64 letters, digits, _ and -.")
+        config = _config(given, blocks)
+        try:
+            created, file = files.write(agentId, config)
+        except DefinitionError as error:
+            faults = "; ".join(f"{fault.pointer or '/'}: {fault.message}" for fault in error.faults[:5])
+            return failed("INVALID_PARAM", f"no agent can be made of this: {faults}", "Mend it and call again.")
+        except OSError as error:
+            return failed("EXECUTION_ERROR", f"the file can't be written: {error.strerror or error}")
+        return {
+            "ok": True,
+            "created": created,
+            "updated": not created,
+            "agentId": agentId,
+            "file": file,
+            "config": config,
+        }
+
+    return agent_file_create
+
+
+def _parameters(blocks: Mapping[str, str]) -> dict[str, Any]:
+    properties: dict[str, Any] = {
+        "agentId": {"type": "string", "description": "Key of the agent: 1 to 64 letters, digits, _ and -."},
+        "mode": {"type": "string", "enum": list(blocks)},
+        **{name: {"type": "string"} for name in (*_TEXTS, *_PROMPTS)},
+        **{name: {"type": "array", "items": {"type": "string"}} for name in _LISTS},
+        "maxSteps": {"type": "integer"},
+        **{block: {"type": "object"} for block in blocks.values()},
+        "config": {"type": "object", "description": "A whole agent file; other fields win over it."},
+    }
+    return {"type": "object", "properties": properties, "required": ["agentId"], "additionalProperties": False}
+
+
+def _config(given: Mapping[str, Any], blocks: Mapping[str, str]) -> dict[str, Any]:
+    """The agent file that the arguments describe."""
+    known = {name: value for name, value in given.items() if value is not None and value != ""}
+    config = {**known.pop("config", {})}
+    inside = {name: known.pop(name) for name in (*_PROMPTS, "maxSteps") if name in known}
+    inside = {**{name: config.pop(name) for name in _PROMPTS if name in config}, **inside}
+    config |= known
+    if "nodes" in config:
+        return config
+    config.setdefault("mode", "REACT" if config.get("tools") else "PLAIN")
+    config.setdefault("providerKey", "auto")
+    block = blocks.get(str(config["mode"]).strip().upper().replace("-", "_"))
+    if block is not None and inside:
+        written = config.get(block)
+        config[block] = {**(written if isinstance(written, Mapping) else {}), **inside}
+    return config

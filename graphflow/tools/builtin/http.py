@@ -1,0 +1,220 @@
+"""`http_request`: one request to a public address, redirects followed, with caps on size and time (spec 8.4).
+
+Names are resolved here, every address is checked, and the connection goes to the address that was checked: a name that
+resolves to something else a moment later reaches nothing. Every redirect is a new request in this sense.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from graphflow.tools.port import Tool, tool
+from graphflow.tools.result import ToolResult, failed
+
+if TYPE_CHECKING:
+    import httpx
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""`(host, port) → addresses`."""
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_ONLY_LOOKS = ("GET", "HEAD", "OPTIONS")
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MAX_REDIRECTS = 5
+_OWN_HEADERS = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "upgrade", "proxy-authorization", "accept-encoding"}
+)
+_SECRET_HEADERS = ("authorization", "cookie")
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpPolicy:
+    """Where `http_request` may go."""
+
+    hosts: tuple[str, ...] | None = None
+    """Exact names; `.example.com` also names those below it. None: any public host."""
+    methods: tuple[str, ...] = METHODS
+    private_hosts: tuple[str, ...] = ()
+    """Hosts that may have private addresses; no other may."""
+    max_bytes: int = 1_048_576
+    timeout_s: float = 30.0
+
+
+class Refused(Exception):
+    """A request that the policy does not let out."""
+
+
+async def resolve_by_system(host: str, port: int) -> Sequence[str]:
+    """The addresses that the system knows of a host."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def http_tool(policy: HttpPolicy | None = None, resolve: Resolve = resolve_by_system) -> Tool:
+    """The tool under a policy."""
+    policy = policy or HttpPolicy()
+
+    @tool(
+        name="http_request",
+        effects="write",
+        timeout_s=policy.timeout_s + 5,
+        parameters={
+            "type": "object",
+            "properties": {
+                "url": {"type": "string", "description": "http or https."},
+                "method": {"type": "string", "enum": list(policy.methods), "default": policy.methods[0]},
+                "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+                "body": {"type": "string", "description": "Sent as it is."},
+            },
+            "required": ["url"],
+            "additionalProperties": False,
+        },
+    )
+    async def http_request(
+        url: str, method: str = policy.methods[0], headers: dict[str, str] | None = None, body: str | None = None
+    ) -> dict[str, Any] | ToolResult:
+        """Send an HTTP request to a public address; gives the status and the text of the answer."""
+        import httpx
+
+        sender = _Sender(policy, resolve)
+        try:
+            async with asyncio.timeout(policy.timeout_s):
+                return await sender.send(method, url, headers or {}, body)
+        except Refused as refused:
+            return failed("ACCESS_DENIED", str(refused), "Use another address.")
+        except (TimeoutError, httpx.TransportError) as error:
+            if method not in _ONLY_LOOKS:
+                raise  # whether it did its work is unknown
+            if not isinstance(error, TimeoutError | httpx.TimeoutException):
+                return failed("EXECUTION_ERROR", f"{url!r:.200} gave no answer: {error}", "Try another address.")
+            return failed(
+                "TIMEOUT", f"{url!r:.200} gave no whole answer in {policy.timeout_s:g} s", "Try another address."
+            )
+
+    return http_request
+
+
+class _Sender:
+    """One call: a request and those that its redirects ask for."""
+
+    def __init__(self, policy: HttpPolicy, resolve: Resolve) -> None:
+        self._policy, self._resolve = policy, resolve
+        self._came_from = ""
+
+    async def send(
+        self, method: str, url: str, headers: dict[str, str], body: str | None
+    ) -> dict[str, Any] | ToolResult:
+        import httpx
+
+        given = {name: value for name, value in headers.items() if name.lower() not in _OWN_HEADERS}
+        target = _parsed(url)
+        async with httpx.AsyncClient(trust_env=False, timeout=self._policy.timeout_s) as client:
+            for _ in range(_MAX_REDIRECTS + 1):
+                request = await self._request(client, method, target, given, body)
+                response = await client.send(request, stream=True)
+                try:
+                    if response.status_code not in _REDIRECTS or "location" not in response.headers:
+                        return await self._answer(target, response)
+                    following = _parsed(str(target.join(response.headers["location"])))
+                finally:
+                    await response.aclose()
+                if _origin(following) != _origin(target):
+                    given = {name: value for name, value in given.items() if name.lower() not in _SECRET_HEADERS}
+                if response.status_code == 303 or (response.status_code in (301, 302) and method == "POST"):
+                    method, body = ("HEAD" if method == "HEAD" else "GET"), None
+                self._came_from = f" ({target} redirected there)"
+                target = following
+        raise Refused(f"more than {_MAX_REDIRECTS} redirects; the last led to {str(target)!r:.200}")
+
+    async def _request(
+        self, client: httpx.AsyncClient, method: str, url: httpx.URL, headers: dict[str, str], body: str | None
+    ) -> httpx.Request:
+        """The request to the one address that was checked; name and certificate stay the host's."""
+        if method not in self._policy.methods:
+            raise Refused(f"method {method!r} is not allowed; methods are {', '.join(self._policy.methods)}")
+        address = await self._address(url)
+        host = url.netloc.decode("ascii")
+        return client.build_request(
+            method,
+            url.copy_with(host=address, userinfo=b""),
+            headers={**headers, "Host": host, "Accept-Encoding": "identity"},
+            content=body,
+            extensions={"sni_hostname": url.raw_host.decode("ascii")},
+        )
+
+    async def _address(self, url: httpx.URL) -> str:
+        host = url.host.rstrip(".").lower()
+        if self._policy.hosts is not None and not any(_names(allowed, host) for allowed in self._policy.hosts):
+            raise Refused(
+                f"host {host!r} is not allowed; hosts are {', '.join(self._policy.hosts) or 'none'}{self._came_from}"
+            )
+        port = url.port or (443 if url.scheme == "https" else 80)
+        try:
+            addresses = await self._resolve(host, port)
+        except (OSError, UnicodeError) as error:
+            raise Refused(f"host {host!r} can't be resolved: {error}") from None
+        if not addresses:
+            raise Refused(f"host {host!r} has no address")
+        if host not in self._policy.private_hosts and (bad := next(filter(_is_inside, addresses), None)):
+            raise Refused(f"host {host!r} has the address {bad}, which is no public one{self._came_from}")
+        return addresses[0]
+
+    async def _answer(self, url: httpx.URL, response: httpx.Response) -> dict[str, Any] | ToolResult:
+        body, cut = bytearray(), False
+        async for chunk in response.aiter_bytes(65_536):
+            body += chunk
+            if cut := len(body) > self._policy.max_bytes:
+                del body[self._policy.max_bytes :]
+                break
+        try:
+            text = body.decode(response.charset_encoding or "utf-8", "replace")
+        except LookupError:  # a character set that nobody knows
+            text = body.decode("utf-8", "replace")
+        data = {
+            "url": str(url.copy_with(userinfo=b"")),
+            "status": response.status_code,
+            "contentType": response.headers.get("content-type", ""),
+            "body": text,
+        }
+        if not cut:
+            return data
+        text = f"Only the first {self._policy.max_bytes} bytes of the answer were read."
+        return ToolResult(status="partial", data={**data, "truncated": True}, text=text)
+
+
+def _parsed(url: str) -> httpx.URL:
+    import httpx
+
+    try:
+        target = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise Refused(f"{url!r:.200} is no URL: {error}") from None
+    if target.scheme not in ("http", "https") or not target.host:
+        raise Refused(f"{url!r:.200} is no address of http or https")
+    return target
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _names(allowed: str, host: str) -> bool:
+    allowed = allowed.lower()
+    return host == allowed.removeprefix(".") or (allowed.startswith(".") and host.endswith(allowed))
+
+
+def _is_inside(text: str) -> bool:
+    """Whether an address is none of the public internet: private, loopback, link-local, reserved, or a wrapper of such."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        wrapped = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
+        if address in _NAT64:
+            wrapped = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+        if wrapped is not None and not wrapped.is_global:
+            return True
+    return not address.is_global or address.is_multicast

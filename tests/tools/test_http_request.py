@@ -1,0 +1,171 @@
+"""`http_request` against a real server: only public addresses, checked again on every redirect, within caps (spec 8.4)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from graphflow.errors import NodeFailed
+from graphflow.tools.builtin.http import HttpPolicy, http_tool
+from graphflow.tools.port import ToolResult
+from graphflow.tools.registry import ToolRegistry
+from graphflow.tools.runner import ToolRunner
+from tests.tools.fakes import FakeContext, call
+
+HERE = "127.0.0.1"
+Answer = Callable[[str, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Server:
+    """Answers by path; keeps the requests that reached it."""
+
+    def __init__(self) -> None:
+        self.requests: list[str] = []
+        self.port = 0
+        self.silent = asyncio.Event()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.requests.append(head)
+        path = head.split()[1]
+        if path == "/silent":
+            await self.silent.wait()
+        elif path == "/cut":
+            pass
+        elif path.startswith("/to?"):
+            target = path.removeprefix("/to?")
+            writer.write(f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode())
+        else:
+            body = b"x" * 5_000 if path == "/long" else "grüezi".encode()
+            writer.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n\r\n" % len(body)
+            )
+            writer.write(body)
+        await writer.drain()
+        writer.close()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    made = Server()
+    listening = await asyncio.start_server(made.answer, HERE, 0)
+    made.port = listening.sockets[0].getsockname()[1]
+    yield made
+    made.silent.set()
+    listening.close()
+    await listening.wait_closed()
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """Every name leads here; one changes its mind after the first look, as an attacker's would."""
+    return [host] if host[0].isdigit() or ":" in host else ["169.254.169.254"] if host == "metadata.test" else [HERE]
+
+
+async def ask(url: str, policy: HttpPolicy | None = None, **arguments: Any) -> ToolResult:
+    allowed = policy or HttpPolicy(private_hosts=(HERE, "good.test"))
+    runner = ToolRunner(ToolRegistry([http_tool(allowed, resolve)], builtins=()))
+    return await runner.run(call("http_request", {"url": url, **arguments}), FakeContext())
+
+
+def code_of(result: ToolResult) -> str:
+    assert result.error is not None
+    return result.error.code
+
+
+async def test_a_request_gives_status_type_and_text(server: Server):
+    result = await ask(f"http://good.test:{server.port}/a?b=1", headers={"X-Own": "1", "Host": "evil.test"})
+    assert result.data == {
+        "url": f"http://good.test:{server.port}/a?b=1",
+        "status": 200,
+        "contentType": "text/plain; charset=utf-8",
+        "body": "grüezi",
+    }
+    head = server.requests[0].lower()
+    assert f"host: good.test:{server.port}" in head
+    assert "x-own: 1" in head
+    assert "evil.test" not in head
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1", "127.1.2.3", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1",
+        "[::1]", "[::ffff:127.0.0.1]", "[fe80::1]", "[fc00::1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "224.0.0.1",
+        "metadata.test", "somewhere.test",
+    ],
+)  # fmt: skip
+async def test_no_address_inside_is_reached_however_it_is_written(server: Server, host: str):
+    result = await ask(f"http://{host}:{server.port}/", HttpPolicy())
+    assert code_of(result) == "ACCESS_DENIED"
+    assert "no public one" in result.text
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("target", ["http://metadata.test/latest", "http://127.0.0.2/", "//[::1]/"])
+async def test_every_redirect_is_checked_anew(server: Server, target: str):
+    result = await ask(f"http://good.test:{server.port}/to?{target}")
+    assert code_of(result) == "ACCESS_DENIED"
+    assert "redirected there" in result.text
+    assert len(server.requests) == 1
+
+
+async def test_redirects_are_followed_and_secrets_stay_with_the_origin_they_were_given_for(server: Server):
+    policy = HttpPolicy(private_hosts=(HERE, "good.test"))
+    url = f"http://good.test:{server.port}/to?http://{HERE}:{server.port}/there"
+    result = await ask(url, policy, headers={"Authorization": "Bearer x", "X-Own": "1"})
+    assert result.data["url"] == f"http://{HERE}:{server.port}/there"
+    assert "authorization" in server.requests[0].lower()
+    assert "authorization" not in server.requests[1].lower()
+    assert "x-own" in server.requests[1].lower()
+
+
+async def test_a_circle_of_redirects_ends(server: Server):
+    result = await ask(f"http://good.test:{server.port}/to?/to?/to?/to?/to?/to?/to?/end")
+    assert code_of(result) == "ACCESS_DENIED"
+    assert "redirects" in result.text
+
+
+async def test_a_long_answer_is_cut_and_says_so(server: Server):
+    result = await ask(
+        f"http://good.test:{server.port}/long", HttpPolicy(private_hosts=("good.test",), max_bytes=1_000)
+    )
+    assert (result.status, len(result.data["body"]), result.data["truncated"]) == ("partial", 1_000, True)
+
+
+async def test_a_reading_request_without_an_answer_is_a_result_and_a_writing_one_is_of_unknown_outcome(server: Server):
+    policy = HttpPolicy(private_hosts=("good.test",), timeout_s=0.05)
+    assert code_of(await ask(f"http://good.test:{server.port}/silent", policy)) == "TIMEOUT"
+    assert code_of(await ask(f"http://good.test:{server.port}/cut")) == "EXECUTION_ERROR"
+    with pytest.raises(NodeFailed):
+        await ask(f"http://good.test:{server.port}/silent", policy, method="POST", body="x")
+
+
+@pytest.mark.parametrize(
+    ("url", "policy", "word"),
+    [
+        ("ftp://good.test/", HttpPolicy(), "http or https"),
+        ("file:///etc/passwd", HttpPolicy(), "http or https"),
+        ("http://", HttpPolicy(), "http or https"),
+        ("nothing", HttpPolicy(), "http or https"),
+        ("http://other.test/", HttpPolicy(hosts=("good.test", ".fine.test")), "is not allowed"),
+        ("http://notfine.test/", HttpPolicy(hosts=(".fine.test",)), "is not allowed"),
+    ],
+)
+async def test_what_the_policy_does_not_let_out_is_refused_with_the_rule(url: str, policy: HttpPolicy, word: str):
+    result = await ask(url, policy)
+    assert code_of(result) == "ACCESS_DENIED"
+    assert word in result.text
+
+
+async def test_a_host_list_lets_its_hosts_and_those_below_a_dot_through(server: Server):
+    policy = HttpPolicy(hosts=(".good.test",), private_hosts=("good.test", "a.good.test"))
+    for host in ("good.test", "a.good.test"):
+        assert (await ask(f"http://{host}:{server.port}/", policy)).ok
+
+
+async def test_only_allowed_methods_are_offered():
+    result = await ask("http://good.test/", HttpPolicy(methods=("GET",)), method="DELETE")
+    assert code_of(result) == "INVALID_PARAM"
