@@ -1,4 +1,4 @@
-"""Agents and tools as clients see them (spec 3.1, 3.5)."""
+"""Agents as clients see them (spec 3.1, 3.5)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 from graphflow.agents.loader import LoadedAgent
 from graphflow.agents.rounds import InvalidAgent
-from graphflow.errors import GraphflowError
 from graphflow.service.application import Application
-from graphflow.tools.port import Tool
+from graphflow.service.tools import fault_dict
 
 
 def agents(app: Application, *, tag: str | None = None, q: str | None = None) -> list[dict[str, Any]]:
@@ -73,14 +72,7 @@ def _missing(key: str) -> dict[str, Any]:
 def fault_of(invalid: InvalidAgent) -> dict[str, Any]:
     """The first fault of a refused file: `{file, line, column, pointer, message}`."""
     fault = invalid.faults[0]
-    text = fault.message if fault.hint is None else f"{fault.message} ({fault.hint})"
-    return {
-        "file": fault.file or invalid.file,
-        "line": fault.line,
-        "column": fault.column,
-        "pointer": fault.pointer,
-        "message": text,
-    }
+    return {**fault_dict(fault), "file": fault.file or invalid.file}
 
 
 def _edge(edge: Any) -> dict[str, Any]:
@@ -93,31 +85,3 @@ def _matches(line: Mapping[str, Any], wanted: str | None) -> bool:
         return True
     text = " ".join([line["key"], line["name"], line["description"] or "", *line["tools"]])
     return wanted.lower() in text.lower()
-
-
-def tools(app: Application) -> list[dict[str, Any]]:
-    """Every tool with its kind and schema."""
-    return [_tool(tool) for tool in sorted(app.tools, key=lambda tool: tool.name)]
-
-
-def tool(app: Application, name: str) -> dict[str, Any]:
-    """One tool.
-
-    Raises:
-        GraphflowError: `invalid_input` for an unknown name.
-    """
-    found = app.tools.get(name)
-    if found is None:
-        raise GraphflowError(f"no tool {name!r}; {app.tools.hint(name)}", code="invalid_input")
-    return _tool(found)
-
-
-def _tool(found: Tool) -> dict[str, Any]:
-    return {
-        "name": found.name,
-        "kind": found.kind,
-        "description": found.description,
-        "parameters": dict(found.parameters),
-        "effects": found.effects,
-        "idempotent": found.idempotent,
-    }

@@ -26,6 +26,7 @@ from graphflow.runtime.compiled import CompiledGraph
 from graphflow.runtime.identity import SystemClock, Uuid7Ids
 from graphflow.runtime.live import Runs
 from graphflow.service.queues import Queues
+from graphflow.service.requests import unknown_thread
 from graphflow.service.rules import StandingRules
 from graphflow.service.toolbox import Toolbox
 from graphflow.settings import Settings, load_settings
@@ -291,7 +292,7 @@ class Application:
         await self.runs.ready()
         row = await self.store.thread(thread_id)
         if row is None:
-            raise ThreadNotFound(f"no thread {thread_id!r}; list them with `graphflow threads list`")
+            raise unknown_thread(thread_id)
         if row.head is None:
             raise ThreadNotFound(f"thread {thread_id!r} has no checkpoint yet; send it an input first")
         key = row.facts.agent_key

@@ -1,4 +1,4 @@
-"""Agents and tools (spec 3.1)."""
+"""Agents (spec 3.1)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,3 @@ async def agents(request: Request, tag: str | None = None, q: str | None = None)
 async def agent(request: Request, key: Annotated[str, Query(alias="agentKey")]) -> Response:
     """One agent in full, with its compiled graph."""
     return success(service.agent(application(request), key))
-
-
-@router.get("/tools")
-async def tools(request: Request) -> Response:
-    """All tools with kind and schema."""
-    return success(service.tools(application(request)))
-
-
-@router.get("/tool")
-async def tool(request: Request, name: Annotated[str, Query(alias="toolName")]) -> Response:
-    """One tool."""
-    return success(service.tool(application(request), name))
