@@ -108,7 +108,9 @@ class NodeRuns:
         return ctx
 
     def announce(self, started: Started, node_run_id: str = "") -> None:
-        """Says that a node begins."""
+        """Says that a node begins; before it, what became of the run's plan where no record has told of it."""
+        if (tasks := self._executor.outlet.tasks) is not None:
+            tasks.tell()
         self._executor.emit(
             NodeStart(
                 node=started.node,

@@ -28,8 +28,12 @@ _RANGES: Mapping[tuple[str, str], tuple[float, float, str]] = {
     ("budget", "maxTokens"): (1, _MAX_INT, "at least 1"),
     ("budget", "maxCostUsd"): (math.ulp(0.0), _MAX_INT, "above 0"),
     ("budget", "timeoutMs"): (1, _MAX_INT, "at least 1 (milliseconds)"),
-    ("react", "maxRounds"): (1, _MAX_INT, "at least 1"),
-    ("react", "maxSteps"): (1, _MAX_INT, "at least 1"),
+    ("planExecute", "maxRoundsPerTask"): (1, _MAX_INT, "at least 1"),
+    **{
+        (block, field): (1, _MAX_INT, "at least 1")
+        for block in ("react", "planExecute", "reactTeam")
+        for field in ("maxRounds", "maxSteps")
+    },
 }
 """(part, field) → lowest, highest, in words."""
 
@@ -57,6 +61,7 @@ def agent_faults(
     yield from _key_faults(data.get("key"), key)
     yield from _provider_faults(data.get("providerKey"), providers)
     yield from _tool_faults(data.get("tools"), tools)
+    yield from _team_faults(data, tools, providers)
     yield from _approval_faults(data.get("approval"), data.get("tools"), tools)
     yield from _range_faults(data)
 
@@ -88,7 +93,7 @@ def mode_faults(data: Mapping[str, Any], built: Collection[str]) -> Iterator[Fau
     else:
         yield from _block_faults(data, mode)
     yield from _unused_blocks(data, mode)
-    for part in ("react", "budget"):
+    for part in ("react", "planExecute", "reactTeam", "budget"):
         yield from _alias_faults(data, part)
 
 
@@ -96,11 +101,45 @@ def _block_faults(data: Mapping[str, Any], mode: str) -> Iterator[Fault]:
     name = BLOCKS[mode]
     block = data.get(name)
     if block is None:
-        yield _fault("/mode", f"mode {mode} needs its block {name!r}", f'add "{name}": {{"systemPrompt": "…"}}')
+        hint = _EXAMPLES.get(name, '{"systemPrompt": "…"}')
+        yield _fault("/mode", f"mode {mode} needs its block {name!r}", f'add "{name}": {hint}')
     elif isinstance(block, Mapping):
-        prompt = block.get("systemPrompt")
-        if isinstance(prompt, str) and not prompt.strip():
-            yield _fault(f"/{name}/systemPrompt", "the system prompt is empty", "say what the agent is for")
+        for field, prompt in block.items():
+            if field.lower().endswith("systemprompt") and isinstance(prompt, str) and not prompt.strip():
+                yield _fault(f"/{name}/{field}", "the system prompt is empty", "say what the agent is for")
+
+
+_EXAMPLES = {
+    "planExecute": '{"planSystemPrompt": "…", "executeSystemPrompt": "…"}',
+    "reactTeam": "{}; each of its agents has a prompt of its own",
+}
+"""Block → what the least of it is, where that is no system prompt."""
+
+
+def _team_faults(
+    data: Mapping[str, Any], tools: Collection[str] | None, providers: Collection[str] | None
+) -> Iterator[Fault]:
+    """What the agents of a team name: tools, providers, and an agent in their place."""
+    written = data.get("reactTeam")
+    team = written if isinstance(written, Mapping) else {}
+    for stage in _STAGES:
+        own = team.get(stage)
+        if not isinstance(own, Mapping):
+            continue
+        place = f"/reactTeam/{stage}"
+        yield from _tool_faults(own.get("tools"), tools, place)
+        yield from _provider_faults(own.get("providerKey"), providers, place)
+        if stage == "final" and own.get("agent") is not None:
+            yield _fault(
+                f"{place}/agent",
+                "no other agent can take the place of `final`: its answer is streamed to the user as it comes",
+                "give `final` a model or a prompt of its own, or let the agent take the place of another stage",
+            )
+        elif own.get("agent") is not None and (more := sorted(own.keys() - {"agent"})):
+            yield _fault(place, f"the agent in its place brings its own {', '.join(more)}", "keep `agent` alone")
+
+
+_STAGES = ("thinking", "action", "observation", "final")
 
 
 def _unused_blocks(data: Mapping[str, Any], mode: str) -> Iterator[Fault]:
@@ -125,22 +164,24 @@ def _key_faults(written: Any, key: str | None) -> Iterator[Fault]:
         yield _fault("/key", f"key {written!r} differs from the file's name {key!r}", "rename the file or remove `key`")
 
 
-def _provider_faults(written: Any, providers: Collection[str] | None) -> Iterator[Fault]:
+def _provider_faults(written: Any, providers: Collection[str] | None, place: str = "") -> Iterator[Fault]:
     if isinstance(written, str) and providers is not None and written not in providers:
-        yield _fault("/providerKey", f"no provider is named {written!r}", choose(written, providers), kind="reference")
+        yield _fault(
+            f"{place}/providerKey", f"no provider is named {written!r}", choose(written, providers), kind="reference"
+        )
 
 
-def _tool_faults(written: Any, tools: Collection[str] | None) -> Iterator[Fault]:
+def _tool_faults(written: Any, tools: Collection[str] | None, place: str = "") -> Iterator[Fault]:
     if not isinstance(written, list | tuple):
         return
     for index, name in enumerate(written):
         if not isinstance(name, str):
             continue  # the shape says so
         if name in written[:index]:
-            yield _fault(f"/tools/{index}", f"tool {name!r} is listed twice", "remove one")
+            yield _fault(f"{place}/tools/{index}", f"tool {name!r} is listed twice", "remove one")
         if tools is not None and name not in tools:
             yield _fault(
-                f"/tools/{index}",
+                f"{place}/tools/{index}",
                 f"no tool is named {name!r}",
                 choose(name, tools, none="no tool is registered"),
                 kind="reference",

@@ -82,6 +82,47 @@ class ReactBlock(PromptBlock, frozen=True):
     """Alias of `maxRounds`."""
 
 
+class PlanExecuteBlock(_Part, frozen=True):
+    plan_system_prompt: str
+    execute_system_prompt: str
+    summary_system_prompt: str | None = None
+    """Default: the prompt of `execute`."""
+    max_rounds: int | None = None
+    """Tasks that are done at most."""
+    max_steps: int | None = None
+    """Alias of `maxRounds`."""
+    max_rounds_per_task: int | None = None
+    """Rounds of tools in one task; default 6."""
+    expose_reasoning_to_user: bool | None = None
+
+
+class TeamStage(_Part, frozen=True):
+    """One agent of a team; what it does not say is the agent's own."""
+
+    model: str | None = None
+    provider_key: str | None = None
+    tools: tuple[str, ...] | None = None
+    keywords: tuple[str, ...] | None = None
+    """Tools that are registered under any of these words."""
+    agent: str | None = None
+    """Key of an agent that takes the stage's place."""
+
+
+class ReactTeamBlock(_Part, frozen=True):
+    thinking_system_prompt: str | None = None
+    action_system_prompt: str | None = None
+    observation_system_prompt: str | None = None
+    final_system_prompt: str | None = None
+    thinking: TeamStage | None = None
+    action: TeamStage | None = None
+    observation: TeamStage | None = None
+    final: TeamStage | None = None
+    max_rounds: int | None = None
+    max_steps: int | None = None
+    """Alias of `maxRounds`."""
+    expose_reasoning_to_user: bool | None = None
+
+
 class AgentFields(_Part, frozen=True, kw_only=True):
     """What an agent file may say in either form (E23), but for `budget`, which each form reads its own way."""
 
@@ -118,8 +159,8 @@ class AgentDefinition(AgentFields, frozen=True, kw_only=True):
     plain_tooling: PromptBlock | None = None
     thinking_tooling: PromptBlock | None = None
     react: ReactBlock | None = None
-    plan_execute: dict[str, Any] | None = None
-    react_team: dict[str, Any] | None = None
+    plan_execute: PlanExecuteBlock | None = None
+    react_team: ReactTeamBlock | None = None
     single: dict[str, Any] | None = None
     pipeline: dict[str, Any] | None = None
     collaborative: dict[str, Any] | None = None

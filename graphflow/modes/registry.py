@@ -11,8 +11,10 @@ from graphflow.graph.document import AGENT_FIELDS
 from graphflow.modes.definition import AgentDefinition
 from graphflow.modes.plain import compile_plain
 from graphflow.modes.plain_tooling import compile_plain_tooling
+from graphflow.modes.plan_execute import compile_plan_execute
 from graphflow.modes.policies import Policies, resolve_policies
 from graphflow.modes.react import compile_react
+from graphflow.modes.react_team import compile_react_team
 from graphflow.modes.thinking import compile_thinking
 from graphflow.modes.thinking_tooling import compile_thinking_tooling
 
@@ -35,6 +37,8 @@ MODES: Mapping[str, Mode] = {
     "PLAIN_TOOLING": Mode(compile=compile_plain_tooling, block="plain_tooling"),
     "THINKING_TOOLING": Mode(compile=compile_thinking_tooling, block="thinking_tooling"),
     "REACT": Mode(compile=compile_react, block="react"),
+    "PLAN_EXECUTE": Mode(compile=compile_plan_execute, block="plan_execute"),
+    "REACT_TEAM": Mode(compile=compile_react_team, block="react_team"),
 }
 
 

@@ -20,6 +20,10 @@ class AgentLookup(Protocol):
         """The document of `KEY` or `KEY@VERSION` as plain JSON data, or None."""
 
 
+_TOOL_KINDS = ("model", "plan", "stage", "summary", "task", "tools", "verify")
+"""Kinds that need the tool registry."""
+
+
 class NodeKinds:
     """Every kind that documents may use here.
 
@@ -88,7 +92,7 @@ class NodeKinds:
             from graphflow.nodes.wait import WaitKind
 
             return WaitKind()
-        if word in ("model", "tools", "tool", "verify") and self.tools is not None:
+        if word in ("tool", *_TOOL_KINDS) and self.tools is not None:
             return self._tool_kind(word, name)
         return None
 
@@ -105,6 +109,15 @@ class NodeKinds:
             from graphflow.nodes.verify import VerifyKind
 
             return VerifyKind(self.tools, self._providers)
+        if word == "stage":
+            from graphflow.nodes.team import StageKind
+
+            return StageKind(self.tools, self._providers)
+        if word in ("plan", "task", "summary"):
+            from graphflow.nodes.plan import PlanKind, SummaryKind, TaskKind
+
+            made = {"plan": PlanKind, "task": TaskKind, "summary": SummaryKind}[word]
+            return made(self.tools, self._providers)
         return ModelKind(self.tools, self._providers) if word == "model" else ToolsKind()
 
     def priced(self, provider_key: str | None, model: str | None) -> bool:
@@ -114,7 +127,7 @@ class NodeKinds:
     def names(self) -> list[str]:
         out = [*self._kinds, *(f"node:{n}" for n in self._nodes), *(f"fn:{n}" for n in self._functions), "wait"]
         if self.tools is not None:
-            out += ["model", "tools", "verify", *(f"tool:{n}" for n in self.tools.names())]
+            out += [*_TOOL_KINDS, *(f"tool:{n}" for n in self.tools.names())]
         return sorted(out)
 
     def graph(self, key: str) -> Mapping[str, Any] | None:

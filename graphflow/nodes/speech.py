@@ -111,7 +111,7 @@ class Speech:
         if self._kept_back:
             self._held.append(("finalText", text))
         elif self._stream == "reasoning":
-            return self._ctx.reasoning(text)
+            return self._send_summary(text)
         return DONE
 
     def _summarize(self, text: str) -> Soon:

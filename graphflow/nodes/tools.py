@@ -12,6 +12,7 @@ from graphflow.errors import Fault, NodeFailed
 from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition, NodeDefinition
 from graphflow.messages import AIMessage, ToolCall
+from graphflow.nodes.offered import offered_tools
 from graphflow.plain import plain
 from graphflow.tools.approval import approval_key
 from graphflow.tools.arguments import LatestResults
@@ -32,6 +33,8 @@ TOOLS_WITH: dict[str, Any] = {
         "calls": {"type": "array"},
         "max": {"type": "integer", "minimum": 0},
         "parallel": {"type": "boolean"},
+        "tools": {"type": "array", "items": {"type": "string"}},
+        "keywords": {"type": "array", "items": {"type": "string"}},
     },
     "additionalProperties": False,
 }
@@ -49,7 +52,7 @@ class ToolsKind:
     """`use: tools`.
 
     The calls run in order; at once when each of them only reads, refers to no result of another and asks nobody, unless
-    the node says `parallel: false`.
+    the node says `parallel: false`. `tools` and `keywords` say which may be called, instead of the document's.
     """
 
     name = "tools"
@@ -69,6 +72,8 @@ class ToolsKind:
         async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
             runner: ToolRunner = ctx.tool
             policy = replace(declared, agent_key=ctx.services.get("agent_key"))
+            if "tools" in arguments:
+                policy = replace(policy, tools=offered_tools(runner.registry, document, arguments))
             messages = ctx.state.get("messages", ())
             last = messages[-1] if len(messages) else None
             calls = arguments.get("calls")
@@ -89,7 +94,8 @@ class ToolsKind:
                     in_state=arguments.get("calls") is None,
                 )
             replies = [runner.message(call, result) for call, result in zip(calls, results, strict=True)]
-            return {"results": [_plain(result) for result in results], "messages": replies}
+            told = [{"tool": call.name, **_plain(result)} for call, result in zip(calls, results, strict=True)]
+            return {"results": told, "messages": replies}
 
         return run
 
@@ -163,6 +169,8 @@ class ToolKind:
         async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
             runner: ToolRunner = ctx.tool
             policy = replace(declared, agent_key=ctx.services.get("agent_key"))
+            if "tools" in arguments:
+                policy = replace(policy, tools=offered_tools(runner.registry, document, arguments))
             call_id = f"call_{ctx.node_run_id}"
             text = msgspec.json.encode(arguments, enc_hook=plain).decode()
             call = ToolCall(id=call_id, name=tool, arguments=text)

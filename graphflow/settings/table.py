@@ -47,7 +47,9 @@ class ServerSettings:
         16_777_216, "Largest request body; a larger one is refused with 413.", unit="bytes", least=1
     )
     max_requests_per_minute: int | None = _setting(
-        None, "Requests that a token may make in a minute; more are refused with 429. None: as many as it likes.", least=1
+        None,
+        "Requests that a token may make in a minute; more are refused with 429. None: as many as it likes.",
+        least=1,
     )
     max_runs: int | None = _setting(
         None,

@@ -1,0 +1,127 @@
+"""REACT_TEAM, the multi-agent ReAct: `thinking` → `action` (⇄ `tools`) → `observation` → … → `final` (spec 1.2, 6.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphflow.modes.definition import AgentDefinition, ReactTeamBlock, TeamStage
+from graphflow.modes.parts import CALLED, MESSAGES_STATE, literal, output_of
+from graphflow.modes.policies import Policies
+from graphflow.modes.verify import append_verify
+from graphflow.nodes.team_prompts import DEFAULTS
+
+ACTIONS_PER_ROUND = 3
+"""How often `action` may mend calls that could not be run, on average, before their failure is for `observation`."""
+
+STATE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        **MESSAGES_STATE["properties"],
+        "notes": {"type": "array", "default": [], "x-reduce": "append", "x-life": "run", "x-expose": "state"},
+    },
+}
+"""The conversation, and what the agents say to each other in this run."""
+
+DONE = "out.results.exists(r, r.tool == 'task_done' && !has(r.error))"
+"""After `tools`: `task_done` was called."""
+UNFIT = "out.results.exists(r, has(r.error) && r.error.code in ['INVALID_PARAM', 'NOT_FOUND'])"
+"""After `tools`: a call could not be run at all, so that `action` mends it in the same round."""
+
+
+def compile_react_team(definition: AgentDefinition, policies: Policies) -> dict[str, Any]:
+    """The graph of the team; a stage that another agent takes over is that agent as a subgraph."""
+    block = definition.react_team
+    assert block is not None
+    team = _Team(definition, policies, block)
+    acts = block.action is None or block.action.agent is None
+    document = {
+        "graphflow": "1",
+        "state": STATE,
+        "budget": {**policies.budget, "then": "final"},
+        "start": "thinking",
+        "nodes": {
+            "thinking": {**team.stage("thinking"), "next": "action"},
+            "action": {**team.stage("action"), "next": team.after_action() if acts else "observation"},
+            **({"tools": team.tools()} if acts else {}),
+            "observation": {
+                **team.stage("observation"),
+                "next": [{"if": "visits.thinking < limits.rounds", "to": "thinking"}, {"to": "final"}],
+            },
+            "final": {**team.stage("final"), "next": "end"},
+        },
+    }
+    return append_verify(document, policies, block.final_system_prompt or DEFAULTS["final"])
+
+
+class _Team:
+    """The nodes of one team."""
+
+    def __init__(self, definition: AgentDefinition, policies: Policies, block: ReactTeamBlock) -> None:
+        self.definition, self.policies, self.block = definition, policies, block
+        self.requires = policies.tool_policy == "REQUIRE"
+
+    def _settings(self, name: str) -> TeamStage:
+        found: TeamStage | None = getattr(self.block, name)
+        return found or TeamStage()
+
+    def stage(self, name: str) -> dict[str, Any]:
+        settings, policies = self._settings(name), self.policies
+        if settings.agent is not None:
+            return _taken_over(name, settings.agent)
+        prompt = getattr(self.block, f"{name}_system_prompt") or DEFAULTS[name]
+        with_: dict[str, Any] = {
+            "stage": name,
+            "systemPrompt": literal(prompt),
+            "notes": "${state.notes}",
+            **self._offered(name),
+            "compute": policies.compute,
+            "showReasoning": policies.show_reasoning,
+        }
+        with_ |= {} if settings.provider_key is None else {"providerKey": settings.provider_key}
+        with_ |= {} if settings.model is None else {"model": settings.model}
+        written = {"messages": "out.messages", "notes": "out.notes"}
+        if name == "action" and self.requires:
+            again = "visits.tools == 0 && visits.action > visits.thinking"
+            with_ |= {"toolChoice": "${visits.tools == 0 ? 'required' : 'auto'}", "mustCall": f"${{{again}}}"}
+        if name == "final":
+            del written["notes"]
+            with_ |= output_of(policies)
+            if policies.verify != "NONE":
+                with_["stream"], written["candidate"] = "candidate", "out.candidate"
+        return {"use": "stage", "with": with_, "set": written}
+
+    def _offered(self, name: str) -> dict[str, Any]:
+        """The tools that the stage is told of: its own, else those of `action`, else the agent's."""
+        if self.policies.tool_policy == "DISALLOW":
+            return {"tools": [], "keywords": []}
+        for settings in (self._settings(name), self._settings("action")):
+            if settings.tools is not None or settings.keywords is not None:
+                return {"tools": list(settings.tools or ()), "keywords": list(settings.keywords or ())}
+        return {"tools": list(self.definition.tools), "keywords": list(self.definition.keywords)}
+
+    def after_action(self) -> list[dict[str, Any]]:
+        """With calls to `tools`; without, the team judges that, or `action` is asked once more where it must call."""
+        must = {"if": "visits.tools == 0 && visits.action <= visits.thinking", "to": "action"}
+        return [{"if": CALLED, "to": "tools"}, *([must] if self.requires else []), {"to": "observation"}]
+
+    def tools(self) -> dict[str, Any]:
+        offered = self._offered("action")
+        return {
+            "use": "tools",
+            "with": {"parallel": False, "tools": [*offered["tools"], "task_done"], "keywords": offered["keywords"]},
+            "set": {"messages": "out.messages"},
+            "next": [
+                {"if": DONE, "to": "final"},
+                {"if": f"visits.tools < {ACTIONS_PER_ROUND} * visits.thinking && {UNFIT}", "to": "action"},
+                {"to": "observation"},
+            ],
+        }
+
+
+def _taken_over(name: str, agent: str) -> dict[str, Any]:
+    """Another agent in the place of a stage: it is told the request and the notes, and its answer is a note."""
+    return {
+        "graph": agent,
+        "with": {"query": "${input.query}\n\nNotes of the team so far:\n${state.notes}"},
+        "set": {"notes": f"[{{'stage': '{name}', 'text': out == null ? '' : out, 'at': size(state.messages)}}]"},
+    }

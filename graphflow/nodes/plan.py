@@ -1,0 +1,201 @@
+"""The nodes of a plan: `plan` makes it, `task` works on its steps one after another, `summary` answers (spec 1.2).
+
+The plan is told to readers by its state key's mark `x-tasks` (`graph/task_events.py`); nothing here sends an event of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from graphflow.errors import Fault
+from graphflow.graph.context import Context
+from graphflow.graph.document import GraphDefinition, NodeDefinition
+from graphflow.graph.state import thaw
+from graphflow.messages import AIMessage
+from graphflow.models.options import options_from_document
+from graphflow.nodes import plan_prompts
+from graphflow.nodes.model import WITH_SCHEMA, ModelKind
+from graphflow.nodes.offered import offered_tools
+from graphflow.nodes.plan_text import PlanFault, only_step, parse_plan
+from graphflow.nodes.plan_view import PlanView, request_of
+from graphflow.nodes.turn import Turn
+from graphflow.tools.listing import list_tools, with_tools
+
+if TYPE_CHECKING:
+    from graphflow.graph.ports import NodeFunction
+
+_OF_MODEL = ("systemPrompt", "providerKey", "model", "compute", "showReasoning", "tools", "keywords")
+_OWN = {
+    "keywords": {"type": "array", "items": {"type": "string"}},
+    "drafts": {"type": "array"},
+    "plan": {"type": "object"},
+    "starts": {"type": "array"},
+}
+
+
+def _with(*own: str, **more: Any) -> dict[str, Any]:
+    properties = {name: {**WITH_SCHEMA["properties"], **_OWN}[name] for name in (*_OF_MODEL, *own)}
+    return {"type": "object", "properties": {**properties, **more}, "additionalProperties": False}
+
+
+class _PlanNode(ModelKind):
+    """A node that follows a plan: a turn of a model over the plan's view of the conversation."""
+
+    def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
+        defaults, registry = options_from_document(document.options), self._tools
+
+        async def run(given: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+            offered = offered_tools(registry, document, given)
+            listed = [tool for tool in map(registry.get, offered) if tool is not None]
+
+            async def turn(**arguments: Any) -> dict[str, Any]:
+                own = {key: given[key] for key in ("providerKey", "model", "compute", "showReasoning") if key in given}
+                own["systemPrompt"] = with_tools(given.get("systemPrompt", ""), listed)
+                return await Turn({**own, **arguments}, ctx, document, defaults, registry).run()
+
+            return await self._run(given, ctx, turn, offered)
+
+        return run
+
+    async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Any, offered: Sequence[str]) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+        yield from super().check(name, node, document)
+
+
+class PlanKind(_PlanNode):
+    """`use: plan`: a turn whose text is the plan's JSON, which nobody is shown.
+
+    `out.plan` is `{planId, steps}` with the first step running, or `{}` when the text could not be read the first time:
+    then `out.again` is true, and the node, entered again with the `drafts` so far, asks once more. A second text that
+    can't be read makes a plan of one step, the request.
+    """
+
+    name = "plan"
+    with_schema: Mapping[str, Any] | None = _with("drafts", "stream", maxTasks={"type": "integer"})
+
+    async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Any, offered: Sequence[str]) -> dict[str, Any]:
+        drafts = given.get("drafts", ())
+        request = request_of(ctx.state.get("messages", ()))
+        asked = self._asks(given, request, drafts, offered)
+        # A candidate is kept back while the model's own reasoning passes: what a plan's JSON needs.
+        out = await turn(
+            messages=PlanView(ctx, drafts).messages(),
+            prompt=asked,
+            tools=[],
+            lastTurn=True,
+            stream="hidden" if ctx.path else "candidate",
+        )
+        again, steps = False, list[dict[str, str]]()
+        try:
+            steps = parse_plan(out["text"])
+        except PlanFault:
+            again = not drafts
+            steps = [] if again else only_step(request)
+        plan = {"planId": f"plan_{ctx.run_id}", "steps": _begun(steps, 0)} if steps else {}
+        return {**out, "plan": plan, "again": again, "drafts": [{"asked": asked, "text": out["text"]}]}
+
+    def _asks(
+        self, given: Mapping[str, Any], request: str, drafts: Sequence[Mapping[str, str]], offered: Sequence[str]
+    ) -> str:
+        if not drafts:
+            tools = list_tools(self._tools.require(name) for name in offered) if offered else None
+            return plan_prompts.plan_prompt(request, given.get("maxTasks") or 8, tools)
+        try:
+            parse_plan(drafts[-1]["text"])
+        except PlanFault as fault:
+            return plan_prompts.repair_prompt(str(fault))
+        return plan_prompts.repair_prompt("it was not taken")
+
+
+class TaskKind(_PlanNode):
+    """`use: task`: a turn of the step that is running.
+
+    A turn that calls tools leads to them and back here; one without calls is the step's result: `out.plan` has the next
+    step running, and `out.more` says whether there is one. After `maxRounds` rounds of tools a last turn without tools is
+    asked for the step's result. Of the steps, `maxTasks` are done at most; the rest is then cancelled.
+    With `mustCall`, a turn that calls no tool is followed by one corrective turn, and that one fails without a call.
+    """
+
+    name = "task"
+    with_schema: Mapping[str, Any] | None = _with(
+        "drafts", "plan", "starts", "stream", "mustCall", maxTasks={"type": "integer"}, maxRounds={"type": "integer"}
+    )
+
+    async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Any, offered: Sequence[str]) -> dict[str, Any]:
+        steps, messages = given["plan"]["steps"], ctx.state.get("messages", ())
+        index = next((i for i, step in enumerate(steps) if step["status"] == "running"), len(steps) - 1)
+        starts = list(given["starts"])[: index + 1]
+        fresh = [len(messages)] if len(starts) <= index else []
+        said = [m for m in messages[(starts + fresh)[-1] :] if isinstance(m, AIMessage) and m.status is None]
+        last = sum(1 for m in said if m.tool_calls) >= given.get("maxRounds", 6)
+        corrects = bool(given.get("mustCall") and said and not last)
+        out = await turn(
+            messages=PlanView(ctx, given["drafts"], steps, starts + fresh).messages(),
+            **({"stream": given["stream"]} if "stream" in given else {}),
+            **_policy(given, offered, last, corrects),
+        )
+        calls = () if last else out["toolCalls"]
+        again = bool(given.get("mustCall") and not calls and not corrects and not last)
+        if calls or again:
+            return {**out, "toolCalls": calls, "plan": {}, "starts": fresh, "more": again}
+        return {
+            **out,
+            "toolCalls": (),
+            "starts": fresh,
+            **_after(ctx, steps, index, given.get("maxTasks") or len(steps)),
+        }
+
+
+def _policy(given: Mapping[str, Any], offered: Sequence[str], last: bool, corrects: bool) -> dict[str, Any]:
+    """What the turn may and must call."""
+    if last:
+        return {"tools": [], "lastTurn": True, "prompt": plan_prompts.NO_MORE_ROUNDS}
+    asks: dict[str, Any] = {"tools": list(offered)}
+    if given.get("mustCall"):
+        asks["toolChoice"] = "required"
+    return {**asks, "mustCall": True, "prompt": plan_prompts.MUST_CALL} if corrects else asks
+
+
+def _after(ctx: Context, steps: Sequence[Mapping[str, Any]], index: int, most: int) -> dict[str, Any]:
+    """The plan once the step is done, and whether another one begins."""
+    done = [{**thaw(step), "status": "completed"} if i == index else thaw(step) for i, step in enumerate(steps)]
+    more = index + 1 < min(len(steps), most)
+    if more:
+        return {"plan": {"steps": _begun(done, index + 1)}, "more": True}
+    if index + 1 < len(steps):
+        ctx.finish_reason = "max_rounds"
+    return {"plan": {"steps": done[: index + 1] + _left(done[index + 1 :])}, "more": False}
+
+
+def _begun(steps: Sequence[Mapping[str, Any]], index: int) -> list[dict[str, Any]]:
+    return [{**step, "status": "running"} if i == index else dict(step) for i, step in enumerate(steps)]
+
+
+def _left(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{**thaw(step), "status": "canceled"} if step["status"] == "init" else thaw(step) for step in steps]
+
+
+class SummaryKind(_PlanNode):
+    """`use: summary`: the answer to the request, from what the steps have found.
+
+    `out.plan` says what became of a step that was left in its midst: it has failed, and those after it are cancelled.
+    """
+
+    name = "summary"
+    with_schema: Mapping[str, Any] | None = _with("drafts", "plan", "starts", "stream", "output", failure={})
+
+    async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Any, offered: Sequence[str]) -> dict[str, Any]:
+        steps, failure = given["plan"].get("steps", ()), given.get("failure")
+        settled = [{**step, "status": "failed"} if step["status"] == "running" else step for step in _left(steps)]
+        why = None if failure is None else str(failure.get("message") or failure.get("code"))
+        out: dict[str, Any] = await turn(
+            messages=PlanView(ctx, given["drafts"], steps, given["starts"]).messages(),
+            prompt=plan_prompts.summary_prompt(settled, why),
+            tools=[],
+            lastTurn=True,
+            **{key: given[key] for key in ("stream", "output") if key in given},
+        )
+        return {**out, "plan": {} if settled == thaw(steps) else {"steps": settled}}

@@ -1,0 +1,116 @@
+"""From the text that a model answers to "make a plan" to the steps of the plan (spec 1.2, 3.3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+_FENCE = re.compile(r"```[ \t]*\w*\s*\n(.*?)```", re.DOTALL)
+_LISTS = ("steps", "tasks", "plan")
+_FIELDS = {
+    "title": ("title", "name", "task", "step"),
+    "description": ("description", "details"),
+    "goal": ("goal", "objective"),
+    "successCriteria": ("successCriteria", "success_criteria", "criteria"),
+}
+"""Field of a step → the names under which models write it; the first that is there counts."""
+
+
+class PlanFault(ValueError):
+    """The text is no plan; the message tells the model what is wrong with it."""
+
+
+def parse_plan(text: str) -> list[dict[str, str]]:
+    """The steps of a plan: `{taskId, title, description, goal, successCriteria, status}`, each of them `init`.
+
+    The JSON may stand in a fence or between words; it is an object with `steps`, or the list itself. A step may be a text.
+    Missing fields: `taskId` is `step-N`, `title` is `Step N`, the rest says what the title says.
+
+    Raises:
+        PlanFault: there is no JSON, or it holds no steps.
+    """
+    given = _steps_in(_decoded(text))
+    if not given:
+        raise PlanFault("the plan has no steps")
+    taken: set[str] = set()
+    return [_step(item, number, taken) for number, item in enumerate(given, 1)]
+
+
+def only_step(request: str) -> list[dict[str, str]]:
+    """The plan of a request that no plan could be made for: the request itself."""
+    return parse_plan(msgspec.json.encode([{"title": request.strip() or "Answer the request"}]).decode())
+
+
+def _decoded(text: str) -> Any:
+    fault = "it holds no JSON"
+    for candidate in _candidates(text):
+        try:
+            value = msgspec.json.decode(candidate)
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+            fault = f"its JSON can't be read ({error})" if candidate.startswith(("{", "[")) else fault
+            continue
+        if isinstance(value, dict | list):
+            return value
+    raise PlanFault(fault)
+
+
+def _candidates(text: str) -> Iterator[str]:
+    """What may be the JSON of a text: all of it, what a fence holds, what the outermost brackets hold."""
+    yield text.strip()
+    for fenced in _FENCE.findall(text):
+        yield fenced.strip()
+    for opening, closing in ("{}", "[]"):
+        start, end = text.find(opening), text.rfind(closing)
+        if 0 <= start < end:
+            yield text[start : end + 1]
+
+
+def _steps_in(value: Any) -> Sequence[Any]:
+    if isinstance(value, list):
+        return value
+    for name in _LISTS:
+        inner = value.get(name)
+        if isinstance(inner, list):
+            return inner
+        if isinstance(inner, dict):
+            return _steps_in(inner)
+    raise PlanFault(f'it has no list "steps"; its keys are {", ".join(map(repr, value)) or "none"}')
+
+
+def _step(item: Any, number: int, taken: set[str]) -> dict[str, str]:
+    if isinstance(item, str):
+        item = {"title": item}
+    if not isinstance(item, Mapping):
+        raise PlanFault(f"steps[{number - 1}] is {item!r:.60}, and a step is an object")
+    said = {
+        field: next(filter(None, (_text(item.get(name)) for name in names)), "") for field, names in _FIELDS.items()
+    }
+    title = said["title"] or f"Step {number}"
+    goal = said["goal"] or title
+    return {
+        "taskId": _task_id(item, number, taken),
+        "title": title,
+        "description": said["description"] or goal,
+        "goal": goal,
+        "successCriteria": said["successCriteria"] or f"This is reached: {goal}",
+        "status": "init",
+    }
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return "; ".join(filter(None, map(_text, value)))
+    return "" if value is None or isinstance(value, dict | bool) else str(value).strip()
+
+
+def _task_id(item: Mapping[str, Any], number: int, taken: set[str]) -> str:
+    """The step's own id; `step-N` where it has none, or another step has it."""
+    own = _text(item.get("taskId")) or _text(item.get("id"))
+    found, more = own or f"step-{number}", number
+    while found in taken:
+        found, more = f"step-{more}", more + 1
+    taken.add(found)
+    return found

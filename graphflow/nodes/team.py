@@ -1,0 +1,163 @@
+"""The `stage` node: one of a team's four agents, with its own prompt and its own view of the shared context (spec 6.1).
+
+What is said to people and every call with its result are in `messages`, in the order that providers demand; what the
+agents say to each other are notes. Each stage is shown both, in the order in which they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from graphflow.errors import Fault
+from graphflow.graph.context import Context
+from graphflow.graph.document import GraphDefinition, NodeDefinition
+from graphflow.graph.state import answer_open_calls
+from graphflow.memory.window import last_runs
+from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage
+from graphflow.models.options import options_from_document
+from graphflow.nodes.model import WITH_SCHEMA, ModelKind
+from graphflow.nodes.offered import offered_tools
+from graphflow.nodes.pairing import NOT_RUN, paired
+from graphflow.nodes.team_prompts import DEFAULTS, TURNS
+from graphflow.nodes.turn import Turn
+from graphflow.tools.listing import with_tools
+
+if TYPE_CHECKING:
+    from graphflow.graph.ports import NodeFunction
+
+TASK_DONE = "task_done"
+"""The tool that ends the work of a team."""
+SPEAKER = "team"
+"""`name` of the user turns that ask a stage: they are no words of the person's."""
+
+STAGE_WITH: dict[str, Any] = {
+    "type": "object",
+    "required": ["stage", "notes"],
+    "properties": {
+        "stage": {"type": "string", "enum": list(DEFAULTS)},
+        "notes": {"type": "array"},
+        "keywords": {"type": "array", "items": {"type": "string"}},
+        **{
+            name: WITH_SCHEMA["properties"][name]
+            for name in (
+                "systemPrompt", "tools", "providerKey", "model", "compute", "showReasoning", "stream", "output",
+                "toolChoice", "mustCall",
+            )
+        },
+    },
+    "additionalProperties": False,
+}  # fmt: skip
+
+
+class StageKind(ModelKind):
+    """`use: stage`.
+
+    `thinking` and `observation` call nothing; what they say is reasoning for readers, and a note for the team in
+    `out.notes`. `action` calls tools, and what it says beside its calls is treated the same. `final` answers.
+    `out.messages` is what joins the conversation.
+    """
+
+    name = "stage"
+    with_schema: Mapping[str, Any] | None = STAGE_WITH
+
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+        yield from super().check(name, node, document)
+        if TASK_DONE not in self._tools:
+            yield Fault(
+                pointer="/use",
+                message=f"a team ends its work by the tool {TASK_DONE!r}, and none is registered",
+                hint="register the built-in tools",
+                kind="reference",
+            )
+
+    def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
+        defaults, registry = options_from_document(document.options), self._tools
+
+        async def run(given: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+            stage = given["stage"]
+            names = (*offered_tools(registry, document, given), *([TASK_DONE] if stage == "action" else ()))
+            listed = [tool for tool in map(registry.get, names) if tool is not None]
+            messages = ctx.state.get("messages", ())
+            arguments = {
+                **{key: given[key] for key in ("providerKey", "model", "compute", "showReasoning") if key in given},
+                "systemPrompt": with_tools(given.get("systemPrompt") or DEFAULTS[stage], listed),
+                "messages": [*view(ctx, given["notes"]), HumanMessage(content=_asks(given), name=SPEAKER)],
+                **_manner(given, ctx, list(dict.fromkeys(names))),
+            }
+            out = await Turn(arguments, ctx, document, defaults, registry).run()
+            if stage == "final":
+                if ctx.finish_reason is None and is_done(messages):
+                    ctx.finish_reason = TASK_DONE
+                return {**out, "notes": []}
+            note = {"stage": stage, "text": out["text"], "at": len(messages)}
+            return {**out, "messages": _calls_only(out["messages"]), "notes": [note] if out["text"].strip() else []}
+
+        return run
+
+
+def _asks(given: Mapping[str, Any]) -> str:
+    stage = given["stage"]
+    if stage == "action" and given.get("mustCall"):
+        return TURNS["must"]
+    return TURNS["again" if stage == "thinking" and given["notes"] else stage]
+
+
+def _manner(given: Mapping[str, Any], ctx: Context, names: Sequence[str]) -> dict[str, Any]:
+    """What the stage may call, and where its text goes."""
+    stage = given["stage"]
+    if stage == "final":
+        own = {key: given[key] for key in ("stream", "output") if key in given}
+        return {**own, "tools": [], "lastTurn": True}
+    aside = {"stream": "hidden" if ctx.path else "reasoning"}
+    if stage == "action":
+        must = {key: given[key] for key in ("toolChoice", "mustCall") if key in given}
+        return {**aside, **must, "tools": list(names)}
+    return {**aside, "tools": [], "lastTurn": True}
+
+
+def _calls_only(messages: Sequence[Message]) -> list[Message]:
+    """The turn without its words, which are a note: kept as reasoning beside the calls, as it was shown."""
+    out: list[Message] = []
+    for message in messages:
+        if not isinstance(message, AIMessage):
+            out.append(message)
+        elif message.tool_calls:
+            said = message.reasoning + message.content
+            out.append(msgspec.structs.replace(message, content="", reasoning=said))
+    return out
+
+
+def is_done(messages: Sequence[Any]) -> bool:
+    """Whether `task_done` was called since the person spoke."""
+    for message in reversed(messages):
+        if isinstance(message, HumanMessage):
+            return False
+        if isinstance(message, ToolMessage) and message.name == TASK_DONE and not message.error:
+            return True
+    return False
+
+
+def view(ctx: Context, notes: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """The conversation with the notes in their places; every call has its result."""
+    messages: Sequence[Any] = ctx.state.get("messages", ())
+    runs = ctx.services.get("window_runs")
+    shown = messages if runs is None else last_runs(messages, runs)
+    first = len(messages) - len(shown)
+    places: dict[int, list[Mapping[str, Any]]] = {}
+    for note in notes:
+        places.setdefault(min(note["at"], len(messages)), []).append(note)
+    out: list[Message] = []
+    for position in range(first, len(messages) + 1):
+        message = messages[position] if position < len(messages) else None
+        for note in places.get(position, ()):
+            text = f"[{note['stage']}]: {note['text']}"
+            if note["stage"] == "action" and isinstance(message, AIMessage) and message.tool_calls:
+                message = msgspec.structs.replace(message, content=text)
+            else:
+                out.append(AIMessage(content=text))
+        if message is not None:
+            out.append(message)
+    return paired([*out, *answer_open_calls(messages, NOT_RUN)])
