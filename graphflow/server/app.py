@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import FastAPI
 
-from graphflow.server import envelope, origins
+from graphflow.server import envelope, openapi, origins
 from graphflow.server.access import AccessLog
 from graphflow.server.auth import parse_tokens
 from graphflow.server.limits import RateLimit, RunLimit
@@ -54,6 +54,7 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
     envelope.install(app)
     for module in (runs, agents, tools, rules, chats, uploads, threads, operators):
         app.include_router(module.router)
+    openapi.install(app)
     origins.allow(app, settings.cors_origins)
     app.add_middleware(AccessLog, metrics=metrics)  # the outermost
     return app

@@ -7,8 +7,10 @@ import hmac
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from fastapi import HTTPException, Request
+from fastapi import HTTPException, Request, Security
+from fastapi.security import HTTPBearer
 
 from graphflow.errors import DefinitionError, Fault
 from graphflow.server import origins
@@ -17,6 +19,8 @@ from graphflow.service.callers import LOCAL, Caller, check_chat, check_run, chec
 
 SCOPES = ("read", "run", "answer", "admin")
 """`read` looks; `run` starts, resumes, forks and cancels; `answer` answers; `admin` changes and deletes the past."""
+_BEARER = HTTPBearer(auto_error=False, scheme_name="bearer", description="A token; none where the server has none set.")
+"""Says on the OpenAPI page what `_let_in` asks for; it lets everybody through itself."""
 _NAMED = re.compile(r"([A-Za-z0-9_.-]{1,64})(?:@([A-Za-z0-9_.@+-]{1,128}))?:([a-z+*]+):(\S+)")
 
 
@@ -62,14 +66,14 @@ def _fault(message: str, hint: str) -> DefinitionError:
     return DefinitionError([Fault(pointer="", message=message, hint=hint)])
 
 
-def needs(scope: str) -> Callable[[Request], Awaitable[None]]:
+def needs(scope: str) -> Callable[..., Awaitable[None]]:
     """A dependency that lets in who has a token with this scope, to threads that are theirs to see.
 
     Threads, runs and chats are those that path and query name; a body's are checked by who reads it. Without tokens
     everybody is let in.
     """
 
-    async def check(request: Request) -> None:
+    async def check(request: Request, _: Any = Security(_BEARER, scopes=[scope])) -> None:
         tokens: tuple[Token, ...] = request.app.state.tokens
         if not tokens:
             origins.check(request, request.app.state.application.settings.server.cors_origins)

@@ -37,6 +37,7 @@ async def ready(request: Request) -> Response:
 @router.get(
     "/metrics",
     dependencies=[Depends(needs("read"))],
+    response_class=Response,
     responses={200: {"content": {"text/plain": {}}, "description": "Prometheus text."}},
 )
 async def metrics(request: Request) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request
-from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
+from starlette.responses import Response
 
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import QueryBody, SubmitBody, body, schema
@@ -67,7 +67,7 @@ async def answer(request: Request, given: Annotated[SubmitBody, Depends(body(Sub
     return success(await submit(application(request), wanted, caller=caller_of(request)))
 
 
-@router.get("/runs/{run_id}/events", dependencies=[Depends(needs("read"))], **EVENTS)
+@router.get("/runs/{run_id}/events", dependencies=[Depends(needs("read"))], response_class=Response, **EVENTS)
 async def events(
     request: Request,
     run_id: str,

@@ -1,0 +1,183 @@
+"""The OpenAPI page: what FastAPI finds out, with the envelope, the errors and the bodies as they really are (spec 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from fastapi.openapi.utils import get_openapi
+
+from graphflow.errors import ERROR_CODES
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+Schema = dict[str, Any]
+LISTS = frozenset({
+    "/api/agents", "/api/tools", "/api/rules", "/api/chats", "/api/inbox", "/api/threads/{thread_id}/checkpoints",
+    "/api/threads/{thread_id}/queue", "/api/threads/{thread_id}/decisions",
+})  # fmt: skip
+"""Whose `data` is a list."""
+WRITES = ("post", "put", "patch", "delete")
+ABOUT = """\
+Every answer that is no stream is `{"code": 0, "msg": "success", "data": …}`, with `cursor` where another page follows.
+A failure has the HTTP status as its `code`, a text for people in `msg`, and `data`: `fields` says what is wrong with
+which field, `error` names the rule by its code. Bodies are JSON whatever the content type says."""
+_MEANINGS = {
+    400: "An argument breaks a rule; `data.fields` names it.",
+    401: "No token, or none that is known.",
+    403: "The token lacks the scope, or the page's origin is not let in.",
+    404: "There is no such thing, or it is another user's.",
+    409: "Busy, waiting, stale, or a choice is missing; `data.error` says which.",
+    413: "The body is larger than the limit.",
+    422: "The answer, the values or the document do not fit; `data.error` says how.",
+    429: "Too many requests with this token; `Retry-After` says when to come back.",
+    500: "A defect; the server's log has it.",
+    503: "Stopping, full, or the store can't be used; `Retry-After` may say when to come back.",
+    504: "It took longer than its limit.",
+}
+
+
+def install(app: FastAPI) -> None:
+    """Serves the page at `/openapi.json`, made when it is first asked for."""
+
+    def page() -> Schema:
+        if app.openapi_schema is None:
+            made = get_openapi(title=app.title, version=app.version, description=ABOUT, routes=app.routes)
+            app.openapi_schema = _completed(made)
+        return app.openapi_schema
+
+    app.openapi = page  # type: ignore[method-assign] # FastAPI's own way to replace it
+
+
+def _completed(page: Schema) -> Schema:
+    schemas = page.setdefault("components", {}).setdefault("schemas", {})
+    for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own answer, which is never given
+        schemas.pop(unused, None)
+    schemas |= {"Success": _SUCCESS, "Failure": _failure(), "Frame": _FRAME}
+    for path, method, operation in _operations(page):
+        _name_the_body(operation, schemas)
+        responses = operation["responses"]
+        responses.pop("422", None)
+        success = responses["200"]["content"]
+        if "application/json" in success and not success["application/json"].get("schema"):
+            success["application/json"]["schema"] = _success_of(path, method)
+        if "text/plain" in success:
+            success["text/plain"] = {"schema": {"type": "string"}}
+        if "text/event-stream" in success:
+            success["text/event-stream"] = {"schema": {"$ref": "#/components/schemas/Frame"}}
+        for status in _failures_of(method, operation):
+            responses.setdefault(str(status), _answer(status))
+    return page
+
+
+def _operations(page: Schema) -> Iterator[tuple[str, str, Schema]]:
+    for path, operations in page["paths"].items():
+        for method, operation in operations.items():
+            yield path, method, operation
+
+
+def _name_the_body(operation: Schema, schemas: Schema) -> None:
+    """Bodies are components, so that generated clients have a name for them."""
+    for content in operation.get("requestBody", {}).get("content", {}).values():
+        schema = content["schema"]
+        if name := schema.get("title"):
+            schemas |= schema.pop("$defs", {})
+            schemas[name] = schema
+            content["schema"] = {"$ref": f"#/components/schemas/{name}"}
+
+
+def _failures_of(method: str, operation: Schema) -> Iterator[int]:
+    if "security" in operation:
+        yield from (400, 401, 403, 404, 429)
+    if method in WRITES:
+        yield from (409, 422, 504)
+    if "requestBody" in operation:
+        yield 413
+    yield from (500, 503)
+
+
+def _answer(status: int) -> Schema:
+    answer: Schema = {
+        "description": _MEANINGS.get(status, HTTPStatus(status).phrase),
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Failure"}}},
+    }
+    if status in (409, 429, 503):
+        answer["headers"] = {
+            "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}, "required": status == 429}
+        }
+    return answer
+
+
+def _success_of(path: str, method: str) -> Schema:
+    data: Schema = {"type": "array", "items": {"type": "object"}} if path in LISTS and method == "get" else {}
+    base = {"$ref": "#/components/schemas/Success"}
+    return {"allOf": [base, {"type": "object", "properties": {"data": data}}]} if data else base
+
+
+_SUCCESS: Schema = {
+    "title": "Success",
+    "type": "object",
+    "required": ["code", "msg", "data"],
+    "properties": {
+        "code": {"const": 0, "type": "integer"},
+        "msg": {"const": "success", "type": "string"},
+        "data": {"description": "What was asked for."},
+        "cursor": {"type": "string", "description": "Where the next page begins; absent on the last."},
+    },
+    "additionalProperties": False,
+}
+
+
+_FRAME: Schema = {
+    "title": "Frame",
+    "description": "One frame of the stream.",
+    "type": "object",
+    "required": ["data"],
+    "properties": {
+        "id": {
+            "type": "string",
+            "pattern": r"^\d+-\d+$",
+            "description": "For `Last-Event-ID`; `stream.reset` has none.",
+        },
+        "event": {"const": "message"},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "description": "One event (docs/events.md).",
+        },
+        "retry": {"type": "integer", "description": "ms; with the comment that tells to rejoin."},
+    },
+}
+
+
+def _failure() -> Schema:
+    error: Schema = {
+        "type": "object",
+        "required": ["code", "message"],
+        "properties": {
+            "code": {"type": "string", "enum": list(ERROR_CODES)},
+            "message": {"type": "string"},
+            "detail": {"type": "object"},
+            "retryable": {"type": "boolean"},
+        },
+    }
+    return {
+        "title": "Failure",
+        "type": "object",
+        "required": ["code", "msg", "data"],
+        "properties": {
+            "code": {"type": "integer", "minimum": 400, "description": "The HTTP status."},
+            "msg": {"type": "string", "minLength": 1},
+            "data": {
+                "type": "object",
+                "properties": {
+                    "fields": {"type": "object", "additionalProperties": {"type": "string"}},
+                    "error": error,
+                },
+                "additionalProperties": False,
+            },
+        },
+        "additionalProperties": False,
+    }
