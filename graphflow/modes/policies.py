@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,14 +73,15 @@ def resolve_policies(definition: AgentDefinition, block: Any) -> Policies:
     output = definition.output or preset.output
     tool_policy, warnings = _tool_policy(definition, preset)
     shown = block.expose_reasoning_to_user
+    budget = definition.budget or AgentBudget()
     return Policies(
         output=output,
         tool_policy=tool_policy,
         verify=definition.verify or preset.verify,
         compute=definition.compute or preset.compute,
         show_reasoning=output == "REASONING_SUMMARY" if shown is None else shown,
-        budget=_budget(definition.budget or AgentBudget(), preset, _rounds_of(block)),
-        warnings=warnings,
+        budget=_budget(budget, preset, _rounds_of(block)),
+        warnings=(*warnings, *_idle_rounds(definition.mode, budget, preset)),
     )
 
 
@@ -104,6 +106,14 @@ def _tool_policy(definition: AgentDefinition, preset: Preset) -> tuple[ToolPolic
     return asked or preset.tool_policy, ()
 
 
+def _idle_rounds(mode: str, budget: AgentBudget, preset: Preset) -> Iterator[Fault]:
+    """A number of rounds for a mode that has none."""
+    for name in ("maxRounds", "maxSteps"):
+        if preset.rounds is None and getattr(budget, "max_" + name[3:].lower()) is not None:
+            message = f"mode {mode} has no rounds, so {name!r} limits nothing"
+            yield _warning(f"/budget/{name}", message, "remove it, or choose a mode with rounds, as REACT")
+
+
 def _warning(pointer: str, message: str, hint: str) -> Fault:
     return Fault(pointer=pointer, message=message, hint=hint, severity="warning", kind="property")
 
@@ -118,7 +128,7 @@ def _budget(budget: AgentBudget, preset: Preset, block_rounds: int | None) -> di
     """The document's budget: explicit figures, else the preset's; of two explicit rounds the lower binds."""
     explicit = [rounds for rounds in (block_rounds, _rounds_of(budget)) if rounds is not None]
     figures = {
-        "maxRounds": min(explicit, default=preset.rounds),
+        "maxRounds": None if preset.rounds is None else min(explicit, default=preset.rounds),
         "maxModelCalls": preset.model_calls if budget.max_model_calls is None else budget.max_model_calls,
         "maxToolCalls": preset.tool_calls if budget.max_tool_calls is None else budget.max_tool_calls,
         "maxTokens": budget.max_tokens,

@@ -13,7 +13,7 @@ from graphflow.modes.registry import MODES
 
 def policies_of(mode: str = "REACT", **fields: Any) -> Policies:
     block = MODES[mode].block
-    data = {"mode": mode, block: {"systemPrompt": "Help."}, **fields}
+    data = {"mode": mode, BLOCKS[mode]: {"systemPrompt": "Help."}, **fields}
     definition = decode_definition(data)
     return resolve_policies(definition, getattr(definition, block))
 
@@ -104,3 +104,12 @@ def test_budget_figures_override_the_preset_one_by_one():
     assert policies.budget == {
         "maxRounds": 6, "maxModelCalls": 3, "maxToolCalls": 20, "maxTokens": 1000, "timeoutMs": 120_000,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["maxSteps", "maxRounds"])
+@pytest.mark.parametrize("mode", ["PLAIN", "THINKING", "PLAIN_TOOLING", "THINKING_TOOLING"])
+def test_rounds_for_a_mode_without_any_are_warned_about_and_left_out(mode, name):
+    policies = policies_of(mode, budget={name: 3}, tools=[] if mode in ("PLAIN", "THINKING") else ["bash"])
+    [warning] = policies.warnings
+    assert (warning.pointer, warning.severity) == (f"/budget/{name}", "warning")
+    assert "maxRounds" not in policies.budget

@@ -58,7 +58,7 @@ def recorded_texts(path: Path) -> Texts:
 async def test_live_memory_and_history_have_the_same_text(
     mode: str, output: str, verify: str, last: str, tmp_path: Path
 ) -> None:
-    turns = [LOOK] if mode not in ("PLAIN", "THINKING") else []
+    turns: list[Any] = [LOOK] if mode not in ("PLAIN", "THINKING") else []
     turns += [IN_FORM if output == "REASONING_SUMMARY" else SAID] if verify != "NONE" else []
     turns.append(PASSES[last])
     agent = {
@@ -72,6 +72,7 @@ async def test_live_memory_and_history_have_the_same_text(
         load_settings(tmp_path, environ={}), models=lambda *_: model, tools=(look_up, broken)
     ) as app:
         begun = await begin(app, QueryRequest(message="Is it?", agent_key="agent", chat_id="c"))
+        assert begun.run.log is not None
         live = live_texts([event_dict(event) async for event in begun.run.log.follow(0)])
         await begun.run.over.wait()
         history = snapshot_texts((await chat(app, "c"))["events"])

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from graphflow.messages import AIMessage, HumanMessage, ToolMessage
-from tests.modes.conftest import EVERY_MODE, Stage, call, document_of
+from graphflow.service.application import Application
+from graphflow.service.requests import QueryRequest
+from graphflow.settings import load_settings
+from tests.modes.conftest import EVERY_MODE, Stage, Watched, call, document_of, look_up
+from tests.service.clients import begin
 
 TOOLED = ("PLAIN_TOOLING", "THINKING_TOOLING", "REACT")
 FIRST = {"PLAIN_TOOLING": "decide", "THINKING_TOOLING": "think", "REACT": "reason"}
@@ -144,6 +150,23 @@ async def test_after_the_rounds_the_last_node_is_asked_without_tools(rounds: int
     messages, tools, _ = stage.model.asked[-1]
     assert tools == [] and "best answer" in messages[-1].content and len(stage.model.asked) == rounds + 1
     await assert_whole(stage)
+
+
+async def test_the_max_steps_of_a_query_go_before_those_of_the_agent(tmp_path: Path) -> None:
+    agent = {
+        "mode": "REACT",
+        "tools": ["look_up"],
+        "react": {"systemPrompt": "H.", "maxSteps": 1},
+        "budget": {"maxSteps": 1},
+    }
+    (tmp_path / "graphs").mkdir()
+    (tmp_path / "graphs" / "agent.json").write_text(json.dumps(agent), encoding="utf-8")
+    model = Watched([*({"tool_calls": [call(number=n)]} for n in range(3)), {"text": "So far."}])
+    async with Application(load_settings(tmp_path, environ={}), models=lambda *_: model, tools=(look_up,)) as app:
+        begun = await begin(app, QueryRequest(message="Go.", agent_key="agent", chat_id="c", max_steps=3))
+        await begun.run.over.wait()
+        assert begun.run.executor.machine.finish_reason == "max_rounds"
+    assert [len(tools) for _, tools, _ in model.asked] == [1, 1, 1, 0]
 
 
 async def test_an_answer_in_the_last_round_is_no_limit() -> None:
