@@ -295,7 +295,7 @@ class NodeEnd(_GraphEvent, tag="node.end", gc=False):
     duration_ms: int
     writes: list[str] | None = None
     """Keys that the node wrote, never values (E14)."""
-    usage: dict[str, float | None] | None = None
+    usage: dict[str, Any] | None = None
 
 
 class NodeError(_GraphEvent, tag="node.error"):

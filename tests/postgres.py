@@ -67,6 +67,6 @@ class Schemas:
 
 
 TABLES = [
-    "documents", "inputs", "interrupts", "items", "lineages", "notes", "records", "runs", "schema_version", "snapshots",
+    "documents", "inputs", "interrupts", "items", "lineages", "notes", "records", "runs", "schema_version", "snapshots", "spent",
     "threads",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from graphflow.checkpoints._postgres_commits import (
     ADD_ITEM,
     ADD_RUN,
     BEGIN_LINEAGE,
+    add_spent,
     interrupts_of,
     rows_of,
 )
@@ -21,7 +22,7 @@ from graphflow.checkpoints._postgres_pool import Pool, Transaction
 from graphflow.checkpoints._postgres_reader import find_checkpoint, reach
 from graphflow.checkpoints._postgres_rows import READ_THREAD, THREAD_COLUMNS, THREAD_TYPES, clean, thread_row
 from graphflow.checkpoints._postgres_wire import BYTEA, INTEGER, Call, PostgresError, Statement, array, bigint, integer
-from graphflow.checkpoints.port import Rewrite, ThreadFacts, ThreadRow
+from graphflow.checkpoints.port import SPENT_FIGURES, Rewrite, Spent, ThreadFacts, ThreadRow, spent_from
 
 _MAY_TAKE = "(t.status IS NULL OR t.owner IS NULL OR t.lease_until <= $3 OR t.owner = $5 OR t.token = $6)"
 _FENCE = "fence = CASE WHEN t.token = $6 AND t.owner = $2 THEN t.fence ELSE t.fence + 1 END"
@@ -196,10 +197,26 @@ async def delete_thread(db: Transaction, thread_id: str) -> None:
     if not row:
         return
     reached = await reach(db, thread_id)
+    await _forget_spender(db, thread_id)
     drop = _DROP_THREAD if row[0][0] is None else _BURY_THREAD
     await db.run(drop(thread_id), *[statement(thread_id) for statement in _DROP_OWN])
     for step in reversed(reached):  # children before parents
         await _drop_unreached(db, step.number)
+
+
+_SPENT = Statement(
+    f"SELECT {', '.join(Spent.__struct_fields__)} FROM @.spent WHERE thread = $1 ORDER BY day, agent_key, model",  # noqa: S608 – constants only
+    "t",
+    "itt" + "i" * len(SPENT_FIGURES),
+)
+_DROP_SPENT = Statement("DELETE FROM @.spent WHERE thread = $1", "t")
+
+
+async def _forget_spender(db: Transaction, thread_id: str) -> None:
+    """What was used stays used; by which thread is not told any more. `LOCK_TREES` keeps others from doing it at once."""
+    rows, _ = await db.run(_SPENT(thread_id), _DROP_SPENT(thread_id))
+    if rows:
+        await db.run(*[add_spent("", spent_from(row)) for row in rows])
 
 
 async def _drop_unreached(db: Transaction, lineage: int) -> None:

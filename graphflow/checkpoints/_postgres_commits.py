@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from graphflow.checkpoints import refusals
 from graphflow.checkpoints._entries import Promise
 from graphflow.checkpoints._postgres_rows import INTERRUPT_COLUMNS, clean, interrupt_values, size_of
@@ -21,7 +23,7 @@ from graphflow.checkpoints._postgres_wire import (
     boolean,
     integer,
 )
-from graphflow.checkpoints.port import OpenInterrupt, Record
+from graphflow.checkpoints.port import SPENT_FIGURES, OpenInterrupt, Record, Spent
 from graphflow.errors import StoreError
 
 _NOT_MOVED, INPUT_GONE, PRUNED = "GF001", "GF002", "GF003"
@@ -59,6 +61,21 @@ _OPEN_INTERRUPT = Statement(
     "ttttttttlly",
 )
 _CONSUME = Statement("SELECT @.consume($1, $2)", "lt")
+
+
+SPENT_TYPES = "itt" + "l" * len(SPENT_FIGURES)
+_ADD_SPENT = Statement(
+    f"INSERT INTO @.spent AS s (thread, {', '.join(Spent.__struct_fields__)})"  # noqa: S608 – constants only
+    f" VALUES ({', '.join(f'${n}' for n in range(1, len(Spent.__struct_fields__) + 2))})"
+    " ON CONFLICT (day, agent_key, model, thread) DO UPDATE SET "
+    + ", ".join(f"{figure} = s.{figure} + excluded.{figure}" for figure in SPENT_FIGURES),
+    "t" + SPENT_TYPES,
+)
+
+
+def add_spent(thread_id: str, spent: Spent) -> Call:
+    """Adds to the ledger."""
+    return _ADD_SPENT(thread_id, *msgspec.structs.astuple(spent))
 
 
 class Life:
@@ -149,6 +166,8 @@ def calls_of(run: Run, life: Life) -> list[Call]:
         if record.closed:
             calls.append(_CLOSE_INTERRUPTS(first.thread_id, record.closed))
         calls += interrupts_of(record.opened)
+        if record.spent is not None:
+            calls.append(add_spent(first.thread_id, record.spent))
     for promise in run.promises:
         run_id = promise.facts.run_id
         if run_id is not None and run_id != life.run_id:

@@ -16,7 +16,19 @@ from graphflow.checkpoints._postgres_rows import (
 )
 from graphflow.checkpoints._postgres_wire import Statement
 from graphflow.checkpoints.export import LooseItem, QueuedInput, StoredDocument, ThreadCopy
-from graphflow.checkpoints.port import Item, Lineage, ListedRecord, Log, Record, Span, Stored
+from graphflow.checkpoints.port import (
+    SPENT_FIGURES,
+    SPENT_KEY,
+    Item,
+    Lineage,
+    ListedRecord,
+    Log,
+    Record,
+    Span,
+    Spent,
+    Stored,
+    spent_from,
+)
 
 _UPWARDS = """
 WITH RECURSIVE chain (depth, number, cut, parent, parent_cut) AS (
@@ -365,3 +377,19 @@ def _whole(records: Sequence[Any], entries: Sequence[Any], number: int) -> list[
         )
         for ordinal, id_, checkpoint, meta, data, snapshot, effect in records
     ]  # fmt: skip
+
+
+_SPENT_KEY = ", ".join(SPENT_KEY)
+_SPENT = Statement(
+    f"SELECT {_SPENT_KEY}, {', '.join(f'sum({figure})::bigint' for figure in SPENT_FIGURES)} FROM @.spent"  # noqa: S608 – constants only
+    " WHERE day >= coalesce($1, day) AND day <= coalesce($2, day) AND agent_key = coalesce($3, agent_key)"
+    f" AND thread = coalesce($4, thread) GROUP BY {_SPENT_KEY} ORDER BY {_SPENT_KEY}",
+    "lltt",
+    "itt" + "i" * len(SPENT_FIGURES),
+)
+
+
+async def read_spent(
+    db: Transaction, since: int | None, until: int | None, agent_key: str | None, thread_id: str | None
+) -> list[Spent]:
+    return [spent_from(row) for row in await db.rows(_SPENT(since, until, agent_key, thread_id))]

@@ -9,10 +9,18 @@ import sqlite3
 from collections.abc import Callable
 
 from graphflow.checkpoints import export, refusals
-from graphflow.checkpoints._sqlite_commits import ADD_INTERRUPT, ADD_RUN, Rows, add_lineage, add_loose, add_record
+from graphflow.checkpoints._sqlite_commits import (
+    ADD_INTERRUPT,
+    ADD_RUN,
+    Rows,
+    add_lineage,
+    add_loose,
+    add_record,
+    add_spent,
+)
 from graphflow.checkpoints._sqlite_reader import find_checkpoint, reach
 from graphflow.checkpoints._sqlite_rows import ORDINALS, clean, interrupt_values, pack, read_thread
-from graphflow.checkpoints.port import Lineage, Rewrite, ThreadFacts, ThreadRow
+from graphflow.checkpoints.port import Lineage, Rewrite, Spent, ThreadFacts, ThreadRow, spent_from
 
 _ADD_THREAD = (
     "INSERT OR REPLACE INTO threads (id, status, updated_at, head, lineage, ordinal, fence, run, document, agent_key, title,"
@@ -126,6 +134,7 @@ def delete_thread(db: sqlite3.Connection, thread_id: str) -> None:
         return
     reached = sorted(reach(db, thread_id), reverse=True)  # children before parents
     db.execute("DELETE FROM threads WHERE id = ?" if row.owner is None else _BURY_THREAD, (name,))
+    _forget_spender(db, name)
     for table in ("interrupts", "runs", "inputs"):
         db.execute(f"DELETE FROM {table} WHERE thread = ?", (name,))  # noqa: S608 – a constant
     db.execute("UPDATE lineages SET thread = NULL WHERE thread = ?", (name,))
@@ -134,6 +143,17 @@ def delete_thread(db: sqlite3.Connection, thread_id: str) -> None:
         children.setdefault(parent, {})[lineage] = cut
     for lineage in reached:
         _drop_unreached(db, lineage, children)
+
+
+_READ_SPENT = f"SELECT {', '.join(Spent.__struct_fields__)} FROM spent WHERE thread = ?"  # noqa: S608 – constants only
+
+
+def _forget_spender(db: sqlite3.Connection, name: object) -> None:
+    """What was used stays used; by which thread is not told any more."""
+    rows = db.execute(_READ_SPENT, (name,)).fetchall()
+    db.execute("DELETE FROM spent WHERE thread = ?", (name,))
+    for row in rows:
+        add_spent(db, "", spent_from(row))
 
 
 def _drop_unreached(db: sqlite3.Connection, lineage: int, children: dict[int, dict[int, int]]) -> None:

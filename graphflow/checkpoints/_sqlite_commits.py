@@ -6,18 +6,25 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from graphflow.checkpoints import refusals
 from graphflow.checkpoints._entries import Promise
 from graphflow.checkpoints._sqlite_reader import is_loadable
 from graphflow.checkpoints._sqlite_rows import INTERRUPT_COLUMNS, clean, interrupt_values, key, pack, unpack
 from graphflow.checkpoints.export import LooseItem
-from graphflow.checkpoints.port import Lineage, Record
+from graphflow.checkpoints.port import SPENT_FIGURES, Lineage, Record, Spent
 from graphflow.errors import StoreError
 
 ADD_RECORD = "INSERT INTO records (record, id, checkpoint, size, meta, data) VALUES "
 ADD_ITEM = "INSERT INTO items (item, record, data) VALUES "
 ADD_EFFECT = "INSERT INTO effects (record) VALUES "
 ADD_SNAPSHOT = "INSERT INTO snapshots (record, data) VALUES "
+ADD_SPENT = (
+    f"INSERT INTO spent (thread, {', '.join(Spent.__struct_fields__)}) VALUES (?{', ?' * len(Spent.__struct_fields__)})"  # noqa: S608 – constants only
+    " ON CONFLICT (day, agent_key, model, thread) DO UPDATE SET "
+    + ", ".join(f"{figure} = {figure} + excluded.{figure}" for figure in SPENT_FIGURES)
+)
 ADD_RUN = "INSERT OR IGNORE INTO runs (run, thread) VALUES (?, ?)"
 ADD_INTERRUPT = f"INSERT OR REPLACE INTO interrupts ({INTERRUPT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 – constants only
 
@@ -261,6 +268,8 @@ def _add(db: sqlite3.Connection, rows: Rows, life: Life, promise: Promise) -> No
         add_record(db, rows, record, life.lineage, life.logs)
         if record.closed or record.opened:
             _interrupts(db, life.name, record)
+        if record.spent is not None:
+            add_spent(db, life.name, record.spent)
     run_id = promise.facts.run_id
     if run_id is not None and run_id != life.run_id:
         db.execute(ADD_RUN, (pack(run_id), life.name))
@@ -335,6 +344,11 @@ def _log(db: sqlite3.Connection, lineage: int, frame: int, channel: str) -> int:
     added = db.execute("INSERT INTO logs (lineage, frame, channel) VALUES (?, ?, ?)", values).lastrowid
     assert added is not None
     return added
+
+
+def add_spent(db: sqlite3.Connection, thread: Any, spent: Spent) -> None:
+    """Adds to the ledger."""
+    db.execute(ADD_SPENT, (thread, *msgspec.structs.astuple(spent)))
 
 
 def _interrupts(db: sqlite3.Connection, thread: Any, record: Record) -> None:

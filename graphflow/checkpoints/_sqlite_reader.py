@@ -20,7 +20,19 @@ from graphflow.checkpoints._sqlite_rows import (
     unpack,
 )
 from graphflow.checkpoints.export import LooseItem, QueuedInput, StoredDocument, ThreadCopy
-from graphflow.checkpoints.port import Item, Lineage, ListedRecord, Log, Record, Span, Stored
+from graphflow.checkpoints.port import (
+    SPENT_FIGURES,
+    SPENT_KEY,
+    Item,
+    Lineage,
+    ListedRecord,
+    Log,
+    Record,
+    Span,
+    Spent,
+    Stored,
+    spent_from,
+)
 
 _LOAD_THREAD = (
     f"SELECT {THREAD_COLUMNS}, t.lineage, l.parent, l.cut FROM {THREAD_TABLES} WHERE t.id = ? AND t.status IS NOT NULL"  # noqa: S608 – constants only
@@ -455,3 +467,19 @@ def _loose_items(db: sqlite3.Connection, step: Step) -> list[LooseItem]:
             for item, record, data in db.execute(sql, (base, base + ORDINALS, step.cut, step.lineage * ORDINALS))
         )
     return out
+
+
+_SPENT_KEY = ", ".join(SPENT_KEY)
+_SPENT = f"{_SPENT_KEY}, {', '.join(f'sum({figure})' for figure in SPENT_FIGURES)}"
+
+
+def read_spent(
+    db: sqlite3.Connection, since: int | None, until: int | None, agent_key: str | None, thread_id: str | None
+) -> list[Spent]:
+    values = (since, until, agent_key, None if thread_id is None else pack(thread_id))
+    sql = (
+        f"SELECT {_SPENT} FROM spent WHERE day >= coalesce(?1, day) AND day <= coalesce(?2, day)"  # noqa: S608 – constants only
+        " AND agent_key = coalesce(?3, agent_key) AND thread = coalesce(?4, thread)"
+        f" GROUP BY {_SPENT_KEY} ORDER BY {_SPENT_KEY}"
+    )
+    return [spent_from(row) for row in db.execute(sql, values)]

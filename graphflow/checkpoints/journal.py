@@ -34,6 +34,7 @@ from graphflow.checkpoints.records import (
     wanted_logs,
     with_logs,
 )
+from graphflow.checkpoints.spending import spent_by
 from graphflow.events import CheckpointCreate, Event
 from graphflow.graph.announcements import ending_event, interrupt_event, next_of
 from graphflow.graph.machine import Commit, Machine
@@ -304,6 +305,7 @@ class ThreadJournal:
             opened=opened_rows(commit, self.row.thread_id, self.facts.agent_key) if interrupts else (),
             closed=tuple([key for key, value in interrupts.items() if value is None]) if interrupts else (),
             effect=tells_of_effect(commit),
+            spent=spent_by(commit.spent, commit.at, commit.facts, self.facts.agent_key) if commit.spent else None,
         )
         release = release and not self._keep
         status, run_id = machine.status, machine.run_id

@@ -47,10 +47,12 @@ from graphflow.checkpoints.port import (
     Record,
     Rewrite,
     Span,
+    Spent,
     Stored,
     ThreadFacts,
     ThreadRow,
     parse_cursor,
+    summed,
 )
 from graphflow.errors import GraphflowError, StoreError
 
@@ -90,6 +92,7 @@ class MemoryCheckpointer:
         self._begun = 0
         self._interrupts: dict[tuple[str, str], OpenInterrupt] = {}
         self._runs: dict[str, str] = {}
+        self._spent: list[tuple[str, Spent]] = []
         self._documents: dict[str, bytes] = {}
         self._notes: dict[str, bytes] = {}
         self._queue: dict[int, tuple[str, export.QueuedInput]] = {}
@@ -225,6 +228,8 @@ class MemoryCheckpointer:
                 self._interrupts[thread.id, interrupt.interrupt_id] = interrupt
             for interrupt_id in record.closed:
                 self._interrupts.pop((thread.id, interrupt_id), None)
+            if record.spent is not None:
+                self._spent.append((thread.id, record.spent))
         if facts.run_id is not None and facts.run_id != thread.facts.run_id:
             self._runs.setdefault(facts.run_id, thread.id)
         user = thread.facts.user
@@ -320,6 +325,24 @@ class MemoryCheckpointer:
                     rows, upto = tree[span.lineage]
                     out += (bare(record) for record in rows.found(span.after, min(upto, span.upto)) if record.effect)
         return [msgspec.structs.replace(record, effect=True) for record in out]
+
+    async def spent(
+        self,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        agent_key: str | None = None,
+        thread_id: str | None = None,
+    ) -> builtins.list[Spent]:
+        with self._lock:
+            return summed(
+                row
+                for owner, row in self._spent
+                if (since is None or row.day >= since)
+                and (until is None or row.day <= until)
+                and agent_key in (None, row.agent_key)
+                and thread_id in (None, owner)
+            )
 
     async def threads(
         self,
@@ -417,6 +440,7 @@ class MemoryCheckpointer:
                 del self._queue[position]
             for run_id in [run for run, owner in self._runs.items() if owner == thread_id]:
                 del self._runs[run_id]
+            self._spent = [("" if owner == thread_id else owner, row) for owner, row in self._spent]
             self._trim(reach(thread))
 
     def _trim(self, left: Iterable[LineageRows]) -> None:

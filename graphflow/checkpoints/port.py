@@ -12,7 +12,7 @@ Reading a thread walks that chain; nothing is copied (E4).
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -33,6 +33,7 @@ __all__ = [
     "Queued",
     "Record",
     "Span",
+    "Spent",
     "Stored",
     "ThreadFacts",
     "ThreadRow",
@@ -93,6 +94,49 @@ def parse_cursor(cursor: str) -> tuple[int, str]:
         raise StoreError(f"{cursor!r} is no cursor of open interrupts: pass `OpenInterrupt.cursor`") from None
 
 
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What was used on one day (UTC), by one agent, of one model: a line of the store's ledger."""
+
+    day: int
+    """Days since 1970-01-01."""
+    agent_key: str = ""
+    model: str = ""
+    """`provider/model`; empty for what belongs to no model (tool calls, time)."""
+    model_calls: int = 0
+    tool_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    reasoning_tokens: int = 0
+    cached_tokens: int = 0
+    active_ms: int = 0
+    cost: int = 0
+    """Of the calls whose price is known, in 10⁻¹² USD."""
+    uncounted: int = 0
+    """Model calls whose tokens nobody told."""
+    unpriced: int = 0
+    """Model calls whose cost is not known."""
+
+
+SPENT_KEY = ("day", "agent_key", "model")
+SPENT_FIGURES = tuple(name for name in Spent.__struct_fields__ if name not in SPENT_KEY)
+
+
+def summed(rows: Iterable[Spent]) -> builtins.list[Spent]:
+    """One line per day, agent and model, in that order."""
+    out: dict[tuple[Any, ...], builtins.list[int]] = {}
+    for row in rows:
+        values = msgspec.structs.astuple(row)
+        key, figures = values[: len(SPENT_KEY)], values[len(SPENT_KEY) :]
+        old = out.get(key)
+        out[key] = list(figures) if old is None else [a + b for a, b in zip(old, figures, strict=True)]
+    return [spent_from((*key, *figures)) for key, figures in sorted(out.items())]
+
+
+def spent_from(values: Iterable[Any]) -> Spent:
+    """The line whose fields have these values, in their order."""
+    return Spent(**dict(zip(Spent.__struct_fields__, values, strict=True)))
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One row of the journal: what one tick changed (E3)."""
 
@@ -116,6 +160,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     effect: bool = False
     """It tells of a `write` effect: `read_effects` finds it without looking at the others, and a prune leaves it while a
     checkpoint before it is left, so that a rewind to there can still offer its choices (E8). Other reads leave it False."""
+    spent: Spent | None = None
+    """What its tick has used; the store's ledger gets it with the same commit. Reads leave it None."""
 
 
 class ThreadFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -404,6 +450,22 @@ class Checkpointer(Protocol):
         Raises:
             ThreadNotFound: no such thread.
             GraphflowError: `invalid_input` when `keep` names no condition, or a negative number.
+        """
+
+    async def spent(
+        self,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        agent_key: str | None = None,
+        thread_id: str | None = None,
+    ) -> builtins.list[Spent]:
+        """The ledger by day, agent and model, in that order: everything that commits told, on every branch.
+
+        It outlives the threads: what a deleted or pruned one has used stays in it, without the thread's id.
+
+        Args:
+            since, until: days since 1970-01-01 (UTC), both included.
         """
 
     async def threads(

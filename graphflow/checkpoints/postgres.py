@@ -30,6 +30,7 @@ from graphflow.checkpoints.port import (
     Record,
     Rewrite,
     Span,
+    Spent,
     Stored,
     ThreadFacts,
     ThreadRow,
@@ -329,6 +330,16 @@ class PostgresCheckpointer:
 
     async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> builtins.list[Record]:
         return await self._read(lambda db: reader.read_effects(db, thread_id, spans))
+
+    async def spent(
+        self,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        agent_key: str | None = None,
+        thread_id: str | None = None,
+    ) -> builtins.list[Spent]:
+        return await self._read(lambda db: reader.read_spent(db, since, until, agent_key, thread_id))
 
     async def threads(
         self,

@@ -33,6 +33,7 @@ from graphflow.checkpoints.port import (
     Record,
     Rewrite,
     Span,
+    Spent,
     Stored,
     ThreadFacts,
     ThreadRow,
@@ -348,6 +349,17 @@ class SealedCheckpointer:
     async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> builtins.list[Record]:
         records = await (await self._ready()).read_effects(thread_id, spans)
         return [self._opened(record) for record in records]
+
+    async def spent(
+        self,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        agent_key: str | None = None,
+        thread_id: str | None = None,
+    ) -> builtins.list[Spent]:
+        store = await self._ready()
+        return await store.spent(since=since, until=until, agent_key=agent_key, thread_id=thread_id)
 
     # --- interrupts, documents, the queue ---
 

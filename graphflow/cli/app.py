@@ -19,6 +19,7 @@ from graphflow.cli import (
     scripted_model,
     serve,
     threads,
+    usage,
     validate,
 )
 from graphflow.cli.commands import Verbosity
@@ -54,7 +55,22 @@ def _every_command(
     Verbosity.verbose = verbose
 
 
-for part in (run, chat, serve, agents, threads, inbox, rules, graph, validate, schema, new, scripted_model, doctor):
+for part in (
+    run,
+    chat,
+    serve,
+    agents,
+    threads,
+    inbox,
+    rules,
+    usage,
+    graph,
+    validate,
+    schema,
+    new,
+    scripted_model,
+    doctor,
+):
     part.register(app)
 
 

@@ -12,6 +12,7 @@ from graphflow.cli.console import note, one_line_json, say, say_json, say_table,
 from graphflow.cli.run import Approve, AsJson, AsLines, Budget, figures_of
 from graphflow.cli.threads import ThreadId, short
 from graphflow.cli.travel import Effects, PlainJson, choices_of
+from graphflow.cli.usage import cost_text
 from graphflow.plain import plain
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ async def blame(
     say(f"checkpoint {told.checkpoint_id} ({told.source}), run {told.run_id}")
     if told.model is not None:
         usage = told.usage or {}
-        tokens = usage.get("promptTokens", 0) + usage.get("completionTokens", 0)
+        tokens = (usage.get("promptTokens") or 0) + (usage.get("completionTokens") or 0)
         say(f"model {told.model}" + (f", {tokens} tokens" if tokens else ""))
 
 
@@ -147,12 +148,13 @@ async def cost(thread: ThreadId, as_json: PlainJson = False) -> None:
     rows: list[tuple[Any, ...]] = [_figures("total", "", told.total)]
     for kind, table in (("run", told.runs), ("node", told.nodes), ("model", told.models)):
         rows += [_figures(kind, name, usage) for name, usage in table.items()]
-    say_table(("of", "", "prompt", "completion", "model calls", "tool calls"), rows, right=(2, 3, 4, 5))
+    say_table(("of", "", "prompt", "completion", "model calls", "tool calls", "USD"), rows, right=(2, 3, 4, 5, 6))
 
 
 def _figures(kind: str, name: str, usage: dict[str, Any]) -> tuple[Any, ...]:
     figures = ("promptTokens", "completionTokens", "modelCalls", "toolCalls")
-    return (kind, name, *(usage.get(figure, 0) or "" for figure in figures))
+    cost = cost_text(usage["costUsd"]) if "costUsd" in usage else ""
+    return (kind, name, *(usage.get(figure, 0) or "" for figure in figures), cost)
 
 
 async def replay(

@@ -176,7 +176,7 @@ class LiveView:
 
     def _totals(self, result: RunResult) -> str:
         usage: dict[str, Any] = result.usage
-        tokens = usage.get("promptTokens", 0) + usage.get("completionTokens", 0)
+        tokens = (usage.get("promptTokens") or 0) + (usage.get("completionTokens") or 0)
         facts = [
             result.status if result.finish_reason in (None, "stop") else f"{result.status} ({result.finish_reason})",
             f"{self._done} nodes",
@@ -198,7 +198,7 @@ class LiveView:
         node = self._nodes.pop(event.node_run_id, None) or _Node(event.node, 0, 0.0)
         self._done += 1
         self._last_text = node.text or self._last_text
-        tokens = sum((event.usage or {}).get(key, 0) for key in ("promptTokens", "completionTokens"))
+        tokens = sum((event.usage or {}).get(key) or 0 for key in ("promptTokens", "completionTokens"))
         self._print_node(node, "✓", "green", f"{event.duration_ms} ms" + (f"  {tokens:,} tokens" if tokens else ""))
 
     def _on_node_error(self, event: NodeError) -> None:

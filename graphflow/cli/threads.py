@@ -158,7 +158,7 @@ async def _costs(thread: Thread, rows: list[CheckpointInfo]) -> dict[str, dict[s
             if end is not None:
                 ends.remove(end)
                 usage = end.usage or {}
-                tokens = usage.get("promptTokens", 0) + usage.get("completionTokens", 0)
+                tokens = (usage.get("promptTokens") or 0) + (usage.get("completionTokens") or 0)
                 costs[row.id] = {"durationMs": end.duration_ms, "tokens": tokens or None}
     return costs
 

@@ -260,12 +260,12 @@ class Context:
     def charge_tool_call(self) -> None:
         self.charge("toolCalls")
 
-    def add_usage(self, **figures: float | None) -> None:
-        """Adds to what this node run used; None is a figure that nobody knows."""
-        told = {name: value for name, value in figures.items() if value != 0 or name == "costUsd"}
-        self.usage = add_usage(self.usage or {}, told)
+    def add_usage(self, **figures: float) -> None:
+        """Adds to what this node run used."""
+        used = {name: value for name, value in figures.items() if value or name == "costUsd"}
+        self.usage = add_usage(self.usage or {}, used)
         if self.alive:
-            self._executor.runs.note_usage(told)
+            self._executor.runs.note_usage(used)
 
     # recorded operations (E5)
 

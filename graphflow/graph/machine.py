@@ -162,7 +162,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     limits: dict[str, Any] = msgspec.field(default_factory=dict)
     usage: dict[str, Any] = msgspec.field(default_factory=dict)
     """Since the run's input: promptTokens, completionTokens, reasoningTokens, cachedTokens, modelCalls, toolCalls, costUsd,
-    and activeMs as far as it rested. None is a figure that a provider did not tell, or a price that is not known."""
+    activeMs as far as it rested; and of the model calls those whose tokens the provider did not tell (uncountedCalls), that
+    were cut off (cutOffCalls), and whose cost is not known for any reason (unpricedCalls)."""
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     """Breakpoints of this run, the document's included."""

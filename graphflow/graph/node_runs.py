@@ -52,8 +52,8 @@ class NodeRuns:
         return add_usage(counted, self._used)
 
     def note_usage(self, figures: Mapping[str, Any]) -> None:
-        """Counts what a node run has just used, or is about to; what nobody knows is counted with the node's end."""
-        self._used = add_usage(self._used, {name: value for name, value in figures.items() if value is not None})
+        """Counts what a node run has just used, or is about to."""
+        self._used = add_usage(self._used, figures)
 
     def usages(self) -> dict[int, dict[str, Any]]:
         """What the node runs under way have used, by frame."""
@@ -61,14 +61,8 @@ class NodeRuns:
 
     def _settle(self, ctx: Context) -> None:
         """The node run is over: what it used has been counted with its end, or is not counted."""
-        if not ctx.usage:
-            return
-        if None not in ctx.usage.values():
+        if ctx.usage:
             self._used = add_usage(self._used, {name: -value for name, value in ctx.usage.items()})
-            return
-        self._used = {}
-        for other in self._by_frame.values():
-            self.note_usage(other.usage or {})
 
     def close_blocks(self) -> None:
         """Every block is closed before a pause or a terminal (spec 3.3)."""

@@ -69,6 +69,7 @@ USAGE_OF_LIMIT = {
     "modelCalls": ("modelCalls",),
     "toolCalls": ("toolCalls",),
     "tokens": ("promptTokens", "completionTokens"),
+    "costUsd": ("costUsd",),
 }
 """Limit → the usage figures that count against it."""
 
@@ -76,36 +77,43 @@ USAGE_OF_LIMIT = {
 def check_budget(
     limits: Mapping[str, Any], usage: Mapping[str, Any], figure: str, *, more: int = 1, reserve: int = 0
 ) -> None:
-    """Raises `BudgetExceeded` when `more` of this figure would pass its limit (spec 1.3).
-
-    A figure that is not known any more, since a provider did not tell it, never counts as 0: nothing is left of it.
-    """
+    """Raises `BudgetExceeded` when `more` of this figure would pass its limit (spec 1.3)."""
     limit = limits.get(figure)
     if limit is None:
         return
-    figures = [usage.get(name, 0) for name in USAGE_OF_LIMIT[figure]]
-    if None in figures:
-        raise exceeded(figure, limit, None)
-    used = sum(figures)
+    used = sum(usage.get(name, 0) for name in USAGE_OF_LIMIT[figure])
     if used + more > limit + reserve:
         raise exceeded(figure, limit, used)
 
 
 def check_spending(limits: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
-    """Raises `BudgetExceeded` when the run has spent its tokens or its money; what a call spends is known after it."""
-    check_budget(limits, usage, "tokens")
-    if "costUsd" in limits and (usage.get("costUsd", 0) is None or usage.get("costUsd", 0) >= limits["costUsd"]):
-        raise exceeded("costUsd", limits["costUsd"], usage.get("costUsd", 0))
+    """Raises `BudgetExceeded` when the run has no token or no money left; what a call uses is known after it only.
+
+    What a provider does not tell never counts as 0: after a call without a count nothing is left.
+    """
+    for figure in ("tokens", "costUsd"):
+        if figure not in limits:
+            continue
+        if usage.get("uncountedCalls"):
+            raise uncounted(figure, limits[figure])
+        used = sum(usage.get(name, 0) for name in USAGE_OF_LIMIT[figure])
+        if used >= limits[figure]:
+            raise exceeded(figure, limits[figure], used)
+
+
+def uncounted(figure: str, limit: Any) -> BudgetExceeded:
+    return BudgetExceeded(
+        f"the budget limits {figure} to {limit}, and the provider did not say what its last turn has used, so the limit"
+        " can't be kept; limit maxModelCalls instead",
+        figure=figure,
+        limit=limit,
+        used=None,
+    )
 
 
 def exceeded(figure: str, limit: Any, used: Any) -> BudgetExceeded:
-    if used is None:
-        text = f"the budget has a limit on {figure} ({limit}), and a provider did not say what a call has used"
-        text += "; limit modelCalls instead"
-    else:
-        text = f"the budget's {figure} is used up: {used} of {limit}; resume with a larger budget, or name a node in budget.then"
     return BudgetExceeded(
-        text,
+        f"the budget's {figure} is used up: {used} of {limit}; resume with a larger budget, or name a node in budget.then",
         figure=figure,
         limit=limit,
         used=used,
@@ -113,11 +121,10 @@ def exceeded(figure: str, limit: Any, used: Any) -> BudgetExceeded:
 
 
 def add_usage(old: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Both usages summed, figure by figure; None is an unknown figure, and unknown is its sum."""
+    """Both usages summed, figure by figure."""
     out = dict(old)
     for figure, value in more.items():
-        had = out.get(figure, 0)
-        out[figure] = None if value is None or had is None else _sum(had, value)
+        out[figure] = _sum(out.get(figure, 0), value)
     return out
 
 
@@ -127,23 +134,31 @@ def _sum(a: float, b: float) -> float:
     return round(total, 12) if type(total) is float else total
 
 
-def told_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """The usage as events tell it: a cost that is not known is left out, as all that is null there."""
-    return {figure: value for figure, value in usage.items() if value is not None or figure != "costUsd"}
-
-
 def usage_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """What was added to a usage; figures that did not change are left out."""
-    out: dict[str, Any] = {}
-    called = after.get("modelCalls") != before.get("modelCalls")
-    for figure, value in after.items():
-        had = before.get(figure, 0)
-        if value is None or had is None:
-            if had is not None or called:
-                out[figure] = None
-        elif value != had:
-            out[figure] = _sum(value, -had)
+    return {
+        figure: _sum(value, -before.get(figure, 0)) for figure, value in after.items() if value != before.get(figure, 0)
+    }
+
+
+def told_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """The usage as readers are told it: what nobody knows is null, never 0.
+
+    Tokens are null while a turn of them was not counted; the cost is left out while a call of them has no known cost.
+    """
+    out = {figure: value for figure, value in usage.items() if figure != "unpricedCalls"}
+    if usage.get("unpricedCalls"):
+        out.pop("costUsd", None)
+    if usage.get("uncountedCalls"):
+        out |= {"promptTokens": None, "completionTokens": None}
     return out
+
+
+def known_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """A usage for people: a cost that is not known is None there, and not left out."""
+    if not usage.get("modelCalls"):
+        return dict(usage)
+    return {**told_usage(usage), "costUsd": None if usage.get("unpricedCalls") else usage.get("costUsd", 0.0)}
 
 
 def result_of(plan: Plan, frame: Frame, scope: Mapping[str, Any]) -> Any:

@@ -163,7 +163,7 @@ class _Messages:
             usage = next((event.usage for event in part.events if isinstance(event, NodeEnd) and event.usage), None)
         if not usage:
             return None
-        taken, given = usage.get("promptTokens", 0), usage.get("completionTokens", 0)
+        taken, given = usage.get("promptTokens") or 0, usage.get("completionTokens") or 0
         if not taken and not given:
             return None
         return {"input_tokens": taken, "output_tokens": given, "total_tokens": taken + given}

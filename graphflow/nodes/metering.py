@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from graphflow.models.port import ChatModel
     from graphflow.models.prices import Prices
 
-_UNKNOWN = {"promptTokens": None, "completionTokens": None, "costUsd": None}
+_CUT_OFF = {"cutOffCalls": 1, "unpricedCalls": 1}
 
 
 class Meter:
     """The meter of one call; `begin`, then `end` or `refused`.
 
-    Until it has ended, nobody knows what the call uses: so it is counted when it is cut off by a failure or a cancel.
+    Until it has ended the call counts as cut off, so that it does when a failure or a cancel ends it.
     """
 
     def __init__(self, ctx: Context, model: ChatModel) -> None:
@@ -37,7 +37,7 @@ class Meter:
         self._must_be_priced()
         ctx.charge("modelCalls")
         self._before = ctx.usage
-        ctx.usage = add_usage(ctx.usage or {}, _UNKNOWN)
+        ctx.usage = add_usage(ctx.usage or {}, _CUT_OFF)
 
     def _must_be_priced(self) -> None:
         ctx, model = self._ctx, self._model
@@ -58,15 +58,20 @@ class Meter:
         self._ctx.usage = self._before
 
     def end(self, usage: Usage | None) -> None:
-        """The call is over; None is a provider that does not count."""
+        """The turn is whole; None is a provider that does not count."""
         ctx, model, prices = self._ctx, self._model, self._prices
-        if usage is None:
-            return
         ctx.usage = self._before
+        if usage is None:
+            ctx.add_usage(uncountedCalls=1, unpricedCalls=1)
+            return
         ctx.add_usage(
             promptTokens=usage.prompt_tokens,
             completionTokens=usage.completion_tokens,
             reasoningTokens=usage.reasoning_tokens,
             cachedTokens=usage.cached_tokens,
-            costUsd=None if prices is None else prices.cost_usd(model.provider, model.model, usage),
         )
+        cost_usd = None if prices is None else prices.cost_usd(model.provider, model.model, usage)
+        if cost_usd is None:
+            ctx.add_usage(unpricedCalls=1)
+        else:
+            ctx.add_usage(costUsd=cost_usd)

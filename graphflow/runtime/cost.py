@@ -1,22 +1,26 @@
-"""What a thread has used: tokens and calls by run, node and model, from its records (spec 3.2)."""
+"""What a thread has used: tokens, calls, money and time by run, node and model, from its records (spec 3.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from graphflow.checkpoints.journal import Loaded, decode_meta
-from graphflow.checkpoints.port import Checkpointer
-from graphflow.graph.scope import add_usage
-from graphflow.runtime.past import node_ends, walk_back
+from graphflow.checkpoints.port import Checkpointer, Record
+from graphflow.checkpoints.records import Body
+from graphflow.graph.scope import add_usage, known_usage, usage_between
+from graphflow.runtime.past import walk_back
 
 Usage = dict[str, Any]
 
 
 class Cost(msgspec.Struct, kw_only=True):
-    """Figures of the present branch: `promptTokens`, `completionTokens`, `modelCalls`, `toolCalls`, …"""
+    """Figures of the present branch: `promptTokens`, `completionTokens`, `modelCalls`, `toolCalls`, `costUsd`, `activeMs`, …
+
+    A `costUsd` of None is not known: a call has no known price, or nobody told its tokens (then those are None too).
+    """
 
     total: Usage = msgspec.field(default_factory=dict)
     runs: dict[str, Usage] = msgspec.field(default_factory=dict)
@@ -27,21 +31,39 @@ class Cost(msgspec.Struct, kw_only=True):
 
 
 async def cost_of(store: Checkpointer, loaded: Loaded) -> Cost:
-    """What the nodes that finished on this branch have used; reads its whole history, or what is left of it."""
+    """What was used on this branch, failed attempts included; reads its whole history, or what is left of it."""
+    rows = [
+        row async for row in walk_back(store, loaded.row.thread_id, loaded.chain, whole=False) if "usage" in row[1].patch.machine
+    ]  # fmt: skip
     cost = Cost()
-    async for record, body in walk_back(store, loaded.row.thread_id, loaded.chain, whole=False):
+    for record, body, usage in reversed(list(increments(reversed(rows)))):
         model = (body.facts or {}).get("model")
-        for end in node_ends(body):
-            if end.usage:
-                called = model if end.node == body.node else None
-                _count(cost, decode_meta(record.meta).run_id, end.node, called, end.usage)
+        cost.total = add_usage(cost.total, usage)
+        _count(cost.runs, decode_meta(record.meta).run_id, usage)
+        if body.node:
+            _count(cost.nodes, body.node, usage)
+        if model:
+            _count(cost.models, "/".join(model), usage)
+    cost.total = known_usage(cost.total)
+    for table in (cost.runs, cost.nodes, cost.models):
+        for name, usage in table.items():
+            table[name] = known_usage(usage)
     return cost
 
 
-def _count(cost: Cost, run_id: str, node: str, model: Any, usage: Mapping[str, Any]) -> None:
-    cost.total = add_usage(cost.total, usage)
-    places = [(cost.runs, run_id), (cost.nodes, node)]
-    if model:
-        places.append((cost.models, "/".join(model)))
-    for table, name in places:
-        table[name] = add_usage(table.get(name, {}), usage)
+def increments(rows: Iterable[tuple[Record, Body]]) -> Iterator[tuple[Record, Body, Usage]]:
+    """The records of one branch, oldest first, that added to the usage, with what each added."""
+    before: Usage = {}
+    for record, body in rows:
+        after = body.patch.machine.get("usage")
+        if after is None:
+            continue
+        if body.source == "input":
+            before = {}
+        if added := usage_between(before, after):
+            yield record, body, added
+        before = after
+
+
+def _count(table: dict[str, Usage], name: str, usage: Usage) -> None:
+    table[name] = add_usage(table.get(name, {}), usage)

@@ -12,8 +12,8 @@ from graphflow.errors import GraphflowError, StoreError
 from graphflow.graph.document import NodeDefinition
 from graphflow.graph.machine import Machine
 from graphflow.graph.plan import Plan, build_plan
-from graphflow.graph.priced import unpriced
 from graphflow.graph.ports import Kinds, NodeFunction
+from graphflow.graph.priced import unpriced
 
 if TYPE_CHECKING:
     from graphflow.graph.checked import CheckedDocument

@@ -9,7 +9,7 @@ import msgspec
 from graphflow.errors import GraphflowError
 from graphflow.graph.machine import ROOT, Interrupt, Machine
 from graphflow.graph.plan import Plan
-from graphflow.graph.scope import result_of, scope_of
+from graphflow.graph.scope import known_usage, result_of, scope_of
 from graphflow.graph.state import State, freeze
 
 RunStatus = Literal["completed", "waiting", "failed", "cancelled"]
@@ -52,7 +52,7 @@ def result_from(plan: Plan, machine: Machine, thread_id: str, checkpoint_id: str
         state=frame.state if frame is not None else State(),
         output=freeze(result_of(plan, frame, scope_of(plan, machine, frame))) if done and frame is not None else None,
         interrupts=tuple(machine.interrupts.values()),
-        usage=dict(machine.usage),
+        usage=known_usage(machine.usage),
         run_id=machine.run_id,
         thread_id=thread_id,
         checkpoint_id=checkpoint_id,

@@ -12,6 +12,7 @@ from graphflow.checkpoints.port import Checkpointer, Keep, Pruned
 from graphflow.errors import CheckpointNotFound, GraphflowError, StateError, ThreadBusy, ThreadNotFound
 from graphflow.graph.machine import ROOT, Interrupt, Machine, all_frames
 from graphflow.graph.ports import Logged
+from graphflow.graph.scope import known_usage
 from graphflow.graph.state import State
 from graphflow.runtime.diff import diff_of
 from graphflow.runtime.effects import Choices, Effect, effects_behind, kept_places
@@ -151,7 +152,7 @@ class Thread:
             values=machine.root.state if machine.frames else State(),
             next=next_nodes(machine),
             interrupts=tuple(machine.interrupts.values()),
-            usage=dict(machine.usage),
+            usage=known_usage(machine.usage),
             run_id=machine.run_id,
             frames={frame.path: frame.state for frame in all_frames(machine) if frame.number != ROOT},
         )

@@ -13,7 +13,7 @@ from graphflow.server import envelope, openapi, origins
 from graphflow.server.access import AccessLog
 from graphflow.server.auth import parse_tokens
 from graphflow.server.limits import RateLimit, RunLimit
-from graphflow.server.routes import agents, chats, operators, rules, runs, threads, tools, uploads
+from graphflow.server.routes import agents, chats, operators, rules, runs, threads, tools, uploads, usage
 from graphflow.service.application import Application
 from graphflow.service.sweep import sweep
 from graphflow.telemetry.run_metrics import ServerMetrics
@@ -52,7 +52,7 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
     app.state.tokens = parse_tokens([*settings.tokens, *tokens])
     app.state.max_body_bytes = settings.max_body_bytes
     envelope.install(app)
-    for module in (runs, agents, tools, rules, chats, uploads, threads, operators):
+    for module in (runs, agents, tools, rules, chats, uploads, threads, operators, usage):
         app.include_router(module.router)
     openapi.install(app)
     origins.allow(app, settings.cors_origins)

@@ -22,6 +22,7 @@ from graphflow.service.query import Begun
 from graphflow.service.requests import checked_chat_id
 from graphflow.service.submit import flush_live, refuse_when_stopping, settled_live
 from graphflow.service.sweep import expire_overdue
+from graphflow.service.usage import added, line_dict
 
 
 async def thread_of(app: Application, thread_id: str) -> Thread:
@@ -117,8 +118,10 @@ async def why(app: Application, thread_id: str, checkpoint_id: str | None) -> di
 
 
 async def cost(app: Application, thread_id: str) -> dict[str, Any]:
-    """What the thread's present branch has used."""
-    return {"threadId": thread_id, **struct_dict(await (await thread_of(app, thread_id)).cost())}
+    """What the thread's present branch has used, and `spent`: what all of its branches have, from the store's ledger."""
+    told = await (await thread_of(app, thread_id)).cost()
+    rows = await app.store.spent(thread_id=thread_id)
+    return {"threadId": thread_id, **struct_dict(told), "spent": line_dict(added(rows))}
 
 
 def struct_dict(value: msgspec.Struct) -> dict[str, Any]:

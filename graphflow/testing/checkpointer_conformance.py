@@ -20,10 +20,11 @@ from graphflow.testing.checkpointer.forks import Forks
 from graphflow.testing.checkpointer.history import History
 from graphflow.testing.checkpointer.inbox import Inbox
 from graphflow.testing.checkpointer.leases import Leases
+from graphflow.testing.checkpointer.ledger import Ledger
 from graphflow.testing.checkpointer.pruning import Pruning
 from graphflow.testing.checkpointer.records import Records
 from graphflow.testing.checkpointer.rewriting import Rewriting
 
 
-class CheckpointerConformance(Records, Commits, Leases, History, Forks, Pruning, Inbox, Exports, Rewriting):
+class CheckpointerConformance(Records, Commits, Leases, History, Forks, Pruning, Inbox, Exports, Rewriting, Ledger):
     """The whole suite: override `make`, and `durable` for a store that keeps nothing."""

@@ -1,0 +1,34 @@
+"""What was used, over all threads (spec 1.3)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from starlette.responses import Response  # FastAPI reads the annotations
+
+from graphflow.server.auth import caller_of, needs
+from graphflow.server.envelope import success
+from graphflow.server.routes._parts import application
+from graphflow.service import usage as service
+
+router = APIRouter(prefix="/api", tags=["operators"])
+Day = Annotated[str | None, Query(description="A day (UTC) as `2026-11-22`, included.")]
+
+
+@router.get("/usage", dependencies=[Depends(needs("read"))])
+async def usage(
+    request: Request,
+    since: Day = None,
+    until: Day = None,
+    agent_key: Annotated[str | None, Query(alias="agentKey")] = None,
+    by: Annotated[str, Query(description="Which of `day`, `agentKey`, `model` tell lines apart.")] = ",".join(
+        service.AXES
+    ),
+) -> Response:
+    """Tokens, calls, time and cost by day, agent and model; not for a token that sees one user's threads alone."""
+    if caller_of(request).user is not None:
+        raise HTTPException(403, "a token of one user does not see everybody's figures")
+    axes = tuple(axis.strip() for axis in by.split(",") if axis.strip())
+    told = await service.usage(application(request), since=since, until=until, agent_key=agent_key, by=axes)
+    return success(told)
