@@ -40,9 +40,9 @@ class StandingRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     """Epoch ms; None never."""
     reason: str | None = None
     """Told to the model with `deny`."""
-    created_at: int = 0
+    created_at: int
     """Epoch ms."""
-    created_by: str = "local"
+    created_by: str
     """Name of the token that made it, or `local`."""
 
 
