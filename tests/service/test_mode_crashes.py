@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ LOOK = {
 ANSWER = {"reasoning": "It is clear.", "text": "It is sunny in Beijing, and warm.", "piece": 6}
 SUMMARY = {"text": json.dumps({"reasoningSummary": "I looked it up.", "finalText": "It is sunny."}), "piece": 5}
 SECOND = {"text": "It is sunny in Beijing, and very warm.", "piece": 6}
+DONE = {"tool_calls": [{"name": "task_done", "arguments": {"finishContent": "It is sunny."}}]}
 PROMPT = {"systemPrompt": "Help."}
 
 MODES: dict[str, tuple[dict[str, Any], list[Any]]] = {
@@ -45,6 +46,14 @@ MODES: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "REACT, verified": (
         {"mode": "REACT", "react": PROMPT, "verify": "SECOND_PASS_FIX"},
         [LOOK, ANSWER, SECOND],
+    ),
+    "PLAN_EXECUTE": (
+        {"mode": "PLAN_EXECUTE", "planExecute": {"planSystemPrompt": "Plan.", "executeSystemPrompt": "Do."}},
+        [{"text": '{"steps": ["Look", "Say"]}'}, LOOK, {"text": "Looked."}, {"text": "Said."}, ANSWER, SECOND],
+    ),
+    "REACT_TEAM": (
+        {"mode": "REACT_TEAM", "reactTeam": {"exposeReasoningToUser": True}},
+        [{"text": "Look."}, LOOK, {"text": "Seen."}, {"text": "Done."}, DONE, ANSWER],
     ),
 }
 """Name → the agent, and the turns of its model."""
@@ -69,7 +78,7 @@ def application(folder: Path, mode: str) -> tuple[Application, Calls]:
     script = msgspec.convert({"turns": turns}, Script)
 
     class Counted(ScriptedModel):
-        async def stream(self, *given: Any, **options: Any) -> AsyncIterator[Any]:
+        async def stream(self, *given: Any, **options: Any) -> AsyncGenerator[Any, None]:
             calls.models += 1
             async for delta in super().stream(*given, **options):
                 yield delta
