@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.checkpoints import refusals
 from graphflow.checkpoints.journal import decode_meta, load_thread
 from graphflow.checkpoints.port import Record, ThreadRow
 from graphflow.events import ChatStart, Event, RequestQuery, RunComplete, event_dict
@@ -14,6 +15,7 @@ from graphflow.graph.machine import ROOT
 from graphflow.messages import MESSAGE_TYPES, Message, to_wire
 from graphflow.runtime.stored_log import PAGE, Chain, place_before, stored_log_of
 from graphflow.service.application import Application
+from graphflow.service.callers import Caller, sees
 from graphflow.service.inbox import entry
 from graphflow.service.rejoin import log_of_run
 from graphflow.service.requests import checked_chat_id, unknown_chat
@@ -30,6 +32,8 @@ async def chats(
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Chats, newest first, and the cursor of the next page; with `user` this user's alone."""
     await app.runs.ready()
+    if cursor is not None and not await sees(app, Caller(user=user), cursor):
+        raise refusals.unknown_thread(cursor)
     rows = await app.store.threads(cursor=cursor, limit=limit, agent_key=agent_key, user=user)
     return [await _line(app, row) for row in rows if row.head], rows[-1].thread_id if len(rows) == limit else None
 

@@ -93,6 +93,16 @@ async def test_a_fork_belongs_to_whose_thread_it_was_and_a_deleted_id_is_free(fo
         assert (await client.get("/api/threads/hers", headers=ANN)).status_code == 404
 
 
+async def test_a_cursor_tells_nothing_of_another_users_chat(folder: Path) -> None:
+    async with serving(with_tokens(folder)) as (client, _):
+        await waiting_chat(client, "hers", ANN)
+        await waiting_chat(client, "his", BOB)
+        hers, none = [await client.get(f"/api/chats?cursor={cursor}", headers=BOB) for cursor in ("hers", "none")]
+        assert hers.status_code == none.status_code == 404
+        assert hers.json()["msg"] == none.json()["msg"].replace("none", "hers")
+        assert (await client.get("/api/chats?cursor=his", headers=BOB)).json()["data"] == []
+
+
 async def test_who_answered_and_edited_is_recorded(folder: Path) -> None:
     async with serving(with_tokens(folder)) as (client, _):
         for chat, headers in (("a", ANN), ("b", OPS)):
