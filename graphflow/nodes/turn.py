@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -12,32 +12,20 @@ from graphflow.errors import ModelError, NodeFailed
 from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition
 from graphflow.graph.state import answer_open_calls
-from graphflow.memory.system import noted_tools, system_prompt
-from graphflow.memory.window import last_runs
-from graphflow.messages import (
-    MESSAGE_TYPES,
-    AIMessage,
-    HumanMessage,
-    Message,
-    SystemMessage,
-    ToolCall,
-    ToolMessage,
-    from_wire,
-)
+from graphflow.memory.system import noted_tools
+from graphflow.messages import AIMessage, Message, ToolCall, ToolMessage
 from graphflow.models.call_context import set_call_context
 from graphflow.models.deltas import ReasoningDelta, TextDelta, ToolCallDelta
-from graphflow.models.options import ChatOptions, OneTool, ToolSpec
+from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.turn import Completion, TurnAccumulator
+from graphflow.nodes.asking import messages_of, options_of
 from graphflow.nodes.metering import Meter
-from graphflow.nodes.reasoning_summary import SCHEMA
 from graphflow.nodes.speech import Speech
 
 if TYPE_CHECKING:
     from graphflow.models.port import ChatModel
     from graphflow.tools.registry import ToolRegistry
 
-PARTIAL = frozenset({"cancelled", "error", "timeout"})
-"""`_status` of partial messages: shown in history, not sent to the model (E15)."""
 CUT_OFF = frozenset({"length", "content_filter"})
 """How a model's turn ends an answer before it is whole; the run's finish reason says so."""
 
@@ -67,10 +55,10 @@ class Turn:
         self.tools: list[ToolSpec] = registry.specs(list(offered)) if offered else []  # type: ignore[assignment]
         self.summary = given.get("output") == "REASONING_SUMMARY"
         self.last = bool(given.get("lastTurn"))
-        self.options = _options(given, defaults, bool(self.tools), self.summary)
+        self.options = options_of(given, defaults, bool(self.tools), self.summary)
         self.closed = self._close_open_calls() if self.last else []
         noted = noted_tools(document, given.get("systemPrompt") or "", offered)
-        self.messages = _messages(given, ctx, [registry.get(name) for name in noted], self.closed)
+        self.messages = messages_of(given, ctx, [registry.get(name) for name in noted], self.closed)
         self.ids: dict[int, str] = {}
         """Position in the turn → call id."""
         # What branches and subgraphs say is for the graph around them, unless it says otherwise (E10).
@@ -219,64 +207,3 @@ def _structured(ctx: Context, message: AIMessage, schema: Mapping[str, Any]) -> 
         first = "; ".join(f"{f.pointer or 'answer'}: {f.message}" for f in faults[:3]) or "it is no object"
         raise NodeFailed(f"node {ctx.node!r}: the model's answer does not fit the schema: {first}", code="validation")
     return value
-
-
-def _options(given: Mapping[str, Any], defaults: ChatOptions, has_tools: bool, summary: bool) -> ChatOptions:
-    changes: dict[str, Any] = {}
-    if summary and not has_tools:
-        changes["schema"] = SCHEMA  # with tools on offer the system prompt alone asks: many providers refuse both
-    if (compute := given.get("compute")) is not None:
-        changes["compute"] = compute
-    if (schema := given.get("schema")) is not None:
-        changes["schema"] = schema
-    choice = given.get("toolChoice")
-    if choice and has_tools:
-        changes["tool_choice"] = choice if choice in ("none", "auto", "required") else OneTool(choice)
-    if has_tools and (parallel := given.get("parallelToolCalls")) is not None:
-        changes["parallel_tool_calls"] = parallel
-    return msgspec.structs.replace(defaults, **changes) if changes else defaults
-
-
-def _messages(given: Mapping[str, Any], ctx: Context, tools: Any, closed: Sequence[ToolMessage]) -> list[Message]:
-    """What the model is shown: the system prompt, the messages, results of calls that were open, and a prompt as the
-    last user turn.
-    """
-    prompt = given.get("prompt")
-    source = given.get("messages")
-    conversation = ctx.state.get("messages", ())
-    if source is None:
-        source = () if prompt else conversation
-    whole = source is conversation
-    if whole and (runs := ctx.services.get("window_runs")) is not None:
-        source = last_runs(source, runs)
-    out: list[Message] = []
-    if system := system_prompt(given.get("systemPrompt") or "", tools, given.get("output")):
-        out.append(SystemMessage(content=system))
-    for message in source:
-        if type(message) not in MESSAGE_TYPES:
-            message = from_wire(message)
-        kind = type(message)
-        if kind is AIMessage and message.status in PARTIAL:
-            continue
-        if kind is HumanMessage and message.references:
-            message = _with_references(message)
-        out.append(message)
-    if whole:
-        out += closed
-    if prompt:
-        out.append(HumanMessage(content=prompt))
-    return out
-
-
-def _with_references(message: HumanMessage) -> HumanMessage:
-    """References are listed in the user turn (spec 3.1)."""
-    lines = []
-    for reference in message.references:
-        if isinstance(reference, Mapping):
-            facts = [str(reference[k]) for k in ("id", "name", "type", "mimeType", "url") if reference.get(k)]
-            lines.append("- " + ", ".join(facts))
-        else:
-            lines.append(f"- {reference}")
-    return HumanMessage(
-        content=f"{message.content}\n\nReferences:\n" + "\n".join(lines), id=message.id, name=message.name
-    )
