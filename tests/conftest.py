@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.postgres import Schemas
+from tests.streams import watched_streams
 
 _OURS = re.compile(
     r"^(GRAPHFLOW|AGENT|MEMORY_CHAT|LLM|TRACE|CIRCUIT)_|_(API_KEY|BASE_URL|MODEL)$"
@@ -22,6 +23,14 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if _OURS.search(name):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _streams_keep_their_grammar(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails a test whose runs send an event that the grammar of streams forbids (spec 3.3)."""
+    with watched_streams(monkeypatch) as watch:
+        yield
+    assert not watch.broken, "\n".join(watch.broken)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 The closing rules: a start is lazy; reasoning and content close each other; tool or action input closes both;
 an id is never opened again; closing everything goes reasoning, content, tools in the order of their opening.
-One delta in, one event out, at once.
+One delta in, one event out, at once. `stream_rules` states the grammar that comes of it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from graphflow.errors import StreamBroken
 from graphflow.events import (
     ActionArgs,
     ActionEnd,
@@ -34,6 +35,7 @@ from graphflow.events import (
     ToolSnapshot,
     ToolStart,
 )
+from graphflow.graph.told_calls import ToldCalls
 
 Emit = Callable[[Event], None]
 EmitEnd = Callable[[Event, Event, int], None]
@@ -59,7 +61,12 @@ class _Call:
 
 
 class Blocks:
-    """The open blocks of one node run."""
+    """The open blocks of one node run.
+
+    Args:
+        told: the run's calls that readers know of; shared by its node runs.
+        task_id: the active task; every block bears it.
+    """
 
     __slots__ = (
         "_calls",
@@ -68,7 +75,7 @@ class Blocks:
         "_emit_end",
         "_new_id",
         "_reasoning",
-        "_started",
+        "_told",
         "node_run_id",
         "run_id",
         "task_id",
@@ -79,12 +86,12 @@ class Blocks:
         emit: Emit,
         emit_end: EmitEnd,
         new_id: Callable[[str], str],
-        started: set[str],
+        told: ToldCalls,
         run_id: str,
         node_run_id: str,
         task_id: str | None = None,
     ) -> None:
-        self._emit, self._emit_end, self._new_id, self._started = emit, emit_end, new_id, started
+        self._emit, self._emit_end, self._new_id, self._told = emit, emit_end, new_id, told
         self.run_id, self.node_run_id, self.task_id = run_id, node_run_id, task_id
         self._content: _Text | None = None
         self._reasoning: _Text | None = None
@@ -123,13 +130,17 @@ class Blocks:
         self._emit(ReasoningDelta(reasoning_id=block.id, delta=delta))
 
     def call_start(self, call_id: str, name: str | None, *, action: bool = False, **facts: Any) -> None:
-        """A tool or action call begins; `facts` are further fields of its start event."""
-        if call_id in self._calls:
+        """A tool or action call begins; `facts` are further fields of its start event.
+
+        A call that the run's readers have seen already (a node that is entered again says so once more) is not
+        opened again, and its input is not repeated.
+        """
+        if call_id in self._told.started:
             return
         self._end_reasoning()
         self._end_content()
         call = self._calls[call_id] = _Call(call_id, name, action, facts)
-        self._started.add(call_id)
+        self._told.started.add(call_id)
         common: dict[str, Any] = {"run_id": self.run_id, "task_id": self.task_id, "node_run_id": self.node_run_id}
         start: Event
         if action:
@@ -139,11 +150,29 @@ class Blocks:
         self._emit(start)
         call.first = start.seq
 
+    def whole_call(self, call_id: str, name: str | None, arguments: str, *, action: bool = False, **facts: Any) -> None:
+        """A call that no model streamed, input and all; no effect where readers know of it already."""
+        if not self._told.knows(call_id):
+            self.call_start(call_id, name, action=action, **facts)
+            self.call_args(call_id, arguments)
+            self.call_end(call_id)
+
     def call_args(self, call_id: str, delta: str) -> None:
-        """A piece of the call's arguments, as it came."""
-        call = self._calls[call_id]
+        """A piece of the call's arguments, as it came.
+
+        Raises:
+            StreamBroken: no call of this id has begun.
+        """
+        call = self._calls.get(call_id)
+        if call is None:
+            if call_id in self._told.started:
+                return
+            raise StreamBroken(f"arguments for the call {call_id!r}, which has not begun; call_start comes first")
         if not delta:
             return
+        if self._content is not None or self._reasoning is not None:
+            self._end_reasoning()
+            self._end_content()
         index = len(call.parts)
         call.parts.append(delta)
         if call.action:
@@ -169,15 +198,28 @@ class Blocks:
             self._emit_end(ToolEnd(tool_id=call_id), snapshot, call.first)
 
     def tool_result(self, call_id: str, text: str) -> None:
-        self.call_end(call_id)
+        """The call's result; no effect when readers have it already."""
+        if call_id in self._told.answered:
+            return
+        self._told.answered.add(call_id)
+        self._close_input(call_id, action=False)
         self._emit(ToolResultEvent(tool_id=call_id, result=text))
 
     def action_result(self, call_id: str, param: Any, result: Any) -> None:
-        """`action.end`, then the parsed arguments once (if they parse), then the result."""
-        self.call_end(call_id)
+        """`action.end`, then the parsed arguments once (if they parse), then the result; no effect when readers have it."""
+        if call_id in self._told.answered:
+            return
+        self._told.answered.add(call_id)
+        self._close_input(call_id, action=True)
         if param is not None:
             self._emit(ActionParam(action_id=call_id, param=param))
         self._emit(ActionResult(action_id=call_id, result=result))
+
+    def _close_input(self, call_id: str, *, action: bool) -> None:
+        """A result follows the end of its call's input; of a call that nobody has streamed readers hear here first."""
+        if not self._told.knows(call_id):
+            self.call_start(call_id, None, action=action)
+        self.call_end(call_id)
 
     def tool_progress(self, call_id: str, data: Any) -> None:
         self._emit(ToolProgress(tool_id=call_id, data=data))

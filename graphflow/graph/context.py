@@ -230,13 +230,21 @@ class Context:
 
     async def tool_result(self, call_id: str, text: str, action: bool = False, param: Any = None) -> None:
         """The result of a call, whichever node run streamed the call itself; hidden with the call in a branch."""
-        if self.path and call_id not in self._executor.outlet.calls:
+        told = self._executor.outlet.calls
+        await told.learn()
+        if self.path and call_id not in told.started:
             return
         if self.alive and action:
             self.blocks.action_result(call_id, param, text)
         elif self.alive:
             self.blocks.tool_result(call_id, text)
         await self._room()
+
+    async def whole_call(self, call_id: str, name: str, arguments: str, *, action: bool = False, **facts: Any) -> None:
+        """Streams a call that no model has streamed, unless readers know of it; `facts` are further fields of its start."""
+        await self._executor.outlet.calls.learn()
+        if self.alive:
+            self.blocks.whole_call(call_id, name, arguments, action=action, **facts)
 
     def source(self, facts: dict[str, Any]) -> None:
         if self.alive:

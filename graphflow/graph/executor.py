@@ -149,8 +149,10 @@ class Executor:
     def go_on_from(self, sent: list[Logged], seq: int | None = None) -> None:
         """Takes up the log where an earlier life left it: what no record keeps yet, and the last number."""
         self.outlet.sent = sent
+        self.outlet.calls.note(event for event, _ in sent)
         if seq is not None:
             self.outlet.seq = seq
+            self.outlet.calls.complete = seq == 0
 
     def emit(self, event: Event) -> None:
         """Numbers an event and sends it."""

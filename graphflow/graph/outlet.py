@@ -20,6 +20,7 @@ from graphflow.events import (
 )
 from graphflow.graph.blocks import Blocks
 from graphflow.graph.ports import Clock, Logged
+from graphflow.graph.told_calls import ToldCalls
 
 if TYPE_CHECKING:
     from graphflow.graph.task_events import TaskEvents
@@ -44,8 +45,8 @@ class Outlet:
         self._clock, self.sink, self._life, self.seq, self._logs = clock, sink, life, seq, logs
         self.sent: list[Logged] = []
         """What the log keeps of the events since the last record; blocks as their snapshots."""
-        self.calls: set[str] = set()
-        """Ids of the calls that were streamed in this life."""
+        self.calls = ToldCalls(complete=seq == 0)
+        """The calls that readers know of."""
         self.tasks: TaskEvents | None = None
         """What readers are told of the run's plan, if its graph has one."""
         self._stamp = 0
@@ -80,6 +81,7 @@ class Outlet:
         if self._logs:
             snapshot.seq, snapshot.timestamp = end.seq, end.timestamp
             self.sent.append((snapshot, first))
+            self._stamp = end.timestamp
 
     def emit_unlogged(self, event: Event) -> None:
         """Sends an event that no record can keep any more."""

@@ -250,7 +250,8 @@ class Step:
     def new_node_run_id(self) -> str:
         """Of a node that is open while frames below it run; no other node run's ids look like it."""
         self.made += 1
-        return f"{self.tick.id or self.get('begun')}.{self.made}"
+        tick_id = self.tick.id or f"open{self.get('begun')}"  # without a store few ticks have one
+        return f"{tick_id}.{self.made}"
 
     def new_interrupt_id(self) -> str:
         """Bears the checkpoint that opens it, so that an old answer is stale after a rewind (E8)."""

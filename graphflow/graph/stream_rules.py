@@ -6,7 +6,8 @@
   leads on from it.
 - A block starts with its first piece. Reasoning and content of a node run close each other, input of a call closes both;
   several calls may be open at once. An id is never opened again. Snapshots close nothing.
-- A result needs a known call whose input is closed, and a call has one result. `run.complete` leaves no call without one.
+- A result needs a known call whose input is closed, and a call has one result. `run.complete` leaves no call without one,
+  unless a person has ended the run.
 - Nothing is open at the end of its node run, at the end of a task, at `run.waiting` or at a terminal.
 - `plan.*` and `task.*`: see `plan_rules`.
 
@@ -25,6 +26,8 @@ from graphflow import events as ev
 from graphflow.errors import StreamBroken
 from graphflow.graph.plan_rules import PlanRules
 
+_LIVE_TIMES = (*ev.LIVE_ONLY, ev.ContentStart, ev.ReasoningStart, ev.ToolStart, ev.ActionStart)
+"""Events whose times the log does not keep: what follows a commit bears the commit's time, which may lie before theirs."""
 AFTER_WAITING = (ev.RequestSubmit, ev.InterruptResolve, ev.RunResume, ev.RunCancel, ev.RunError)
 """What may follow `run.waiting`, until the run goes on (spec 3.3)."""
 _BEFORE_START = (ev.RequestQuery, ev.RequestUpload, ev.ChatStart, ev.RunStart)
@@ -63,6 +66,10 @@ class StreamRules:
         """Id → whether it is under way."""
         self._interrupts: set[str] = set()
         """Open ones."""
+        self._answered = False
+        """Whether something of what the run waits for was resolved."""
+        self._inherits = False
+        """The run goes on from another's checkpoint: node runs and calls may have begun there."""
         self._fresh: str | None = None
         """A text block that has started and whose first piece must come next."""
 
@@ -90,6 +97,16 @@ class StreamRules:
         except StreamBroken as broken:
             raise StreamBroken(f"event {event.seq} {event.type}: {broken.message}", seq=event.seq) from None
 
+    def pass_over(self, event: ev.Event) -> None:
+        """An event that moved the thread while no run was driven (an edit, say), or that is sent again."""
+        self._seq, self._at = max(self._seq, event.seq), max(self._at, event.timestamp)
+        if isinstance(event, ev.InterruptRequest):
+            self._interrupts.add(event.interrupt_id)
+        elif isinstance(event, ev.InterruptResolve):
+            self._interrupt_resolve(event)
+        elif isinstance(event, ev.RunWaiting):
+            self._phase = "waiting"
+
     def begin_life(self) -> None:
         """Another life goes on with the run: what the one before it left open is void, its ids stay used."""
         for block in self._blocks.values():
@@ -105,17 +122,21 @@ class StreamRules:
         _demand(self._phase != "over", "nothing comes after a terminal")
         gap = event.seq != self._seq + 1 if self._whole else event.seq <= self._seq
         _demand(not gap, f"its number follows {self._seq}")
-        _demand(event.timestamp >= self._at, f"its time falls behind that of the event before, {self._at}")
+        if kind not in _LIVE_TIMES:
+            _demand(event.timestamp >= self._at, f"its time falls behind that of the event before, {self._at}")
         if self._phase == "new":
             _demand(isinstance(event, _BEFORE_START), "run.start has not come")
         elif isinstance(event, _BEFORE_START):
             raise StreamBroken("the run has started already")
-        if self._phase == "waiting":
-            _demand(isinstance(event, AFTER_WAITING), "the run waits: only what leads on from it may come")
+        if self._phase == "waiting" and not (self._answered and event.family == "graph"):
+            again = self._answered and kind is ev.RunWaiting
+            _demand(again or kind in AFTER_WAITING, "the run waits: only what leads on from it may come")
         if self._fresh is not None:
             _demand(_block_id(event) == self._fresh, f"the first piece of block {self._fresh!r} must follow its start")
             self._fresh = None
-        self._seq, self._at = event.seq, event.timestamp
+        self._seq = event.seq
+        if kind not in _LIVE_TIMES:
+            self._at = event.timestamp
 
     def _once(self, event: ev.Event) -> None:
         _demand(type(event) not in self._said, "it comes once")
@@ -133,6 +154,7 @@ class StreamRules:
     def _run_resume(self, event: ev.RunResume) -> None:
         self._of_run(event)
         _demand(event.chat_id == self.plans.chat_id, f"it names chat {event.chat_id!r}, not {self.plans.chat_id!r}")
+        self._inherits = self._inherits or not self._node_runs
         self._phase = "running"
 
     def _run_waiting(self, event: ev.RunWaiting) -> None:
@@ -141,13 +163,13 @@ class StreamRules:
         listed = {str(each.get("interruptId")) for each in event.interrupts}
         if self._whole:
             _demand(listed == self._interrupts, f"it lists {sorted(listed)}, and open are {sorted(self._interrupts)}")
-        self._phase = "waiting"
+        self._phase, self._answered = "waiting", False
 
     def _run_end(self, event: Any) -> None:
         self._of_run(event)
         self._nothing_open("a terminal")
         _demand(self.plans.task_id is None, f"task {self.plans.task_id!r} is still active")
-        if isinstance(event, ev.RunComplete):
+        if isinstance(event, ev.RunComplete) and event.finish_reason != "rejected":
             waiting = [
                 key for key, block in self._blocks.items() if block.is_call and block.state in ("ended", "param")
             ]
@@ -182,8 +204,8 @@ class StreamRules:
     def _open(self, key: str, event: Any) -> None:
         self._of_task(event.task_id)
         _demand(key not in self._blocks, f"the id {key!r} was used already: an id is never opened again")
-        if self._whole and event.node_run_id is not None:
-            _demand(self._node_runs.get(event.node_run_id, False), f"node run {event.node_run_id!r} is not under way")
+        if event.node_run_id is not None:
+            self._under_way(event.node_run_id)
         kind = event.type.partition(".")[0]
         if event.type.endswith(".snapshot"):
             self._blocks[key] = _Block(kind, event.node_run_id, "ended")
@@ -227,9 +249,13 @@ class StreamRules:
             self._open(key, event)
 
     def _result(self, event: Any) -> None:
+        if self._inherits and _block_id(event) not in self._blocks:
+            self._blocks[_block_id(event)] = _Block(event.type.partition(".")[0], None, "ended")
         self._known(event, ("ended", "param"), "its input must be closed, and it has one result").state = "answered"
 
     def _param(self, event: ev.ActionParam) -> None:
+        if self._inherits and event.action_id not in self._blocks:
+            self._blocks[event.action_id] = _Block("action", None, "ended")
         self._known(event, ("ended",), "it comes once, between action.end and action.result").state = "param"
 
     def _known(self, event: Any, states: Iterable[str], rule: str) -> _Block:
@@ -250,12 +276,16 @@ class StreamRules:
         self._node_runs[event.node_run_id] = True
 
     def _node_end(self, event: Any) -> None:
-        _demand(self._node_runs.get(event.node_run_id, False), f"node run {event.node_run_id!r} is not under way")
+        self._under_way(event.node_run_id)
         self._nothing_open("the end of their node run", event.node_run_id)
         self._node_runs[event.node_run_id] = False
 
     def _node_progress(self, event: ev.NodeProgress) -> None:
-        _demand(self._node_runs.get(event.node_run_id, False), f"node run {event.node_run_id!r} is not under way")
+        self._under_way(event.node_run_id)
+
+    def _under_way(self, node_run_id: str) -> None:
+        known = self._node_runs.get(node_run_id, self._inherits)
+        _demand(known or not self._whole, f"node run {node_run_id!r} is not under way")
 
     def _interrupt_request(self, event: ev.InterruptRequest) -> None:
         self._of_run(event)
@@ -263,6 +293,7 @@ class StreamRules:
 
     def _interrupt_resolve(self, event: ev.InterruptResolve) -> None:
         self._interrupts.discard(event.interrupt_id)
+        self._answered = True
 
 
 def _demand(kept: bool, rule: str) -> None:

@@ -14,10 +14,8 @@ from graphflow.graph.document import GraphDefinition, NodeDefinition
 from graphflow.messages import AIMessage, ToolCall
 from graphflow.nodes.offered import offered_tools
 from graphflow.plain import plain
-from graphflow.tools.approval import approval_key
 from graphflow.tools.arguments import LatestResults
 from graphflow.tools.envelope import completed
-from graphflow.tools.forms import form_key
 from graphflow.tools.policy import CallPolicy
 from graphflow.tools.result import failed
 
@@ -80,6 +78,9 @@ class ToolsKind:
             if calls is None:
                 calls = last.tool_calls if isinstance(last, AIMessage) else ()
             calls = [_as_call(call) for call in calls]
+            if not ctx.path:  # what branches call is hidden, as what their models say
+                for call in calls:
+                    await _stream_call(ctx, call, runner.registry.get(call.name))
             if isinstance(last, AIMessage) and last.status == "length" and arguments.get("calls") is None:
                 results = [await _cut_off(call, ctx, runner) for call in calls]
             else:
@@ -130,13 +131,11 @@ def _plain(result: Any) -> dict[str, Any]:
     return out
 
 
-def _stream_call(ctx: Context, call: ToolCall, tool: Tool | None) -> None:
-    """A call that no model streamed, whole; a node that is entered again after an answer has done so before."""
+async def _stream_call(ctx: Context, call: ToolCall, tool: Tool | None) -> None:
+    """A call that no model streamed, whole; no effect where readers know of it, as when the node is entered again."""
     facts: dict[str, Any] = {"tool_type": "function"} if tool is None else tool.start_facts
     action = tool is not None and tool.kind == "action"
-    ctx.blocks.call_start(call.id, call.name, action=action, **facts)
-    ctx.blocks.call_args(call.id, call.arguments)
-    ctx.blocks.call_end(call.id)
+    await ctx.whole_call(call.id, call.name, call.arguments, action=action, **facts)
 
 
 class ToolKind:
@@ -174,8 +173,7 @@ class ToolKind:
             call_id = f"call_{ctx.node_run_id}"
             text = msgspec.json.encode(arguments, enc_hook=plain).decode()
             call = ToolCall(id=call_id, name=tool, arguments=text)
-            if not any(ctx.recorded(question("call")) for question in (form_key, approval_key)):
-                _stream_call(ctx, call, tools.get(tool))
+            await _stream_call(ctx, call, tools.get(tool))
             result = await runner.run(call, ctx, policy=policy, key="call", ends_node=True)
             if result.error is not None:
                 ctx.forget("call")

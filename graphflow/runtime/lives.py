@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from graphflow.checkpoints.journal import Loaded, ThreadJournal
 from graphflow.checkpoints.port import Lineage, ThreadFacts, ThreadRow
 from graphflow.errors import AnswerRefused, GraphflowError, ThreadNotFound, ThreadWaiting
-from graphflow.events import RunResume, RunStart
+from graphflow.events import Event, RunResume, RunStart
 from graphflow.graph.executor import Executor
 from graphflow.graph.machine import AnyTick, Cancel, Input, Machine, Recovered, Resumed
 from graphflow.graph.plan import Plan
@@ -34,6 +35,7 @@ from graphflow.runtime.effects import Choices, recalling
 from graphflow.runtime.live import LiveRun, Runs
 from graphflow.runtime.queue import QueuedRun, Signal
 from graphflow.runtime.run_log import RunLog
+from graphflow.runtime.stored_log import stored_log
 
 if TYPE_CHECKING:
     from graphflow.runtime.compiled import CompiledGraph
@@ -423,7 +425,7 @@ class Lives:
         services: Mapping[str, Any] = app.services
         if machine.reuse and app.checkpointer is not None:
             services = ChainMap({"recall": recalling(app.checkpointer)}, services)  # type: ignore[arg-type] # only read
-        return Executor(
+        executor = Executor(
             plan,
             machine,
             thread_id=thread_id,
@@ -439,6 +441,15 @@ class Lives:
             seq=seq,
             checkpoint_id=journal.checkpoint_id if journal is not None else None,
         )
+        if journal is not None and seq:
+            executor.outlet.calls.recall = partial(_stored_events, journal, machine.run_id)
+        return executor
+
+
+async def _stored_events(journal: ThreadJournal, run_id: str) -> list[Event]:
+    """What the lives of the run have sent, as far as it is stored."""
+    log = await stored_log(journal.store, journal.row.thread_id, journal.chain, run_id, over=False)
+    return [event for event, _ in log.events]
 
 
 def _resume(run: LiveRun, loaded: Loaded, run_id: str) -> Callable[[], None]:

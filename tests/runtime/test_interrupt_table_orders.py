@@ -55,10 +55,12 @@ class Bench:
             return what
 
         self.tools = [pay]
+        self.ids = FakeIds()
+        """Of all processes: ids are never given twice."""
 
     def open(self, store: Any) -> CompiledGraph:
         """The graph as another process would open it."""
-        return self.graph.compile(checkpointer=store, ids=FakeIds(), tools=self.tools)
+        return self.graph.compile(checkpointer=store, ids=self.ids, tools=self.tools)
 
     def _graph(self, plan: Any, key: str) -> Graph:
         graph = Graph(STATE, name=key, result="state.log")
