@@ -23,11 +23,11 @@ def register(app: typer.Typer) -> None:
 def validate(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="PATH", help="Files or folders; default: all agents and tool files."),
+        typer.Argument(metavar="PATH", help="Files or folders; default: all agents, tool files and viewports."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
 ) -> int:
-    """Check agent files: file:line:column, JSON pointer, what is wrong, what to do. Exit code 2 with any error."""
+    """Check agent files, tool files and viewports: file:line:column, JSON pointer, what is wrong, what to do. Exit code 2 with any error."""
     from graphflow.cli.opening import quiet_logs, settings_of
     from graphflow.service.application import Application
 
@@ -50,16 +50,25 @@ def _checked(app: Application, paths: list[str]) -> tuple[int, list[Fault]]:
     """How many files were looked at, and all their faults."""
     if not paths:
         count, faults = _folder(app, Path(app.settings.agents.dir))
-        return count, [*faults, *app.faults()]
+        return count + len(app.toolbox.names()), [*faults, *app.faults()]
     count, faults = 0, []
+    found: list[Fault]
     for given in paths:
         path = Path(given)
         if not path.exists():
             stop(exits.USAGE, f"there is no file or folder {given!r}")
-        files, found = _folder(app, path) if path.is_dir() else _file(app, path)
-        count += files
-        faults += found
+        own = [fault for fault in app.faults() if _lies_in(fault, path)]
+        files, found = 0, []
+        if not app.toolbox.reads(path):
+            files, found = _folder(app, path) if path.is_dir() else _file(app, path)
+        count += files + len(app.toolbox.names(path))
+        faults += [*found, *own]
     return count, faults
+
+
+def _lies_in(fault: Fault, path: Path) -> bool:
+    """Whether the fault's file is this one, or one below this folder."""
+    return fault.file is not None and Path(fault.file).resolve().is_relative_to(path.resolve())
 
 
 def _folder(app: Application, folder: Path) -> tuple[int, list[Fault]]:

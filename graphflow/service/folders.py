@@ -39,13 +39,14 @@ class WatchedFolder:
         self.folder = Path(folder)
         self._suffixes, self._take, self._is_whole = suffixes, take, is_whole
         self._interval_ms, self._sleep = interval_ms, sleep
-        self._contents: Contents = {}
+        self.contents: Contents = {}
+        """Those in service."""
         self._lock = asyncio.Lock()
 
     def read(self) -> Contents:
         """The files as they are now, which are those in service from here on."""
-        self._contents = read_folder(self.folder, self._suffixes)
-        return self._contents
+        self.contents = read_folder(self.folder, self._suffixes)
+        return self.contents
 
     async def refresh(self) -> None:
         """Takes into service what changed; a file that vanished or is not whole is read again before that is believed."""
@@ -60,7 +61,7 @@ class WatchedFolder:
 
     async def _look(self, sure: bool) -> bool:
         async with self._lock:
-            old = self._contents
+            old = self.contents
             new = dict(await asyncio.to_thread(read_folder, self.folder, self._suffixes))
             doubtful = {name for name in {**old, **new} if old.get(name) != new.get(name) and self._doubts(name, new)}
             if sure:
@@ -69,8 +70,8 @@ class WatchedFolder:
                     if name in old:
                         new[name] = old[name]
             if new != old:
-                self._contents = dict(sorted(new.items()))
-                await self._take(self._contents)
+                self.contents = dict(sorted(new.items()))
+                await self._take(self.contents)
             return bool(doubtful) and sure
 
     def _doubts(self, name: str, new: Contents) -> bool:

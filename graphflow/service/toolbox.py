@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from graphflow.errors import Fault
 from graphflow.service.folders import Contents, WatchedFolder
@@ -57,6 +57,17 @@ class Toolbox:
     def faults(self) -> list[Fault]:
         """Everything that is wrong with tool files and viewports."""
         return [*self.files.faults, *self.viewports.faults, *self._missing_viewports()]
+
+    def names(self, path: Path | None = None) -> list[str]:
+        """The files of both folders, or those that are this path or lie below it."""
+        folders = (self._tool_folder, self._viewport_folder)
+        files = [folder.folder / name for folder in folders for name in folder.contents]
+        return [str(file) for file in files if path is None or file.resolve().is_relative_to(path.resolve())]
+
+    def reads(self, path: Path) -> bool:
+        """Whether a path is one of the two folders, or a file in one of them."""
+        folders = [folder.folder.resolve() for folder in (self._tool_folder, self._viewport_folder)]
+        return path.resolve() in folders or path.resolve().parent in folders
 
     async def refresh(self) -> None:
         """Takes changed tool files and viewports into service."""

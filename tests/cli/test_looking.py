@@ -76,10 +76,20 @@ def test_validate_as_json_is_pure(cli, project):
 
 
 def test_validate_of_good_files(cli, project):
-    number = len(list((project / "graphs").glob("*.json")))
+    number = sum(file.is_file() for file in (project / "graphs").rglob("*"))
     assert cli("validate").err == f"{number} files checked: 0 errors\n"
     missing = cli("validate", "nowhere.json")
     assert missing.code == 2 and "nowhere.json" in missing.err
+
+
+def test_validate_tells_what_is_wrong_with_tool_files_and_viewports(cli, project):
+    for name in ("tools/bad.action", "viewports/bad.qlc"):
+        (project / "graphs" / name).write_text("{\n")
+    done = cli("validate")
+    assert done.code == 2 and "graphs/tools/bad.action:2:1" in done.out and "graphs/viewports/bad.qlc:2:1" in done.out
+    one = cli("validate", "graphs/tools/bad.action")
+    assert one.code == 2 and one.err == "1 file checked: 1 error\n" and "bad.qlc" not in one.out
+    assert cli("validate", "graphs/viewports/leave_form.html").code == 0
 
 
 def test_the_schema_accepts_the_demo_agents(cli, project):
