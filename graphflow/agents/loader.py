@@ -12,6 +12,7 @@ from graphflow.graph.checked import CheckedDocument
 from graphflow.graph.compiler import check_document
 from graphflow.graph.ports import Kinds
 from graphflow.graph.words import unescape
+from graphflow.memory.system import SPEAKING
 from graphflow.modes.definition import AgentDefinition
 from graphflow.modes.policies import Policies
 from graphflow.modes.registry import MODES
@@ -58,7 +59,7 @@ class LoadedAgent:
             block = getattr(self.definition, MODES[self.definition.mode].block)
             return getattr(block, "system_prompt", None)
         for node in self.checked.document.nodes.values():
-            if node.use == "model" and isinstance(node.with_, Mapping) and "systemPrompt" in node.with_:
+            if node.use in SPEAKING and isinstance(node.with_, Mapping) and "systemPrompt" in node.with_:
                 return str(node.with_["systemPrompt"])
         return None
 

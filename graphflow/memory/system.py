@@ -14,6 +14,9 @@ ModelName = Callable[[str | None, str | None], str | None]
 """`(provider key, model) → the model's name`, as far as it is known."""
 
 
+SPEAKING = ("model", "task", "stage")
+"""Kinds of nodes whose system prompt says what an agent is for."""
+
 SUMMARY_FORM = (
     "Write each answer as one JSON object, with nothing around it:\n"
     '{"reasoningSummary": "…", "finalText": "…"}\n'
@@ -100,7 +103,7 @@ def _first_model(document: GraphDefinition) -> NodeDefinition | None:
         node = document.nodes.get(waiting.pop(0))
         if node is None:
             continue
-        if node.use == "model":
+        if node.use in SPEAKING:
             return node
         for name in _ways(node):
             if name not in seen:

@@ -34,7 +34,8 @@ def answer(script: Script, messages: Sequence[Message], tools: Sequence[ToolSpec
     scene = _Scene(script, messages, tools, options)
     if spoken < len(script.turns):
         return scene.say(script.turns[spoken])
-    turn = scene.by_rules() or scene.plain()
+    turn = scene.as_colleague() or scene.by_rules() or scene.plain()
+    turn = scene.end_of_work(turn)
     return turn if turn.tool_calls else scene.fit_schema(turn)
 
 
@@ -52,14 +53,17 @@ class _Scene:
     def __init__(
         self, script: Script, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
     ) -> None:
-        last = max((i for i, m in enumerate(messages) if isinstance(m, HumanMessage)), default=-1)
+        said = [i for i, m in enumerate(messages) if isinstance(m, HumanMessage)]
+        # A turn that bears a name was not said by the person: an agent of a team is asked by its colleagues.
+        last = max((i for i in said if messages[i].name is None), default=-1)  # type: ignore[union-attr]
+        self._prompted = messages[said[-1]].content if said and said[-1] != last else ""
         self.asked = messages[last].content if last >= 0 else ""
         self._script = script
         self._since = messages[last + 1 :]
         self._tools = {} if options.tool_choice == "none" else {tool.name: tool for tool in tools}
         self._choice = options.tool_choice
         self._schema = options.schema or (_SUMMARY if _asks_for_summary(messages) else None)
-        self._language = "zh" if _CHINESE.search(self.asked) else "en"
+        self._language = _language_of(self.asked)
         topic = " ".join(self.asked.split())
         self._variables = {"topic": topic[:_TOPIC_CHARACTERS] + ("…" if len(topic) > _TOPIC_CHARACTERS else "")}
 
@@ -83,6 +87,22 @@ class _Scene:
             return Turn(text="\n\n".join([heading, *results]))
         return self.say(self._script.otherwise)
 
+    # --- agents of a team ------------------------------------------------------------------------
+
+    def as_colleague(self) -> Turn | None:
+        """What a recorded turn says to the colleague who asks; `None` when only the person's words matter."""
+        if not self._prompted:
+            return None
+        rules = (r for r in self._script.rules if r.turn is not None and re.search(r.match, self._prompted))
+        rule = next(rules, None)
+        return None if rule is None or rule.turn is None else self.say(rule.turn)
+
+    def end_of_work(self, turn: Turn) -> Turn:
+        """With nothing left to call, an agent who can end the work of its team does so with its words."""
+        if not self._prompted or turn.tool_calls or "task_done" not in self._tools:
+            return turn
+        return Turn(tool_calls=(ScriptedCall(name="task_done", arguments={"finishContent": str(turn.text)}),))
+
     # --- rules -----------------------------------------------------------------------------------
 
     def by_rules(self) -> Turn | None:
@@ -91,7 +111,10 @@ class _Scene:
         if not rules:
             return None
         if rules[0].turn is not None:
-            return self._forced_call() or self.say(rules[0].turn, self._known(rules[0]))
+            known = self._known(rules[0])
+            if groups := "".join(_groups(re.search(rules[0].match, self.asked, re.IGNORECASE)).values()):
+                self._language = _language_of(groups)  # the rest is not the person's
+            return self._forced_call() or self.say(rules[0].turn, known)
         rules = [r for r in rules if r.turn is None]
         tasks = self._tasks(rules)
         results = self._results(tasks)
@@ -255,6 +278,10 @@ class _Scene:
 def _asks_for_summary(messages: Sequence[Message]) -> bool:
     """Whether the system prompt asks in words for the form of `output: REASONING_SUMMARY`, as it does with tools on offer."""
     return any(isinstance(m, SystemMessage) and '"reasoningSummary"' in m.content for m in messages[:1])
+
+
+def _language_of(text: str) -> str:
+    return "zh" if _CHINESE.search(text) else "en"
 
 
 def _groups(found: re.Match[str] | None) -> dict[str, str]:

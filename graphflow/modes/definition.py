@@ -95,6 +95,11 @@ class PlanExecuteBlock(_Part, frozen=True):
     """Rounds of tools in one task; default 6."""
     expose_reasoning_to_user: bool | None = None
 
+    @property
+    def system_prompt(self) -> str:
+        """The agent's instructions: those by which it works."""
+        return self.execute_system_prompt
+
 
 class TeamStage(_Part, frozen=True):
     """One agent of a team; what it does not say is the agent's own."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from graphflow.errors import Fault
 from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition, NodeDefinition
 from graphflow.graph.state import thaw
@@ -60,9 +59,6 @@ class _PlanNode(ModelKind):
 
     async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Any, offered: Sequence[str]) -> dict[str, Any]:
         raise NotImplementedError
-
-    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
-        yield from super().check(name, node, document)
 
 
 class PlanKind(_PlanNode):
@@ -191,9 +187,10 @@ class SummaryKind(_PlanNode):
         steps, failure = given["plan"].get("steps", ()), given.get("failure")
         settled = [{**step, "status": "failed"} if step["status"] == "running" else step for step in _left(steps)]
         why = None if failure is None else str(failure.get("message") or failure.get("code"))
+        view = PlanView(ctx, given["drafts"], steps, given["starts"])
         out: dict[str, Any] = await turn(
-            messages=PlanView(ctx, given["drafts"], steps, given["starts"]).messages(),
-            prompt=plan_prompts.summary_prompt(settled, why),
+            messages=view.messages(),
+            prompt=plan_prompts.summary_prompt(settled, view.findings(), why),
             tools=[],
             lastTurn=True,
             **{key: given[key] for key in ("stream", "output") if key in given},

@@ -82,10 +82,18 @@ def task_prompt(step: Mapping[str, Any], number: int, total: int) -> str:
     )
 
 
-def summary_prompt(steps: Sequence[Mapping[str, Any]], failure: str | None) -> str:
-    """Asks for the answer, once the work on the plan is over."""
-    words = {"completed": "done", "failed": "failed", "canceled": "not done"}
-    lines = [f"{n}. {step['title']}: {words.get(step['status'], 'not done')}" for n, step in enumerate(steps, 1)]
+def summary_prompt(steps: Sequence[Mapping[str, Any]], findings: Sequence[str], failure: str | None) -> str:
+    """Asks for the answer, once the work on the plan is over.
+
+    Args:
+        findings: what each step said when it was done; shorter than `steps` where some were not begun.
+    """
+    words = {"completed": "done", "failed": "failed"}
+    lines = []
+    for number, step in enumerate(steps, 1):
+        found = findings[number - 1] if number <= len(findings) else ""
+        status = words.get(step["status"], "not done")
+        lines.append(f"{number}. {step['title']} ({status})" + (f": {_cut(found)}" if found else ""))
     if failure is not None:
         outcome = f"The work on the plan has ended early: {failure}"
     elif all(step["status"] == "completed" for step in steps):
@@ -93,3 +101,11 @@ def summary_prompt(steps: Sequence[Mapping[str, Any]], failure: str | None) -> s
     else:
         outcome = "As many steps of the plan are done as may be."
     return _SUMMARY.format(outcome=outcome, steps="\n".join(lines))
+
+
+FINDING_CHARS = 1000
+
+
+def _cut(text: str) -> str:
+    """The whole of it stands in the conversation."""
+    return text if len(text) <= FINDING_CHARS else text[:FINDING_CHARS] + " …"

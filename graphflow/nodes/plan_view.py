@@ -6,6 +6,7 @@ The plan and the turns that ask for it are no part of the thread's messages, whe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from graphflow.graph.context import Context
@@ -56,6 +57,15 @@ class PlanView:
             if position < len(self._all):
                 out.append(self._all[position])
         return paired([*out, *answer_open_calls(self._all, CUT_OFF)])
+
+    def findings(self) -> list[str]:
+        """What each step that was begun said last, without a call."""
+        bounds = [*self._starts, len(self._all)]
+        return [self._said_last(start, end) for start, end in pairwise(bounds)]
+
+    def _said_last(self, start: int, end: int) -> str:
+        said = (m for m in reversed(self._all[start:end]) if isinstance(m, AIMessage) and not m.tool_calls)
+        return next((message.content for message in said if message.status is None), "")
 
     def _plan(self) -> list[Message]:
         return [
