@@ -20,6 +20,7 @@ from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.turn import Completion, TurnAccumulator
 from graphflow.nodes.asking import messages_of, options_of
 from graphflow.nodes.metering import Meter
+from graphflow.nodes.offered import offered_tools
 from graphflow.nodes.speech import Speech
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ class Turn:
         self.given, self.ctx = given, ctx
         provider = given.get("providerKey", document.provider_key)
         self.model: ChatModel = ctx.model(provider, given.get("model", document.model))
-        offered = given.get("tools", document.tools or ())
+        offered = offered_tools(registry, document, given)
         self.registry = registry
-        self.tools: list[ToolSpec] = registry.specs(list(offered)) if offered else []  # type: ignore[assignment]
+        self.tools: list[ToolSpec] = registry.specs(offered)  # type: ignore[assignment]
         self.summary = given.get("output") == "REASONING_SUMMARY"
         self.last = bool(given.get("lastTurn"))
         self.options = options_of(given, defaults, bool(self.tools), self.summary)

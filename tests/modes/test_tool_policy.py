@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from graphflow import tool
 from graphflow.messages import AIMessage, HumanMessage, ToolMessage
 from graphflow.service.application import Application
 from graphflow.service.requests import QueryRequest
@@ -205,3 +206,18 @@ async def test_calls_of_a_turn_that_was_cut_are_not_run(mode: str) -> None:
     results = [e["result"] for e in stage.events if e["type"] == "tool.result"]
     assert len(results) == 2 and all("cut off" in result for result in results)
     await assert_whole(stage)
+
+
+@tool(effects="read")
+def bound(word: str) -> str:
+    """Whether a word is bound."""
+    return f"{word} is bound"
+
+
+async def test_tools_that_are_bound_to_a_keyword_of_the_agent_are_offered_and_run() -> None:
+    document = document_of("REACT", tools=["look_up"], keywords=["Books"])
+    stage = Stage(document, {"tool_calls": [call("bound")]}, {"text": "Done."})
+    stage.graph.services["tool"].registry.register(bound, keywords=["books"])
+    await stage.play()
+    assert stage.model.asked[0][1] == ["look_up", "bound"]
+    assert [e["result"] for e in stage.events if e["type"] == "tool.result"] == ["graph is bound"]
