@@ -70,7 +70,7 @@ class ToolsKind:
         async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
             runner: ToolRunner = ctx.tool
             policy = replace(declared, agent_key=ctx.services.get("agent_key"))
-            if "tools" in arguments:
+            if "tools" in arguments or document.tools is not None:
                 policy = replace(policy, tools=offered_tools(runner.registry, document, arguments))
             messages = ctx.state.get("messages", ())
             last = messages[-1] if len(messages) else None
@@ -168,7 +168,7 @@ class ToolKind:
         async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
             runner: ToolRunner = ctx.tool
             policy = replace(declared, agent_key=ctx.services.get("agent_key"))
-            if "tools" in arguments:
+            if "tools" in arguments or document.tools is not None:
                 policy = replace(policy, tools=offered_tools(runner.registry, document, arguments))
             call_id = f"call_{ctx.node_run_id}"
             text = msgspec.json.encode(arguments, enc_hook=plain).decode()
