@@ -40,7 +40,8 @@ async def looks(
     """Yields whenever a file of the folder may have changed, until it is closed or cancelled.
 
     The first look comes once the watcher runs, so nothing that happened before is missed. A folder that
-    can't be watched (it does not exist, the system has no watches left) is looked at every `interval_ms`.
+    can't be watched (the system has no watches left) is looked at every `interval_ms`; one that does not exist is
+    looked for at every tick.
     """
     while True:
         try:
@@ -49,7 +50,17 @@ async def looks(
         except (OSError, RuntimeError) as error:  # watchfiles raises both, by cause
             log.info("agents: %s can't be watched (%s); looking every %d ms", folder, error, interval_ms)
         yield
-        await sleep(interval_ms / 1000)
+        await _pause(folder, interval_ms, sleep)
+
+
+async def _pause(folder: Path, interval_ms: int, sleep: Callable[[float], Awaitable[None]]) -> None:
+    """Waits for the next look: the interval, or until a folder that is missing has come."""
+    missing = not await asyncio.to_thread(folder.is_dir)
+    left_ms = interval_ms
+    while left_ms > 0 and not (missing and await asyncio.to_thread(folder.is_dir)):
+        pause_ms = min(left_ms, TICK_MS) if missing else left_ms
+        await sleep(pause_ms / 1000)
+        left_ms -= pause_ms
 
 
 async def _watched(folder: Path, suffix: str | tuple[str, ...], interval_ms: int) -> AsyncGenerator[None, None]:

@@ -97,7 +97,7 @@ async def answer(
         graph = await app.graph_of_thread(row.thread_id)
         view = view_of(as_json=as_json, as_lines=as_lines, title=f"{row.agent_key} · thread {row.thread_id}")
         turn = Turn(graph=graph, thread_id=row.thread_id, policy=policy, view=view)
-        result = await turn.drive(graph.stream_answer(row.thread_id, {row.interrupt_id: given}, by="cli"))
+        result = await turn.drive(graph.stream_answer(row.thread_id, {row.interrupt_id: given}, by="local"))
         return code_of(result, policy)
 
 

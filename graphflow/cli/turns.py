@@ -109,7 +109,7 @@ class Turn:
                 note("answered in another place; waiting for that run")
                 return await self._elsewhere()
             try:
-                return await _begun(self.graph.stream_answer(self.thread_id, answers, by="cli"))
+                return await _begun(self.graph.stream_answer(self.thread_id, answers, by="local"))
             except AnswerRefused as refusal:
                 if refusal.code == "answer_invalid" and self.policy.asks_again:
                     note(refusal.message)

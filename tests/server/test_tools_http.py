@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 
 from graphflow.service.application import Application
 from graphflow.tools.port import ToolResult, tool
-from tests.server.conftest import ask, frames, serving, take
+from tests.server.conftest import Process, ask, frames, serving, take, upstream
 from tests.service.clients import Client
 from tests.service.conftest import make_application
 
@@ -399,3 +399,26 @@ async def test_a_watched_server_takes_a_file_that_is_renamed_into_place_without_
         async with asyncio.timeout(20):
             await taken.wait()
         assert (await client.get("/api/tool", params={"toolName": "brand_new"})).json()["data"]["kind"] == "action"
+
+
+async def test_a_form_open_on_a_killed_server_is_answered_on_the_next_and_its_result_comes_once(
+    folder: Path, processes: Callable[[str], Process]
+):
+    async with upstream(SCRIPT) as model, asyncio.timeout(60):
+        model.gate.release_all()
+        server = processes(model.url)
+        client = await server.start()
+        seen = Client()
+        body = {"message": "hi", "agentKey": "former", "chatId": "c"}
+        async with client.stream("POST", "/api/query", json=body) as response:
+            run_id = (await until(frames(response), "interrupt.request", seen))["runId"]
+            await server.kill()
+        client = await server.start()
+        (waiting,) = (await client.get("/api/inbox")).json()["data"]
+        assert (waiting["kind"], waiting["toolId"]) == ("frontend", "f1")
+        assert (await submit(client, run_id, {"days": 7}))["accepted"]
+        await take(client, "GET", f"/api/runs/{run_id}/events", seen, headers={"Last-Event-ID": seen.last_id or ""})
+        assert kinds_of(seen.events)[-1] == "run.complete"
+        assert result_of(seen.events) == '{"days":7}'
+        assert kinds_of(seen.events).count("tool.start") == 1
+        assert not (await submit(client, run_id, {"days": 8}))["accepted"]
