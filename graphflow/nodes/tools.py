@@ -168,8 +168,6 @@ class ToolKind:
         async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
             runner: ToolRunner = ctx.tool
             policy = replace(declared, agent_key=ctx.services.get("agent_key"))
-            if "tools" in arguments or document.tools is not None:
-                policy = replace(policy, tools=offered_tools(runner.registry, document, arguments))
             call_id = f"call_{ctx.node_run_id}"
             text = msgspec.json.encode(arguments, enc_hook=plain).decode()
             call = ToolCall(id=call_id, name=tool, arguments=text)
