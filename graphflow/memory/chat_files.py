@@ -72,8 +72,8 @@ class _End(msgspec.Struct):
     """What the newest `system` says."""
     waiting: set[str]
     """Runs whose lines are to be replaced."""
-    last: str | None
-    """The run of the last line; written again it is replaced, not doubled."""
+    runs: set[str]
+    """All runs that have a line; one that is written again is replaced, not doubled."""
 
 
 class ChatFiles:
@@ -124,6 +124,16 @@ class ChatFiles:
             self._warn(chat_id, damaged)
         return ChatLines(runs=runs, damaged=damaged)
 
+    def settled(self, chat_id: str) -> set[str]:
+        """The runs whose lines are final: they don't wait for anybody."""
+        path = self.path(chat_id)
+        if not path.exists():
+            return set()
+        with self._locked(chat_id) as (path, file):
+            end = self._end_of(path, file)
+            self._remember(path, end)
+            return end.runs - end.waiting
+
     def _warn(self, chat_id: str, damaged: list[Damage]) -> None:
         import structlog
 
@@ -150,7 +160,7 @@ class ChatFiles:
         with self._locked(chat_id) as (path, file):
             end = self._end_of(path, file)
             run_id, waits = record["runId"], record.get("_status") == "waiting"
-            if run_id in end.waiting or run_id == end.last:
+            if run_id in end.runs:
                 self._replace(path, record, system)
                 return
             system = _plain(system)
@@ -160,8 +170,9 @@ class ChatFiles:
             if end.size == 0:
                 _sync_folder(self.folder)
             waiting = end.waiting | {run_id} if waits else end.waiting
-            end = _End(end.inode, size, False, system if changed else end.system, waiting, run_id)
-            self._remember(path, end)
+            known = system if changed else end.system
+            end.runs.add(run_id)
+            self._remember(path, _End(end.inode, size, False, known, waiting, end.runs))
 
     def rewrite(self, chat_id: str, lines: Iterable[tuple[Mapping[str, Any], Any]]) -> None:
         """Puts these records, each with its `system`, in place of the whole file, atomically."""
@@ -212,7 +223,7 @@ class ChatFiles:
     # --- parts
 
     def _encoded(self, record: Mapping[str, Any], system: Any) -> bytes:
-        data = {key: value for key, value in record.items() if key != "messages"}
+        data = {key: value for key, value in record.items() if key not in ("messages", "system")}
         if system is not None:
             data["system"] = system
         data["messages"] = record["messages"]
@@ -249,14 +260,14 @@ class ChatFiles:
             known = self._ends.get(path.name)
         if known is not None and (known.inode, known.size) == (facts.st_ino, facts.st_size):
             return known
-        end = _End(facts.st_ino, facts.st_size, False, None, set(), None)
+        end = _End(facts.st_ino, facts.st_size, False, None, set(), set())
         data = path.read_bytes() if facts.st_size else b""
         end.torn = bool(data) and not data.endswith(b"\n")
         for _, raw in _split(data):
             if (line := self._decoded(raw)) is None:
                 continue
             end.system = end.system if line.system is None else line.system
-            end.last = line.run_id
+            end.runs.add(line.run_id)
             (end.waiting.add if line.status == "waiting" else end.waiting.discard)(line.run_id)
         return end
 

@@ -136,6 +136,8 @@ class _Messages:
         """The blocks that streamed this text: one, several in a row, or what the same node run streamed instead."""
         free = [(n, b) for n, b in self.streamed.texts if type(b) is kind and b.seq not in self.claimed]
         free = [(n, b) for n, b in free if not self.streamed.is_void(b.node_run_id)]
+        ended_well = [(n, b) for n, b in free if b.node_run_id not in self.streamed.erred]
+        free = ended_well or free
         here = [block for n, block in free if n == number]
         found = next(([block] for block in (*here, *(b for _, b in free)) if block.text == text), None)
         if found is None:  # in pieces; or the node has put its text into another form, which stands for it
@@ -223,7 +225,8 @@ class _Messages:
         spoken, self.placed = self.placed, []
         more: list[tuple[int, list[tuple[int, dict[str, Any]]]]] = []
         blocks: list[Text | Call] = [block for _, block in self.streamed.texts if block.seq not in self.claimed]
-        blocks += [call for call_id, call in self.streamed.calls.items() if call_id not in self.paired]
+        calls = (call for call_id, call in self.streamed.calls.items() if call_id not in self.paired)
+        blocks += [call for call in calls if call.node_run_id not in self.streamed.erred]
         for block in blocks:
             if not self.streamed.is_void(block.node_run_id):
                 self.placed = []
@@ -244,7 +247,10 @@ class _Messages:
 
     def _add_block(self, block: Text | Call) -> None:
         if isinstance(block, ContentSnapshot | ReasoningSnapshot):
-            self._put(self._block(type(block), block.text, block.timestamp, [block]))
+            seq, message = self._block(type(block), block.text, block.timestamp, [block])
+            if block.node_run_id in self.streamed.erred:
+                message["_status"] = "error"
+            self._put((seq, message))
             return
         name = block.action_name if isinstance(block, ActionSnapshot) else block.tool_name
         call = ToolCall(id=call_id_of(block), name=name or "", arguments=block.arguments or "{}")

@@ -7,23 +7,24 @@ run and what is rebuilt later is the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from graphflow.checkpoints import inputs
 from graphflow.checkpoints.journal import decode_meta, read_events
-from graphflow.checkpoints.port import Checkpointer, Record
+from graphflow.checkpoints.port import Checkpointer, Record, ThreadFacts
 from graphflow.checkpoints.records import Body, Folded, decode_body, decode_entry, decode_snapshot, fold_records
 from graphflow.events import Event, RunCancel, RunComplete, RunError, RunWaiting
 from graphflow.graph.announcements import ending_event
 from graphflow.graph.machine import ROOT, Machine
-from graphflow.memory.chat_files import ChatFiles, ChatLines
+from graphflow.memory.chat_files import KNOWN_CHATS, ChatFiles, ChatLines
 from graphflow.memory.chat_record import record_of
 from graphflow.memory.run_facts import Ended, Part, RunFacts
 from graphflow.messages import MESSAGE_TYPES, HumanMessage, Message, from_wire
 from graphflow.runtime.live import LiveRun
-from graphflow.runtime.stored_log import PAGE, Chain, records_of_run, settled
+from graphflow.runtime.stored_log import LEAST_PAGE, PAGE, Chain, records_of_run, settled
 
 if TYPE_CHECKING:
     from graphflow.service.application import Application
@@ -61,6 +62,8 @@ class ChatRecorder:
         self._store, self.files, self._system_of = store, files, system_of
         self._action_tools = frozenset(action_tools)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._whole: OrderedDict[str, str | None] = OrderedDict()
+        """Chats whose lines are all there: chat → the thread's head at that moment."""
 
     async def ended(self, live: LiveRun) -> None:
         """A listener of `Runs.on_end`: writes the line of the run whose life has just ended."""
@@ -71,22 +74,62 @@ class ChatRecorder:
         known = journal.as_loaded(live.executor.machine, live.executor.seq, [])
         entries, chain, facts = known.counts.get((ROOT, "messages"), 0), known.chain, known.row.facts
         async with self._turn(chat_id):
+            if journal.row.head is not None and self._whole.get(chat_id) != journal.row.head:
+                await self._mend(chat_id, chain, facts, but=run_id)
             run = await read_run(self._store(), chat_id, run_id, chain, entries, facts.agent_key)
             if run is not None:
                 system = await self._system_of(facts.document)
                 record = record_of(run, action_tools=self._action_tools)
                 await asyncio.to_thread(self.files.write, chat_id, record, system)
+            self._note_whole(chat_id, journal.head)
+
+    async def heal(self, chat_id: str) -> int:
+        """Writes the lines that are missing, or wait although their runs do no more; how many.
+
+        A crash between a run's last commit and its line leaves that behind. Costs little when nothing has happened since
+        the last call.
+        """
+        store = self._store()
+        row = await store.thread(chat_id)
+        if row is None or row.head is None or self._whole.get(chat_id) == row.head:
+            return 0
+        async with self._turn(chat_id):
+            stored = await store.load(chat_id)
+            count = 0 if stored is None else await self._mend(chat_id, stored.chain, row.facts)
+            self._note_whole(chat_id, row.head)
+        return count
+
+    async def _mend(self, chat_id: str, chain: Chain, facts: ThreadFacts, but: str | None = None) -> int:
+        """Writes what the newest runs of a branch lack, back to the first whose line is final; `but` one run."""
+        store, lacking = self._store(), list[RunFacts]()
+        settled = await asyncio.to_thread(self.files.settled, chat_id)
+        async for run_id, checkpoint_id in _runs_back(store, chat_id, chain):
+            if run_id in settled or await store.find_run(run_id) != chat_id:  # the past of a fork is another chat's
+                break
+            if run_id != but and (run := await _run_at(store, chat_id, run_id, checkpoint_id, facts.agent_key)):
+                lacking.append(run)
+        for run in reversed(lacking):
+            record = record_of(run, action_tools=self._action_tools)
+            await asyncio.to_thread(self.files.write, chat_id, record, await self._system_of(facts.document))
+        return len(lacking)
+
+    def _note_whole(self, chat_id: str, head: str | None) -> None:
+        self._whole[chat_id] = head
+        self._whole.move_to_end(chat_id)
+        while len(self._whole) > KNOWN_CHATS:
+            self._whole.popitem(last=False)
 
     async def rebuild(self, chat_id: str) -> int:
-        """Writes the chat's file anew from the store; how many runs are in it.
+        """Writes the chat's file anew from the store; how many runs the store could tell.
 
         The store knows a thread's newest version of its agent only, so a line that can still be read keeps its
-        `system`.
+        `system`. A line of a run whose records were pruned stays, before the others.
         """
         store = self._store()
         async with self._turn(chat_id):
             row = await store.thread(chat_id)
-            known = _systems((await asyncio.to_thread(self.files.read, chat_id)).runs)
+            before = (await asyncio.to_thread(self.files.read, chat_id)).runs
+            known = _systems(before)
             newest = None if row is None or row.head is None else await self._system_of(row.facts.document)
             lines = []
             for run_id, checkpoint_id in await _runs_of(store, chat_id):
@@ -95,7 +138,9 @@ class ChatRecorder:
                 if run is not None:
                     record = record_of(run, action_tools=self._action_tools)
                     lines.append((record, known.get(run_id, newest)))
-            await asyncio.to_thread(self.files.rewrite, chat_id, lines)
+            told = {record["runId"] for record, _ in lines}
+            kept = [(line, known.get(line["runId"])) for line in before if line["runId"] not in told]
+            await asyncio.to_thread(self.files.rewrite, chat_id, kept + lines)
         return len(lines)
 
     async def read(self, chat_id: str) -> ChatLines:
@@ -217,6 +262,21 @@ async def _runs_of(store: Checkpointer, chat_id: str) -> list[tuple[str, str]]:
         if (run_id := decode_meta(row.meta).run_id) is not None:
             newest[run_id] = newest.pop(run_id, row.id)  # ordered by its oldest checkpoint
     return [(run, at) for run, at in reversed(newest.items()) if await store.find_run(run) == chat_id]
+
+
+async def _runs_back(store: Checkpointer, chat_id: str, chain: Chain) -> AsyncIterator[tuple[str, str]]:
+    """(run, its newest checkpoint) on a branch, newest first; reads no further than it is asked."""
+    last_run, page = None, LEAST_PAGE
+    for lineage, last in reversed(chain):
+        upto = last
+        while upto > 0:
+            rows = await store.read_records(chat_id, lineage=lineage, after=max(0, upto - page), upto=upto)
+            for record in reversed(rows):
+                run_id = decode_meta(record.meta).run_id if record.checkpoint else None
+                if run_id is not None and run_id != last_run:
+                    last_run = run_id
+                    yield run_id, record.id
+            upto, page = upto - page, min(2 * page, PAGE)
 
 
 async def _run_at(

@@ -75,7 +75,8 @@ class Streamed:
         self._place: dict[str, tuple[str, str | None]] = {}
         self._newest: dict[tuple[str, str | None], str] = {}
         self._ended: set[str] = set()
-        self._retried: set[str] = set()
+        self.erred: set[str | None] = set()
+        """Node runs that have failed, whether they were tried again or not."""
         for number, part in enumerate(run.parts):
             for event in part.events:
                 self._take(number, event)
@@ -91,7 +92,8 @@ class Streamed:
                 self._ended.add(event.node_run_id)
                 self.usage[event.node_run_id] = event.usage or {}
             case NodeError():
-                (self._retried if event.will_retry else self._ended).add(event.node_run_id)
+                self._ended.add(event.node_run_id)
+                self.erred.add(event.node_run_id)
             case ContentSnapshot() | ReasoningSnapshot():
                 self._time(event, event.node_run_id)
                 self.texts.append((number, event))
@@ -110,11 +112,11 @@ class Streamed:
         self._since[node_run_id] = event.timestamp
 
     def is_void(self, node_run_id: str | None) -> bool:
-        """Whether what the node run streamed came again: it was retried, or died with its process."""
+        """Whether what the node run streamed came again because it had died with its process."""
         if node_run_id is None or node_run_id in self._ended:
             return False
         place = self._place.get(node_run_id)
-        return node_run_id in self._retried or (place is not None and self._newest[place] != node_run_id)
+        return place is not None and self._newest[place] != node_run_id
 
 
 def call_id_of(event: Call | ToolResultEvent | ActionResult) -> str:

@@ -64,6 +64,7 @@ async def chat(app: Application, chat_id: str, *, raw_messages: bool = False) ->
     checked_chat_id(chat_id)
     await app.runs.ready()
     await flush_live(app, chat_id)
+    await _heal_record(app, chat_id)
     loaded = await load_thread(app.store, chat_id)
     if loaded is None or loaded.row.head is None:
         raise unknown_chat(chat_id)
@@ -75,6 +76,18 @@ async def chat(app: Application, chat_id: str, *, raw_messages: bool = False) ->
         "events": [event_dict(event) for event in events],
         "references": _references(events),
     }
+
+
+async def _heal_record(app: Application, chat_id: str) -> None:
+    """A chat that is opened gets the lines of its record that a crash has left out; who reads it need not wait for a disk
+    that can't be written.
+    """
+    try:
+        await app.chat_record.heal(chat_id)
+    except OSError:
+        import structlog
+
+        structlog.get_logger("graphflow.memory").exception("the chat record could not be mended", chat_id=chat_id)
 
 
 async def history(app: Application, chat_id: str, chain: Chain) -> list[Event]:

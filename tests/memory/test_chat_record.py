@@ -160,10 +160,13 @@ async def test_what_was_shown_and_joined_no_message_is_recorded_too(open_applica
     assert forms(lines(app, "c")[0]) == [("user", "work"), ("reasoning", "hm"), ("assistant", "worked")]
 
 
-async def test_what_a_retried_attempt_said_is_not_recorded(open_application: Opened) -> None:
+async def test_what_a_retried_attempt_said_is_recorded_as_part_of_what_failed(open_application: Opened) -> None:
+    """It was shown, so it is kept; the thread's messages, and so the model, have the attempt that went well."""
     app = await open_application({"text": "It."})
     await ask(app, "flaky")
-    assert forms(lines(app, "c")[0]) == [("user", "hi"), ("assistant", "attempt 2"), ("assistant", "It.")]
+    (line,) = lines(app, "c")
+    assert forms(line) == [("user", "hi"), ("assistant", "attempt 1"), ("assistant", "attempt 2"), ("assistant", "It.")]
+    assert [message.get("_status") for message in line["messages"]] == [None, "error", None, None]
 
 
 async def test_a_run_without_a_request_has_the_query_of_its_input(open_application: Opened) -> None:
