@@ -103,5 +103,16 @@ def _read(content: str) -> Mapping[str, Any]:
         except msgspec.DecodeError:  # a cut result, or text that only looks like JSON
             return {"text": content}
         if isinstance(value, dict):
-            return value
+            return _data_of(value)
     return {"text": content}
+
+
+_ENVELOPE = frozenset({"status", "data", "text", "stats", "context"})
+
+
+def _data_of(value: dict[str, Any]) -> Mapping[str, Any]:
+    """What `result_value` gives of a result whose whole envelope the model was shown."""
+    if not value.keys() >= _ENVELOPE:
+        return value
+    data = value["data"]
+    return data if isinstance(data, dict) and data else {"text": value["text"]}

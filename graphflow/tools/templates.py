@@ -16,15 +16,17 @@ from graphflow.tools.envelope import json_text
 from graphflow.tools.result import ArgumentsRefused
 from graphflow.tools.schema import did_you_mean, shown
 
-_REFERENCE = re.compile(r"\{\{\s*(?P<inner>[^\W\d][^{}]*?)\s*\}\}")
-"""Anything in double braces that begins like a name; `{{1, 2}}` or nested braces are ordinary text."""
+_TOOL = r"(?:[^\W\d][\w-]*?|[\d-][\w-]*?[^\W\d][\w-]*?)"
+_REFERENCE = re.compile(rf"\{{\{{\s*(?P<inner>(?:[^\W\d]|{_TOOL}\.)[^{{}}]*?)\s*\}}\}}")
+"""Anything in double braces that begins like a name; `{{1, 2}}`, `{{3.5}}` or nested braces are ordinary text."""
 _INNER = re.compile(
-    r"(?P<tool>[^\W\d][\w-]*?)(?P<path>(?:\.[^\s.\[\]+]+?|\[-?[0-9]+\])*)(?P<offsets>(?:\s*[+-]\s*[0-9]+\s*[A-Za-z]+)*)"
+    rf"(?P<tool>{_TOOL})"
+    r"(?P<path>(?:\.[^\s.\[\]+]+?|\[-?[0-9]+\])*)(?P<offsets>(?:\s*[+-]\s*[0-9]+\s*[A-Za-z]+)*)"
 )
 _STEP = re.compile(r"\.([^\s.\[\]+]+)|\[(-?[0-9]+)\]")
 _OFFSET = re.compile(r"([+-])\s*([0-9]+)\s*([A-Za-z]+)")
 _ISO = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:(?P<sep>[T ])[0-9]{2}:[0-9]{2}(?P<seconds>:[0-9]{2}(?:[.,][0-9]+)?)?(?P<zone>\S*))?"
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:(?P<sep>[T ])[0-9]{2}:[0-9]{2}(?P<seconds>:[0-9]{2}(?P<fraction>[.,][0-9]+)?)?(?P<zone>\S*))?"
 )
 _UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "w": timedelta(weeks=1)}
 _FORMS = (
@@ -141,7 +143,7 @@ def _shifted(value: Any, offsets: str) -> str:
     if form is None:
         raise ValueError(f"an offset needs an ISO date or date-time, and this is {shown(value)}")
     try:
-        moment = datetime.fromisoformat(value.replace(",", "."))
+        moment = datetime.fromisoformat(value.replace(",", ".").upper())
         hours = False
         for sign, count, unit in _OFFSET.findall(offsets):
             moment = _moved(moment, int(sign + count[:9]), unit)
@@ -150,7 +152,7 @@ def _shifted(value: Any, offsets: str) -> str:
         raise ValueError(f"{value} with {offsets.strip()} lies outside of the years 1 to 9999") from None
     except ValueError as error:
         raise ValueError(f"{shown(value)}: {error}") from None
-    return _written(moment, value, form, hours)
+    return _written(moment, form, hours)
 
 
 def _moved(moment: datetime, count: int, unit: str) -> datetime:
@@ -166,11 +168,10 @@ def _moved(moment: datetime, count: int, unit: str) -> datetime:
     return moment.replace(year=year, month=month + 1, day=min(moment.day, last_day))
 
 
-def _written(moment: datetime, value: str, form: re.Match[str], hours: bool) -> str:
-    """In the form of the original; hours turn a date into a date-time."""
+def _written(moment: datetime, form: re.Match[str], hours: bool) -> str:
+    """In the form of the original, its fraction and zone letter by letter; hours turn a date into a date-time."""
+    moment = moment.replace(tzinfo=None)
     if form["sep"] is None:
         return moment.isoformat(timespec="seconds") if hours else moment.date().isoformat()
-    seconds = form["seconds"]
-    precision = "minutes" if seconds is None else "seconds" if len(seconds) == 3 else "auto"
-    text = moment.isoformat(sep=form["sep"], timespec=precision)
-    return text.removesuffix("+00:00") + "Z" if form["zone"] in ("Z", "z") else text
+    text = moment.isoformat(sep=form["sep"], timespec="minutes" if form["seconds"] is None else "seconds")
+    return text + (form["fraction"] or "") + form["zone"]

@@ -118,7 +118,7 @@ def test_any_text_gives_an_object_or_a_refusal(text: str):
         ("{{city_datetime.iso+1h}}", "2024-01-31T13:00:00+08:00"),
         ("{{city_datetime.utc-5h}}", "2024-01-30T23:00:00Z"),
         ("{{city_datetime.short+1d}}", "2024-02-01 04:00"),
-        ("{{city_datetime.fine+1d}}", "2024-02-01T04:00:00.250000+00:00"),
+        ("{{city_datetime.fine+1d}}", "2024-02-01T04:00:00.250+00:00"),
         (
             "on {{city_datetime.date+1d}} and {{city_datetime.n}} {{city_datetime.list[0]}}",
             'on 2024-02-01 and 3 {"name":"a"}',
