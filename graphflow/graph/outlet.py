@@ -57,7 +57,9 @@ class Outlet:
         self.seq += 1
         event.seq = self.seq
         event.timestamp = self._clock.now_ms()
-        if self._logs and type(event) not in UNLOGGED:
+        if not self._logs:  # nothing is made again from a record, so any event before it counts
+            self._stamp = event.timestamp
+        elif type(event) not in UNLOGGED:
             self.sent.append((event, event.seq))
             self._stamp = event.timestamp
         if self.sink is not None:

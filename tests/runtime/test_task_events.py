@@ -11,7 +11,7 @@ from graphflow.checkpoints.port import Checkpointer
 from graphflow.errors import DefinitionError, NodeFailed
 from graphflow.events import Event
 from graphflow.runtime.compiled import CompiledGraph
-from graphflow.testing import FakeIds
+from graphflow.testing import FakeClock, FakeIds
 
 STEPS = ("one", "two")
 DOCUMENT: dict[str, Any] = {
@@ -205,3 +205,10 @@ def test_the_nodes_of_a_plan_must_exist(nodes: Any) -> None:
     with pytest.raises(DefinitionError) as refused:
         load_graph({**DOCUMENT, "state": {"type": "object", "properties": properties}}, nodes={"make": make})
     assert any(fault.pointer.startswith("/state/properties/plan/x-tasks") for fault in refused.value.faults)
+
+
+async def test_without_a_store_no_time_falls_behind_the_one_before() -> None:
+    functions = {"make": make, "work": work, "tell": tell}
+    app = load_graph(DOCUMENT, nodes=functions, ids=FakeIds(), clock=FakeClock(step_ms=1))
+    times = [event.timestamp async for event in app.stream({}, "t")]
+    assert times == sorted(times)
