@@ -195,7 +195,7 @@ async def final(store: Any) -> dict[str, Any]:
         "status": machine.status,
         "reason": machine.finish_reason,
         "steps": machine.steps,
-        "usage": machine.usage,
+        "usage": {name: figure for name, figure in machine.usage.items() if name != "activeMs"},  # a kill takes time
         "state": state,
     }
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(left, enc_hook=repr))
