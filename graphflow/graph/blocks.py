@@ -201,7 +201,7 @@ class Blocks:
         """The call's result; no effect when readers have it already."""
         if call_id in self._told.answered:
             return
-        self._told.answered.add(call_id)
+        self._told.answered[call_id] = text
         self._close_input(call_id, action=False)
         self._emit(ToolResultEvent(tool_id=call_id, result=text))
 
@@ -209,7 +209,7 @@ class Blocks:
         """`action.end`, then the parsed arguments once (if they parse), then the result; no effect when readers have it."""
         if call_id in self._told.answered:
             return
-        self._told.answered.add(call_id)
+        self._told.answered[call_id] = result
         self._close_input(call_id, action=True)
         if param is not None:
             self._emit(ActionParam(action_id=call_id, param=param))

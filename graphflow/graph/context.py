@@ -240,6 +240,12 @@ class Context:
             self.blocks.tool_result(call_id, text)
         await self._room()
 
+    async def told_result(self, call_id: str) -> Any:
+        """The result of a call as readers were told it; None when they were told none yet."""
+        told = self._executor.outlet.calls
+        await told.learn()
+        return told.answered.get(call_id)
+
     async def whole_call(self, call_id: str, name: str, arguments: str, *, action: bool = False, **facts: Any) -> None:
         """Streams a call that no model has streamed, unless readers know of it; `facts` are further fields of its start."""
         await self._executor.outlet.calls.learn()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 from graphflow.events import ActionResult, ActionSnapshot, Event, ToolResultEvent, ToolSnapshot
 
@@ -25,8 +26,8 @@ class ToldCalls:
     def __init__(self, *, complete: bool) -> None:
         self.complete = complete
         self.started: set[str] = set()
-        self.answered: set[str] = set()
-        """Those whose result was told."""
+        self.answered: dict[str, Any] = {}
+        """Those whose result was told, with it."""
         self.recall: Recall | None = None
 
     def knows(self, call_id: str) -> bool:
@@ -47,6 +48,6 @@ class ToldCalls:
             elif isinstance(event, ActionSnapshot):
                 self.started.add(event.action_id)
             elif isinstance(event, ToolResultEvent):
-                self.answered.add(event.tool_id)
+                self.answered[event.tool_id] = event.result
             elif isinstance(event, ActionResult):
-                self.answered.add(event.action_id)
+                self.answered[event.action_id] = event.result

@@ -57,9 +57,9 @@ class Turn:
         self.summary = given.get("output") == "REASONING_SUMMARY"
         self.last = bool(given.get("lastTurn"))
         self.options = options_of(given, defaults, bool(self.tools), self.summary)
-        self.closed = self._close_open_calls() if self.last else []
-        noted = noted_tools(document, given.get("systemPrompt") or "", offered)
-        self.messages = messages_of(given, ctx, [registry.get(name) for name in noted], self.closed)
+        self.closed: list[ToolMessage] = []
+        """Results of calls that had none when this last turn began."""
+        self.noted = [registry.get(name) for name in noted_tools(document, given.get("systemPrompt") or "", offered)]
         self.ids: dict[int, str] = {}
         """Position in the turn → call id."""
         # What branches and subgraphs say is for the graph around them, unless it says otherwise (E10).
@@ -79,11 +79,14 @@ class Turn:
         """
         ctx, heard, speech = self.ctx, self.heard, self.speech
         self.meter.begin()
+        if self.last:
+            await self._close_open_calls()
+        messages = messages_of(self.given, ctx, self.noted, self.closed)
         set_call_context(ctx.run_id, ctx.node)
         ctx.partial = self.partial
         say, think = speech.say, speech.think
         try:
-            async with aclosing(self.model.stream(self.messages, self.tools, self.options)) as deltas:
+            async with aclosing(self.model.stream(messages, self.tools, self.options)) as deltas:
                 async for delta in deltas:
                     heard.feed(delta)
                     kind = type(delta)
@@ -138,10 +141,19 @@ class Turn:
         results = await runner.run_all(calls, self.ctx, policy=CallPolicy(disallow=True))
         return [runner.message(call, result) for call, result in zip(calls, results, strict=True)]
 
-    def _close_open_calls(self) -> list[ToolMessage]:
-        """Error results for calls that a limit kept from running, so that the last turn finds every call paired."""
-        messages = self.ctx.state.get("messages", ())
-        return answer_open_calls(messages, "this call was not run: the run's budget is used up")
+    async def _close_open_calls(self) -> None:
+        """Pairs calls whose `tools` node a limit has ended: by the result that readers were told, else by an error."""
+        for reply in answer_open_calls(
+            self.ctx.state.get("messages", ()), "this call was not run: the budget is used up"
+        ):
+            told = await self.ctx.told_result(reply.tool_call_id)
+            if told is not None:
+                reply = msgspec.structs.replace(reply, content=str(told), error=False)
+            else:
+                tool = self.registry.get(reply.name or "")
+                action = tool is not None and tool.kind == "action"
+                await self.ctx.tool_result(reply.tool_call_id, reply.content, action)
+            self.closed.append(reply)
 
     # --- the end
 

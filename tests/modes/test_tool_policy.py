@@ -190,6 +190,26 @@ async def test_at_any_other_figure_the_last_node_answers_and_the_finish_reason_s
     await assert_whole(stage)
 
 
+@pytest.mark.parametrize("verify", ["NONE", "SECOND_PASS_FIX"])
+@pytest.mark.parametrize("mode", TOOLED)
+async def test_without_a_tool_call_left_the_last_node_answers_and_every_call_has_its_one_result(
+    mode: str, verify: str
+) -> None:
+    turns = [{"tool_calls": [call(number=1), call(number=2)]}, {"text": "So far."}]
+    if mode == "REACT":
+        turns[1:1] = [{"tool_calls": [call(number=3)]}]
+    document = document_of(mode, **PLAIN_TEXT, budget={"maxToolCalls": 1}, verify=verify, approval="AUTO")
+    document["nodes"]["tools"].setdefault("with", {})["parallel"] = False
+    stage = Stage(document, *turns)
+    await stage.play()
+    assert (stage.finish_reason, stage.texts("content")) == ("budget", "So far.")
+    await assert_whole(stage)
+    told = {e["toolId"]: e["result"] for e in stage.events if e["type"] == "tool.result"}
+    kept = {m.tool_call_id: m.content for m in (await stage.state()).messages if isinstance(m, ToolMessage)}
+    assert kept == told and told["call_1"] == "graph: a thing"
+    assert "budget is used up" in told[max(told)]
+
+
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
 @pytest.mark.parametrize("mode", EVERY_MODE)
 async def test_an_answer_that_was_cut_says_so(mode: str, reason: str) -> None:
