@@ -57,7 +57,8 @@ class LoadedAgent:
         """The primary system prompt, as written."""
         if self.definition is not None:
             block = getattr(self.definition, MODES[self.definition.mode].block)
-            return getattr(block, "system_prompt", None)
+            if (written := getattr(block, "system_prompt", None)) is not None:
+                return str(written)
         for node in self.checked.document.nodes.values():
             if node.use in SPEAKING and isinstance(node.with_, Mapping) and "systemPrompt" in node.with_:
                 return str(node.with_["systemPrompt"])
