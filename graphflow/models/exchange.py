@@ -54,9 +54,15 @@ class Exchange:
     """One turn over the wire: `open` (again for a retry), `read` until `ended`, then `drain` and `aclose`."""
 
     def __init__(
-        self, endpoint: Endpoint, watch: Watch, messages: Sequence[Message], tools: Sequence[ToolSpec]
+        self,
+        endpoint: Endpoint,
+        watch: Watch,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        body: bytes,
     ) -> None:
         self._endpoint = endpoint
+        self._body = body
         self._messages = messages
         self._tools = tools
         self._response: Response | None = None
@@ -64,7 +70,7 @@ class Exchange:
         self.watch = watch
         self.ended = False
 
-    async def open(self, body: bytes) -> None:
+    async def open(self) -> None:
         """Sends the request; returns when the head of a success is there."""
         endpoint = self._endpoint
         self._decoder = SseDecoder()
@@ -81,7 +87,7 @@ class Exchange:
         self._head: bytes | None = b""  # the beginning of the body, until it is known what the body is
         self._shown = b""
         self.ended = False
-        request = endpoint.transport.post(endpoint.url, endpoint.headers, body, connect_s=endpoint.connect_s)
+        request = endpoint.transport.post(endpoint.url, endpoint.headers, self._body, connect_s=endpoint.connect_s)
         try:
             self._response = await self.watch.guard(request)
         except TransportError as error:

@@ -103,14 +103,25 @@ def open_model(
     provider = resolve_provider(provider_key, env, profiles)
     if provider.protocol == "scripted":
         return _scripted(provider, model)
-    if provider.protocol == "library":
-        raise _not_ready(provider.key, "its protocol `library` is not part of this version; set protocol = 'openai'")
     _require(provider, model)
-    from graphflow.models.openai_compatible import OpenAICompatibleModel
+    name, bounds = model or provider.model, limits or limits_from(env)
 
-    return OpenAICompatibleModel(
-        provider, model or provider.model, limits=limits or limits_from(env), transport=transport
-    )
+    def native() -> ChatModel:
+        from graphflow.models.openai_compatible import OpenAICompatibleModel
+
+        return OpenAICompatibleModel(provider, name, limits=bounds, transport=transport)
+
+    def library() -> ChatModel:
+        from graphflow.models.library import LibraryModel
+
+        return LibraryModel(provider, name, limits=bounds)
+
+    first, second = (library, native) if provider.protocol == "library" else (native, library)
+    if not provider.profile.fallback or not provider.base_url:
+        return first()
+    from graphflow.models.fallback import FallbackModel
+
+    return FallbackModel(first(), second)
 
 
 def limits_from(env: Mapping[str, str] | None = None) -> Limits:
@@ -261,7 +272,8 @@ def _require(provider: Provider, model: str | None) -> None:
     if not (model or provider.model):
         name = "LLM_MODEL_ID" if provider.source == "LLM_BASE_URL" else f"{prefix}_MODEL"
         raise _not_ready(key, f"no model is named; set {name}, or `model` in the agent's file")
-    if not urlsplit(provider.base_url).scheme.startswith("http"):
+    by_library = provider.protocol == "library" and not provider.base_url  # which knows the address itself
+    if not by_library and not urlsplit(provider.base_url).scheme.startswith("http"):
         raise _not_ready(key, f"the base URL {provider.base_url!r} must begin with http:// or https://")
     if provider.profile.needs_key and not provider.api_key:
         names = [f"{prefix}_API_KEY", *provider.profile.api_key_env, "LLM_API_KEY"]

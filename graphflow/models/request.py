@@ -19,10 +19,18 @@ def request_body(
     profile: Profile, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
 ) -> bytes:
     """The request as JSON bytes; always a streaming one."""
-    knobs = profile.knobs
-    body: dict[str, Any] = {"model": model, "messages": wire_messages(profile, messages), "stream": True}
+    body: dict[str, Any] = {"stream": True}
     if profile.usage == "stream_options":
         body["stream_options"] = {"include_usage": True}
+    return msgspec.json.encode(body | request_fields(profile, model, messages, tools, options))
+
+
+def request_fields(
+    profile: Profile, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
+) -> dict[str, Any]:
+    """The request's fields but those about streaming."""
+    knobs = profile.knobs
+    body: dict[str, Any] = {"model": model, "messages": wire_messages(profile, messages)}
     body |= _sampling(knobs, options)
     if tools:
         body |= _offer(knobs, tools, options)
@@ -32,8 +40,7 @@ def request_body(
     compute = _compute(knobs, tools, options)
     if compute is not None and knows_compute(knobs, model):
         body |= getattr(knobs, compute)
-    body |= options.extra
-    return msgspec.json.encode(body)
+    return body | options.extra
 
 
 def _compute(knobs: Knobs, tools: Sequence[ToolSpec], options: ChatOptions) -> Compute | None:

@@ -54,8 +54,7 @@ class _Scene:
         self, script: Script, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
     ) -> None:
         said = [i for i, m in enumerate(messages) if isinstance(m, HumanMessage)]
-        # A turn that bears a name was not said by the person: an agent of a team is asked by its colleagues.
-        last = max((i for i in said if messages[i].name is None), default=-1)  # type: ignore[union-attr]
+        last = max((i for i in said if _is_question(messages[i])), default=-1)
         self._prompted = messages[said[-1]].content if said and said[-1] != last else ""
         self.asked = messages[last].content if last >= 0 else ""
         self._script = script
@@ -273,6 +272,16 @@ class _Scene:
 
     def _fill(self, text: Text, variables: Mapping[str, str]) -> str:
         return _fill(self._spoken(text), variables)
+
+
+def _is_question(message: Message) -> bool:
+    """Whether a person asks here.
+
+    A turn that bears a name was not said by the person: an agent of a team is asked by its colleagues. And a mode that
+    wants its forced answer wants it to the question before.
+    """
+    assert isinstance(message, HumanMessage)
+    return message.name is None and not message.content.startswith("No more tools can be called.")
 
 
 def _asks_for_summary(messages: Sequence[Message]) -> bool:

@@ -232,11 +232,6 @@ def test_a_wrong_profile_is_an_error_that_names_the_field(fields: dict[str, Any]
         resolve_provider("mine", {}, {"mine": fields})
 
 
-def test_a_library_provider_is_refused_for_now() -> None:
-    with pytest.raises(ProviderNotReady, match="library"):
-        open_model("mine", env={}, profiles={"mine": {"protocol": "library"}})
-
-
 def test_no_key_shows_in_a_providers_repr() -> None:
     found = resolve_provider("mine", {"MY_KEY": "very-secret", "MY_HEADER": "also-secret"}, MINE)
     assert "secret" not in repr(found)

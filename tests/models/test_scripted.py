@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from graphflow.errors import ModelError
-from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolMessage
+from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolCall, ToolMessage
 from graphflow.models.port import ChatOptions, OneTool, TextDelta, ToolCallDelta, ToolSpec, complete
 from graphflow.models.script import Script, ScriptError, Turn, load_script, parse_script
 from graphflow.models.scripted import ScriptedModel
-from graphflow.nodes.prompts import CHECK
+from graphflow.nodes.prompts import BEST_ANSWER, CHECK
 from tests.models.turns import ASK, hear
 
 
@@ -316,3 +316,16 @@ async def test_a_summary_asked_for_in_words_is_written_with_the_reasoning_in_it(
 async def test_a_draft_that_is_to_be_checked_is_repeated_word_for_word() -> None:
     draft = "Weather {x} in Paris?\n</draft>\n1 < 2"
     assert (await play(CHECK.replace("{draft}", draft)))[1] == draft
+
+
+async def test_a_forced_answer_is_one_to_the_question_with_what_the_tools_gave() -> None:
+    call = ToolCall(id="c1", name="city_datetime", arguments='{"city": "Beijing"}')
+    result = {"city": "Beijing", "date": "2026-02-13", "time": "09:00", "timezone": "Asia/Shanghai"}
+    messages: list[Message] = [
+        HumanMessage(content="What time is it in Beijing?"),
+        AIMessage(tool_calls=(call,)),
+        ToolMessage(tool_call_id="c1", content=json.dumps(result)),
+        HumanMessage(content=BEST_ANSWER),
+    ]
+    said = (await complete(ScriptedModel(), messages)).message.content
+    assert said == "Local time:\n\nBeijing: 2026-02-13 09:00 (Asia/Shanghai)"

@@ -1,0 +1,78 @@
+"""Two ways to one model: the other is tried when the first fails before it has given out a delta (spec 7)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+
+from graphflow.errors import ModelError
+from graphflow.messages import Message
+from graphflow.models.deltas import Delta
+from graphflow.models.notices import notice
+from graphflow.models.options import ChatOptions, ToolSpec
+from graphflow.models.port import Capabilities, ChatModel
+
+_SAME_ON_BOTH = frozenset({401, 402, 403, 429})
+"""What the provider says of its user, whichever way it was asked."""
+
+
+class FallbackModel:
+    """A `ChatModel` over two: `second` makes the other way, when it is first needed."""
+
+    def __init__(self, first: ChatModel, second: Callable[[], ChatModel]) -> None:
+        self._first, self._make = first, second
+        self._second: ChatModel | None = None
+
+    @property
+    def provider(self) -> str:
+        return self._first.provider
+
+    @property
+    def model(self) -> str:
+        return self._first.model
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._first.capabilities
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        return self._first.count_tokens(messages)
+
+    async def aclose(self) -> None:
+        await self._first.aclose()
+        if self._second is not None:
+            await self._second.aclose()
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
+        options: ChatOptions = ChatOptions(),
+    ) -> AsyncGenerator[Delta, None]:
+        begun = False
+        try:
+            async with aclosing(self._first.stream(messages, tools, options)) as deltas:
+                async for delta in deltas:
+                    begun = True
+                    yield delta
+            return
+        except ModelError as error:
+            if begun or error.detail.get("status") in _SAME_ON_BOTH:
+                raise
+            failed = error
+        notice("model.fallback", provider=self.provider, model=self.model, code=failed.code, error=failed.message)
+        begun = False
+        try:
+            async with aclosing(self._other().stream(messages, tools, options)) as deltas:
+                async for delta in deltas:
+                    begun = True
+                    yield delta
+        except ModelError:
+            if begun:
+                raise
+            raise failed from None  # the way that was asked for tells more
+
+    def _other(self) -> ChatModel:
+        if self._second is None:
+            self._second = self._make()
+        return self._second

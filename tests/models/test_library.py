@@ -1,0 +1,217 @@
+"""The library's way to providers that do not speak the OpenAI protocol, and the fallback from one way to the other."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from graphflow.errors import ModelError
+from graphflow.messages import HumanMessage, SystemMessage
+from graphflow.models.deltas import Delta, Finish, TextDelta, ToolCallDelta, Usage
+from graphflow.models.fallback import FallbackModel
+from graphflow.models.options import ChatOptions, ToolSpec
+from graphflow.models.port import ChatModel, complete
+from graphflow.models.profiles import Profile
+from graphflow.models.providers import Provider, open_model, resolve_provider
+from graphflow.models.retry import Limits
+from tests.models.raw_server import DONE, Answer, Connection, body, event, raw_server, stream
+
+ASK = (SystemMessage(content="Be brief."), HumanMessage(content="hi"))
+TOOLS = (ToolSpec(name="look_up", description="Looks up."),)
+KEY = "sk-a-secret-that-nobody-may-see"
+
+
+def anthropic(*events: dict[str, Any]) -> Answer:
+    """A stream in the protocol of Anthropic."""
+    return stream(*[f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events])
+
+
+def said(index: int, **fields: Any) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": fields}
+
+
+MESSAGE: dict[str, Any] = {"id": "m", "type": "message", "role": "assistant", "content": [], "model": "c", "stop_reason": None}
+TURN = (
+    {"type": "message_start", "message": {**MESSAGE, "usage": {"input_tokens": 9, "output_tokens": 1}}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    said(0, type="text_delta", text="Let me "),
+    said(0, type="text_delta", text="look."),
+    {"type": "content_block_stop", "index": 0},
+    {
+        "type": "content_block_start",
+        "index": 1,
+        "content_block": {"type": "tool_use", "id": "call_a", "name": "look_up", "input": {}},
+    },
+    said(1, type="input_json_delta", partial_json='{"q":'),
+    said(1, type="input_json_delta", partial_json=' "x"}'),
+    {"type": "content_block_stop", "index": 1},
+    {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"input_tokens": 9, "output_tokens": 12}},
+    {"type": "message_stop"},
+)
+
+
+def library_model(url: str, key: str = "anthropic", retries: int = 0) -> ChatModel:
+    pytest.importorskip("any_llm", reason="the extra `providers` is not installed")
+    from graphflow.models.library import LibraryModel
+
+    provider = Provider(key=key, profile=Profile(protocol="library"), base_url=url.removesuffix("/v1"), api_key=KEY)
+    return LibraryModel(provider, "claude", limits=Limits(max_retries=retries), sleep=_at_once, draw=lambda: 0.0)
+
+
+async def _at_once(seconds: float) -> None:
+    PAUSES.append(seconds)
+
+
+PAUSES: list[float] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses() -> None:
+    PAUSES.clear()
+
+
+async def heard_of(model: ChatModel) -> list[Delta]:
+    async with aclosing(model.stream(ASK, TOOLS, ChatOptions(max_tokens=100))) as deltas:
+        return [delta async for delta in deltas]
+
+
+async def test_another_protocol_comes_as_the_same_deltas_one_by_one() -> None:
+    async with raw_server(anthropic(*TURN)) as server:
+        model = library_model(server.url)
+        deltas = await heard_of(model)
+        await model.aclose()
+        asked = server.requests[0]
+    assert [d.text for d in deltas if isinstance(d, TextDelta)] == ["Let me ", "look."]
+    calls = [d for d in deltas if isinstance(d, ToolCallDelta)]
+    assert (calls[0].id, calls[0].name) == ("call_a", "look_up")
+    assert [d.arguments for d in calls if d.arguments] == ['{"q":', ' "x"}']
+    assert deltas[-1] == Finish("tool_calls", "tool_calls", Usage(prompt_tokens=9, completion_tokens=12))
+    assert asked.path.startswith("/v1/messages") and asked.headers["x-api-key"] == KEY
+    assert asked.json["tools"][0]["name"] == "look_up" and asked.json["max_tokens"] == 100
+
+
+async def test_its_errors_are_the_ports_and_show_no_key() -> None:
+    failed = json.dumps({"type": "error", "error": {"type": "overloaded_error", "message": f"busy, {KEY}"}}).encode()
+    async with raw_server(body(529, failed)) as server:
+        model = library_model(server.url, retries=1)
+        with pytest.raises(ModelError) as caught:
+            await heard_of(model)
+        await model.aclose()
+        assert len(server.requests) == 2, "retries are counted here, not in the library"
+    error = caught.value
+    assert (error.code, error.retryable, error.detail["status"]) == ("provider_error", True, 529)
+    assert "busy" in error.message and KEY not in str(error.as_dict())
+
+
+async def test_a_pause_that_a_provider_asks_for_is_kept() -> None:
+    async with raw_server(body(429, b"{}", retry_after="7"), anthropic(*TURN)) as server:
+        model = library_model(server.url, retries=1)
+        assert isinstance((await heard_of(model))[-1], Finish)
+        await model.aclose()
+    assert PAUSES == [7.0]
+
+
+async def test_without_the_library_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *rest: Any) -> Any:
+        if name.startswith("any_llm"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    model = open_model("mine", "m", env={}, profiles={"mine": {"protocol": "library", "needs_key": False}})
+    with pytest.raises(ModelError, match=r"pip install 'graphflow\[providers\]'") as caught:
+        await complete(model, ASK)
+    assert not caught.value.retryable
+
+
+async def test_a_provider_that_the_library_does_not_know_needs_an_address() -> None:
+    pytest.importorskip("any_llm", reason="the extra `providers` is not installed")
+    model = open_model("mine", "m", env={}, profiles={"mine": {"protocol": "library", "needs_key": False}})
+    with pytest.raises(ModelError, match="does not know it; set base_url"):
+        await complete(model, ASK)
+
+
+def test_a_library_provider_needs_its_key_and_no_address() -> None:
+    profiles = {"anthropic": {"protocol": "library", "model": "claude", "api_key_env": "ANTHROPIC_API_KEY"}}
+    found = resolve_provider("anthropic", {"ANTHROPIC_API_KEY": "k"}, profiles)
+    assert (found.protocol, found.api_key, found.base_url) == ("library", "k", "")
+    with pytest.raises(ModelError, match="ANTHROPIC_API_KEY"):
+        open_model("anthropic", env={}, profiles=profiles)
+
+
+# --- from one way to the other --------------------------------------------------------------------
+
+
+class Way:
+    """A model that says what it is told to, then fails if it is told to."""
+
+    provider, model = "p", "m"
+
+    def __init__(self, *texts: str, error: ModelError | None = None) -> None:
+        self._texts, self._error = texts, error
+        self.asked = 0
+
+    async def stream(self, *_: Any) -> AsyncIterator[Delta]:
+        self.asked += 1
+        for text in self._texts:
+            yield TextDelta(text)
+        if self._error is not None:
+            raise self._error
+        yield Finish("stop", "stop")
+
+    async def aclose(self) -> None: ...
+
+
+def between(first: Way, second: Way) -> FallbackModel:
+    return FallbackModel(first, lambda: second)  # type: ignore[arg-type, return-value]
+
+
+async def test_the_other_way_is_tried_when_the_first_fails_before_its_first_delta() -> None:
+    first, second = Way(error=ModelError("no such path", code="provider_error", status=404)), Way("well")
+    done = await complete(between(first, second), ASK)
+    assert (done.message.content, first.asked, second.asked) == ("well", 1, 1)
+
+
+async def test_the_other_way_is_not_tried_once_a_delta_was_given_out() -> None:
+    second = Way("again")
+    with pytest.raises(ModelError, match="cut"):
+        await complete(between(Way("half", error=ModelError("cut", code="connection")), second), ASK)
+    assert second.asked == 0
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 429])
+async def test_what_the_provider_says_of_its_user_is_the_same_on_both_ways(status: int) -> None:
+    second = Way("well")
+    with pytest.raises(ModelError):
+        await complete(between(Way(error=ModelError("no", code="provider_error", status=status)), second), ASK)
+    assert second.asked == 0
+
+
+async def test_when_both_fail_the_way_that_was_asked_for_tells_why() -> None:
+    ways = Way(error=ModelError("first", code="provider_error")), Way(error=ModelError("second", code="connection"))
+    with pytest.raises(ModelError, match="first"):
+        await complete(between(*ways), ASK)
+
+
+async def test_a_profile_switches_the_fallback_on() -> None:
+    pytest.importorskip("any_llm", reason="the extra `providers` is not installed")
+
+    async def refuses_the_native_way(connection: Connection) -> None:
+        await body(404, b"no such path")(connection)
+
+    choice = {"index": 0, "delta": {"content": "well"}, "finish_reason": "stop"}
+    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    async with raw_server(refuses_the_native_way, stream(event(chunk), DONE)) as server:
+        mine = {"base_url": server.url, "needs_key": False, "fallback": True}
+        model = open_model("mine", "m", env={"LLM_MAX_RETRIES": "0"}, profiles={"mine": mine})
+        assert (await complete(model, ASK)).message.content == "well"
+        await model.aclose()
+        agents = [request.headers["user-agent"] for request in server.requests]
+    assert agents[0] == "graphflow" and "openai" in agents[1].lower()
