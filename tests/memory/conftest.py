@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from graphflow.memory.postgres_tables import PostgresTables
 from graphflow.messages import Message
 from graphflow.models.deltas import Delta
 from graphflow.models.options import ChatOptions, ToolSpec
@@ -18,6 +19,7 @@ from graphflow.models.scripted import ScriptedModel
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
 from graphflow.tools.port import tool
+from tests.postgres import Schemas
 
 MESSAGES = {"type": "array", "default": [], "x-reduce": "messages"}
 AGENTS: dict[str, dict[str, Any]] = {
@@ -188,3 +190,26 @@ def role_and_text(message: dict[str, Any]) -> tuple[str, str]:
     if "reasoning_content" in message:
         return "reasoning", message["reasoning_content"][0]["text"]
     return message["role"], message["content"][0]["text"]
+
+
+@pytest.fixture
+def schema(schemas: Schemas) -> Iterator[str]:
+    """A schema of one's own."""
+    yield schemas.take()
+    schemas.empty()
+
+
+@pytest.fixture(scope="session")
+def memory_schema(schemas: Schemas) -> str:
+    """One schema with the memory tables, emptied between tests."""
+    return "memory_of_tests"
+
+
+@pytest.fixture
+async def memory_tables(schemas: Schemas, memory_schema: str) -> AsyncIterator[PostgresTables]:
+    tables = PostgresTables(schemas.url, schema=memory_schema)
+    await tables.write(
+        *((f"DELETE FROM {table}", ()) for table in ("conversations", "conversation_runs", "store_items"))
+    )
+    yield tables
+    await tables.close()

@@ -1,0 +1,263 @@
+"""The conversation store: what was said in each chat, to be listed and searched (spec 5.2).
+
+It is made from the chats' records and can be thrown away; the threads stay the truth. All stores keep the same promises,
+which `graphflow.testing.conversation_store_conformance` states.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
+
+from graphflow.errors import GraphflowError
+from graphflow.memory.folding import folded, folded_texts, patterns_of, words_of
+from graphflow.plain import plain
+
+if TYPE_CHECKING:
+    from graphflow.memory.tables import Row, Tables, Write
+
+
+class ConversationRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said in one run."""
+
+    run_id: str
+    messages: Sequence[Mapping[str, Any]] = ()
+    """As the chat record has them (`docs/chat-record.md`)."""
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """A chat; lists and searches give it without its runs."""
+
+    chat_id: str
+    name: str = ""
+    agent_key: str | None = None
+    owner: str | None = None
+    """The user whose it is; None is nobody's."""
+    created_at: int = 0
+    """Epoch ms."""
+    updated_at: int = 0
+    """Epoch ms; decides the order."""
+    runs: tuple[ConversationRun, ...] = ()
+    """Oldest first."""
+
+    @property
+    def cursor(self) -> str:
+        """Where the page after this one begins; it stays valid when the conversation is gone."""
+        return f"{self.updated_at}:{self.chat_id}"
+
+
+class Which(NamedTuple):
+    """Which conversations a list or search shows."""
+
+    agent_key: str | None = None
+    owner: str | None = None
+    cursor: str | None = None
+    """`Conversation.cursor` of the last of the page before."""
+    limit: int = 50
+
+
+ALL = Which()
+
+
+class ConversationStore(Protocol):
+    """A store of conversations, newest first by `updated_at`, then by id.
+
+    Every method may raise `StoreError`; a cursor that is none is refused as `invalid_input`.
+    """
+
+    async def save(self, conversation: Conversation) -> None:
+        """Keeps the conversation, in the place of what was known of this chat; runs that it had stay, replaced by id."""
+
+    async def load(self, chat_id: str) -> Conversation | None:
+        """The conversation with its runs, or None."""
+
+    async def list(self, which: Which = ALL) -> list[Conversation]:
+        """Conversations, newest first."""
+
+    async def search(self, query: str, which: Which = ALL) -> builtins.list[Conversation]:
+        """Those that hold each word of the query somewhere, in the name or in what was said, in any case."""
+
+    async def updated(self, chat_ids: Sequence[str]) -> dict[str, int]:
+        """`updated_at` of those of these chats that are known."""
+
+    async def delete(self, chat_id: str) -> None:
+        """Removes it; no effect when there is none."""
+
+    async def close(self) -> None:
+        """Lets go of what is open; a later call opens it again."""
+
+
+class MemoryConversations:
+    """A `ConversationStore` in this process only."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Conversation] = {}
+        self._folded: dict[tuple[str, str | None], str] = {}
+        """(chat, run, or None for the name) → text as it is searched."""
+
+    async def save(self, conversation: Conversation) -> None:
+        chat_id = conversation.chat_id
+        before = self._known.get(chat_id)
+        runs = {run.run_id: run for run in (*(before.runs if before else ()), *conversation.runs)}
+        self._known[chat_id] = msgspec.structs.replace(conversation, runs=tuple(runs.values()))
+        self._folded[chat_id, None] = folded(conversation.name)
+        for run in conversation.runs:
+            self._folded[chat_id, run.run_id] = _said(run)
+
+    async def load(self, chat_id: str) -> Conversation | None:
+        return self._known.get(chat_id)
+
+    async def list(self, which: Which = ALL) -> list[Conversation]:
+        return await self.search("", which)
+
+    async def search(self, query: str, which: Which = ALL) -> builtins.list[Conversation]:
+        words, after = words_of(query), parse_cursor(which.cursor)
+        found = [
+            each
+            for each in self._known.values()
+            if which.agent_key in (None, each.agent_key)
+            and which.owner in (None, each.owner)
+            and (after is None or (each.updated_at, each.chat_id) < after)
+            and all(any(word in text for text in self._texts(each)) for word in words)
+        ]
+        found.sort(key=lambda each: (each.updated_at, each.chat_id), reverse=True)
+        return [msgspec.structs.replace(each, runs=()) for each in found[: which.limit]]
+
+    def _texts(self, conversation: Conversation) -> Iterable[str]:
+        yield self._folded[conversation.chat_id, None]
+        for run in conversation.runs:
+            yield self._folded[conversation.chat_id, run.run_id]
+
+    async def updated(self, chat_ids: Sequence[str]) -> dict[str, int]:
+        return {key: self._known[key].updated_at for key in chat_ids if key in self._known}
+
+    async def delete(self, chat_id: str) -> None:
+        gone = self._known.pop(chat_id, None)
+        for run_id in (None, *(run.run_id for run in gone.runs)) if gone is not None else ():
+            self._folded.pop((chat_id, run_id), None)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+_FACTS = "chat_id, name, agent_key, owner, created_at, updated_at"
+_SAVE = (
+    f"INSERT INTO conversations ({_FACTS}, folded) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - ours
+    " ON CONFLICT (chat_id) DO UPDATE SET name = excluded.name, agent_key = excluded.agent_key, owner = excluded.owner,"
+    " created_at = excluded.created_at, updated_at = excluded.updated_at, folded = excluded.folded"
+)
+_SAVE_RUN = (
+    "INSERT INTO conversation_runs (chat_id, run_id, position, messages, folded)"
+    " VALUES (?, ?, (SELECT coalesce(max(position), -1) + 1 FROM conversation_runs WHERE chat_id = ?), ?, ?)"
+    " ON CONFLICT (chat_id, run_id) DO UPDATE SET messages = excluded.messages, folded = excluded.folded"
+)
+_HOLDS = (
+    "(conversations.folded LIKE ? ESCAPE '!' OR EXISTS (SELECT 1 FROM conversation_runs AS said"
+    " WHERE said.chat_id = conversations.chat_id AND said.folded LIKE ? ESCAPE '!'))"
+)
+
+
+class SqlConversations:
+    """A `ConversationStore` in the memory tables."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    async def save(self, conversation: Conversation) -> None:
+        c = conversation
+        facts = (c.chat_id, c.name, c.agent_key, c.owner, c.created_at, c.updated_at, folded(c.name))
+        writes: list[Write] = [(_SAVE, facts)]
+        for run in c.runs:
+            messages = msgspec.json.encode(run.messages, enc_hook=plain).decode()
+            writes.append((_SAVE_RUN, (c.chat_id, run.run_id, c.chat_id, messages, _said(run))))
+        await self._tables.write(*writes)
+
+    async def load(self, chat_id: str) -> Conversation | None:
+        sql = f"SELECT {_FACTS} FROM conversations WHERE chat_id = ?"  # noqa: S608 - ours
+        rows = await self._tables.read(sql, chat_id)
+        if not rows:
+            return None
+        said = "SELECT run_id, messages FROM conversation_runs WHERE chat_id = ? ORDER BY position"
+        runs = [
+            ConversationRun(run_id=run_id, messages=msgspec.json.decode(messages))
+            for run_id, messages in await self._tables.read(said, chat_id)
+        ]
+        return msgspec.structs.replace(_conversation(rows[0]), runs=tuple(runs))
+
+    async def list(self, which: Which = ALL) -> list[Conversation]:
+        return await self.search("", which)
+
+    async def search(self, query: str, which: Which = ALL) -> builtins.list[Conversation]:
+        conditions, values = ["1 = 1"], list[Any]()
+        for column, value in (("agent_key", which.agent_key), ("owner", which.owner)):
+            if value is not None:
+                conditions.append(f"{column} = ?")
+                values.append(value)
+        if (after := parse_cursor(which.cursor)) is not None:
+            conditions.append("(updated_at < ? OR (updated_at = ? AND chat_id < ?))")
+            values += [after[0], *after]
+        for pattern in patterns_of(query):
+            conditions.append(_HOLDS)
+            values += [pattern, pattern]
+        sql = (
+            f"SELECT {_FACTS} FROM conversations WHERE {' AND '.join(conditions)}"  # noqa: S608 - ours
+            " ORDER BY updated_at DESC, chat_id DESC LIMIT ?"
+        )
+        return [_conversation(row) for row in await self._tables.read(sql, *values, which.limit)]
+
+    async def updated(self, chat_ids: Sequence[str]) -> dict[str, int]:
+        if not chat_ids:
+            return {}
+        marks = ", ".join("?" * len(chat_ids))
+        sql = f"SELECT chat_id, updated_at FROM conversations WHERE chat_id IN ({marks})"  # noqa: S608 - marks only
+        rows = await self._tables.read(sql, *chat_ids)
+        return {str(row[0]): int(row[1]) for row in rows}
+
+    async def delete(self, chat_id: str) -> None:
+        await self._tables.write(
+            ("DELETE FROM conversation_runs WHERE chat_id = ?", (chat_id,)),
+            ("DELETE FROM conversations WHERE chat_id = ?", (chat_id,)),
+        )
+
+    async def close(self) -> None:
+        await self._tables.close()
+
+
+def _conversation(row: Row) -> Conversation:
+    chat_id, name, agent_key, owner, created_at, updated_at = row
+    return Conversation(
+        chat_id=chat_id,
+        name=name,
+        agent_key=agent_key,
+        owner=owner,
+        created_at=created_at,
+        updated_at=updated_at,
+    )
+
+
+def _said(run: ConversationRun) -> str:
+    """What a search looks through: texts of messages, names and arguments of calls; neither ids nor reasoning."""
+    out: list[Any] = []
+    for message in run.messages:
+        out += [part.get("text") for part in message.get("content") or () if isinstance(part, Mapping)]
+        for call in message.get("tool_calls") or ():
+            function = call.get("function") or {}
+            out += [function.get("name"), function.get("arguments")]
+    return folded_texts(*out)
+
+
+def parse_cursor(cursor: str | None) -> tuple[int, str] | None:
+    """`(updated_at, chat id)` of a `Conversation.cursor`.
+
+    Raises:
+        GraphflowError: `invalid_input` when it is none.
+    """
+    if cursor is None:
+        return None
+    at, colon, chat_id = cursor.partition(":")
+    if not colon or not at.isascii() or not at.isdigit() or len(at) > 18:
+        raise GraphflowError(f"cursor: {cursor!r:.80} is no cursor of this list", code="invalid_input")
+    return int(at), chat_id

@@ -1,0 +1,280 @@
+"""The long-term store: values under keys in namespaces, across threads (spec 5.3).
+
+Nodes reach it as `ctx.store`. All stores keep the same promises; `graphflow.testing.store_conformance` states them.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from graphflow.errors import GraphflowError
+from graphflow.memory.folding import folded_texts, patterns_of, words_of
+from graphflow.plain import plain
+
+if TYPE_CHECKING:
+    from graphflow.checkpoints.sealing import Seal
+    from graphflow.graph.ports import Clock
+    from graphflow.memory.tables import Row, Tables
+
+Namespace = tuple[str, ...]
+END = "\x1f"
+"""Ends each part of a namespace as it is stored; no part may hold it."""
+LONGEST = 512
+"""Code points of a key, and of a part of a namespace."""
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """A value and where it is kept."""
+
+    namespace: Namespace
+    key: str
+    value: Any
+    """As JSON gives it back."""
+    created_at: int
+    """Epoch ms."""
+    updated_at: int
+    expires_at: int | None = None
+    """Epoch ms; None never."""
+
+
+class Store(Protocol):
+    """A key-value store with namespaces. What has expired is as if it were not there.
+
+    Every method raises `GraphflowError` (`invalid_input`) for a namespace or key that can't be one, and `StoreError` when
+    the store can't be read or written.
+    """
+
+    async def put(self, namespace: Namespace, key: str, value: Any, *, ttl_s: float | None = None) -> None:
+        """Keeps a JSON-like value, durably, in the place of an earlier one; with `ttl_s` for so many seconds.
+
+        Raises:
+            GraphflowError: `not_encodable` when the value is no JSON.
+        """
+
+    async def get(self, namespace: Namespace, key: str) -> Item | None:
+        """The item, or None."""
+
+    async def search(
+        self, namespace: Namespace = (), *, query: str | None = None, limit: int = 20, offset: int = 0
+    ) -> list[Item]:
+        """Items of this namespace and of those below it, most recently written first.
+
+        Args:
+            query: words that must all be found in the key or in texts of the value, in any case and place.
+        """
+
+    async def delete(self, namespace: Namespace, key: str) -> bool:
+        """Removes the item; whether there was one."""
+
+    async def close(self) -> None:
+        """Lets go of what is open; a later call opens it again."""
+
+
+class MemoryStore:
+    """A `Store` in this process only."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._items: dict[tuple[Namespace, str], tuple[bytes, Item, str]] = {}
+        """Place → the value's JSON, the item without it, its texts as they are searched."""
+
+    async def put(self, namespace: Namespace, key: str, value: Any, *, ttl_s: float | None = None) -> None:
+        place = checked(namespace, key)
+        now = self._clock.now_ms()
+        before = await self.get(*place)
+        item = Item(
+            namespace=place[0],
+            key=key,
+            value=None,
+            created_at=now if before is None else before.created_at,
+            updated_at=now,
+            expires_at=expiry(now, ttl_s),
+        )
+        data = encoded(value)
+        self._items.pop(place, None)  # the order of writing decides between equal times
+        self._items[place] = (data, item, folded_texts(key, msgspec.json.decode(data)))
+
+    async def get(self, namespace: Namespace, key: str) -> Item | None:
+        found = self._items.get(checked(namespace, key))
+        return None if found is None or self._is_over(found[1]) else _with_value(found)
+
+    async def search(
+        self, namespace: Namespace = (), *, query: str | None = None, limit: int = 20, offset: int = 0
+    ) -> list[Item]:
+        checked(namespace, None)
+        check_page(limit, offset)
+        words = words_of(query or "")
+        found = [
+            entry
+            for (where, _), entry in reversed(self._items.items())
+            if where[: len(namespace)] == tuple(namespace)
+            and not self._is_over(entry[1])
+            and all(word in entry[2] for word in words)
+        ]
+        found.sort(key=lambda entry: (-entry[1].updated_at, entry[1].namespace, entry[1].key))
+        return [_with_value(entry) for entry in found[offset : offset + limit]]
+
+    async def delete(self, namespace: Namespace, key: str) -> bool:
+        found = self._items.pop(checked(namespace, key), None)
+        return found is not None and not self._is_over(found[1])
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _is_over(self, item: Item) -> bool:
+        return item.expires_at is not None and item.expires_at <= self._clock.now_ms()
+
+
+def _with_value(entry: tuple[bytes, Item, str]) -> Item:
+    return msgspec.structs.replace(entry[1], value=msgspec.json.decode(entry[0]))
+
+
+_COLUMNS = "namespace, name, value, created_at, updated_at, expires_at"
+_PUT = (
+    f"INSERT INTO store_items (root, {_COLUMNS}, folded) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - ours
+    " ON CONFLICT (namespace, name) DO UPDATE SET value = excluded.value, folded = excluded.folded,"
+    " updated_at = excluded.updated_at, expires_at = excluded.expires_at"
+)
+_EXPIRED = "DELETE FROM store_items WHERE expires_at <= ?"
+_LIVING = "(expires_at IS NULL OR expires_at > ?)"
+
+
+class SqlStore:
+    """A `Store` in the memory tables.
+
+    Args:
+        seal: encrypts and compresses values; they are then searched after they were opened.
+    """
+
+    def __init__(self, tables: Tables, clock: Clock, seal: Seal | None = None) -> None:
+        self._tables, self._clock, self._seal = tables, clock, seal
+
+    async def put(self, namespace: Namespace, key: str, value: Any, *, ttl_s: float | None = None) -> None:
+        namespace, _ = checked(namespace, key)
+        now, data = self._clock.now_ms(), encoded(value)
+        place = joined(namespace)
+        texts = "" if self._seal is not None else folded_texts(key, msgspec.json.decode(data))
+        row = (namespace[0], place, key, self._sealed(place, key, data), now, now, expiry(now, ttl_s), texts)
+        await self._tables.write((_EXPIRED, (now,)), (_PUT, row))
+
+    async def get(self, namespace: Namespace, key: str) -> Item | None:
+        namespace, _ = checked(namespace, key)
+        sql = f"SELECT {_COLUMNS} FROM store_items WHERE namespace = ? AND name = ? AND {_LIVING}"  # noqa: S608 - ours
+        rows = await self._tables.read(sql, joined(namespace), key, self._clock.now_ms())
+        return self._item(rows[0]) if rows else None
+
+    async def search(
+        self, namespace: Namespace = (), *, query: str | None = None, limit: int = 20, offset: int = 0
+    ) -> list[Item]:
+        checked(namespace, None)
+        check_page(limit, offset)
+        conditions, values = [_LIVING], list[Any]([self._clock.now_ms()])
+        if namespace:
+            place = joined(tuple(namespace))
+            conditions += ["root = ?", "substr(namespace, 1, CAST(? AS INTEGER)) = ?"]
+            values += [namespace[0], len(place), place]
+        if self._seal is None:
+            for pattern in patterns_of(query or ""):
+                conditions.append("folded LIKE ? ESCAPE '!'")
+                values.append(pattern)
+        sql = (
+            f"SELECT {_COLUMNS} FROM store_items WHERE {' AND '.join(conditions)}"  # noqa: S608 - ours
+            " ORDER BY updated_at DESC"
+        )
+        if self._seal is None:
+            rows = await self._tables.read(f"{sql}, namespace, name LIMIT ? OFFSET ?", *values, limit, offset)
+            return [self._item(row) for row in rows]
+        words = words_of(query or "")
+        items = [self._item(row) for row in await self._tables.read(f"{sql}, namespace, name", *values)]
+        found = [each for each in items if all(word in folded_texts(each.key, each.value) for word in words)]
+        return found[offset : offset + limit]
+
+    async def delete(self, namespace: Namespace, key: str) -> bool:
+        namespace, _ = checked(namespace, key)
+        place, now = joined(namespace), self._clock.now_ms()
+        gone = "DELETE FROM store_items WHERE namespace = ? AND name = ?"
+        return await self._tables.write((_EXPIRED, (now,)), (gone, (place, key))) > 0
+
+    async def close(self) -> None:
+        await self._tables.close()
+
+    def _item(self, row: Row) -> Item:
+        place, key, value, created, updated, expires = row
+        data = value if self._seal is None else self._seal.open(_place(place, key), b64decode(value))
+        return Item(
+            namespace=tuple(place.split(END)[:-1]),
+            key=key,
+            value=msgspec.json.decode(data),
+            created_at=created,
+            updated_at=updated,
+            expires_at=expires,
+        )
+
+    def _sealed(self, place: str, key: str, data: bytes) -> str:
+        if self._seal is None:
+            return data.decode()
+        return b64encode(self._seal.seal(_place(place, key), data)).decode()
+
+
+def _place(namespace: str, key: str) -> Any:
+    """What a sealed value is bound to, so that rows can't be swapped."""
+    from graphflow.checkpoints.port import Place
+
+    return Place("document", f"store {namespace}{key}")
+
+
+# --- what all stores share -----------------------------------------------------------------------
+
+
+def joined(namespace: Namespace) -> str:
+    return "".join(part + END for part in namespace)
+
+
+def checked(namespace: Sequence[str], key: str | None) -> tuple[Namespace, str]:
+    """The place itself; with a key the namespace must have a part.
+
+    Raises:
+        GraphflowError: `invalid_input`.
+    """
+    if isinstance(namespace, str):
+        raise _refused(f"a namespace is a tuple of texts, not {namespace!r:.80}")
+    parts = tuple(namespace)
+    if key is not None and not parts:
+        raise _refused("a namespace needs at least one part, like ('notes',)")
+    for text in parts if key is None else (*parts, key):
+        if not 0 < len(text) <= LONGEST or not text.isprintable():
+            raise _refused(f"{text!r:.80} must be 1 to {LONGEST} characters that can be printed")
+    return parts, "" if key is None else key
+
+
+def check_page(limit: int, offset: int) -> None:
+    if limit < 1 or offset < 0:
+        raise _refused(f"limit={limit!r} must be at least 1, offset={offset!r} at least 0")
+
+
+def expiry(now_ms: int, ttl_s: float | None) -> int | None:
+    if ttl_s is None:
+        return None
+    if not ttl_s > 0:
+        raise _refused(f"ttl_s={ttl_s!r} must be above 0; leave it out to keep the value for ever")
+    return now_ms + max(1, int(ttl_s * 1000))
+
+
+def encoded(value: Any) -> bytes:
+    """The value as JSON.
+
+    Raises:
+        GraphflowError: `not_encodable`.
+    """
+    try:
+        return msgspec.json.encode(value, enc_hook=plain)
+    except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
+        raise GraphflowError(f"the value is no JSON: {error}", code="not_encodable") from None
+
+
+def _refused(message: str) -> GraphflowError:
+    return GraphflowError(f"long-term store: {message}", code="invalid_input")
