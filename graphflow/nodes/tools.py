@@ -110,7 +110,8 @@ async def _cut_off(call: ToolCall, ctx: Context, runner: ToolRunner) -> Any:
         ),
         {},
     )
-    await ctx.tool_result(call.id, runner.wire_text(call, result))
+    tool = runner.registry.get(call.name)
+    await ctx.tool_result(call.id, runner.wire_text(call, result), tool is not None and tool.kind == "action")
     return result
 
 

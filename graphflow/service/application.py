@@ -6,7 +6,7 @@ The CLI, the server and scripts all begin here; nothing below knows that they ex
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,6 +25,7 @@ from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.compiled import CompiledGraph
 from graphflow.runtime.identity import SystemClock, Uuid7Ids
 from graphflow.runtime.live import Runs
+from graphflow.service.begun import BegunWith
 from graphflow.service.queues import Queues
 from graphflow.service.requests import unknown_thread
 from graphflow.service.rules import StandingRules
@@ -35,6 +36,7 @@ from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.runner import ToolRunner
 
 if TYPE_CHECKING:
+    from graphflow.graph.checked import CheckedDocument
     from graphflow.models.port import ChatModel
 
 
@@ -78,6 +80,8 @@ class Application:
         self.providers = known_providers(self.settings.providers)
         self.chat_record = self._make_chat_record()
         self.queues = Queues(self)
+        self._begun = BegunWith()
+        self._listeners = (self.chat_record.ended, self.queues.ended, self._begun.ended)
         self._kinds: NodeKinds | None = None
         self.agents = AgentRegistry(
             self.settings.agents.dir,
@@ -192,8 +196,8 @@ class Application:
         if self._store is not None:
             await self.runs.close(grace_s)
             if self._listens:
-                Runs.listeners(self._store).remove(self.chat_record.ended)
-                Runs.listeners(self._store).remove(self.queues.ended)
+                for listener in self._listeners:
+                    Runs.listeners(self._store).remove(listener)
                 self._listens = False
             await self._store.close()
         await self.models.aclose()
@@ -209,7 +213,7 @@ class Application:
             self._store = open_store(self.settings.store)
         if not self._listens:
             self._listens = True
-            Runs.listeners(self._store).extend((self.chat_record.ended, self.queues.ended))
+            Runs.listeners(self._store).extend(self._listeners)
         return self._store
 
     @property
@@ -245,6 +249,7 @@ class Application:
         """What nodes of this agent reach through `ctx`."""
         return {
             "agent_key": agent_key,
+            "kinds": self.kinds,
             "model": self.models,
             "tool": self.runner,
             "prices": self.prices,
@@ -269,12 +274,20 @@ class Application:
 
     def compiled(self, agent: LoadedAgent) -> CompiledGraph:
         """An agent that is in no folder, ready to run on this application's store."""
+        return self._compiled(agent.checked, agent.key, self.services(agent.key))
+
+    def _compiled(
+        self,
+        checked: CheckedDocument | Callable[[], CheckedDocument],
+        agent_key: str | None,
+        services: Mapping[str, Any],
+    ) -> CompiledGraph:
         return CompiledGraph(
-            agent.checked,
-            kinds=self.kinds,
+            checked,
+            kinds=services["kinds"],
             checkpointer=self.store,
-            services=self.services(agent.key),
-            agent_key=agent.key,
+            services=services,
+            agent_key=agent_key,
             clock=self.clock,
             ids=self.ids,
         )
@@ -284,7 +297,8 @@ class Application:
         return load_agent(origin, kinds=self.kinds, tools=self.tools.names(), providers=self.providers)
 
     async def graph_of_thread(self, thread_id: str) -> CompiledGraph:
-        """The graph that a thread belongs to; its own version of the document is used for what it has begun.
+        """The graph that a thread belongs to; its own version of the document is used for what it has begun, and the tools
+        that an unfinished run of this process began with.
 
         Raises:
             ThreadNotFound: no such thread.
@@ -296,24 +310,20 @@ class Application:
         if row.head is None:
             raise ThreadNotFound(f"thread {thread_id!r} has no checkpoint yet; send it an input first")
         key = row.facts.agent_key
-        if key is not None and key in {agent.key for agent in self.agents.list()}:
-            return self.graph(key)
-        return await self._orphan(row.facts.document, key)
+        if key is None or key not in {agent.key for agent in self.agents.list()}:
+            graph = await self._orphan(row.facts.document, key)
+        else:
+            graph = self.graph(key)
+        begun = self._begun.services(row)
+        if begun is None or begun["tool"] is graph.services["tool"]:
+            return graph
+        return self._compiled(graph.documents.checked, key, begun)
 
     async def _orphan(self, digest: str | None, key: str | None) -> CompiledGraph:
         """The graph of a thread whose agent is gone: the version that it has begun lives in the store."""
         from graphflow.runtime.documents import stored_document
 
-        checked = await stored_document(self.store, digest)
-        return CompiledGraph(
-            checked,
-            kinds=self.kinds,
-            checkpointer=self.store,
-            services=self.services(key),
-            agent_key=key,
-            clock=self.clock,
-            ids=self.ids,
-        )
+        return self._compiled(await stored_document(self.store, digest), key, self.services(key))
 
     def faults(self) -> list[Fault]:
         """Faults of tool files and viewports; those of agents are in `agents.invalid()`."""

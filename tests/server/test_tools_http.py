@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
+from graphflow.models.options import ChatOptions
+from graphflow.models.script import Script
+from graphflow.models.scripted import ScriptedModel
 from graphflow.service.application import Application
+from graphflow.settings import load_settings
 from graphflow.tools.port import ToolResult, tool
 from tests.server.conftest import Process, ask, frames, serving, take, upstream
 from tests.service.clients import Client
@@ -122,7 +127,9 @@ async def test_a_form_names_its_viewport_waits_on_the_stream_and_its_payload_is_
         assert result_of(history) == '{"days":3}'
 
 
-@pytest.mark.parametrize(("payload", "text"), [({}, "{}"), ("", "{}"), ("só", "só"), ([1], "[1]"), (False, "false")])
+@pytest.mark.parametrize(
+    ("payload", "text"), [({}, "{}"), (None, "{}"), ("", "{}"), ("só", "só"), ([1], "[1]"), (False, "false")]
+)
 async def test_any_payload_is_a_result_of_text(folder: Path, payload: Any, text: str):
     write_form(folder, holdMs=0)
     async with serving(application(folder)) as (client, _):
@@ -270,6 +277,17 @@ async def test_an_action_is_streamed_with_its_parameters_and_is_ok_at_once(folde
         ]  # fmt: skip
 
 
+async def test_an_action_of_a_turn_that_was_cut_off_ends_as_the_action_that_it_is(folder: Path):
+    write(folder / "graphs" / "former.json", {**AGENT, "tools": ["launch_fireworks"]})
+    call = {"name": "launch_fireworks", "arguments": {}, "id": "a1"}
+    script = {"turns": [{"tool_calls": [call], "finish": "length"}, {"text": "Done."}]}
+    async with serving(make_application(folder, script=script)) as (client, _):
+        seen = await ask(client, agentKey="former", chatId="c")
+        assert not any(kind.startswith("tool.") for kind in kinds_of(seen.events))
+        (result,) = [event["result"] for event in seen.events if event["type"] == "action.result"]
+        assert "cut off at its length limit" in result
+
+
 async def test_the_sources_of_a_result_follow_it_live_and_in_history(folder: Path):
     @tool(effects="read")
     async def look_up() -> ToolResult:
@@ -385,6 +403,31 @@ async def test_a_run_keeps_the_tools_that_it_began_with_and_the_next_has_the_new
             await until(frames(response), "interrupt.request", third)
         (start,) = [event for event in third.events if event["type"] == "tool.start"]
         assert start["description"] == "Mended."
+
+
+async def test_a_waiting_run_goes_on_with_the_tools_that_it_began_with(folder: Path):
+    write_form(folder, holdMs=0, prompt="Old note.")
+    sent: list[str] = []
+
+    class Listening(ScriptedModel):
+        async def stream(self, messages: Any, tools: Any = (), options: ChatOptions = ChatOptions()) -> Any:
+            sent.append(messages[0].content)
+            async for delta in super().stream(messages, tools, options):
+                yield delta
+
+    model = Listening(msgspec.convert(SCRIPT, Script))
+    app = Application(load_settings(folder, environ={}), models=lambda provider, name: model)
+    async with serving(app) as (client, _):
+        seen = await ask(client, agentKey="former", chatId="c")
+        write_form(folder, holdMs=0, prompt="New note.")
+        await app.toolbox.refresh()
+        run_id = seen.events[-1]["runId"]
+        assert (await submit(client, run_id, {"days": 1}))["accepted"]
+        rest = await take(client, "GET", f"/api/runs/{run_id}/events", headers={"Last-Event-ID": seen.last_id or ""})
+        assert kinds_of(rest.events)[-1] == "run.complete"
+        await ask(client, agentKey="former", chatId="d")
+    assert ["Old note." in text for text in sent] == [True, True, False]
+    assert "New note." in sent[-1]
 
 
 async def test_a_watched_server_takes_a_file_that_is_renamed_into_place_without_a_restart(folder: Path):
