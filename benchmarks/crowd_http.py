@@ -1,12 +1,12 @@
 """Five hundred SSE clients at once: what the server adds to each delta, and whether its memory stays flat.
 
-    python benchmarks/crowd_http.py                        # 500 clients, about two minutes
+    python benchmarks/crowd_http.py                        # 500 clients, about four minutes
     python benchmarks/crowd_http.py --clients 50 --tokens 20 --json results/crowd_http.json
 
 An upstream in a process of its own streams OpenAI chunks, each with the moment at which it was written; clients in this
 process tell how old each delta is when it arrives. Three ways are measured in one run: `direct` from the upstream, through
 a bare Starlette app that passes each chunk on as an event (`passthrough`), and through `graphflow serve` with an agent,
-a store and all events (`graphflow`). *Paced*: every client asks again and again, a delta comes every `--pause` seconds;
+a store and all events (`graphflow`). *Paced*: every client asks again and again, a delta of its stream comes every `--pause` seconds;
 *added* is what a way's delay is above that of `direct`. *At full speed*: the upstream writes as fast as it is read.
 Memory is the server's RSS when a tenth of all streams has ended, and at the end.
 """
@@ -35,8 +35,6 @@ STAMP = re.compile(rb"@(\d{16})")
 """Microseconds of the clock that all processes of a machine share."""
 LONGER = 5
 """How much longer streams are at full speed, where beginning them would weigh too much."""
-RAMP_S = 3.0
-"""The clients begin within this time, so that they are not all at the same point."""
 
 
 def now() -> int:
@@ -202,7 +200,8 @@ class Way:
         async def client(number: int) -> None:
             nonlocal complete, at_tenth
             if pause:
-                await asyncio.sleep(random.Random(number).random() * min(RAMP_S, tokens * pause))
+                # somewhere within the length of a stream, so that as many begin at each moment as end
+                await asyncio.sleep(random.Random(number).random() * tokens * pause)
             for _ in range(rounds):
                 whole = await self.stream(tokens, pause, delays)
                 complete += whole
@@ -303,9 +302,9 @@ if __name__ == "__main__":
     else:
         parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
         parser.add_argument("--clients", type=int, default=500)
-        parser.add_argument("--rounds", type=int, default=10, help="streams of each client through graphflow")
+        parser.add_argument("--rounds", type=int, default=4, help="streams of each client through graphflow")
         parser.add_argument("--tokens", type=int, default=80)
-        parser.add_argument("--pause", type=float, default=0.1, help="seconds between two deltas of a stream")
+        parser.add_argument("--pause", type=float, default=0.25, help="seconds between two deltas of a stream")
         parser.add_argument("--json")
         given = parser.parse_args()
         text = json.dumps(asyncio.run(main(given)), indent=1)
