@@ -52,7 +52,9 @@ class TaskEvents:
     def __init__(self, executor: Executor, key: str, nodes: frozenset[str]) -> None:
         self._executor, self._key, self._nodes = executor, key, nodes
         self._seen = executor.machine
-        self._told = self._shown(executor.machine)
+        self._takes_up = _is_moved(executor.machine)
+        """Whether nothing was told yet in this run of a plan that an earlier run has made."""
+        self._told = None if self._takes_up else self._shown(executor.machine)
 
     @classmethod
     def of(cls, executor: Executor) -> TaskEvents | None:
@@ -71,12 +73,14 @@ class TaskEvents:
         if machine is seen:
             return
         self._seen = machine
-        other_run = seen.run_id not in ("", machine.run_id)
-        now, told = self._shown(machine), None if other_run else self._told
-        if other_run and machine.status not in _GOES_ON:
-            now = None  # it stands still: whoever goes on with it says where it stands
-        self._told = now
-        for event in _between(told, now, machine.run_id, self._executor.thread_id, goes_on=other_run):
+        if seen.run_id not in ("", machine.run_id):
+            self._takes_up, self._told = True, None
+        takes_up = self._takes_up
+        if takes_up and machine.status != "running":
+            return  # it stands still, and whoever goes on with it says first that the run is resumed
+        told, now = self._told, self._shown(machine)
+        self._takes_up, self._told = False, now
+        for event in _between(told, now, machine.run_id, self._executor.thread_id, takes_up=takes_up):
             self._executor.emit(event)
 
     def fail(self, error: dict[str, Any]) -> None:
@@ -110,6 +114,13 @@ class TaskEvents:
 _GOES_ON = ("running", "waiting")
 
 
+def _is_moved(machine: Machine) -> bool:
+    """Whether the run waits since the rewind, fork or edit that began it: its questions are older than itself (E8)."""
+    if machine.status != "waiting":
+        return False
+    return any(i.reissue_of is not None and i.id < machine.run_id for i in machine.interrupts.values())
+
+
 def _marked(plan: Plan) -> tuple[str, frozenset[str]] | None:
     """The key that holds the plan, and the nodes that work on it."""
     found = ((key, channel.tasks) for key, channel in plan.schema.channels.items() if channel.tasks is not None)
@@ -127,11 +138,11 @@ def _is_plan(value: Mapping[str, Any]) -> bool:
     )
 
 
-def _between(told: Shown | None, now: Shown | None, run_id: str, chat_id: str, *, goes_on: bool) -> list[Event]:
+def _between(told: Shown | None, now: Shown | None, run_id: str, chat_id: str, *, takes_up: bool) -> list[Event]:
     """The events that lead from one view to the next: the end of a task, the plan, the start of a task.
 
     Args:
-        goes_on: another run goes on with a plan that was made before.
+        takes_up: the plan was made in an earlier run.
     """
     out: list[Event] = []
     if told is not None and told.active is not None and (now is None or now.active != told.active):
@@ -139,7 +150,7 @@ def _between(told: Shown | None, now: Shown | None, run_id: str, chat_id: str, *
     if now is None:
         return out
     plan_id = now.plan_id or f"plan_{run_id}"
-    if told is None and not goes_on:
+    if told is None and not takes_up:
         fresh = [{**step, "status": "init"} if step["status"] == "running" else step for step in now.steps]
         out.append(PlanCreate(plan_id=plan_id, chat_id=chat_id, plan={"steps": fresh}))
         changed = now.active is not None

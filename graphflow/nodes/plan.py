@@ -190,7 +190,9 @@ class SummaryKind(_PlanNode):
         view = PlanView(ctx, given["drafts"], steps, given["starts"])
         out: dict[str, Any] = await turn(
             messages=view.messages(),
-            prompt=plan_prompts.summary_prompt(settled, view.findings(), why),
+            prompt=plan_prompts.summary_prompt(
+                request_of(ctx.state.get("messages", ())), settled, view.findings(), why
+            ),
             tools=[],
             lastTurn=True,
             **{key: given[key] for key in ("stream", "output") if key in given},

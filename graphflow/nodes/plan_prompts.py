@@ -52,7 +52,9 @@ _SUMMARY = """\
 {steps}
 
 Now give the final answer to my request, from what the steps have found: the whole of it, in the language of my request, \
-without telling how the work was divided. Say plainly what is missing or uncertain."""
+without telling how the work was divided. Say plainly what is missing or uncertain.
+
+My request: {request}"""
 
 
 def plan_prompt(request: str, most: int, tools: str | None) -> str:
@@ -82,7 +84,9 @@ def task_prompt(step: Mapping[str, Any], number: int, total: int) -> str:
     )
 
 
-def summary_prompt(steps: Sequence[Mapping[str, Any]], findings: Sequence[str], failure: str | None) -> str:
+def summary_prompt(
+    request: str, steps: Sequence[Mapping[str, Any]], findings: Sequence[str], failure: str | None
+) -> str:
     """Asks for the answer, once the work on the plan is over.
 
     Args:
@@ -100,7 +104,7 @@ def summary_prompt(steps: Sequence[Mapping[str, Any]], findings: Sequence[str], 
         outcome = "All steps of the plan are done."
     else:
         outcome = "As many steps of the plan are done as may be."
-    return _SUMMARY.format(outcome=outcome, steps="\n".join(lines))
+    return _SUMMARY.format(outcome=outcome, steps="\n".join(lines), request=request)
 
 
 FINDING_CHARS = 1000

@@ -21,6 +21,7 @@ from graphflow.models.options import options_from_document
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
 from graphflow.nodes.offered import offered_tools
 from graphflow.nodes.pairing import NOT_RUN, paired
+from graphflow.nodes.plan_view import request_of
 from graphflow.nodes.team_prompts import DEFAULTS, TURNS
 from graphflow.nodes.turn import Turn
 from graphflow.tools.listing import with_tools
@@ -84,7 +85,7 @@ class StageKind(ModelKind):
             arguments = {
                 **{key: given[key] for key in ("providerKey", "model", "compute", "showReasoning") if key in given},
                 "systemPrompt": with_tools(given.get("systemPrompt") or DEFAULTS[stage], listed),
-                "messages": [*view(ctx, given["notes"]), HumanMessage(content=_asks(given), name=SPEAKER)],
+                "messages": [*view(ctx, given["notes"]), HumanMessage(content=_asks(given, messages), name=SPEAKER)],
                 **_manner(given, ctx, list(dict.fromkeys(names))),
             }
             out = await Turn(arguments, ctx, document, defaults, registry).run()
@@ -98,11 +99,14 @@ class StageKind(ModelKind):
         return run
 
 
-def _asks(given: Mapping[str, Any]) -> str:
+def _asks(given: Mapping[str, Any], messages: Sequence[Any]) -> str:
+    """The turn that asks the stage; with the request once more, which may be far above by now."""
     stage = given["stage"]
     if stage == "action" and given.get("mustCall"):
-        return TURNS["must"]
-    return TURNS["again" if stage == "thinking" and given["notes"] else stage]
+        turn = TURNS["must"]
+    else:
+        turn = TURNS["again" if stage == "thinking" and given["notes"] else stage]
+    return f"{turn}\n\nThe request: {request_of(messages)}"
 
 
 def _manner(given: Mapping[str, Any], ctx: Context, names: Sequence[str]) -> dict[str, Any]:

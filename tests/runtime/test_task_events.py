@@ -212,3 +212,44 @@ async def test_without_a_store_no_time_falls_behind_the_one_before() -> None:
     app = load_graph(DOCUMENT, nodes=functions, ids=FakeIds(), clock=FakeClock(step_ms=1))
     times = [event.timestamp async for event in app.stream({}, "t")]
     assert times == sorted(times)
+
+
+async def test_a_run_that_goes_on_from_an_earlier_task_tells_the_plan_as_it_was_then(store: Checkpointer) -> None:
+    app = compiled(store)
+    await app.run({}, "t")
+    history = await app.thread("t").history()
+    in_task_one = next(c.id for c in history if c.next == ["work"] and c.step == 1)
+    again = told([event async for event in app.stream_resume("t", checkpoint_id=in_task_one)])
+    assert again == ["run.start", "run.resume", "plan.update p running init", "task.start one", *WHOLE[4:]]
+
+
+async def test_a_fork_tells_the_plan_under_its_own_chat(store: Checkpointer) -> None:
+    app = compiled(store)
+    await app.run({}, "t")
+    history = await app.thread("t").history()
+    in_task_two = next(c.id for c in history if c.next == ["work"] and c.step == 2)
+    await app.thread("t").fork(in_task_two, thread_id="u")
+    events = [event async for event in app.stream_resume("u")]
+    assert told(events)[2:4] == ["plan.update p completed running", "task.start two"]
+    assert {event.chat_id for event in events if event.type.startswith("plan.")} == {"u"}  # type: ignore[attr-defined]
+
+
+async def test_a_rewind_to_a_question_tells_the_task_that_asks_before_the_answer_comes(store: Checkpointer) -> None:
+    async def asks(state: Any, ctx: Any) -> dict[str, Any]:
+        await ctx.ask("May I?", schema={"type": "string"})
+        return dict(await work(state, ctx))
+
+    app = compiled(store, work=asks)
+    await app.run({}, "t")
+    thread = app.thread("t")
+    [waiting] = [c.id for c in await thread.history() if c.source == "ask"]
+    [question] = (await thread.state()).interrupts
+    await app.answer("t", {question.id: "yes"})
+    await thread.rewind(waiting, cancel=True)
+    state = await thread.state()
+    [question] = state.interrupts
+    after = [event async for event in app.stream_answer("t", {question.id: "yes"})]
+    log = [event for event, _ in await thread.events(question.run_id)]
+    tasks = [line for line in told(log) if line.startswith(("task", "plan"))]
+    assert tasks[:3] == ["plan.update p running init", "task.start one", "task.complete one"]
+    assert all(getattr(e, "task_id", "one") == "one" for e in after if e.type == "content.start")
