@@ -9,12 +9,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphflow.nodes.reasoning_summary import Field, SummaryReader
 
 Said = dict[str, str]
+patiently = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A busy machine is no fault."""
 
 
 def said(parts: list[str]) -> Said:
@@ -94,6 +96,7 @@ def whole(text: str) -> str:
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
+@patiently
 @given(answers(), st.lists(st.integers(0, 10_000), max_size=12))
 def test_for_every_split_the_texts_are_those_of_a_json_parser(answer, places):
     text, value = answer
@@ -102,6 +105,7 @@ def test_for_every_split_the_texts_are_those_of_a_json_parser(answer, places):
     assert said(list(text)) == expected
 
 
+@patiently
 @given(answers(), st.lists(st.integers(0, 10_000), max_size=12))
 def test_for_every_split_of_its_bytes_the_texts_are_the_same(answer, places):
     data, decoder = answer[0].encode(), codecs.getincrementaldecoder("utf-8")()
@@ -110,11 +114,13 @@ def test_for_every_split_of_its_bytes_the_texts_are_the_same(answer, places):
     assert said(parts) == said([answer[0]])
 
 
+@patiently
 @given(st.text() | st.text(alphabet='{}[]":,\\`u0d8 \nnulltrefi1-J'), st.lists(st.integers(0, 10_000), max_size=8))
 def test_for_every_split_of_anything_the_texts_are_the_same(text, places):
     assert said(cut(text, places)) == said([text]) == said(list(text))
 
 
+@patiently
 @given(written_string())
 def test_nothing_is_held_back_that_can_be_known(string):
     """Behind each character all that no later one can change has been said: all but an escape that is not whole, and
@@ -147,6 +153,7 @@ def _half_that_is_alone(end: str) -> str:
 # --- what is not that form --------------------------------------------------------------------------------------------
 
 
+@patiently
 @given(
     st.text(alphabet=st.characters(codec="utf-8", exclude_characters="{`")), st.lists(st.integers(0, 99), max_size=4)
 )
