@@ -6,14 +6,13 @@ Nodes reach it as `ctx.store`. All stores keep the same promises; `graphflow.tes
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from graphflow.errors import GraphflowError
 from graphflow.memory.folding import folded_texts, patterns_of, words_of
-from graphflow.plain import plain
 
 if TYPE_CHECKING:
     from graphflow.checkpoints.sealing import Seal
@@ -271,9 +270,18 @@ def encoded(value: Any) -> bytes:
         GraphflowError: `not_encodable`.
     """
     try:
-        return msgspec.json.encode(value, enc_hook=plain)
+        return msgspec.json.encode(value, enc_hook=_json_like)
     except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
         raise GraphflowError(f"the value is no JSON: {error}", code="not_encodable") from None
+
+
+def _json_like(value: Any) -> Any:
+    """The views of a state as lists and dicts."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} can't be kept")
 
 
 def _refused(message: str) -> GraphflowError:
