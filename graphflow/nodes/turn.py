@@ -64,6 +64,10 @@ class Turn:
         """Position in the turn → call id."""
         # What branches and subgraphs say is for the graph around them, unless it says otherwise (E10).
         self.stream = given.get("stream", "hidden" if ctx.path else "content")
+        self.candidate = self.stream == "candidate"
+        """Whether a `verify` node follows, so that the answer is kept for it."""
+        if self.candidate and ctx.path:
+            self.stream = "hidden"
         shown = given.get("showReasoning", True)
         self.speech = Speech(ctx, self.stream, show_reasoning=shown, summary=self.summary)
         self.heard = TurnAccumulator()
@@ -106,7 +110,9 @@ class Turn:
     def partial(self, status: str) -> AIMessage | None:
         """The message as far as it was shown; `None` when nothing was (E15)."""
         message = self.heard.message(status=status)
-        if self.summary or self.stream == "candidate":
+        if self.candidate and self.stream == "hidden":
+            return None
+        if self.summary or self.candidate:
             text, reasoning = self.speech.shown_text, self.speech.shown_reasoning
             message = msgspec.structs.replace(message, content=text, reasoning=reasoning)
         said = message.content or message.reasoning or message.tool_calls or message.reasoning_details
@@ -166,7 +172,7 @@ class Turn:
                 code="tool_required",
             )
         candidate = None
-        if self.stream == "candidate" and (self.last or not message.tool_calls):
+        if self.candidate and (self.last or not message.tool_calls):
             candidate = {"text": message.content, "reasoning": message.reasoning, "finishReason": done.finish_reason}
         elif done.finish_reason in CUT_OFF and not message.tool_calls:
             ctx.finish_reason = done.finish_reason

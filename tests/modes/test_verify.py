@@ -4,12 +4,16 @@ left when there is none (spec 1.3, E14).
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from graphflow import load_graph
+from graphflow.events import event_dict
 from graphflow.messages import AIMessage, HumanMessage, ToolMessage
-from tests.modes.conftest import EVERY_MODE, Stage, call, document_of, summary
+from tests.modes.conftest import EVERY_MODE, Stage, Watched, call, document_of, look_up, summary
 
 CANDIDATE = "CANDIDATE that nobody sees."
 CHECKED = "Checked and mended."
@@ -168,3 +172,18 @@ async def test_when_the_time_is_up_in_the_second_pass_the_candidate_is_sent() ->
     assert [e["delta"] for e in stage.events if e["type"] == "content.delta"][-1] == CANDIDATE
     assert (stage.finish_reason, len(stage.model.asked)) == ("budget", 2)
     assert (await stage.said())[-1].content == CANDIDATE
+
+
+async def test_as_a_subgraph_the_agent_shows_neither_pass_and_gives_the_second(tmp_path: Path) -> None:
+    agent = {"mode": "REACT", "react": {"systemPrompt": "H."}, "tools": ["look_up"], "verify": "SECOND_PASS_FIX"}
+    asks = {"graph": "agent", "with": {"query": "Q?"}, "set": {"said": "out"}, "next": "end"}
+    said = {"type": "object", "properties": {"said": {"type": "string", "default": ""}}}
+    around = {"graphflow": "1", "state": said, "result": "state.said", "start": "ask", "nodes": {"ask": asks}}
+    (tmp_path / "agent.json").write_text(json.dumps(agent), encoding="utf-8")
+    (tmp_path / "around.json").write_text(json.dumps(around), encoding="utf-8")
+    model = Watched([{"text": "I look.", "tool_calls": [call()]}, {"text": CANDIDATE}, {"text": CHECKED}])
+    graph = load_graph(tmp_path / "around.json", model=model, tools=[look_up])
+    events = [event_dict(event) async for event in graph.stream({})]
+    assert {e["type"].partition(".")[0] for e in events} == {"run", "node"}
+    model.asked.clear()
+    assert (await graph.run({})).output == CHECKED
