@@ -8,9 +8,29 @@ from typing import Any
 from graphflow.messages import ToolCall
 from graphflow.tools.arguments import parse_arguments
 from graphflow.tools.execution import Ready
+from graphflow.tools.policy import CallPolicy
+from graphflow.tools.port import Tool
+from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.result import ToolResult, failed
+from graphflow.tools.schema import did_you_mean
 
 _SOURCE_FIELDS = ("title", "url", "icon")
+
+
+def find_tool(registry: ToolRegistry, name: str, policy: CallPolicy) -> Tool | ToolResult:
+    """The tool that a model means and may call, or the error result that lists what there is."""
+    if policy.disallow:
+        return failed(
+            "PERMISSION_DENIED",
+            f"{name!r} was not run: no tools are offered in this turn.",
+            "Answer from what you know already.",
+        )
+    offered = registry.names() if policy.tools is None else list(policy.tools)
+    tool = registry.get(name) if name in offered else None
+    if tool is not None:
+        return tool
+    listed = ", ".join(offered) or "none"
+    return failed("NOT_FOUND", f"there is no tool {name!r}; tools are {listed}.{did_you_mean(name, offered)}")
 
 
 def as_called(ready: Ready) -> bool:

@@ -7,9 +7,11 @@ from typing import Any
 
 from graphflow.graph.context import digest_of
 from graphflow.graph.state import thaw
+from graphflow.masking import mask
 from graphflow.messages import ToolCall
 from graphflow.tools.context import CallContext
 from graphflow.tools.envelope import json_text
+from graphflow.tools.log import log_info, logs_info
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult
 
@@ -38,6 +40,9 @@ async def await_form(
     payload = {"message": message}
     if tool is not None and tool.viewport is not None:
         payload |= {"toolType": str(tool.viewport_type), "viewportKey": tool.viewport}
+    if arguments is not None and logs_info():
+        log_info("tool.start", tool=call.name, call_id=call.id, arguments=mask(arguments))
+    began = ctx.now_ms()
     answer = await ctx.ask(
         message,
         kind="frontend",
@@ -49,7 +54,11 @@ async def await_form(
         hold_ms=None if tool is None else tool.hold_ms,
         digest=digest_of([call.name, call.arguments]),
     )
-    return submitted_result(thaw(answer))
+    result = submitted_result(thaw(answer))
+    if logs_info():
+        ms, chars = ctx.now_ms() - began, len(result.text) or len(json_text(result.data))
+        log_info("tool.end", tool=call.name, call_id=call.id, status=result.status, chars=chars, ms=ms)
+    return result
 
 
 def submitted_result(payload: Any) -> ToolResult:

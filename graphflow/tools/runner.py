@@ -13,24 +13,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graphflow.masking import mask
 from graphflow.messages import ToolCall, ToolMessage
 from graphflow.tools.approval import ApprovalMode
 from graphflow.tools.arguments import parse_arguments, result_value
 from graphflow.tools.breaker import CircuitBreaker
-from graphflow.tools.calls import as_called, one_too_many, source_facts, unique_keys
+from graphflow.tools.calls import as_called, find_tool, one_too_many, source_facts, unique_keys
 from graphflow.tools.context import CallContext
 from graphflow.tools.envelope import completed, cut_to, from_record, record_of, wire_text
 from graphflow.tools.execution import Execution, Ready
 from graphflow.tools.forms import await_form, form_key
 from graphflow.tools.gate import Gate
-from graphflow.tools.log import log_info, logs_info
 from graphflow.tools.policy import ANY_TOOL, CallPolicy
 from graphflow.tools.port import Tool, refused_result
 from graphflow.tools.registry import ToolRegistry
-from graphflow.tools.result import ArgumentsRefused, ToolResult, failed
+from graphflow.tools.result import ArgumentsRefused, ToolResult
 from graphflow.tools.rules import NoRules, Rules
-from graphflow.tools.schema import did_you_mean
 from graphflow.tools.templates import has_template, resolve_templates
 
 __all__ = ["ANY_TOOL", "CallPolicy", "ToolRunner"]
@@ -170,7 +167,7 @@ class ToolRunner:
             ctx: records the call, once.
             key: of the recorded operation.
         """
-        tool = self._find(name, ANY_TOOL)
+        tool = find_tool(self.registry, name, ANY_TOOL)
         if isinstance(tool, ToolResult):
             return tool
         named = tool.parameters.get("properties") or effect
@@ -195,20 +192,6 @@ class ToolRunner:
 
     # finding and preparing
 
-    def _find(self, name: str, policy: CallPolicy) -> Tool | ToolResult:
-        if policy.disallow:
-            return failed(
-                "PERMISSION_DENIED",
-                f"{name!r} was not run: no tools are offered in this turn.",
-                "Answer from what you know already.",
-            )
-        offered = self.registry.names() if policy.tools is None else list(policy.tools)
-        tool = self.registry.get(name) if name in offered else None
-        if tool is not None:
-            return tool
-        listed = ", ".join(offered) or "none"
-        return failed("NOT_FOUND", f"there is no tool {name!r}; tools are {listed}.{did_you_mean(name, offered)}")
-
     async def _outcome(
         self,
         call: ToolCall,
@@ -222,7 +205,7 @@ class ToolRunner:
         if ctx.recorded(form_key(key)):  # it waits, or was answered, whatever became of its tool since
             ctx.charge_tool_call()
             return _Outcome(await await_form(self.registry.get(call.name), call, None, ctx, key=key))
-        tool = self._find(call.name, policy)
+        tool = find_tool(self.registry, call.name, policy)
         if isinstance(tool, ToolResult):
             return _Outcome(tool)
         try:
@@ -239,7 +222,7 @@ class ToolRunner:
             except ArgumentsRefused as refused:
                 return _Outcome(refused_result(tool.name, refused), ready.arguments)
         if tool.kind == "frontend":
-            return _Outcome(await self._show(ready, ctx), ready.arguments)
+            return _Outcome(await await_form(tool, call, ready.arguments, ctx, key=key), ready.arguments)
         return _Outcome(await self._run_once(ready, ctx, ends_node, in_state), ready.arguments)
 
     @staticmethod
@@ -250,18 +233,6 @@ class ToolRunner:
         return Ready(tool=tool, call=call, key=key, arguments=resolved, prepared=prepared, results=results)
 
     # running
-
-    @staticmethod
-    async def _show(ready: Ready, ctx: CallContext) -> ToolResult:
-        if logs_info():
-            log_info("tool.start", tool=ready.tool.name, call_id=ready.call.id, arguments=mask(ready.arguments))
-        began = ctx.now_ms()
-        result = await await_form(ready.tool, ready.call, ready.arguments, ctx, key=ready.key)
-        if logs_info():
-            size = len(wire_text(result, ready.tool))
-            ms = ctx.now_ms() - began
-            log_info("tool.end", tool=ready.tool.name, call_id=ready.call.id, status=result.status, chars=size, ms=ms)
-        return result
 
     async def _run_once(self, ready: Ready, ctx: CallContext, ends_node: bool, in_state: bool) -> ToolResult:
         async def act() -> dict[str, Any]:
@@ -285,7 +256,7 @@ class ToolRunner:
     async def _are_plain_reads(self, calls: Sequence[ToolCall], policy: CallPolicy, ctx: CallContext) -> bool:
         """Whether the calls may run beside each other: each only looks, refers to no other result and asks nobody."""
         for call in calls:
-            tool = self._find(call.name, policy)
+            tool = find_tool(self.registry, call.name, policy)
             if isinstance(tool, ToolResult):
                 continue
             if tool.effects == "write" or tool.kind != "backend":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -110,3 +111,11 @@ async def test_a_form_is_filled_in_alone_and_not_beside_other_calls():
         await RUNNER.run_all(calls, ctx, parallel=True)
     assert [event[1] for event in ctx.events] == ["1"]
     assert [question["tool_id"] for question in ctx.asked] == ["1", "2"]
+
+
+async def test_a_form_is_logged_when_it_is_shown_and_when_it_is_answered(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.INFO, logger="graphflow.tools"):
+        await submit({"password": "hunter2", "days": 2})
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["tool.start", "tool.end"]
+    assert "leave_form" in caplog.text
+    assert "hunter2" not in caplog.text
