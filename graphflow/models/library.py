@@ -56,6 +56,7 @@ class LibraryModel(TurnByTurn):
         self._provider = provider
         self._new_token = new_token or random_token
         self._mask = Masker([provider.api_key or "", *provider.headers.values()])
+        self._loaded = False
         self._client: Any = None
 
     @property
@@ -96,9 +97,11 @@ class LibraryModel(TurnByTurn):
         return _LibraryTurn(self._opened, fields, watch, reader, self._mask, self.provider)
 
     async def _opened(self) -> Any:
-        if self._client is None:
+        if not self._loaded:
             await asyncio.to_thread(_load, self._provider)
-            self._client = self._client or _open_client(self._provider, self._limits)
+            self._loaded = True
+        if self._client is None:
+            self._client = _open_client(self._provider, self._limits)
         return self._client
 
 

@@ -1,0 +1,132 @@
+"""No secret reaches a log, an event or an error, however deep it stands (spec 7)."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphflow.masking import MASK, is_secret_key, mask, mask_text
+
+NAMES = (
+    "authorization", "Authorization", "apiKey", "api_key", "API-KEY", "x-api-key", "OPENAI_API_KEY", "token", "accessToken",
+    "access_token", "refresh_token", "refreshToken", "X-Auth-Token", "secret", "clientSecret", "client_secret", "password",
+    "db_password", "DB.PASSWORD", "passwd", "cookie", "Set-Cookie", "private_key", "secretAccessKey", "AWS_SECRET_ACCESS_KEY",
+)  # fmt: skip
+HARMLESS = (
+    "tokens",
+    "max_tokens",
+    "promptTokens",
+    "completionTokens",
+    "monkey",
+    "keyboard",
+    "secretary",
+    "path",
+    "name",
+    "keys",
+)
+
+alphabet = "abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ0123456789_-."
+secrets = st.text(alphabet, min_size=8, max_size=40).map(lambda s: f"Zq{s}9")
+scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=8)
+
+
+def carriers(secret: str) -> st.SearchStrategy[Any]:
+    """Everything that may hold a secret: by a field's name, in a pair, in a text, in JSON inside a text."""
+    names = st.sampled_from(NAMES)
+    texts = st.one_of(
+        st.sampled_from(["Bearer {}", "bearer  {}", "GET /x HTTP/1.1\nAuthorization: Bearer {}", "Authorization: {}"]),
+        names.map(lambda name: name + "={}"),
+        names.map(lambda name: name + ": {}"),
+        names.map(lambda name: f"failed with {name}='{{}}', sorry"),
+        names.map(lambda name: f"https://host/path?x=1&{name}={{}}&y=2"),
+        st.just("postgresql://user:{}@host/database"),
+    ).map(lambda form: form.format(secret))
+    one = st.one_of(
+        names.map(lambda name: {name: secret}),
+        names.map(lambda name: {name: [secret, {"deep": secret}]}),
+        names.map(lambda name: [name, secret]),
+        names.map(lambda name: (name.encode(), secret.encode())),
+        names.map(lambda name: {"name": name, "value": secret}),
+        names.map(lambda name: json.dumps({name: secret})),
+        names.map(lambda name: json.dumps({name: f"{secret} and more of {secret}"})),
+        names.map(lambda name: json.dumps({"body": json.dumps({name: secret})})),
+        names.map(lambda name: json.dumps({"a": json.dumps({"b": json.dumps({name: secret})})})),
+        texts,
+        texts.map(str.encode),
+    )
+    return st.recursive(
+        one,
+        lambda inner: st.one_of(
+            st.dictionaries(st.text(max_size=5), scalars, max_size=2).flatmap(
+                lambda beside: inner.map(lambda held: {**beside, "held": held})
+            ),
+            st.tuples(scalars, inner, scalars).map(list),
+            inner.map(lambda held: json.dumps(held) if _is_json(held) else [held]),
+        ),
+        max_leaves=4,
+    )
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except TypeError:
+        return False
+    return True
+
+
+@given(secrets.flatmap(lambda secret: st.tuples(st.just(secret), carriers(secret))))
+def test_no_secret_is_left_in_any_nesting_or_text(given_: tuple[str, Any]) -> None:
+    secret, carrier = given_
+    assert secret in repr(carrier), "the carrier holds it"
+    assert secret not in repr(mask(carrier))
+
+
+@given(
+    st.recursive(
+        scalars | st.floats(allow_nan=False),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(HARMLESS), inner),
+    )
+)
+def test_what_is_no_secret_stays(value: Any) -> None:
+    assert mask(value) == value or "=" in repr(value) or ":" in repr(value)
+    assert mask(mask(value)) == mask(value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_secrets_are_known_however_they_are_written(name: str) -> None:
+    assert is_secret_key(name) and mask({name: "x"}) == {name: MASK} and mask({name: None}) == {name: None}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_names_that_only_look_like_it_are_left(name: str) -> None:
+    assert not is_secret_key(name) and mask({name: "x"}) == {name: "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("max_tokens=100 and 12 tokens: fine", "max_tokens=100 and 12 tokens: fine"),
+        ("Authorization: Bearer abc.def", f"Authorization: {MASK}"),
+        ('{"password": "two words", "user": "ann"}', f'{{"password": "{MASK}", "user": "ann"}}'),
+        ("key sk-proj-0123456789abcdef was refused", f"key {MASK} was refused"),
+        ("postgresql://ann:hunter2@db/x", f"postgresql://ann:{MASK}@db/x"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", MASK),
+    ],
+)
+def test_of_a_text_only_the_secret_goes(text: str, masked: str) -> None:
+    assert mask_text(text) == masked
+
+
+@pytest.mark.parametrize(
+    "text", ["token" * 20_000, "token=" * 20_000, '"' * 100_000, "a-" * 50_000, "\\" * 100_000, "eyJ" * 30_000]
+)
+def test_no_text_makes_masking_slow(text: str) -> None:
+    began = time.process_time()
+    mask_text(text)
+    assert time.process_time() - began < 5, "the time grows with the length, not with its square"
