@@ -247,6 +247,46 @@ async def test_a_form_as_a_node_of_a_graph_is_streamed_once_and_goes_on_after_a_
         assert kinds_of(history).count("tool.snapshot") == 1
 
 
+async def test_forms_of_one_turn_are_filled_in_one_after_another_and_no_result_is_told_twice(folder: Path):
+    write_form(folder, holdMs=0)
+    tools = {"tools": ["leave_form", "launch_fireworks", "math_eval"]}
+    write(
+        folder / "graphs" / "former.json", {**AGENT, **tools, "mode": "PLAIN_TOOLING", "plainTooling": AGENT["react"]}
+    )
+    agent = json.loads((folder / "graphs" / "former.json").read_text(encoding="utf-8"))
+    del agent["react"]
+    write(folder / "graphs" / "former.json", agent)
+    calls = [
+        {"name": "launch_fireworks", "arguments": {}, "id": "a1"},
+        {"name": "math_eval", "arguments": {"expression": "2*3"}, "id": "m1"},
+        {"name": "leave_form", "arguments": {"kind": "sick"}, "id": "f1"},
+        {"name": "leave_form", "arguments": {"kind": "{{math_eval.expression}}"}, "id": "f2"},
+    ]
+    script = {"turns": [{"tool_calls": calls}, {"text": "Thank you."}]}
+    seen = Client()
+    for number, tool_id in enumerate((None, "f1", "f2")):
+        async with serving(make_application(folder, script=script)) as (client, _):
+            if tool_id is None:
+                await take(
+                    client, "POST", "/api/query", seen, json={"message": "hi", "agentKey": "former", "chatId": "c"}
+                )
+                run_id = seen.events[-1]["runId"]
+            else:
+                assert (await submit(client, run_id, {"n": number}, toolId=tool_id))["accepted"]
+                headers = {"Last-Event-ID": seen.last_id or ""}
+                await take(client, "GET", f"/api/runs/{run_id}/events", seen, headers=headers)
+            last = seen.events[-1]
+            if tool_id != "f2":
+                assert [i["kind"] for i in last["interrupts"]] == ["frontend"]
+    assert last["type"] == "run.complete"
+    told = [event.get("toolId") or event["actionId"] for event in seen.events if event["type"].endswith(".result")]
+    assert told == ["a1", "m1", "f1", "f2"]
+    async with serving(make_application(folder, script=script)) as (client, _):
+        history = (await client.get("/api/chat", params={"chatId": "c"})).json()["data"]["events"]
+        told = [event.get("toolId") or event["actionId"] for event in history if event["type"].endswith(".result")]
+        assert told == ["a1", "m1", "f1", "f2"]
+
+
 # --- actions and sources ----------------------------------------------------------------------------------------------
 
 
