@@ -174,7 +174,7 @@ class Turn:
         candidate = None
         if self.candidate and (self.last or not message.tool_calls):
             candidate = {"text": message.content, "reasoning": message.reasoning, "finishReason": done.finish_reason}
-        elif done.finish_reason in CUT_OFF and not message.tool_calls:
+        elif done.finish_reason in CUT_OFF and (self.last or not message.tool_calls):
             ctx.finish_reason = done.finish_reason
         messages = await self._conversation(message, candidate is not None)
         ctx.partial = None

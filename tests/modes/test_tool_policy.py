@@ -218,6 +218,13 @@ async def test_an_answer_that_was_cut_says_so(mode: str, reason: str) -> None:
     assert (stage.finish_reason, stage.texts("content")) == (reason, "Half an ans")
 
 
+async def test_a_last_turn_that_was_cut_in_a_call_says_so_too() -> None:
+    stage = Stage(document_of("PLAIN"), {"text": "Half", "tool_calls": [call()], "finish": "length"})
+    await stage.play()
+    assert stage.finish_reason == "length"
+    await assert_whole(stage)
+
+
 @pytest.mark.parametrize("mode", TOOLED)
 async def test_calls_of_a_turn_that_was_cut_are_not_run(mode: str) -> None:
     turn = {"tool_calls": [call(), call(number=2)], "finish": "length"}
