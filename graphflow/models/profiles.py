@@ -70,6 +70,13 @@ _THINKING_SWITCH = Knobs(
     structured="json_object",
 )
 
+_QWEN_SWITCH = Knobs(
+    LOW={"enable_thinking": False},
+    HIGH={"enable_thinking": True},
+    when_forced="LOW",
+    structured="json_object",
+)
+
 PROFILES: Mapping[str, Profile] = {
     "bailian": Profile(
         base_url="https://dashscope.aliyuncs.com/compatible-mode/v1",
@@ -77,18 +84,19 @@ PROFILES: Mapping[str, Profile] = {
         api_key_env=("DASHSCOPE_API_KEY", "QWEN_API_KEY"),
         hosts=("dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com", "dashscope-us.aliyuncs.com"),
         aliases=("qwen",),
-        knobs=Knobs(
-            LOW={"enable_thinking": False},
-            HIGH={"enable_thinking": True},
-            models=r"^qwen(3(?!.*(instruct|thinking|coder))|-(plus|flash|turbo))",
-            structured="json_object",
+        knobs=msgspec.structs.replace(
+            _QWEN_SWITCH, models=r"^qwen(3(?!.*(instruct|thinking|coder))|-(plus|flash|turbo))"
         ),
     ),
     "siliconflow": Profile(
         base_url="https://api.siliconflow.cn/v1",
         model="deepseek-ai/DeepSeek-V3.2",
         hosts=("siliconflow.cn", "siliconflow.com"),
-        knobs=Knobs(structured="json_object", parallel_tool_calls=False),
+        knobs=msgspec.structs.replace(
+            _QWEN_SWITCH,
+            models=r"deepseek-v3\.[1-9]|qwen3(?!.*(instruct|thinking|coder))|glm-4\.[5-9]",
+            parallel_tool_calls=False,
+        ),
     ),
     "deepseek": Profile(
         base_url="https://api.deepseek.com/v1",
@@ -135,7 +143,9 @@ PROFILES: Mapping[str, Profile] = {
         model="Qwen/Qwen3-235B-A22B-Instruct-2507",
         api_key_env=("MODELSCOPE_SDK_TOKEN",),
         hosts=("modelscope.cn",),
-        knobs=Knobs(structured="json_object", parallel_tool_calls=False),
+        knobs=msgspec.structs.replace(
+            _QWEN_SWITCH, models="qwen3(?!.*(instruct|thinking|coder))", parallel_tool_calls=False
+        ),
     ),
     "ollama": Profile(
         base_url="http://localhost:11434/v1",
@@ -143,7 +153,16 @@ PROFILES: Mapping[str, Profile] = {
         needs_key=False,
         knobs=Knobs(parallel_tool_calls=False),
     ),
-    "vllm": Profile(base_url="http://localhost:8000/v1", model="Qwen/Qwen3-8B", needs_key=False),
+    "vllm": Profile(
+        base_url="http://localhost:8000/v1",
+        model="Qwen/Qwen3-8B",
+        needs_key=False,
+        knobs=Knobs(
+            LOW={"chat_template_kwargs": {"enable_thinking": False}},
+            HIGH={"chat_template_kwargs": {"enable_thinking": True}},
+            models="qwen3(?!.*(instruct|thinking|coder))",
+        ),
+    ),
     "local": Profile(
         base_url="http://localhost:8000/v1",
         model="local-model",
