@@ -97,8 +97,8 @@ class TaskEvents:
             return None
         steps, plan_id = tuple(thaw(step) for step in plan["steps"]), plan.get("planId")
         running = next((step for step in steps if step["status"] == "running"), None)
-        if not self._nodes:
-            return Shown(plan_id=plan_id, steps=steps)
+        if not self._nodes or (root.join is not None and root.node not in self._nodes):
+            return Shown(plan_id=plan_id, steps=steps)  # steps that run side by side: none of them is the active one
         if root.node in self._nodes and machine.status in _GOES_ON:
             return Shown(plan_id=plan_id, steps=steps, active=running and running["taskId"])
         if running is not None:
@@ -153,7 +153,7 @@ def _between(told: Shown | None, now: Shown | None, run_id: str, chat_id: str, *
     if told is None and not takes_up:
         fresh = [{**step, "status": "init"} if step["status"] == "running" else step for step in now.steps]
         out.append(PlanCreate(plan_id=plan_id, chat_id=chat_id, plan={"steps": fresh}))
-        changed = now.active is not None
+        changed = fresh != list(now.steps)
     else:
         changed = told is None or told.steps != now.steps
     if changed:

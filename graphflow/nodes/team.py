@@ -23,14 +23,13 @@ from graphflow.nodes.offered import offered_tools
 from graphflow.nodes.pairing import NOT_RUN, paired
 from graphflow.nodes.plan_view import request_of
 from graphflow.nodes.team_prompts import DEFAULTS, TURNS
+from graphflow.nodes.tools import TASK_DONE
 from graphflow.nodes.turn import Turn
 from graphflow.tools.listing import with_tools
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction
 
-TASK_DONE = "task_done"
-"""The tool that ends the work of a team."""
 SPEAKER = "team"
 """`name` of the user turns that ask a stage: they are no words of the person's."""
 

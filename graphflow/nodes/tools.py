@@ -46,6 +46,18 @@ def policy_of(document: GraphDefinition) -> CallPolicy:
     )
 
 
+TASK_DONE = "task_done"
+"""The tool by which a team ends its work."""
+
+
+def _never_for_the_end(names: Iterable[str], approval: Any) -> Any:
+    """The agent's `approval`, but for the end of its work: that is no act which a person would look at."""
+    if TASK_DONE not in names or (isinstance(approval, Mapping) and TASK_DONE in approval):
+        return approval
+    others = approval if isinstance(approval, Mapping) else {} if approval is None else {"*": approval}
+    return {**others, TASK_DONE: "DISABLED"}
+
+
 class ToolsKind:
     """`use: tools`.
 
@@ -71,7 +83,8 @@ class ToolsKind:
             runner: ToolRunner = ctx.tool
             policy = replace(declared, agent_key=ctx.services.get("agent_key"))
             if "tools" in arguments or document.tools is not None:
-                policy = replace(policy, tools=offered_tools(runner.registry, document, arguments))
+                names = offered_tools(runner.registry, document, arguments)
+                policy = replace(policy, tools=names, approval=_never_for_the_end(names, policy.approval))
             messages = ctx.state.get("messages", ())
             last = messages[-1] if len(messages) else None
             calls = arguments.get("calls")

@@ -223,6 +223,12 @@ async def test_an_approval_holds_the_team_and_its_answer_lets_it_go_on() -> None
     assert any("not this one" in getattr(m, "content", "") for m in stage.model.asked[2][0])
 
 
+async def test_nobody_is_asked_whether_the_work_may_end() -> None:
+    stage = Stage(document(approval="REQUIRE_APPROVAL"), *CASES["no tool"])
+    await stage.play()
+    assert stage.finish_reason == "task_done"
+
+
 async def test_an_ejected_team_sends_the_same_events() -> None:
     ejected = json.loads(json.dumps(document()))
     assert "mode" not in ejected

@@ -8,7 +8,7 @@ import pytest
 
 from graphflow import load_graph
 from graphflow.checkpoints.port import Checkpointer
-from graphflow.errors import DefinitionError, NodeFailed
+from graphflow.errors import DefinitionError, NodeFailed, StoreError
 from graphflow.events import Event
 from graphflow.runtime.compiled import CompiledGraph
 from graphflow.testing import FakeClock, FakeIds
@@ -253,3 +253,60 @@ async def test_a_rewind_to_a_question_tells_the_task_that_asks_before_the_answer
     tasks = [line for line in told(log) if line.startswith(("task", "plan"))]
     assert tasks[:3] == ["plan.update p running init", "task.start one", "task.complete one"]
     assert all(getattr(e, "task_id", "one") == "one" for e in after if e.type == "content.start")
+
+
+async def test_a_store_that_fails_fails_the_active_task_too(store: Checkpointer) -> None:
+    async def doomed(state: Any, ctx: Any) -> None:
+        await ctx.content("begun")
+        live = app.live("t")
+        assert live is not None
+        live.executor.store_failed(StoreError("the disk is gone"))
+
+    app = compiled(store, work=doomed)
+    events: list[Event] = []
+
+    async def read() -> None:
+        async for event in app.stream({}, "t"):
+            events.append(event)
+
+    with pytest.raises(StoreError):
+        await read()
+    assert told(events)[3:] == ["task.start one", "content of one", "task.fail one", "run.error"]
+
+
+async def test_steps_that_run_side_by_side_give_updates_of_the_plan_only(store: Checkpointer) -> None:
+    async def both(state: Any, ctx: Any) -> dict[str, Any]:
+        return {"plan": plan_of("running", "running"), "names": list(STEPS)}
+
+    async def finish(state: Any, ctx: Any) -> dict[str, Any]:
+        return {"plan": plan_of("completed", "completed")}
+
+    async def act(state: Any, ctx: Any) -> None:
+        await ctx.content("acting")
+
+    properties = {
+        "plan": {"type": ["object", "null"], "default": None, "x-life": "run", "x-tasks": []},
+        "names": {"type": "array", "default": []},
+    }
+    document = {
+        "graphflow": "1",
+        "state": {"type": "object", "properties": properties},
+        "start": "make",
+        "nodes": {
+            "make": {"use": "node:make", "next": "fan"},
+            "fan": {"map": "state.names", "as": "name", "do": "act", "next": "finish"},
+            "act": {"use": "node:act", "next": "end"},
+            "finish": {"use": "node:finish", "next": "end"},
+        },
+    }
+    nodes = {"make": both, "act": act, "finish": finish}
+    app = load_graph(document, checkpointer=store, nodes=nodes, ids=FakeIds())
+    assert told([event async for event in app.stream({}, "t")]) == [
+        "run.start",
+        "plan.create p init init",
+        "plan.update p running running",
+        "content of None",
+        "content of None",
+        "plan.update p completed completed",
+        "run.complete",
+    ]
