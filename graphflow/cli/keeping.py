@@ -67,6 +67,7 @@ async def remove(
             await app.store.release(each.id, row.fence)
             await each.delete()
             await app.chat_record.delete(each.id)
+            await app.conversations.delete(each.id)
             note(f"deleted thread {each.id}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from graphflow.agents.loader import LoadedAgent, load_agent
@@ -17,7 +18,9 @@ from graphflow.errors import Fault, GraphflowError, ThreadNotFound
 from graphflow.graph.ports import Clock, Ids
 from graphflow.memory.chat_files import ChatFiles
 from graphflow.memory.chat_recorder import ChatRecorder
+from graphflow.memory.opening import open_conversations, open_long_term, open_tables
 from graphflow.memory.system import system_of
+from graphflow.memory.tools import memory_tools
 from graphflow.models.pool import ModelPool, Opener
 from graphflow.models.prices import Prices
 from graphflow.models.providers import known_providers, open_model
@@ -26,6 +29,7 @@ from graphflow.runtime.compiled import CompiledGraph
 from graphflow.runtime.identity import SystemClock, Uuid7Ids
 from graphflow.runtime.live import Runs
 from graphflow.service.begun import BegunWith
+from graphflow.service.conversations import ChatSearch
 from graphflow.service.queues import Queues
 from graphflow.service.requests import unknown_thread
 from graphflow.service.rules import StandingRules
@@ -37,6 +41,9 @@ from graphflow.tools.runner import ToolRunner
 
 if TYPE_CHECKING:
     from graphflow.graph.checked import CheckedDocument
+    from graphflow.memory.conversations import ConversationStore
+    from graphflow.memory.store import Store as LongTermStore
+    from graphflow.memory.tables import Tables
     from graphflow.models.port import ChatModel
 
 
@@ -79,6 +86,7 @@ class Application:
         self.prices = Prices(self.settings.prices)
         self.providers = known_providers(self.settings.providers)
         self.chat_record = self._make_chat_record()
+        self.chat_search = ChatSearch(self)
         self.queues = Queues(self)
         self._begun = BegunWith()
         self._listeners = (self.chat_record.ended, self.queues.ended, self._begun.ended)
@@ -101,7 +109,12 @@ class Application:
         """The built-in tools, those of the modules in the settings, and `more`."""
         from graphflow.service.registered import registered_tools
 
-        return registered_tools(self.settings, more, load=self.load)
+        tools = memory_tools(lambda: self.long_term, self._user_of)
+        return registered_tools(self.settings, more, load=self.load, memory=tools)
+
+    async def _user_of(self, thread_id: str) -> str | None:
+        row = await self.store.thread(thread_id)
+        return None if row is None else row.facts.user
 
     def _make_runner(self) -> ToolRunner:
         return ToolRunner(
@@ -200,6 +213,8 @@ class Application:
                     Runs.listeners(self._store).remove(listener)
                 self._listens = False
             await self._store.close()
+        if "_memory_tables" in self.__dict__:
+            await self._memory_tables.close()
         await self.models.aclose()
 
     # --- what edges call
@@ -215,6 +230,20 @@ class Application:
             self._listens = True
             Runs.listeners(self._store).extend(self._listeners)
         return self._store
+
+    @cached_property
+    def _memory_tables(self) -> Tables:
+        return open_tables(self.settings.store)
+
+    @cached_property
+    def conversations(self) -> ConversationStore:
+        """What was said in each chat, for listing and searching; see `service.conversations`."""
+        return open_conversations(self.settings.store, self._memory_tables)
+
+    @cached_property
+    def long_term(self) -> LongTermStore:
+        """The long-term store across threads: `ctx.store` in nodes (spec 5.3)."""
+        return open_long_term(self.settings.store, self._memory_tables, self.clock)
 
     @property
     def runs(self) -> Runs:
@@ -253,6 +282,7 @@ class Application:
             "model": self.models,
             "tool": self.runner,
             "prices": self.prices,
+            "store": self.long_term,
             "window_runs": self.settings.memory.chat_k,
         }
 

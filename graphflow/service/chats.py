@@ -12,6 +12,7 @@ from graphflow.checkpoints.journal import decode_meta, load_thread
 from graphflow.checkpoints.port import Record, ThreadRow
 from graphflow.events import ChatStart, Event, RequestQuery, RunComplete, event_dict
 from graphflow.graph.machine import ROOT
+from graphflow.memory.conversations import Which
 from graphflow.messages import MESSAGE_TYPES, Message, to_wire
 from graphflow.runtime.stored_log import PAGE, Chain, place_before, stored_log_of
 from graphflow.service.application import Application
@@ -29,9 +30,19 @@ async def chats(
     limit: int = 50,
     agent_key: str | None = None,
     user: str | None = None,
+    query: str | None = None,
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Chats, newest first, and the cursor of the next page; with `user` this user's alone."""
+    """Chats, newest first, and the cursor of the next page; with `user` this user's alone.
+
+    Args:
+        query: words that must each be found in a chat's name or in what was said in it.
+    """
     await app.runs.ready()
+    if query is not None and query.strip():
+        which = Which(agent_key=agent_key, owner=user, cursor=cursor, limit=limit)
+        found = await app.chat_search.find(query, which)
+        following = found[-1][0].cursor if len(found) == limit else None
+        return [await _line(app, row) for _, row in found], following
     if cursor is not None and not await sees(app, Caller(user=user), cursor):
         raise refusals.unknown_thread(cursor)
     rows = await app.store.threads(cursor=cursor, limit=limit, agent_key=agent_key, user=user)

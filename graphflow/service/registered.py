@@ -10,16 +10,20 @@ from graphflow.service.agent_files import AgentFolder, Load
 from graphflow.settings import Settings
 from graphflow.tools.builtin import BashPolicy, HttpPolicy, builtin_tools
 from graphflow.tools.builtin.agent_file import agent_file_tool
+from graphflow.tools.port import Tool
 from graphflow.tools.registry import ToolRegistry
 
 
-def registered_tools(settings: Settings, more: Sequence[Any], *, load: Load) -> ToolRegistry:
+def registered_tools(
+    settings: Settings, more: Sequence[Any], *, load: Load, memory: Sequence[Tool] = ()
+) -> ToolRegistry:
     """All tools before the tool files.
 
     Args:
         settings: of the application.
         more: further tools, or plain functions.
         load: checks an agent that a tool is about to write.
+        memory: the tools of the long-term store.
     """
     bash = BashPolicy(
         working_directory=settings.bash.working_directory,
@@ -33,7 +37,7 @@ def registered_tools(settings: Settings, more: Sequence[Any], *, load: Load) -> 
         timeout_s=settings.http.timeout_s,
     )
     folder = AgentFolder(Path(settings.agents.dir), settings.folder, load)
-    registry = ToolRegistry(builtins=[*builtin_tools(bash=bash, http=http), agent_file_tool(folder)])
+    registry = ToolRegistry(builtins=[*builtin_tools(bash=bash, http=http), agent_file_tool(folder), *memory])
     if settings.tools.modules:
         from graphflow.tools.modules import import_tools
 

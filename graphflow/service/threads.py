@@ -273,6 +273,7 @@ async def delete(app: Application, thread_id: str) -> None:
         raise ThreadBusy(f"another process drives thread {thread_id!r}; cancel the run first", retryAfterMs=1000)
     await thread.delete()
     await app.chat_record.delete(thread_id)
+    await app.conversations.delete(thread_id)
     await uploads.delete(app, thread_id)
 
 

@@ -120,7 +120,12 @@ def write_agents(folder: Path) -> None:
 
 
 def make_application(
-    folder: Path, gate: Gate | None = None, script: Any = None, durability: str = "async", **options: Any
+    folder: Path,
+    gate: Gate | None = None,
+    script: Any = None,
+    durability: str = "async",
+    environ: dict[str, str] | None = None,
+    **options: Any,
 ) -> Application:
     """An application over `folder`; its models play `script` (default: three turns of a story)."""
     import msgspec
@@ -132,7 +137,9 @@ def make_application(
         return ScriptedModel(played, delay_s=1.0, sleep=wait)
 
     app = Application(
-        load_settings(folder, environ={"GRAPHFLOW_STORE_DURABILITY": durability}), models=open_model, **options
+        load_settings(folder, environ={"GRAPHFLOW_STORE_DURABILITY": durability, **(environ or {})}),
+        models=open_model,
+        **options,
     )
     app.kinds.node("work", work)
     app.kinds.node("late", late)

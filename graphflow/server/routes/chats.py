@@ -22,11 +22,12 @@ async def chats(
     cursor: Cursor = None,
     limit: Limit = 50,
     agent_key: Annotated[str | None, Query(alias="agentKey")] = None,
+    q: Annotated[str | None, Query(max_length=500)] = None,
 ) -> Response:
-    """Chats, newest first."""
+    """Chats, newest first; with `q` those that hold each of its words, in their names or in what was said."""
     user = caller_of(request).user
     lines, following = await service.chats(
-        application(request), cursor=cursor, limit=limit, agent_key=agent_key, user=user
+        application(request), cursor=cursor, limit=limit, agent_key=agent_key, user=user, query=q
     )
     return success(lines, cursor=following)
 
