@@ -326,6 +326,8 @@ class Resumed(Tick):
 class Deadline(Tick):
     """The run's active time is used up."""
 
+    partials: dict[int, Any] = msgspec.field(default_factory=dict)
+    """Frame → the message as far as it came (E15)."""
     usages: dict[int, dict[str, Any]] = msgspec.field(default_factory=dict)
     """Frame → what its node run, which has not ended, has used."""
 

@@ -45,7 +45,8 @@ class Timers:
             self.keep_deadline()
             return
         executor.runs.close_blocks()
-        executor.feed(Deadline(id=executor.ids.new_id(), at=now, usages=executor.runs.usages()))
+        partials, usages = executor.runs.partials("timeout"), executor.runs.usages()
+        executor.feed(Deadline(id=executor.ids.new_id(), at=now, partials=partials, usages=usages))
 
     def limit_open(self, number: int, spent_ms: int = 0) -> None:
         """Lets a `graph`, `map` or `parallel` node fail when its `timeoutMs` of active time is used up.

@@ -136,8 +136,9 @@ def _on_deadline(step: Step, tick: Deadline) -> None:
     leaves = [f.number for f in step.table.values() if f.status in ("ready", "backoff")]
     error = exceeded("timeoutMs", limit, step.get("active_ms"))
     if leaves:
-        step.add_usage(tick.usages.get(leaves[0]))
-        fail(step, leaves[0], error.as_dict(step.table[leaves[0]].node), final=True)
+        leaf = leaves[0]
+        step.add_usage(tick.usages.get(leaf))
+        fail(step, leaf, error.as_dict(step.table[leaf].node), partial=tick.partials.get(leaf), final=True)
 
 
 def _on_migrated(step: Step, tick: Migrated) -> None:

@@ -190,6 +190,27 @@ async def test_at_any_other_figure_the_last_node_answers_and_the_finish_reason_s
     await assert_whole(stage)
 
 
+@pytest.mark.parametrize("mode", TOOLED)
+async def test_when_the_time_is_up_what_was_said_stays_and_the_last_node_answers(mode: str) -> None:
+    stage = Stage(
+        document_of(mode, **PLAIN_TEXT, budget={"timeoutMs": 1}), {"text": "I th", "hang": True}, {"text": "So."}
+    )
+    stage.model.on_hang = lambda: stage.clock.advance(1)
+    await stage.play()
+    assert (stage.finish_reason, stage.texts("content")) == ("budget", "I thSo.")
+    assert [(m.content, m.status) for m in await stage.said()] == [("I th", "timeout"), ("So.", None)]
+    assert "I th" not in str(stage.model.asked[1][0]), "what was cut off is not sent back"
+
+
+@pytest.mark.parametrize("mode", ["PLAIN", "THINKING"])
+async def test_a_mode_of_one_turn_that_runs_out_of_time_fails_and_keeps_what_was_said(mode: str) -> None:
+    stage = Stage(document_of(mode, output="PLAIN", budget={"timeoutMs": 1}), {"text": "I th", "hang": True})
+    stage.model.on_hang = lambda: stage.clock.advance(1)
+    await stage.play()
+    assert stage.events[-1]["error"]["code"] == "budget_exceeded"
+    assert [(m.content, m.status) for m in await stage.said()] == [("I th", "timeout")]
+
+
 @pytest.mark.parametrize("verify", ["NONE", "SECOND_PASS_FIX"])
 @pytest.mark.parametrize("mode", TOOLED)
 async def test_without_a_tool_call_left_the_last_node_answers_and_every_call_has_its_one_result(
