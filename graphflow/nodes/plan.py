@@ -5,7 +5,7 @@ The plan is told to readers by its state key's mark `x-tasks` (`graph/task_event
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphflow.graph.context import Context
@@ -23,6 +23,9 @@ from graphflow.tools.listing import list_tools, with_tools
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction
+
+Ask = Callable[..., Awaitable[dict[str, Any]]]
+"""Asks the model: arguments of a `model` node beside those that the plan's nodes share → its `out`."""
 
 _OF_MODEL = ("systemPrompt", "providerKey", "model", "compute", "showReasoning", "tools", "keywords")
 _OWN = {
@@ -57,7 +60,7 @@ class _PlanNode(ModelKind):
 
         return run
 
-    async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Any, offered: Sequence[str]) -> dict[str, Any]:
+    async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
         raise NotImplementedError
 
 
@@ -70,9 +73,9 @@ class PlanKind(_PlanNode):
     """
 
     name = "plan"
-    with_schema: Mapping[str, Any] | None = _with("drafts", "stream", maxTasks={"type": "integer"})
+    with_schema: Mapping[str, Any] | None = _with("drafts", maxTasks={"type": "integer"})
 
-    async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Any, offered: Sequence[str]) -> dict[str, Any]:
+    async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
         drafts = given.get("drafts", ())
         request = request_of(ctx.state.get("messages", ()))
         asked = self._asks(given, request, drafts, offered)
@@ -120,7 +123,7 @@ class TaskKind(_PlanNode):
         "drafts", "plan", "starts", "stream", "mustCall", maxTasks={"type": "integer"}, maxRounds={"type": "integer"}
     )
 
-    async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Any, offered: Sequence[str]) -> dict[str, Any]:
+    async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
         steps, messages = given["plan"]["steps"], ctx.state.get("messages", ())
         index = next((i for i, step in enumerate(steps) if step["status"] == "running"), len(steps) - 1)
         starts = list(given["starts"])[: index + 1]
@@ -183,7 +186,7 @@ class SummaryKind(_PlanNode):
     name = "summary"
     with_schema: Mapping[str, Any] | None = _with("drafts", "plan", "starts", "stream", "output", failure={})
 
-    async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Any, offered: Sequence[str]) -> dict[str, Any]:
+    async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
         steps, failure = given["plan"].get("steps", ()), given.get("failure")
         settled = [{**step, "status": "failed"} if step["status"] == "running" else step for step in _left(steps)]
         why = None if failure is None else str(failure.get("message") or failure.get("code"))
