@@ -52,6 +52,33 @@ def _masked(found: re.Match[str]) -> str:
     return (found["pair"] or found["scheme"] or found["address"] or "") + (found["quote"] or "") + MASK
 
 
+class StreamMasker:
+    """Masks a text that comes in pieces: what a piece holds of a secret is told by the pieces before it.
+
+    Of a secret without a name beside it (`sk-…`) the first characters pass, until it is known for what it is.
+    """
+
+    def __init__(self) -> None:
+        self._before = ""
+
+    def feed(self, piece: str) -> str:
+        """The piece, with its share of secrets replaced."""
+        text, start = self._before + piece, len(self._before)
+        self._before = text[-_CONTEXT:]
+        out, at = "", start
+        for found in _SECRET_TEXT.finditer(text):
+            prefix = found["pair"] or found["scheme"] or found["address"] or ""
+            begin, end = max(found.start() + len(prefix), at), found.end()
+            if end > at:
+                out += text[at:begin] + MASK
+                at = end
+        return out + text[at:]
+
+
+_CONTEXT = 1024
+"""Characters that are looked back for the beginning of a secret."""
+
+
 def mask(value: Any) -> Any:
     """A copy of `value` with secrets replaced, at any depth; other scalars pass through.
 

@@ -15,7 +15,7 @@ class CallContext(msgspec.Struct, frozen=True):
 
     trace_id: str
     stage: str
-    """The node's name."""
+    """The node's name, with `#VISIT` from its second visit on (`reason#2`)."""
 
 
 _current: ContextVar[CallContext | None] = ContextVar("graphflow_model_call", default=None)

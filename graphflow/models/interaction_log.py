@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from graphflow.errors import GraphflowError
-from graphflow.masking import mask
+from graphflow.masking import StreamMasker, mask
 from graphflow.messages import Message, to_wire
 from graphflow.models.call_context import call_context
 from graphflow.models.deltas import Delta, Finish, ReasoningDelta, ReasoningDetails, TextDelta, ToolCallDelta
@@ -109,6 +109,8 @@ class _LoggedCall:
         self._mask = masked
         self._clock = clock
         self._names: dict[int, str] = {}
+        self._maskers: dict[str | int, StreamMasker] = {}
+        """By block: the text, the reasoning, each call's arguments."""
         self._start = clock()
         self.first_s: float | None = None
         """When the first delta came, by the clock."""
@@ -128,18 +130,27 @@ class _LoggedCall:
             self.first_s = self._clock()
         if isinstance(delta, ToolCallDelta) and delta.name is not None:
             self._names[delta.index] = delta.name
-        self._log.debug("model.delta", **self._mask(self._facts(delta)))
+        self._log.debug("model.delta", **self._facts(delta))
+
+    def _piece(self, block: str | int, text: str) -> str:
+        """A piece of a block as the log may have it: a secret may be spread over many."""
+        if self._mask is _as_is:
+            return text
+        masker = self._maskers.get(block)
+        if masker is None:
+            masker = self._maskers[block] = StreamMasker()
+        return masker.feed(text)
 
     def _facts(self, delta: Delta) -> dict[str, Any]:
         match delta:
             case TextDelta(text):
-                return {"content": text}
+                return {"content": self._piece("content", text)}
             case ReasoningDelta(text):
-                return {"reasoning": text}
+                return {"reasoning": self._piece("reasoning", text)}
             case ReasoningDetails(items):
                 return {"reasoningDetails": len(items)}
             case ToolCallDelta(index=index, arguments=arguments):
-                return {"tool": self._names.get(index, ""), "call": index, "arguments": arguments}
+                return {"tool": self._names.get(index, ""), "call": index, "arguments": self._piece(index, arguments)}
             case Finish(reason, raw_reason):
                 return {"finishReason": reason, "rawReason": raw_reason}
 

@@ -86,7 +86,7 @@ class Turn:
         if self.last:
             await self._close_open_calls()
         messages = messages_of(self.given, ctx, self.noted, self.closed)
-        set_call_context(ctx.run_id, ctx.node)
+        set_call_context(ctx.run_id, ctx.node if ctx.visit == 1 else f"{ctx.node}#{ctx.visit}")
         ctx.partial = self.partial
         say, think = speech.say, speech.think
         try:

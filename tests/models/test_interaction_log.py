@@ -94,6 +94,15 @@ async def test_secrets_are_masked_in_nested_json_too(lines: list[dict[str, Any]]
     assert not [word for word in (secret, "hunter22", "abcdefgh") if word in str(lines)]
 
 
+async def test_a_secret_that_is_spread_over_deltas_is_masked_in_each(lines: list[dict[str, Any]]) -> None:
+    call = ScriptedCall(name="f", arguments={"deep": {"password": "hunter22hunter"}})
+    turn = Turn(text="the password: hunter22hunter, as asked", tool_calls=(call,), piece=3)
+    await complete(logged(lines, "debug", turn), ASK)
+    for block in ("content", "arguments"):
+        said = "".join(line.get(block, "") for line in lines if line["event"] == "model.delta")
+        assert "***" in said and "hun" not in said and "ter" not in said
+
+
 async def test_masking_can_be_switched_off(lines: list[dict[str, Any]]) -> None:
     await complete(logged(lines, "debug", Turn(text="password=hunter22", piece=50), mask_sensitive=False), ASK)
     assert "hunter22" in str(lines)

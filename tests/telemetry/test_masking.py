@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphflow.masking import MASK, is_secret_key, mask, mask_text
+from graphflow.masking import MASK, StreamMasker, is_secret_key, mask, mask_text
 
 NAMES = (
     "authorization", "Authorization", "apiKey", "api_key", "API-KEY", "x-api-key", "OPENAI_API_KEY", "token", "accessToken",
@@ -96,6 +96,23 @@ def test_no_secret_is_left_in_any_nesting_or_text(given_: tuple[str, Any]) -> No
 def test_what_is_no_secret_stays(value: Any) -> None:
     assert mask(value) == value or "=" in repr(value) or ":" in repr(value)
     assert mask(mask(value)) == mask(value)
+
+
+@given(secrets, st.sampled_from(NAMES), st.data())
+def test_a_secret_that_comes_in_pieces_is_masked_in_each(secret: str, name: str, data: st.DataObject) -> None:
+    forms = [f'{{"{name}": "{secret}", "x": 1}}', f"{name}={secret} and more", f"Bearer {secret}"]
+    text = data.draw(st.sampled_from(forms))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
+    masker = StreamMasker()
+    pieces = [masker.feed(text[a:b]) for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    said = "".join(pieces).replace(MASK, "")
+    assert secret not in said and (text.startswith("Bearer") or "Zq" not in said)
+
+
+def test_pieces_without_a_secret_pass_as_they_are() -> None:
+    masker = StreamMasker()
+    pieces = ["max_tok", "ens=", "100", " and ", "", "on"]
+    assert [masker.feed(piece) for piece in pieces] == pieces
 
 
 @pytest.mark.parametrize("name", NAMES)
