@@ -85,6 +85,10 @@ _PUT_DOCUMENT = Statement("INSERT INTO @.documents (digest, data) VALUES ($1, $2
 _PUT_NOTE = Statement(
     "INSERT INTO @.notes (name, data) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET data = excluded.data", "ty"
 )
+_FIRST_NOTE = Statement(
+    "INSERT INTO @.notes (name, data) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING RETURNING 1", "ty", "i"
+)
+_SWAP_NOTE = Statement("UPDATE @.notes SET data = $2 WHERE name = $1 AND data = $3 RETURNING 1", "tyy", "i")
 _ENQUEUE = Statement(
     "INSERT INTO @.inputs (thread, at, kind, body) SELECT $1, $2, $3, $4 FROM @.threads"
     " WHERE id = $1 AND status IS NOT NULL RETURNING position",
@@ -235,6 +239,11 @@ async def put_document(pool: Pool, digest: str, document: bytes) -> None:
 
 async def put_note(pool: Pool, name: str, note: bytes) -> None:
     await pool.do(_PUT_NOTE(name, note))
+
+
+async def swap_note(pool: Pool, name: str, note: bytes, instead_of: bytes | None) -> bool:
+    swap = _FIRST_NOTE(name, note) if instead_of is None else _SWAP_NOTE(name, note, instead_of)
+    return bool((await pool.do(swap))[0])
 
 
 async def enqueue(

@@ -18,6 +18,14 @@ def put_note(db: sqlite3.Connection, name: str, note: bytes) -> None:
     db.execute("INSERT OR REPLACE INTO documents (digest, data) VALUES (?, ?)", (NOTE + name, note))
 
 
+def swap_note(db: sqlite3.Connection, name: str, note: bytes, instead_of: bytes | None) -> bool:
+    row = db.execute("SELECT data FROM documents WHERE digest = ?", (NOTE + name,)).fetchone()
+    if (None if row is None else row[0]) != instead_of:
+        return False
+    put_note(db, name, note)
+    return True
+
+
 def is_sealed(db: sqlite3.Connection) -> bool:
     return db.execute("SELECT 1 FROM documents WHERE digest = ?", (NOTE + SEAL,)).fetchone() is not None
 

@@ -518,6 +518,13 @@ class MemoryCheckpointer:
     async def put_note(self, name: str, note: bytes) -> None:
         self._notes[name] = note
 
+    async def swap_note(self, name: str, note: bytes, *, instead_of: bytes | None) -> bool:
+        with self._lock:
+            fits = self._notes.get(name) == instead_of
+            if fits:
+                self._notes[name] = note
+            return fits
+
     async def note(self, name: str) -> bytes | None:
         return self._notes.get(name)
 

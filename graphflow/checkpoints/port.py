@@ -510,6 +510,9 @@ class Checkpointer(Protocol):
     async def put_note(self, name: str, note: bytes) -> None:
         """Keeps a small note about the store itself, in the place of an earlier one of that name."""
 
+    async def swap_note(self, name: str, note: bytes, *, instead_of: bytes | None) -> bool:
+        """Keeps a note in the place of exactly this one (None: of none); False, and nothing kept, when another stands there."""
+
     async def note(self, name: str) -> bytes | None: ...
 
     async def rewrite(self, change: Rewrite, *, after: str | None = None, limit: int = 1000) -> str | None:

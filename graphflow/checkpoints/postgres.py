@@ -424,6 +424,9 @@ class PostgresCheckpointer:
     async def put_note(self, name: str, note: bytes) -> None:
         await self._change(lambda pool: changes.put_note(pool, name, note))
 
+    async def swap_note(self, name: str, note: bytes, *, instead_of: bytes | None) -> bool:
+        return await self._change(lambda pool: changes.swap_note(pool, name, note, instead_of))
+
     async def note(self, name: str) -> bytes | None:
         rows = await self._rows(READ_NOTE, name)
         return rows[0][0] if rows else None

@@ -219,6 +219,9 @@ class SealedCheckpointer:
     async def put_note(self, name: str, note: bytes) -> None:
         await (await self._ready()).put_note(name, note)
 
+    async def swap_note(self, name: str, note: bytes, *, instead_of: bytes | None) -> bool:
+        return await (await self._ready()).swap_note(name, note, instead_of=instead_of)
+
     async def note(self, name: str) -> bytes | None:
         return await (await self._ready()).note(name)
 

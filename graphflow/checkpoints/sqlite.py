@@ -427,6 +427,9 @@ class SqliteCheckpointer:
     async def put_note(self, name: str, note: bytes) -> None:
         await self._change(lambda db: rewriting.put_note(db, name, note))
 
+    async def swap_note(self, name: str, note: bytes, *, instead_of: bytes | None) -> bool:
+        return await self._change(lambda db: rewriting.swap_note(db, name, note, instead_of))
+
     async def note(self, name: str) -> bytes | None:
         return await self.document(rewriting.NOTE + name)
 

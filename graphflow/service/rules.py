@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -20,6 +19,7 @@ NOTE = "approval_rules"
 FRESH_S = 1.0
 """Rules that another process makes take effect here within so many seconds."""
 MAX_RULES = 1_000
+Rules = Sequence[StandingRule]
 
 
 class StandingRules:
@@ -33,11 +33,10 @@ class StandingRules:
 
     def __init__(self, store: Callable[[], Checkpointer], clock: Clock, ids: Ids) -> None:
         self._store, self._clock, self._ids = store, clock, ids
-        self._known: Sequence[StandingRule] = ()
+        self._known: Rules = ()
         self._read_at: float | None = None
-        self._lock = asyncio.Lock()
 
-    async def standing(self) -> Sequence[StandingRule]:
+    async def standing(self) -> Rules:
         """All rules that have not expired, oldest first."""
         if self._read_at is None or self._clock.monotonic() - self._read_at >= FRESH_S:
             await self._load()
@@ -84,22 +83,20 @@ class StandingRules:
         )
         if thread_id is not None and agent_key is not None:
             raise _wrong("agentKey", "a rule holds for a thread or for an agent; give one of them")
-        async with self._lock:
-            await self._load()
-            if len(self._known) >= MAX_RULES:
-                raise _wrong("tool", f"there are {MAX_RULES} rules; remove some first")
-            await self._save([*self._known, rule])
+        await self._change(lambda rules: _with(rules, rule))
         return rule
 
     async def remove(self, rule_id: str) -> bool:
         """Takes a rule away; False when there is none of this id."""
-        async with self._lock:
-            await self._load()
-            left = [rule for rule in self._known if rule.id != rule_id]
-            if len(left) == len(self._known):
-                return False
-            await self._save(left)
-            return True
+        found = False
+
+        def without(rules: Rules) -> Rules:
+            nonlocal found
+            found = found or any(rule.id == rule_id for rule in rules)
+            return [rule for rule in rules if rule.id != rule_id]
+
+        await self._change(without)
+        return found
 
     def _moment(self, expires: str) -> int:
         """Epoch ms of a duration from now, or of a date-time."""
@@ -118,16 +115,30 @@ class StandingRules:
             raise _wrong("expires", f"{expires!r} is past")
         return at
 
-    async def _load(self) -> None:
+    async def _load(self) -> bytes | None:
         note = await self._store().note(NOTE)
         self._known = () if note is None else msgspec.json.decode(note, type=list[StandingRule])
         self._read_at = self._clock.monotonic()
+        return note
 
-    async def _save(self, rules: Sequence[StandingRule]) -> None:
-        now = self._clock.now_ms()
-        rules = [rule for rule in rules if rule.expires_at is None or rule.expires_at > now]
-        await self._store().put_note(NOTE, msgspec.json.encode(rules))
-        self._known = rules
+    async def _change(self, change: Callable[[Rules], Rules]) -> None:
+        """Applies a change to the newest rules, again when another process was faster."""
+        while True:
+            note, now = await self._load(), self._clock.now_ms()
+            rules = [rule for rule in change(self._known) if rule.expires_at is None or rule.expires_at > now]
+            if rules == list(self._known):
+                return
+            if await self._store().swap_note(NOTE, msgspec.json.encode(rules), instead_of=note):
+                self._known = rules
+                return
+
+
+def _with(rules: Rules, new: StandingRule) -> Rules:
+    if any(rule.id == new.id for rule in rules):  # it was kept, and the store's answer was lost
+        return rules
+    if len(rules) >= MAX_RULES:
+        raise _wrong("tool", f"there are {MAX_RULES} rules; remove some first")
+    return [*rules, new]
 
 
 def rule_dict(rule: StandingRule) -> dict[str, Any]:

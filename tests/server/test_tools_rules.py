@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -153,4 +154,25 @@ async def test_rules_of_another_process_take_effect_here_within_a_second(folder:
         moved[0] = 1.0
         assert [rule.tool for rule in await one.rules.standing()] == ["bash"]
         moved[0] = 2.0
+        assert await one.rules.standing() == []
+
+
+async def test_rules_that_two_processes_add_in_the_same_moment_are_all_kept(folder: Path):
+    async with (
+        Application(load_settings(folder, environ={})) as one,
+        Application(load_settings(folder, environ={})) as two,
+    ):
+        await one.runs.ready()
+        await two.runs.ready()
+        async with asyncio.TaskGroup() as group:
+            for number in range(10):
+                app = (one, two)[number % 2]
+                group.create_task(app.rules.add(tool=f"t{number}", decision="ask"))
+        await one.rules.remove("nothing of this id")
+        kept = await one.rules.standing()
+        assert sorted(rule.tool for rule in kept) == [f"t{number}" for number in range(10)]
+        async with asyncio.TaskGroup() as group:
+            for number, rule in enumerate(kept):
+                group.create_task((one, two)[number % 2].rules.remove(rule.id))
+        await one.rules.remove("nothing of this id")
         assert await one.rules.standing() == []

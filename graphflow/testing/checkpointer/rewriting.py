@@ -22,7 +22,7 @@ from graphflow.testing.checkpointer.suite import (
 
 
 class Rewriting(Suite):
-    """put_note, note, rewrite."""
+    """put_note, swap_note, note, rewrite."""
 
     @promise
     async def test_a_note_is_kept_and_replaced(self, store: Checkpointer) -> None:
@@ -32,6 +32,15 @@ class Rewriting(Suite):
         await store.put_note("colour", b"green")
         assert (await store.note("colour"), await store.note("size")) == (b"green", b"")
         assert await store.document("colour") is None
+
+    @promise
+    async def test_a_note_is_swapped_only_for_the_one_that_the_caller_knows(self, store: Checkpointer) -> None:
+        assert not await store.swap_note("colour", b"red", instead_of=b"green")
+        assert await store.swap_note("colour", b"red\x00", instead_of=None)
+        assert not await store.swap_note("colour", b"blue", instead_of=None)
+        assert await store.swap_note("colour", b"", instead_of=b"red\x00")
+        assert not await store.swap_note("colour", b"blue", instead_of=b"red\x00")
+        assert await store.note("colour") == b""
 
     @promise
     async def test_every_blob_passes_with_its_place_and_is_replaced(self, store: Checkpointer) -> None:
