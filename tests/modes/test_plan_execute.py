@@ -228,3 +228,15 @@ async def test_an_ejected_agent_sends_the_same_events() -> None:
     assert "mode" not in ejected
     mode, graph = Stage(document(), *CASES["one tool"]), Stage(ejected, *CASES["one tool"])
     assert told(await mode.play()) == told(await graph.play())
+
+
+@pytest.mark.parametrize(
+    ("block", "budget", "rounds"),
+    [({}, {}, 8), ({"maxSteps": 12}, {}, 12), ({}, {"maxSteps": 3}, 3), ({"maxRounds": 5}, {"maxSteps": 3}, 3)],
+)
+def test_the_tasks_are_those_of_the_block_then_the_budget_then_the_preset(
+    block: dict[str, Any], budget: dict[str, Any], rounds: int
+) -> None:
+    compiled = document(block=block, **({"budget": budget} if budget else {}))
+    assert compiled["budget"]["maxRounds"] == rounds
+    assert compiled["nodes"]["execute"]["with"]["maxTasks"] == "${limits.rounds}"
