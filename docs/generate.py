@@ -55,7 +55,18 @@ Families, which a query may choose among by `events`: *contract* (what a chat sh
 interrupts), *always* (sent whatever was chosen). *Live only* events are never stored: who joins later gets the block's
 `*.snapshot` instead. Exactly one *terminal* event, or `run.waiting`, ends a stream.
 
-`request.upload`, `plan.*`, `task.*` and `context.compact` are words that clients know; nothing sends them yet.
+Which event may follow which is stated once, in `graphflow/graph/stream_rules.py`; every stream that the tests of this project
+produce is held against it:
+
+- `request.*`, `chat.start` and `run.start` come first, one terminal comes last. After `run.waiting` only `request.submit`,
+  `interrupt.resolve`, `run.resume`, `run.cancel` or `run.error` may come.
+- A block starts with its first piece. Within a node run, reasoning and content close each other, and input of a call closes both; several
+  calls may be open at once. An id is never opened again. Snapshots close nothing.
+- A result follows the end of its call's input, and a call has one result, whatever crash or wait lies between.
+- Nothing is open at the end of its node run or task, at `run.waiting` and at a terminal.
+- A task needs a plan and no other active task; while it is active every block bears its `taskId`.
+
+`context.compact` is a word that clients know; nothing sends it yet.
 """
 
 EVENT_MEANINGS = {
