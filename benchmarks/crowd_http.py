@@ -279,7 +279,7 @@ async def measured(ways: tuple[Way, ...], options: argparse.Namespace) -> dict[s
     }
     for way in ways:
         await way.measure(min(20, options.clients), 1, 5, 0)  # warm
-        rounds = options.rounds if way.name == "graphflow" else 1
+        rounds = 1 if way.name == "direct" else options.rounds
         out["paced"][way.name] = await way.measure(options.clients, rounds, options.tokens, options.pause)
     for way in ways[1:]:
         out["full_speed"][way.name] = await way.measure(options.clients, 1, options.tokens * LONGER, 0)
@@ -302,9 +302,9 @@ if __name__ == "__main__":
     else:
         parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
         parser.add_argument("--clients", type=int, default=500)
-        parser.add_argument("--rounds", type=int, default=4, help="streams of each client through graphflow")
-        parser.add_argument("--tokens", type=int, default=80)
-        parser.add_argument("--pause", type=float, default=0.25, help="seconds between two deltas of a stream")
+        parser.add_argument("--rounds", type=int, default=2, help="streams of each client, one after the other")
+        parser.add_argument("--tokens", type=int, default=25)
+        parser.add_argument("--pause", type=float, default=1.0, help="seconds between two deltas of a stream")
         parser.add_argument("--json")
         given = parser.parse_args()
         text = json.dumps(asyncio.run(main(given)), indent=1)

@@ -276,6 +276,7 @@ async def test_threads_travel_in_time_and_the_first_branch_stays(client: httpx.A
 
 async def test_the_documentation_and_health_are_served(client: httpx.AsyncClient) -> None:
     assert (await client.get("/docs")).status_code == 200
-    paths = (await client.get("/openapi.json")).json()["paths"]
-    assert "chatId" in json.dumps(paths["/api/query"]["post"]["requestBody"])
+    page = (await client.get("/openapi.json")).json()
+    assert "QueryBody" in json.dumps(page["paths"]["/api/query"]["post"]["requestBody"])
+    assert "chatId" in page["components"]["schemas"]["QueryBody"]["properties"]
     assert (await client.get("/api/ready")).json()["data"]["status"] == "ready"
