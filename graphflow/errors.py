@@ -237,9 +237,12 @@ class CodecError(StoreError):
 
 
 def error_dict(error: BaseException, node: str | None = None) -> dict[str, Any]:
-    """The wire form of any exception; a foreign one becomes `node_error` with its type and message."""
+    """The wire form of any exception; a foreign one becomes `node_error` with its type and message, without secrets."""
     if isinstance(error, GraphflowError):
         return error.as_dict(node)
+    from graphflow.masking import mask_text
+
+    text = mask_text(str(error))
     if isinstance(error, TimeoutError):
-        return NodeTimeout(str(error) or "timed out").as_dict(node)
-    return NodeFailed(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__).as_dict(node)
+        return NodeTimeout(text or "timed out").as_dict(node)
+    return NodeFailed(f"{type(error).__name__}: {text}" if text else type(error).__name__).as_dict(node)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphflow.errors import error_dict
 from graphflow.masking import MASK, StreamMasker, is_secret_key, mask, mask_text
 
 NAMES = (
@@ -107,6 +108,13 @@ def test_a_secret_that_comes_in_pieces_is_masked_in_each(secret: str, name: str,
     pieces = [masker.feed(text[a:b]) for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     said = "".join(pieces).replace(MASK, "")
     assert secret not in said and (text.startswith("Bearer") or "Zq" not in said)
+
+
+@given(secrets, st.sampled_from(NAMES))
+def test_what_a_foreign_error_says_reaches_no_event_with_a_secret_in_it(secret: str, name: str) -> None:
+    error = ConnectionError(f"401 for {{'headers': {{'{name}': '{secret}'}}}} at https://u:{secret}@host/")
+    shown = error_dict(error, "node")
+    assert shown["code"] == "node_error" and "401" in shown["message"] and secret not in repr(shown)
 
 
 def test_pieces_without_a_secret_pass_as_they_are() -> None:
