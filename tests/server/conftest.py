@@ -22,7 +22,7 @@ from graphflow.models.scripted import ScriptedModel
 from graphflow.models.scripted_server import DeltaGate, ScriptedServer, serve_scripted
 from graphflow.server.run import Server, make_server
 from graphflow.service.application import Application
-from tests.service.clients import Client
+from tests.service.clients import Client, check_grammar
 from tests.service.conftest import Gate, make_application, write_agents
 
 ROOT = Path(__file__).parents[2]
@@ -88,6 +88,7 @@ async def take(client: httpx.AsyncClient, method: str, url: str, into: Client | 
     async with client.stream(method, url, **request) as response:
         async for sse_id, event in frames(response):
             seen.take(sse_id, event)
+    check_grammar(seen.events)
     return seen
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphflow.events import decode_event
+from graphflow.graph.stream_rules import StreamRules
 from graphflow.service.application import Application
 from graphflow.service.query import Begun, query
 from graphflow.service.requests import QueryRequest
@@ -32,6 +34,14 @@ class Client:
         assert not self.events or event["seq"] > self.events[-1]["seq"], "numbers only increase"
         self.events.append(event)
         self.last_id = sse_id
+
+
+def check_grammar(events: Events) -> None:
+    """Holds what a client has of a run, from its first event on, against the grammar of streams."""
+    rules = StreamRules(whole=False)
+    if events and events[0]["seq"] == 1:
+        for event in events:
+            rules.take(decode_event(event))
 
 
 def fold(events: Events) -> Events:
