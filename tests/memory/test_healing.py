@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -98,7 +99,12 @@ async def test_a_whole_record_is_not_looked_at_again(open_application: Opened, m
     await ask(app, "one")
     reads: list[str] = []
     read = app.chat_record.files.settled
-    monkeypatch.setattr(app.chat_record.files, "settled", lambda chat_id: reads.append(chat_id) or read(chat_id))
+
+    def counted(chat_id: str) -> set[str]:
+        reads.append(chat_id)
+        return read(chat_id)
+
+    monkeypatch.setattr(app.chat_record.files, "settled", counted)
     await ask(app, "two")
     await chat(app, "c")
     assert reads == []
@@ -109,8 +115,6 @@ async def test_a_whole_record_is_not_looked_at_again(open_application: Opened, m
 
 
 async def test_two_processes_that_mend_at_once_write_each_line_once(open_application: Opened) -> None:
-    import asyncio
-
     app = await open_application()
     async with killed_before_the_line(app):
         await ask(app, "one")

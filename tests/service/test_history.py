@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import tempfile
 from collections import defaultdict
 from pathlib import Path
@@ -83,12 +84,12 @@ def _tools() -> list[Any]:
         """Sends it."""
         return f"sent {what}"
 
-    @tool(kind="action", parameters=schema)
+    @tool(parameters=schema)
     def wink(what: str) -> str:
         """Winks."""
         return "OK"
 
-    return [look_up, send, wink]
+    return [look_up, send, dataclasses.replace(wink, kind="action", effects="none")]
 
 
 class World:
