@@ -252,6 +252,33 @@ async def test_an_unknown_price_makes_the_cost_null_and_never_zero(tmp_path: Pat
         assert (await setting.ledger())["lines"][0]["costUsd"] is None
 
 
+async def test_a_second_pass_counts_like_any_other_call(tmp_path: Path) -> None:
+    twice = {"mode": "PLAIN", "providerKey": "auto", "plain": {"systemPrompt": "x"}, "verify": "SECOND_PASS_FIX"}
+    setting = Setting(tmp_path, twice=twice)
+    async with setting.app:
+        result = await setting.app.graph("twice").run("go", thread_id="t")
+        assert (result.status, result.usage["modelCalls"], result.usage["costUsd"]) == ("completed", 2, 2 * COST)
+        assert (await setting.ledger(agent_key="twice"))["total"]["modelCalls"] == 2
+        stopped = await setting.app.graph("twice").run("go", thread_id="u", budget={"maxModelCalls": 1})
+        assert (stopped.usage["modelCalls"], stopped.finish_reason) == (1, "budget"), "the candidate is the answer"
+
+
+async def test_calls_in_branches_are_counted(setting: Setting) -> None:
+    fan = {"map": "state.items", "as": "item", "do": "ask", "next": "end"}
+    items = {"type": "array", "items": {"type": "string"}, "default": ["a", "b", "c"]}
+    branches = {
+        "key": "fan",
+        "graphflow": "1",
+        "state": {"type": "object", "properties": {"items": items}},
+        "start": "fan",
+        "nodes": {"fan": fan, "ask": {"use": "model", "with": {"prompt": "${item}"}, "next": "end"}},
+    }
+    result = await setting.app.compiled(setting.app.load(branches)).run(thread_id="t")
+    assert (result.status, result.usage["modelCalls"], result.usage["costUsd"]) == ("completed", 3, 3 * COST)
+    assert (await setting.ledger())["total"]["modelCalls"] == 3
+    assert (await threads.cost(setting.app, "t"))["nodes"]["ask"]["modelCalls"] == 3
+
+
 async def test_days_agents_and_other_branches_are_told_apart_and_nothing_is_counted_twice(setting: Setting) -> None:
     graph = setting.app.graph("spender")
     await graph.run("go", thread_id="t")
