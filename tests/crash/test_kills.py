@@ -8,6 +8,7 @@ printed with its boundaries, and its folder stays. A longer soak: `CRASH_SEEDS=6
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -84,12 +85,12 @@ def killed(
         command = [sys.executable, "-m", "tests.crash.zygote", text]
         # Own files, not pipes: nobody has to read one while waiting for the other.
         with (own / "out").open("wb") as out, (own / "err").open("wb") as err:
-            running.append((own, subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err)))
+            running.append((own, subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err, start_new_session=True)))
     while until_broken and all(process.poll() is None for _, process in running):
         time.sleep(0.05)
     for own, process in running:
         if until_broken and process.poll() is None:  # the other one has found something
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # with the process that it has forked
         code = process.wait() if not until_broken else max(process.wait(), 0)
         yield from (msgspec.json.decode(line, type=Outcome) for line in (own / "out").read_bytes().splitlines())
         assert code == 0, (own / "err").read_text(encoding="utf-8", errors="replace")[-3000:]
