@@ -91,6 +91,16 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
+def for_all_users(request: Request) -> None:
+    """Keeps what concerns everybody from a token of one user.
+
+    Raises:
+        HTTPException: 403.
+    """
+    if caller_of(request).user is not None:
+        raise HTTPException(403, "a token of one user has no part in what concerns everybody")
+
+
 def _let_in(request: Request, tokens: tuple[Token, ...], scope: str) -> Caller:
     token = _bearer(request.headers.get("authorization", ""), tokens)
     if token is None:

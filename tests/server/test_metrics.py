@@ -59,9 +59,9 @@ async def test_metrics_tell_of_runs_calls_streams_and_queues(folder: Path, gate:
         await client.post("/api/query", json={"message": "x", "agentKey": "ask", "stream": False})
         gate.close()
         async with client.stream("POST", "/api/query", json={"message": "x", "agentKey": "plain"}) as open_:
-            async for _, event in frames(open_):
-                if event["type"] == "node.start":
-                    break
+            events = frames(open_)  # kept: one that is dropped closes its connection
+            while (await anext(events))[1]["type"] != "node.start":
+                pass
             now = read((await client.get("/metrics")).text)
             gate.open()
         assert now["graphflow_runs_active"] == 1 and now["graphflow_sse_clients"] == 1
@@ -78,12 +78,14 @@ async def test_metrics_tell_of_runs_calls_streams_and_queues(folder: Path, gate:
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
     """Log lines as JSON; the set-up is taken back."""
-    root = logging.getLogger()
-    level, out = root.level, io.StringIO()
+    root, ours, out = logging.getLogger(), logging.getLogger("graphflow"), io.StringIO()
+    levels = root.level, ours.level
+    ours.setLevel(logging.NOTSET)  # a command that ran in this process may have silenced it
     set_up_logs("info", form="json", stream=out)
     yield out
     structlog.reset_defaults()
-    root.setLevel(level)
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
     for handler in [handler for handler in root.handlers if isinstance(handler, _Carry)]:
         root.removeHandler(handler)
 

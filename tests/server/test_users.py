@@ -93,6 +93,20 @@ async def test_a_fork_belongs_to_whose_thread_it_was_and_a_deleted_id_is_free(fo
         assert (await client.get("/api/threads/hers", headers=ANN)).status_code == 404
 
 
+async def test_what_concerns_everybody_is_not_for_a_token_of_one_user(folder: Path) -> None:
+    async with serving(with_tokens(folder)) as (client, _):
+        rule = {"tool": "bash", "decision": "deny"}
+        for method, url, body in (
+            ("GET", "/metrics", None),
+            ("GET", "/api/usage", None),
+            ("GET", "/api/rules", None),
+            ("POST", "/api/rules", rule),
+            ("DELETE", "/api/rules/x", None),
+        ):
+            assert (await client.request(method, url, json=body, headers=ANN)).status_code == 403, url
+            assert (await client.request(method, url, json=body, headers=OPS)).status_code in (200, 404), url
+
+
 async def test_a_cursor_tells_nothing_of_another_users_chat(folder: Path) -> None:
     async with serving(with_tokens(folder)) as (client, _):
         await waiting_chat(client, "hers", ANN)

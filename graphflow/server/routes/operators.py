@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response  # FastAPI reads the annotations
 
 from graphflow.errors import GraphflowError
-from graphflow.server.auth import caller_of, needs
+from graphflow.server.auth import for_all_users, needs
 from graphflow.server.envelope import failure, success
 from graphflow.server.routes._parts import application
 from graphflow.telemetry.metrics import CONTENT_TYPE
@@ -42,7 +42,6 @@ async def ready(request: Request) -> Response:
 )
 async def metrics(request: Request) -> Response:
     """The figures of this process and its store, over all users; not for a token that sees one user's threads alone."""
-    if caller_of(request).user is not None:
-        raise HTTPException(403, "a token of one user does not see everybody's figures")
+    for_all_users(request)
     found: ServerMetrics = request.app.state.metrics
     return Response(await found.page(application(request)), media_type=CONTENT_TYPE)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
-from graphflow.server.auth import caller_of, needs
+from graphflow.server.auth import caller_of, for_all_users, needs
 from graphflow.server.bodies import Body, Id, body, schema
 from graphflow.server.envelope import failure, success
 from graphflow.server.routes._parts import application
@@ -32,6 +32,7 @@ class RuleBody(Body):
 @router.get("/rules", dependencies=[Depends(needs("read"))])
 async def listed(request: Request) -> Response:
     """All standing rules that have not expired, oldest first."""
+    for_all_users(request)
     app = application(request)
     await app.runs.ready()
     return success([rule_dict(rule) for rule in await app.rules.standing()])
@@ -40,6 +41,7 @@ async def listed(request: Request) -> Response:
 @router.post("/rules", dependencies=[Depends(needs("admin"))], openapi_extra=schema(RuleBody))
 async def add(request: Request, given: Annotated[RuleBody, Depends(body(RuleBody))]) -> Response:
     """A new rule."""
+    for_all_users(request)
     app = application(request)
     await app.runs.ready()
     rule = await app.rules.add(**given.model_dump(), by=caller_of(request).name)
@@ -49,6 +51,7 @@ async def add(request: Request, given: Annotated[RuleBody, Depends(body(RuleBody
 @router.delete("/rules/{rule_id}", dependencies=[Depends(needs("admin"))])
 async def remove(request: Request, rule_id: str) -> Response:
     """Takes a rule away."""
+    for_all_users(request)
     app = application(request)
     await app.runs.ready()
     if not await app.rules.remove(rule_id):
