@@ -207,9 +207,7 @@ class MemorySettings:
 @dataclass(frozen=True, kw_only=True)
 class UploadsSettings:
     dir: Path = _setting(Path("checkpoints/uploads"), "Folder of the files that users bring along, by chat.")
-    max_bytes: int = _setting(
-        16_777_216, "Largest upload; a larger one is refused with 413.", unit="bytes", least=1
-    )
+    max_bytes: int = _setting(16_777_216, "Largest upload; a larger one is refused with 413.", unit="bytes", least=1)
     max_chat_bytes: int = _setting(
         268_435_456, "What the uploads of one chat may hold together.", unit="bytes", least=1
     )
@@ -225,9 +223,7 @@ class LogSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewportsSettings:
-    dir: Path = _setting(
-        Path("graphs/viewports"), "Folder of the viewport files.", env="AGENT_VIEWPORT_EXTERNAL_DIR"
-    )
+    dir: Path = _setting(Path("graphs/viewports"), "Folder of the viewport files.", env="AGENT_VIEWPORT_EXTERNAL_DIR")
 
 
 @dataclass(frozen=True, kw_only=True)

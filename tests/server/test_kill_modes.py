@@ -91,6 +91,7 @@ async def test_a_run_of_any_mode_that_was_killed_is_whole_after_its_resume(
     async with serve_scripted(ScriptedModel(script), gate=gate) as model, asyncio.timeout(60):
         gate.release_all()
         process = processes(model.url)
+        process.env["GRAPHFLOW_STORE_DURABILITY"] = "sync"  # so that what was said to be done is never done again
         client = await process.start()
         whole = (await take(client, "POST", "/api/query", json=query_of("whole"))).events
         assert whole[-1]["type"] == "run.complete", whole[-1]
