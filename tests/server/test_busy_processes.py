@@ -154,7 +154,9 @@ async def test_inputs_of_several_processes_run_in_the_order_of_their_places(four
         assert taken["withdrawn"]
         await later[2][1].task
         assert later[2][1].types == ["run.cancel"]
-        joined = asyncio.ensure_future(_events(four.servers[2], later[0][0]))  # noqa: TID251 - awaited below
+        listens = asyncio.Event()
+        joined = asyncio.ensure_future(_events(four.servers[2], later[0][0], listens))  # noqa: TID251 - awaited below
+        await listens.wait()
         four.let_go()
         for n, (run_id, stream) in enumerate(later):
             await stream.task
@@ -166,8 +168,11 @@ async def test_inputs_of_several_processes_run_in_the_order_of_their_places(four
         assert said(await state(four.servers[0], "order")) == ["first", *(f"m{n}" for n in range(8) if n != 2)]
 
 
-async def _events(server: Server, run_id: str) -> list[str]:
+async def _events(server: Server, run_id: str, listens: asyncio.Event | None = None) -> list[str]:
+    """The types of a run's events; sets `listens` once the server has taken the reader."""
     async with server.client.stream("GET", f"/api/runs/{run_id}/events") as response:
+        if listens is not None:
+            listens.set()
         return [event["type"] async for _, event in frames(response)]
 
 
