@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints.journal import load_thread
+from graphflow.errors import AnswerRefused
 from graphflow.graph.machine import Interrupt
 from graphflow.graph.state import thaw
 from graphflow.runtime.compiled import CompiledGraph
@@ -63,7 +64,12 @@ async def live(
         if status == "waiting" and not came and draw.random() < habits.leaves:
             return False
         came = False
-        await drive(app, scenario, habits, status, questions, diary, path, draw)
+        try:
+            await drive(app, scenario, habits, status, questions, diary, path, draw)
+        except AnswerRefused as refusal:
+            if refusal.code != "answer_stale":
+                raise
+            diary.note("looks again", why=refusal.message)  # a dead process's last words were still on their way
 
 
 async def look(app: CompiledGraph, store: Any) -> tuple[str, tuple[Interrupt, ...]]:
