@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints import export, pruning, refusals
+from graphflow.checkpoints._memory_queue import QueueRows
 from graphflow.checkpoints._memory_rows import (
     LineageRows,
     ThreadState,
@@ -95,8 +96,7 @@ class MemoryCheckpointer:
         self._spent: list[tuple[str, Spent]] = []
         self._documents: dict[str, bytes] = {}
         self._notes: dict[str, bytes] = {}
-        self._queue: dict[int, tuple[str, export.QueuedInput]] = {}
-        self._position = 0
+        self._queue = QueueRows()
         self._fences: dict[str, int] = {}
         """Fences of threads that were deleted while somebody drove them: a namesake goes on from there."""
 
@@ -186,7 +186,7 @@ class MemoryCheckpointer:
                     check_parent(lineage, lineage.parent)
                 if records:
                     check(thread_id, lineage, 0 if begins else thread.ordinal, records)
-                if consumes is not None and self._queue.get(consumes, ("",))[0] != thread_id:
+                if consumes is not None and not self._queue.holds(thread_id, consumes):
                     raise refusals.queue_gone(thread_id, consumes)
             except StoreError as error:
                 if thread is not None and thread.fence == fence:
@@ -196,7 +196,7 @@ class MemoryCheckpointer:
             if begins is not None and lineage is not None:
                 self._keep(thread, lineage)
             if consumes is not None:
-                del self._queue[consumes]
+                self._queue.drop(consumes)
             if release:
                 thread.owner, thread.lease_until = None, 0
         return _DURABLE
@@ -244,7 +244,7 @@ class MemoryCheckpointer:
 
     def _row(self, thread: ThreadState) -> ThreadRow:
         row = thread.row()
-        waits = any(name == row.thread_id and queued.kind == "input" for name, queued in self._queue.values())
+        waits = any(self._queue.rows(row.thread_id, "input"))
         return msgspec.structs.replace(row, queued=True) if waits else row
 
     async def load(self, thread_id: str, checkpoint_id: str | None = None) -> Stored | None:
@@ -436,8 +436,7 @@ class MemoryCheckpointer:
                 self._fences[thread_id] = thread.fence
             for key in [key for key in self._interrupts if key[0] == thread_id]:
                 del self._interrupts[key]
-            for position in [p for p, (owner, _) in self._queue.items() if owner == thread_id]:
-                del self._queue[position]
+            self._queue.drop_thread(thread_id)
             for run_id in [run for run, owner in self._runs.items() if owner == thread_id]:
                 del self._runs[run_id]
             self._spent = [("" if owner == thread_id else owner, row) for owner, row in self._spent]
@@ -537,9 +536,7 @@ class MemoryCheckpointer:
                 self._interrupts[name, interrupt_id] = msgspec.structs.replace(row, data=data)
             for digest, document in self._documents.items():
                 self._documents[digest] = change(Place("document", digest), document)
-            for position, (name, queued) in self._queue.items():
-                body = change(Place("input", name), queued.body)
-                self._queue[position] = (name, msgspec.structs.replace(queued, body=body))
+            self._queue.rewrite(change)
             for thread in self._threads.values():
                 if thread.facts.title is not None:
                     title = change(Place("title", thread.id), thread.facts.title.encode()).decode()
@@ -554,37 +551,26 @@ class MemoryCheckpointer:
                 raise refusals.unknown_thread(thread_id)
             if run_id is not None:
                 self._runs.setdefault(run_id, thread_id)
-            return self._push(thread_id, export.QueuedInput(body=body, at=now, kind=kind))
-
-    def _push(self, thread_id: str, queued: export.QueuedInput) -> int:
-        self._position += 1
-        self._queue[self._position] = (thread_id, queued)
-        return self._position
+            return self._queue.push(thread_id, export.QueuedInput(body=body, at=now, kind=kind))
 
     async def queue(
         self, thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100
     ) -> builtins.list[Queued]:
         with self._lock:
-            chosen = (
-                Queued(thread_id=name, position=position, kind=queued.kind, body=queued.body, at=queued.at)
-                for position, (name, queued) in self._queue.items()
-                if thread_id in (None, name)
-                and kind in (None, queued.kind)
-                and owner in (None, self._threads[name].owner)
-            )
-            return [queued for queued, _ in zip(chosen, range(limit), strict=False)]
+            rows = self._queue.rows(thread_id, kind)
+            chosen = (row for row in rows if owner in (None, self._threads[row.thread_id].owner))
+            return [row for row, _ in zip(chosen, range(limit), strict=False)]
 
     async def queues(self, now: int) -> builtins.list[str]:
         with self._lock:
-            names = dict.fromkeys(name for name, _ in self._queue.values())
-            rows = (self._threads[name] for name in names)
+            rows = (self._threads[name] for name in self._queue.threads())
             return [row.id for row in rows if row.owner is None or row.lease_until <= now]
 
     async def withdraw(self, thread_id: str, position: int, *, run_id: str | None = None) -> bool:
         with self._lock:
-            if self._queue.get(position, ("",))[0] != thread_id:
+            if not self._queue.holds(thread_id, position):
                 return False
-            del self._queue[position]
+            self._queue.drop(position)
             if run_id is not None:
                 self._runs.pop(run_id, None)
             return True
@@ -633,7 +619,7 @@ class MemoryCheckpointer:
             ],
             items=[item for lineage, upto in tree for item in lineage.loose(upto)],
             interrupts=[row for (owner, _), row in self._interrupts.items() if owner == thread.id],
-            queue=[queued for owner, queued in self._queue.values() if owner == thread.id],
+            queue=self._queue.copies(thread.id),
             runs=[run for run, owner in self._runs.items() if owner == thread.id],
         )
 
@@ -663,7 +649,7 @@ class MemoryCheckpointer:
             for interrupt in copy.interrupts:
                 self._interrupts[thread.id, interrupt.interrupt_id] = interrupt
             for queued in copy.queue:
-                self._push(thread.id, queued)
+                self._queue.push(thread.id, queued)
             for run_id in copy.runs:
                 self._runs.setdefault(run_id, thread.id)
             if copy.document is not None:
