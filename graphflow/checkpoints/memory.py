@@ -613,7 +613,7 @@ class MemoryCheckpointer:
                 for lineage, _ in tree
             ],
             records=[
-                msgspec.structs.replace(record, opened=(), closed=())
+                msgspec.structs.replace(record, opened=(), closed=(), spent=None)
                 for lineage, upto in tree
                 for record in lineage.found(0, upto)
             ],

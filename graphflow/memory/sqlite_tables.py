@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphflow.checkpoints._sqlite_schema import is_busy
 from graphflow.errors import StoreError
 from graphflow.memory.tables import Row, Write, failure, steps_after
 
@@ -71,7 +72,7 @@ class SqliteTables:
             await asyncio.to_thread(self._path.parent.mkdir, parents=True, exist_ok=True)
             db = await aiosqlite.connect(self._path, timeout=BUSY_S, isolation_level=None)
             try:
-                await db.execute("PRAGMA journal_mode = WAL")
+                await self._use_wal(db)
                 await db.execute("PRAGMA synchronous = FULL")
                 await self._migrate(db)
             except BaseException:
@@ -79,6 +80,18 @@ class SqliteTables:
                 raise
             self._db = db
         return self._db
+
+    async def _use_wal(self, db: aiosqlite.Connection) -> None:
+        """Tries again where another process does the same: for this SQLite does not wait by itself."""
+        async with asyncio.timeout(BUSY_S):
+            while True:
+                try:
+                    await db.execute("PRAGMA journal_mode = WAL")
+                    return
+                except sqlite3.OperationalError as error:
+                    if not is_busy(error):
+                        raise
+                await asyncio.sleep(0.005)
 
     async def _migrate(self, db: aiosqlite.Connection) -> None:
         await db.execute("BEGIN IMMEDIATE")
