@@ -207,7 +207,7 @@ def build_plan(checked: CheckedDocument, kinds: Kinds, *, key: str = "", graphs:
         after=frozenset(document.interrupt_after),
         input_schema=document.input or DEFAULT_INPUT_SCHEMA,
         result=compile_expression(document.result, roots, check=False) if document.result else None,
-        has_messages="messages" in schema.channels,
+        has_messages="messages" in schema.channels and schema.channels["messages"].reduce == "messages",
         run_keys=tuple(k for k, channel in schema.channels.items() if channel.life == "run"),
         graphs=table,
         kept=_kept(checked),

@@ -122,6 +122,11 @@ def _property(hint: Any, default: Any) -> dict[str, Any]:
             out[mark.word] = mark.value
         elif isinstance(mark, _FUNCTIONS):
             out["x-reduce"] = f"fn:{mark.__name__}"
+        elif isinstance(mark, types.ModuleType):  # `from graphflow import messages` gives one
+            raise TypeError(
+                f"a state key is marked with the module {mark.__name__!r}, which is no reducer; reducers are in "
+                "graphflow.graph.builder: from graphflow.graph.builder import messages"
+            )
     hint = _bare(hint)
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     names = _type_names(hint)

@@ -12,19 +12,11 @@ import pytest
 from hypothesis import given, settings
 from pydantic import BaseModel
 
+import graphflow.messages
 from graphflow.errors import DefinitionError
-from graphflow.graph import check_nodes
 from graphflow.graph.builder import Graph, append, branch_only, each_run, max_, merge, messages, min_, sum_, union
 from graphflow.graph.compiler import check_document
 from tests.graph.random_documents import RandomDocument, random_documents
-
-
-@pytest.fixture(autouse=True, scope="module")
-def branches_run():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(check_nodes, "BRANCHES_RUN", True, raising=False)
-        yield
-
 
 # --- there and back
 
@@ -156,6 +148,16 @@ def test_map_and_parallel_write_the_forms_of_the_document():
         "join": {"wait": 2}, "next": "sub",
     }  # fmt: skip
     assert list(nodes["both"]["parallel"]) == ["b", "a", "g", "d"]
+
+
+def test_a_module_in_the_place_of_a_reducer_is_refused_with_the_reducers_place():
+    class State(TypedDict):
+        messages: Annotated[list[Any], graphflow.messages]
+
+    with pytest.raises(
+        TypeError, match=r"'graphflow\.messages', which is no reducer; reducers are in graphflow\.graph\.builder"
+    ):
+        Graph(State)
 
 
 def test_a_registered_graph_may_be_a_body_with_its_input():

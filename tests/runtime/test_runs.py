@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -34,6 +34,21 @@ async def test_state_lives_with_the_thread_and_not_beyond_it(compile_graph: Comp
 
 async def test_a_loop_ends_where_its_condition_says(compile_graph: Compile) -> None:
     assert (await compile_graph(loop(50)).run()).state.n == 50
+
+
+async def test_a_key_called_messages_without_its_reducer_is_a_key_like_any_other(compile_graph: Compile) -> None:
+    class Inbox(TypedDict):
+        messages: list[str]
+
+    graph = Graph(Inbox)
+
+    @graph.node
+    async def read(state: Any) -> dict[str, Any]:
+        return {"messages": [*state.messages, "seen"]}
+
+    app = compile_graph(graph)
+    assert (await app.run("hello", "t")).status == "completed"
+    assert list((await app.run("hello", "t")).state.messages) == ["seen", "seen"]
 
 
 async def test_a_graph_runs_without_a_store() -> None:
