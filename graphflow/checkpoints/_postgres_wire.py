@@ -376,6 +376,7 @@ async def connect(conninfo: str, schema: str) -> Connection:
         OperationalError: of psycopg; its text is libpq's, which names host and user, never the password.
     """
     session = await AsyncConnection.connect(conninfo, autocommit=True)
+    session._pool = None  # as of a pool: a store that is dropped ends its sessions without a warning
     try:
         # Everything is looked up by an index, also while statistics say that a table is empty still. And a session whose process
         # stands still, or is gone without the server's knowing, keeps its locks for no longer than a lease lasts.

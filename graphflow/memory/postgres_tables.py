@@ -83,6 +83,7 @@ class PostgresTables:
             from psycopg import AsyncConnection
 
             db = await AsyncConnection.connect(self._url, autocommit=True, fallback_application_name="graphflow")
+            db._pool = None  # as of a pool: a store that is dropped ends its session without a warning
             try:
                 await self._migrate(db)
             except BaseException:

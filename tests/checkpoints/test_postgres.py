@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 
 from graphflow.checkpoints import _postgres_schema as migrations
 from graphflow.checkpoints import _postgres_writer
-from graphflow.checkpoints._postgres_wire import Connection
+from graphflow.checkpoints._postgres_wire import Connection, Statement, connect
 from graphflow.checkpoints._postgres_writer import QUICK_S, RELUCTANCE
 from graphflow.checkpoints.memory import MemoryCheckpointer
 from graphflow.checkpoints.port import Checkpointer
@@ -110,6 +111,26 @@ async def test_a_killed_processs_threads_can_be_taken_at_once_on_the_same_host(
     process.wait()
     taken = await store.take("thread", owner=store.owner, now=within, lease_ms=LEASE)
     assert (taken.fence, taken.owner) == (row.fence + 1, store.owner)
+
+
+def test_a_session_whose_event_loop_has_gone_ends_without_a_warning(schemas: Schemas) -> None:
+    async def leave() -> Any:
+        session = await connect(schemas.url, '"nowhere"')
+        return (await session.rows(Statement("SELECT pg_backend_pid()::text", "", "t")()))[0][0]
+
+    async def until_gone(number: Any) -> None:
+        session = await connect(schemas.url, '"nowhere"')
+        there = Statement("SELECT count(*)::text FROM pg_stat_activity WHERE pid = $1::text::int", "t", "t")
+        while (await session.rows(there(number)))[0][0] != "0":
+            await asyncio.sleep(0)
+        session.close()
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        number = asyncio.run(leave())
+        gc.collect()
+    assert not told
+    asyncio.run(asyncio.wait_for(until_gone(number), 10))
 
 
 async def test_an_owner_of_another_host_is_believed_until_its_lease_ends(store: PostgresCheckpointer) -> None:
