@@ -34,7 +34,7 @@ def model(**keys: Any) -> dict[str, Any]:
 
 
 def fan(**keys: Any) -> dict[str, Any]:
-    return {"map": "state.parts", "as": "part", "do": "work", **keys}
+    return {"map": "state.parts", "as": "part", "do": "gather", **keys}
 
 
 def build(nodes: dict[str, Any], **keys: Any) -> dict[str, Any]:
@@ -61,7 +61,7 @@ NESTED = build(
     {
         "plan": model(next="fan"),
         "fan": fan(next="both", max=4, join={"wait": 2, "onError": "collect"}, set={"count": "size(out)"}),
-        "work": model(next=[{"if": "visits.work < 3", "to": "work"}, {"to": "inner"}], error=[{"to": "sorry"}]),
+        "gather": model(next=[{"if": "visits.gather < 3", "to": "gather"}, {"to": "inner"}], error=[{"to": "sorry"}]),
         "sorry": model(next="end"),
         "inner": {"map": "state.names", "as": "name", "do": "deep", "max": 2, "next": "last"},
         "deep": {"use": "model", "with": {"prompt": "${part.name} ${name}"}, "set": {"results": "[part.name + name]"}},
@@ -82,7 +82,7 @@ NESTED = build(
 def test_a_region_is_what_its_do_reaches_and_nested_fans_own_theirs():
     found = regions(decode_document(NESTED))
     assert {fan: {branch: (r.entry, set(r.nodes)) for branch, r in of.items()} for fan, of in found.items()} == {
-        "fan": {"": ("work", {"work", "sorry", "inner", "last"})},
+        "fan": {"": ("gather", {"gather", "sorry", "inner", "last"})},
         "inner": {"": ("deep", {"deep"})},
         "both": {"b": ("second", {"second", "ask", "late"}), "a": ("first", {"first"}), "g": (None, set())},
     }
@@ -107,21 +107,21 @@ def test_a_document_with_nested_fans_is_sound_and_keeps_its_hash_through_json():
 
 def test_visits_of_a_node_that_the_frame_never_comes_to_are_a_warning():
     nodes = {
-        "plan": model(next=[{"if": "visits.work < 3 && visits.plan < 2", "to": "fan"}, {"to": "end"}]),
+        "plan": model(next=[{"if": "visits.gather < 3 && visits.plan < 2", "to": "fan"}, {"to": "end"}]),
         "fan": fan(next="end"),
-        "work": model(next=[{"if": "visits.fan > 1 || visits.work > 1", "to": "end"}, {"to": "inner"}]),
+        "gather": model(next=[{"if": "visits.fan > 1 || visits.gather > 1", "to": "end"}, {"to": "inner"}]),
         "inner": {"map": "state.names", "as": "name", "do": "deep", "set": {"total": "visits.deep"}},
         "deep": {"use": "model", "with": {"prompt": "${string(visits.inner)}"}, "next": "end"},
     }
     warned = {w.pointer: w for w in check(build(nodes)).warnings if "visits." in w.message}
     assert list(warned) == [
         "/nodes/plan/next/0/if",
-        "/nodes/work/next/0/if",
+        "/nodes/gather/next/0/if",
         "/nodes/inner/set/total",
         "/nodes/deep/with",
     ]
-    assert "visits.work is always 0 here: it counts entries in the main flow, which never comes to 'work'" in warned["/nodes/plan/next/0/if"].message  # fmt: skip
-    assert "visits.fan is always 0 here: it counts entries in the body of 'fan'" in warned["/nodes/work/next/0/if"].message  # fmt: skip
+    assert "visits.gather is always 0 here: it counts entries in the main flow, which never comes to 'gather'" in warned["/nodes/plan/next/0/if"].message  # fmt: skip
+    assert "visits.fan is always 0 here: it counts entries in the body of 'fan'" in warned["/nodes/gather/next/0/if"].message  # fmt: skip
     assert warned["/nodes/deep/with"].hint == "count a node of the same body, or keep a count in the state"
 
 
@@ -160,31 +160,31 @@ def test_a_branch_is_reduced_after_those_it_waits_for_and_else_where_it_stands(w
 # --- borders
 
 BORDERS = [
-    ("leaves a map", {"fan": fan(next="after"), "work": model(next="after"), "after": model()}, {},
-     "/nodes/work/next", "leaves the body of 'fan'", 'write "end"'),
-    ("back to its own fan", {"fan": fan(), "work": model(next="fan")}, {"budget": {"maxSteps": 9}},
-     "/nodes/work/next", "leaves the body of 'fan'", 'write "end"'),
-    ("by an error route", {"fan": fan(next="after"), "work": model(error=[{"to": "after"}]), "after": model()}, {},
-     "/nodes/work/error/0/to", "leaves the body of 'fan'", 'write "end"'),
+    ("leaves a map", {"fan": fan(next="after"), "gather": model(next="after"), "after": model()}, {},
+     "/nodes/gather/next", "leaves the body of 'fan'", 'write "end"'),
+    ("back to its own fan", {"fan": fan(), "gather": model(next="fan")}, {"budget": {"maxSteps": 9}},
+     "/nodes/gather/next", "leaves the body of 'fan'", 'write "end"'),
+    ("by an error route", {"fan": fan(next="after"), "gather": model(error=[{"to": "after"}]), "after": model()}, {},
+     "/nodes/gather/error/0/to", "leaves the body of 'fan'", 'write "end"'),
     ("when a question expires", {"fan": fan(next="after"), "after": model(),
-     "work": {"ask": {"message": "?", "expires": "P1D", "onExpire": "after"}}}, {},
-     "/nodes/work/ask/onExpire", "leaves the body of 'fan'", 'write "end"'),
-    ("a choice", {"fan": fan(next="after"), "after": model(), "work": {"use": "node:worker", "next": {"choose": ["after", "end"]}}}, {},
-     "/nodes/work/next/choose/0", "leaves the body of 'fan'", 'write "end"'),
+     "gather": {"ask": {"message": "?", "expires": "P1D", "onExpire": "after"}}}, {},
+     "/nodes/gather/ask/onExpire", "leaves the body of 'fan'", 'write "end"'),
+    ("a choice", {"fan": fan(next="after"), "after": model(), "gather": {"use": "node:worker", "next": {"choose": ["after", "end"]}}}, {},
+     "/nodes/gather/next/choose/0", "leaves the body of 'fan'", 'write "end"'),
     ("into a sibling", {"both": {"parallel": {"a": "x", "b": "y"}}, "x": model(), "y": model(next="x")}, {},
      "/nodes/y/next", "leaves branch 'b' of 'both'", 'write "end"'),
     ("one body for two branches", {"both": {"parallel": {"a": "x", "b": "x"}}, "x": model()}, {},
      "/nodes/both/parallel/b", "belongs to branch 'a' of 'both'", "a node of its own"),
-    ("a body in the main flow", {"plan": model(next=[{"if": "state.count > 1", "to": "work"}, {"to": "fan"}]), "fan": fan(), "work": model()}, {},
+    ("a body in the main flow", {"plan": model(next=[{"if": "state.count > 1", "to": "gather"}, {"to": "fan"}]), "fan": fan(), "gather": model()}, {},
      "/nodes/fan/do", "belongs to the main flow", "a node of its own"),
-    ("the start as a body", {"work": model(next="fan"), "fan": fan()}, {},
+    ("the start as a body", {"gather": model(next="fan"), "fan": fan()}, {},
      "/nodes/fan/do", "belongs to the main flow", "a node of its own"),
     ("itself", {"fan": fan(do="fan")}, {}, "/nodes/fan/do", "can't be its own body", "name another node"),
-    ("out of an inner body", {"fan": fan(), "work": {"map": "state.names", "as": "name", "do": "deep", "next": "last"},
-     "deep": model(next="last"), "last": model()}, {}, "/nodes/deep/next", "leaves the body of 'work'", 'write "end"'),
-    ("wrapping up in a branch", {"fan": fan(), "work": model()}, {"budget": {"maxSteps": 5, "then": "work"}},
+    ("out of an inner body", {"fan": fan(), "gather": {"map": "state.names", "as": "name", "do": "deep", "next": "last"},
+     "deep": model(next="last"), "last": model()}, {}, "/nodes/deep/next", "leaves the body of 'gather'", 'write "end"'),
+    ("wrapping up in a branch", {"fan": fan(), "gather": model()}, {"budget": {"maxSteps": 5, "then": "gather"}},
      "/budget/then", "lies in the body of 'fan'", "the main flow"),
-    ("from the wrapping up into a branch", {"fan": fan(), "work": model(), "wrap": model(next="work")}, {"budget": {"maxSteps": 5, "then": "wrap"}},
+    ("from the wrapping up into a branch", {"fan": fan(), "gather": model(), "wrap": model(next="gather")}, {"budget": {"maxSteps": 5, "then": "wrap"}},
      "/nodes/wrap/next", "leads into the body of 'fan'", "route to 'fan'"),
 ]  # fmt: skip
 
@@ -210,13 +210,13 @@ def test_a_fan_that_lies_in_its_own_body_is_told_with_the_cycle():
 # --- parts
 
 PARTS = [
-    ("no as", {"map": "state.parts", "do": "work"}, "", "`as` is missing", "item"),
+    ("no as", {"map": "state.parts", "do": "gather"}, "", "`as` is missing", "item"),
     ("no do", {"map": "state.parts", "as": "part"}, "", "`do` is missing", '"do": "NODE"'),
     ("as is a root", fan(**{"as": "state"}), "/as", "expressions have a root of that name", "'item'"),
     ("as is no name", fan(**{"as": "Part"}), "/as", "names match [a-z_]", "write 'part'"),
     ("as is a word of CEL", fan(**{"as": "in"}), "/as", "CEL keeps the word", "another name"),
     ("do ends", fan(do="end"), "/do", "can't begin at 'end'", "first node"),
-    ("do is nobody", fan(do="wrok"), "/do", "no node is named 'wrok'", "'work'"),
+    ("do is nobody", fan(do="gathr"), "/do", "no node is named 'gathr'", "'gather'"),
     ("do is no graph", fan(do={"graph": "sbu"}), "/do/graph", "no graph is named 'sbu'", "file name"),
     ("max 0", fan(max=0), "/max", "above 0, not 0", "leave it out"),
     ("wait 0", fan(join={"wait": 0}), "/join/wait", "at least 1 branch, not 0", "any"),
@@ -230,20 +230,20 @@ PARTS = [
 
 @pytest.mark.parametrize(("node", "pointer", "message", "hint"), [row[1:] for row in PARTS], ids=[row[0] for row in PARTS])  # fmt: skip
 def test_a_map_has_its_parts_and_no_others(node, pointer, message, hint):
-    found = faults(build({"fan": node, "work": model()}))
+    found = faults(build({"fan": node, "gather": model()}))
     fault = found[f"/nodes/fan{pointer}"]
     assert message in fault.message
     assert hint in (fault.hint or "")
 
 
 def test_an_item_may_not_hide_the_item_of_a_map_around_it():
-    fault = only_fault(build({"fan": fan(), "work": fan(do="deep"), "deep": model()}))
-    assert fault.pointer == "/nodes/work/as"
+    fault = only_fault(build({"fan": fan(), "gather": fan(do="deep"), "deep": model()}))
+    assert fault.pointer == "/nodes/gather/as"
     assert "the map 'fan' around this one" in fault.message
 
 
 def test_two_maps_beside_each_other_may_name_their_items_alike():
-    check(build({"fan": fan(next="other"), "work": model(), "other": fan(do="deep"), "deep": model()}))
+    check(build({"fan": fan(next="other"), "gather": model(), "other": fan(do="deep"), "deep": model()}))
 
 
 PARALLELS = [
@@ -278,7 +278,7 @@ def test_the_parts_of_a_map_stand_at_no_other_form(key):
 
 
 def test_a_body_does_not_lead_its_fan_to_the_end():
-    nodes = {"fan": fan(next="lost"), "work": model(), "lost": model(next="lost")}
+    nodes = {"fan": fan(next="lost"), "gather": model(), "lost": model(next="lost")}
     found = faults(build(nodes, budget={"maxSteps": 5}))
     assert set(found) == {"/nodes/lost/next"}
 
@@ -286,7 +286,7 @@ def test_a_body_does_not_lead_its_fan_to_the_end():
 def test_every_node_of_a_body_can_end_its_branch():
     nodes = {
         "fan": fan(),
-        "work": model(next=[{"if": "state.count > 1", "to": "stuck"}, {"to": "end"}]),
+        "gather": model(next=[{"if": "state.count > 1", "to": "stuck"}, {"to": "end"}]),
         "stuck": {"use": "node:worker", "next": {"choose": ["stuck", "again"]}},
         "again": model(next="stuck"),
     }
@@ -295,19 +295,22 @@ def test_every_node_of_a_body_can_end_its_branch():
 
 
 def test_a_node_that_only_a_wrong_body_names_is_unreachable():
-    found = faults(build({"plan": model(), "work": model()}))
-    assert set(found) == {"/nodes/work"}
+    found = faults(build({"plan": model(), "gather": model()}))
+    assert set(found) == {"/nodes/gather"}
 
 
 def test_a_cycle_inside_a_body_needs_a_budget_and_a_condition():
-    loop = [{"if": "visits.work < 3", "to": "work"}, {"to": "end"}]
-    assert "no budget" in only_fault(build({"fan": fan(), "work": model(next=loop)})).message
-    assert "never ends" in only_fault(build({"fan": fan(), "work": model(next="work")}, budget={"maxSteps": 5})).message
-    check(build({"fan": fan(), "work": model(next=loop)}, budget={"maxSteps": 5}))
+    loop = [{"if": "visits.gather < 3", "to": "gather"}, {"to": "end"}]
+    assert "no budget" in only_fault(build({"fan": fan(), "gather": model(next=loop)})).message
+    assert (
+        "never ends"
+        in only_fault(build({"fan": fan(), "gather": model(next="gather")}, budget={"maxSteps": 5})).message
+    )
+    check(build({"fan": fan(), "gather": model(next=loop)}, budget={"maxSteps": 5}))
 
 
 def test_a_cycle_through_a_fan_needs_a_condition_too():
-    nodes = {"fan": fan(next="plan"), "work": model(), "plan": model(next="fan")}
+    nodes = {"fan": fan(next="plan"), "gather": model(), "plan": model(next="fan")}
     assert "never ends" in only_fault(build(nodes, budget={"maxSteps": 5})).message
 
 
@@ -315,10 +318,10 @@ def test_a_cycle_through_a_fan_needs_a_condition_too():
 
 
 def test_every_branch_of_a_map_replacing_one_key_is_refused_with_both_places():
-    fault = only_fault(build({"fan": fan(), "work": model(set={"draft": "out.text"})}))
-    assert fault.pointer == "/nodes/work/set/draft"
+    fault = only_fault(build({"fan": fan(), "gather": model(set={"draft": "out.text"})}))
+    assert fault.pointer == "/nodes/gather/set/draft"
     assert "/nodes/fan/map" in fault.message
-    assert "/nodes/work/set/draft" in fault.message
+    assert "/nodes/gather/set/draft" in fault.message
     assert "x-reduce" in fault.hint
     assert "x-scope" in fault.hint
 
@@ -326,14 +329,14 @@ def test_every_branch_of_a_map_replacing_one_key_is_refused_with_both_places():
 @pytest.mark.parametrize("key", ["results", "total", "scratch"])
 def test_reduced_keys_and_those_of_the_branch_alone_may_be_written_by_all(key):
     value = {"results": "['x']", "total": "1", "scratch": "'x'"}[key]
-    check(build({"fan": fan(), "work": model(set={key: value})}))
+    check(build({"fan": fan(), "gather": model(set={key: value})}))
     check(
         build({"both": {"parallel": {"a": "x", "b": "y"}}, "x": model(set={key: value}), "y": model(set={key: value})})
     )
 
 
 def test_a_map_that_runs_one_branch_at_a_time_may_replace():
-    check(build({"fan": fan(max=1), "work": model(set={"draft": "out.text"})}))
+    check(build({"fan": fan(max=1), "gather": model(set={"draft": "out.text"})}))
 
 
 def test_two_branches_replacing_one_key_are_refused_with_both_places():
@@ -378,7 +381,7 @@ def test_a_writer_deep_in_a_nested_body_is_found():
 
 
 def test_the_fan_itself_writes_after_its_join_and_is_no_rival():
-    check(build({"fan": fan(set={"draft": "'done'"}), "work": model()}))
+    check(build({"fan": fan(set={"draft": "'done'"}), "gather": model()}))
 
 
 # --- expressions
@@ -387,7 +390,7 @@ def test_the_fan_itself_writes_after_its_join_and_is_no_rival():
 def test_an_item_is_only_seen_in_the_body_of_its_map():
     nodes = {
         "fan": fan(set={"draft": "part.name"}, next="after"),
-        "work": model(set={"results": "[part.name]"}),
+        "gather": model(set={"results": "[part.name]"}),
         "after": {"use": "model", "with": {"prompt": "${part.name}"}},
     }
     found = faults(build(nodes))
@@ -396,16 +399,16 @@ def test_an_item_is_only_seen_in_the_body_of_its_map():
 
 
 def test_an_item_is_not_seen_by_its_own_list_nor_by_the_result():
-    nodes = {"fan": fan(map="part.parts"), "work": model()}
+    nodes = {"fan": fan(map="part.parts"), "gather": model()}
     found = faults(build(nodes, result="part.name"))
     assert set(found) == {"/nodes/fan/map", "/result"}
 
 
 def test_the_type_of_an_item_comes_from_the_schema_of_its_list():
-    nodes = {"fan": fan(), "work": model(set={"count": "part.name", "results": "[part.nam]"})}
+    nodes = {"fan": fan(), "gather": model(set={"count": "part.name", "results": "[part.nme]"})}
     found = faults(build(nodes))
-    assert "takes a whole number" in found["/nodes/work/set/count"].message
-    assert found["/nodes/work/set/results"].hint == "did you mean 'name'?"
+    assert "takes a whole number" in found["/nodes/gather/set/count"].message
+    assert found["/nodes/gather/set/results"].hint == "did you mean 'name'?"
 
 
 def test_an_item_of_a_list_of_items_is_known_too():
@@ -415,23 +418,25 @@ def test_an_item_of_a_list_of_items_is_known_too():
     }
     nodes = {
         "fan": {"map": "state.groups", "as": "group", "do": "inner"},
-        "inner": {"map": "group", "as": "name", "do": "work"},
-        "work": model(set={"total": "name"}),
+        "inner": {"map": "group", "as": "name", "do": "gather"},
+        "gather": model(set={"total": "name"}),
     }
     fault = only_fault(document(nodes, state=state))
-    assert fault.pointer == "/nodes/work/set/total"
+    assert fault.pointer == "/nodes/gather/set/total"
 
 
 def test_an_item_of_any_list_may_be_anything():
     check(
-        build({"fan": fan(map="[1, 'x', state.draft]"), "work": model(set={"total": "part", "results": "[part.name]"})})
+        build(
+            {"fan": fan(map="[1, 'x', state.draft]"), "gather": model(set={"total": "part", "results": "[part.name]"})}
+        )
     )
 
 
 def test_set_and_next_of_a_map_see_a_list_of_outcomes():
     ok = fan(set={"count": "size(out)", "results": "out.map(o, o.status)"}, next=[{"if": "out.exists(o, o.status == 'failed')", "to": "end"}, {"to": "end"}])  # fmt: skip
-    check(build({"fan": ok, "work": model()}))
-    found = faults(build({"fan": fan(set={"draft": "out", "results": "[out[0].state]"}), "work": model()}))
+    check(build({"fan": ok, "gather": model()}))
+    found = faults(build({"fan": fan(set={"draft": "out", "results": "[out[0].state]"}), "gather": model()}))
     assert "gives a list" in found["/nodes/fan/set/draft"].message
     assert "has no 'state'" in found["/nodes/fan/set/results"].message
 
@@ -465,10 +470,10 @@ def test_the_input_of_a_subgraph_body_is_checked_against_its_schema():
 def test_the_input_of_a_subgraph_branch_sees_the_state_and_the_items_around():
     nodes: dict[str, Any] = {
         "fan": fan(),
-        "work": {"parallel": {"a": {"do": {"graph": "child", "with": {"part": "${part.name}"}}}}},
+        "gather": {"parallel": {"a": {"do": {"graph": "child", "with": {"part": "${part.name}"}}}}},
     }
     check(build(nodes))
-    nodes["work"] = {"parallel": {"a": {"do": {"graph": "child", "with": {"part": "${prat.name}"}}}}}
+    nodes["gather"] = {"parallel": {"a": {"do": {"graph": "child", "with": {"part": "${prat.name}"}}}}}
     assert only_fault(build(nodes)).hint == "did you mean 'part'?"
 
 
@@ -477,13 +482,13 @@ def test_the_input_of_a_subgraph_branch_sees_the_state_and_the_items_around():
 
 def test_every_fault_of_several_fans_is_told_at_once():
     nodes = {
-        "fan": {"map": "state.parts", "do": "work", "join": {"wait": 0}, "next": "both"},
-        "work": model(set={"draft": "'x'"}, next="both"),
+        "fan": {"map": "state.parts", "do": "gather", "join": {"wait": 0}, "next": "both"},
+        "gather": model(set={"draft": "'x'"}, next="both"),
         "both": {"parallel": {"a": "x", "b": {"do": "nobody", "after": ["z"]}}},
         "x": model(),
     }
     assert set(faults(build(nodes))) == {
-        "/nodes/fan", "/nodes/fan/join/wait", "/nodes/work/set/draft", "/nodes/work/next",
+        "/nodes/fan", "/nodes/fan/join/wait", "/nodes/gather/set/draft", "/nodes/gather/next",
         "/nodes/both/parallel/b/do", "/nodes/both/parallel/b/after/0",
     }  # fmt: skip
 
