@@ -7,6 +7,7 @@ uses the structs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -66,6 +67,47 @@ class ToolMessage(_Message, frozen=True, tag="tool"):
 Message = SystemMessage | HumanMessage | AIMessage | ToolMessage
 MESSAGE_TYPES = (SystemMessage, HumanMessage, AIMessage, ToolMessage)
 
+_TEXT, _MAYBE_TEXT, _ITEMS = (str,), (str, NoneType), (tuple, list)
+_FIELDS: dict[type, tuple[tuple[str, tuple[type, ...]], ...]] = {
+    SystemMessage: (("id", _MAYBE_TEXT), ("content", _TEXT)),
+    HumanMessage: (("id", _MAYBE_TEXT), ("content", _TEXT), ("name", _MAYBE_TEXT), ("references", _ITEMS)),
+    AIMessage: (
+        ("id", _MAYBE_TEXT),
+        ("content", _TEXT),
+        ("reasoning", _TEXT),
+        ("tool_calls", _ITEMS),
+        ("status", _MAYBE_TEXT),
+        ("reasoning_details", _ITEMS),
+    ),
+    ToolMessage: (
+        ("id", _MAYBE_TEXT),
+        ("tool_call_id", _TEXT),
+        ("content", _TEXT),
+        ("name", _MAYBE_TEXT),
+        ("error", (bool,)),
+        ("whole", _MAYBE_TEXT),
+    ),
+    ToolCall: (("id", _TEXT), ("name", _TEXT), ("arguments", _TEXT)),
+}
+_SAID = {_TEXT: "text", _MAYBE_TEXT: "text or None", _ITEMS: "a tuple", (bool,): "True or False"}
+
+
+def misfit(message: Message | ToolCall) -> str | None:
+    """What is wrong with a message's fields, None when it is whole.
+
+    Structs check their fields only when they are read from bytes: a wrong one that is written can't be loaded again.
+    """
+    for name, types in _FIELDS[type(message)]:
+        value = getattr(message, name)
+        if not isinstance(value, types):
+            return f"the {name} of {type(message).__name__} must be {_SAID[types]}, not {value!r:.80}"
+    calls: Sequence[Any] = message.tool_calls if isinstance(message, AIMessage) else ()
+    for call in calls:
+        wrong = misfit(call) if isinstance(call, ToolCall) else f"{call!r:.80} is no ToolCall"
+        if wrong is not None:
+            return f"tool_calls of AIMessage: {wrong}"
+    return None
+
 
 def to_wire(message: Message, *, replay_reasoning: bool = False) -> dict[str, Any]:
     """The message as an OpenAI chat message.
@@ -98,8 +140,15 @@ def from_wire(data: Mapping[str, Any]) -> Message:
     """A message from its OpenAI form (or ours); parts are joined to text.
 
     Raises:
-        ValueError: for an unknown role.
+        ValueError: for an unknown role, and for a field of another type; the text says which.
     """
+    message = _from_wire(data)
+    if (wrong := misfit(message)) is not None:
+        raise ValueError(wrong)
+    return message
+
+
+def _from_wire(data: Mapping[str, Any]) -> Message:
     role, content = data.get("role"), _text(data.get("content"))
     identity = data.get("id")
     if role in ("system", "developer"):
@@ -112,8 +161,8 @@ def from_wire(data: Mapping[str, Any]) -> Message:
             content=content,
             id=identity,
             reasoning=data.get("reasoning_content") or data.get("reasoning") or "",
-            tool_calls=tuple(_call(c) for c in calls),
-            reasoning_details=tuple(data.get("reasoning_details") or ()),
+            tool_calls=tuple(_call(call) for call in _items(calls, "tool_calls")),
+            reasoning_details=tuple(_items(data.get("reasoning_details") or (), "reasoning_details")),
         )
     if role == "tool":
         call_id = data.get("tool_call_id") or data.get("toolCallId") or ""
@@ -121,8 +170,16 @@ def from_wire(data: Mapping[str, Any]) -> Message:
     raise ValueError(f"a message has role {role!r}; roles are system, user, assistant, tool")
 
 
-def _call(data: Mapping[str, Any]) -> ToolCall:
-    function = data.get("function") or data
+def _items(value: Any, name: str) -> Sequence[Any]:
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return value
+    raise ValueError(f"the {name} of a message must be a list, not {value!r:.80}")
+
+
+def _call(data: Any) -> ToolCall:
+    function = (data.get("function") or data) if isinstance(data, Mapping) else None
+    if not isinstance(function, Mapping):
+        raise ValueError(f"a tool call must be an object with its function, not {data!r:.80}")
     arguments = function.get("arguments", "{}")
     if not isinstance(arguments, str):
         arguments = msgspec.json.encode(arguments).decode()
@@ -135,5 +192,5 @@ def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence):
-        return "".join(part.get("text", "") if isinstance(part, Mapping) else str(part) for part in content)
+        return "".join(str(part.get("text") or "") if isinstance(part, Mapping) else str(part) for part in content)
     return str(content)

@@ -28,7 +28,16 @@ from graphflow.checkpoints import moments, registry
 from graphflow.checkpoints.registry import register
 from graphflow.errors import CodecError
 from graphflow.graph.state import FrozenDict, FrozenList, ListView, State
-from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, Message, SystemMessage, ToolCall, ToolMessage
+from graphflow.messages import (
+    MESSAGE_TYPES,
+    AIMessage,
+    HumanMessage,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    misfit,
+)
 
 __all__ = ["EXTENSIONS", "FORMATS", "decode", "encode", "encode_parts", "from_json", "register", "storable", "to_json"]
 
@@ -241,11 +250,23 @@ def _packed(code: int, form: Callable[[Any], Any]) -> Callable[[Any, int, _Walk]
     return lambda value, depth, walk: Ext(code, _pack(form(value)))
 
 
+def _whole(value: Message | ToolCall) -> None:
+    if (wrong := misfit(value)) is not None:
+        raise _Refused(f"{wrong}; it could not be read again")
+
+
 def _message(value: Message, depth: int, walk: _Walk) -> Ext:
+    _whole(value)
     return Ext(MESSAGE, _pack(value))
 
 
+def _tool_call(value: ToolCall, depth: int, walk: _Walk) -> Ext:
+    _whole(value)
+    return Ext(TOOL_CALL, _pack(value))
+
+
 def _ai_message(value: AIMessage, depth: int, walk: _Walk) -> Ext:
+    _whole(value)
     if value.reasoning_details:
         depth = _deeper(depth)
         details = tuple(walk(item, depth) for item in value.reasoning_details)
@@ -254,6 +275,7 @@ def _ai_message(value: AIMessage, depth: int, walk: _Walk) -> Ext:
 
 
 def _human_message(value: HumanMessage, depth: int, walk: _Walk) -> Ext:
+    _whole(value)
     if value.references:
         depth = _deeper(depth)
         value = msgspec.structs.replace(value, references=tuple(walk(item, depth) for item in value.references))
@@ -287,6 +309,7 @@ class _Careful:
         if kind is str:
             return value if _is_clean(value) else Ext(TEXT, value.encode("utf-8", "surrogatepass"))
         if kind in _TEXTED:
+            _whole(value)
             # A text in a struct's field has no room for an extension: the fields become a map of their own.
             code = TOOL_CALL if kind is ToolCall else MESSAGE
             fields = {name: getattr(value, name) for name in value.__struct_fields__}
@@ -327,7 +350,7 @@ _WRITERS: dict[type, Callable[[Any, int, _Walk], Any]] = {
     ToolMessage: _message,
     HumanMessage: _human_message,
     AIMessage: _ai_message,
-    ToolCall: lambda value, depth, walk: Ext(TOOL_CALL, _pack(value)),
+    ToolCall: _tool_call,
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, overload
 import msgspec
 
 from graphflow.errors import StateError
-from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, ToolMessage, from_wire
+from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, ToolMessage, from_wire, misfit
 
 _ATOMS: frozenset[type] = frozenset({str, int, float, bool, type(None), bytes, *MESSAGE_TYPES})
 
@@ -394,6 +394,8 @@ def _reduce_messages(channel: Channel, old: Any, value: Any, update: Update) -> 
     for message in messages:
         if not isinstance(message, MESSAGE_TYPES):
             raise StateError(f"state key {channel.key!r} takes messages, not {message!r:.80}", key=channel.key)
+        if (wrong := misfit(message)) is not None:
+            raise StateError(f"state key {channel.key!r}: {wrong}", key=channel.key)
     if all(message.id is None for message in messages):
         update.logs[channel.key] = [("+", message) for message in messages]
         return
