@@ -96,8 +96,11 @@ class Writer(Worker):
         batch: list[Promise] = []
         if self.ended is None and self._turn.acquire(blocking=False):
             try:
-                if self._may_write_here(loop) and self._begin_here():
-                    batch = [self.entries.popleft() for _ in range(len(self.entries))]  # type: ignore[misc]
+                run = self._lone_run(loop)
+                if run and self._begin_here():
+                    for _ in run:  # no more than these: other threads may have queued something since
+                        self.entries.popleft()
+                    batch = run
                     self._finish_here(batch)
             finally:
                 self._turn.release()
@@ -106,21 +109,21 @@ class Writer(Worker):
         else:
             self.ring()
 
-    def _may_write_here(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether one run alone is at work, the loop has nothing else to run, and it will surely not take long."""
+    def _lone_run(self, loop: asyncio.AbstractEventLoop) -> list[Promise]:
+        """The queued commits, if one run alone is at work, the loop has nothing else to run, and it will surely not take long."""
         if self._patience:
             self._patience -= 1
-            return False
-        entries = list(self.entries)
-        first = entries[0] if entries else None
-        if type(first) is not Promise or self._db is None or len(self.commits.lives) > 1 or _is_busy(loop):
-            return False
+            return []
+        if self._db is None or len(self.commits.lives) > 1 or _is_busy(loop):
+            return []
+        run: list[Promise] = []
         size = 0
-        for entry in entries:
-            if type(entry) is not Promise or entry.loop is not loop or entry.thread_id != first.thread_id:
-                return False
+        for entry in list(self.entries):
+            if type(entry) is not Promise or entry.loop is not loop or (run and entry.thread_id != run[0].thread_id):
+                return []
+            run.append(entry)
             size += sum(len(record.data) + sum(len(item.data) for item in record.items) for record in entry.records)
-        return size <= SMALL
+        return run if size <= SMALL else []
 
     def _begin_here(self) -> bool:
         """Begins a transaction, unless another process has the file's lock."""

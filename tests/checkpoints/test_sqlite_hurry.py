@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from graphflow import Graph
 from graphflow.checkpoints import _sqlite_writer as writer
+from graphflow.checkpoints._entries import Call
 from graphflow.checkpoints.sealed import SealedCheckpointer
 from graphflow.checkpoints.sealing import new_key
 from graphflow.checkpoints.sqlite import SqliteCheckpointer
@@ -109,6 +111,29 @@ async def _hurried(store: SqliteCheckpointer, life: Any) -> bool:
     done = bool(durable.done)
     await durable
     return done
+
+
+async def test_what_another_thread_queues_meanwhile_is_left_to_the_writers_thread(
+    store: SqliteCheckpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = await drive(store)
+    begin = store._writer._begin_here  # type: ignore[union-attr]
+    other = asyncio.new_event_loop()
+
+    def late() -> bool:
+        """Something comes between the look at the queue and the writing."""
+        begun = begin()
+        store._writer.put(call)  # type: ignore[union-attr]
+        return begun
+
+    call = Call(other, lambda db: threading.current_thread().name)
+    monkeypatch.setattr(store._writer, "_begin_here", late)
+    durable = life.commit(life.record(), awaited=True)
+    store.hurry()
+    assert durable.done and durable.error is None
+    assert not call.future.done()  # it belongs to another loop, which alone may settle it
+    assert "writer" in await asyncio.to_thread(other.run_until_complete, call.future)
+    other.close()
 
 
 async def test_a_fenced_life_is_told_at_once_and_writes_nothing(store: SqliteCheckpointer) -> None:
