@@ -49,13 +49,11 @@ class Lane(Worker):
         return self.entries.popleft()
 
     def _warm(self) -> sqlite3.Connection | None:
-        """The connection with the schema read, so that the first load need not; None when that failed, for now."""
+        """The connection before anybody asks for it; None when that failed, for now."""
         try:
-            db = open_reader(self.path, busy_timeout_s=self._busy_timeout_s)
-            db.execute("SELECT 1 FROM threads LIMIT 1").fetchone()
-        except (sqlite3.Error, StoreError):
+            return open_reader(self.path, busy_timeout_s=self._busy_timeout_s)
+        except StoreError:
             return None
-        return db
 
 
 def _visit(db: sqlite3.Connection, function: Callable[[sqlite3.Connection], T] | None) -> T | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -60,11 +61,19 @@ def open_writer(
 
 
 def open_reader(path: Path, *, busy_timeout_s: float) -> sqlite3.Connection:
-    """A connection that can't write."""
+    """A connection that can't write, with the schema read, so that the first load need not.
+
+    Raises:
+        StoreError: `store_failed` when the file can't be opened.
+    """
+    db: sqlite3.Connection | None = None
     try:
         db = _connect(path, busy_timeout_s)
         db.execute("PRAGMA query_only = ON")
+        db.execute("SELECT 1 FROM threads LIMIT 1").fetchone()
     except sqlite3.Error as error:
+        if db is not None:
+            db.close()
         raise store_error(path, error, "opened") from error
     return db
 
@@ -117,7 +126,8 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
         db.execute(f"PRAGMA user_version = {newest}")
         db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        if db.in_transaction:  # a full disk has ended it already
+            db.execute("ROLLBACK")
         raise
 
 
@@ -169,13 +179,9 @@ def _statements(script: str) -> Iterator[str]:
             statement = ""
 
 
-def _is(error: BaseException, *codes: int) -> bool:
-    """Whether SQLite's error code (its lower byte, the kind) is one of these."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in codes
-
-
 def is_busy(error: BaseException) -> bool:
-    return _is(error, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    """Whether another connection's lock stood in the way for too long."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def store_error(path: Path, error: BaseException, doing: str) -> StoreError:
@@ -183,20 +189,31 @@ def store_error(path: Path, error: BaseException, doing: str) -> StoreError:
     start = f"the store {str(path)!r} could not be {doing}"
     if isinstance(error, sqlite3.IntegrityError):
         return StoreError(f"{start}: a row of this commit is there already; ordinals are never reused ({error})")
-    if is_busy(error):
-        why = "another process kept it locked for longer than the busy timeout: raise `busy_timeout_s` or end that process"
-    elif _is(error, sqlite3.SQLITE_FULL):
-        why = "the disk is full: make room, then resume the thread"
-    elif _is(error, sqlite3.SQLITE_READONLY):
-        why = "the file or its folder is read-only: make it writable for this user"
-    elif _is(error, sqlite3.SQLITE_CANTOPEN):
-        why = "the file can't be opened: the folder must exist and be writable for this user"
-    elif _is(error, sqlite3.SQLITE_NOTADB):
-        why = "the file is no SQLite database: choose another file, or restore it from a backup"
-    elif _is(error, sqlite3.SQLITE_CORRUPT):
-        why = "the file is damaged: restore it from a backup; `PRAGMA integrity_check` says where"
-    elif _is(error, sqlite3.SQLITE_IOERR):
-        why = "the disk reported an error: look at the system's log"
-    else:
-        why = str(error)
-    return StoreError(f"{start}: {why} ({type(error).__name__}: {error})")
+    kind = (
+        _OF_ERRNO.get(error.errno or 0) if isinstance(error, OSError) else getattr(error, "sqlite_errorcode", 0) & 0xFF
+    )
+    why = _REASONS.get(kind)
+    told = f"{type(error).__name__}: {error}"
+    return StoreError(f"{start}: {told}" if why is None else f"{start}: {why} ({told})")
+
+
+_LOCKED = "another process kept it locked for longer than the busy timeout: raise `busy_timeout_s` or end that process"
+_REASONS: dict[int | None, str] = {
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_FULL: "the disk is full: make room, then resume the thread",
+    sqlite3.SQLITE_READONLY: "the file or its folder is read-only: make it writable for this user",
+    sqlite3.SQLITE_CANTOPEN: "the file can't be opened: the folder must exist and be writable for this user",
+    sqlite3.SQLITE_NOTADB: "the file is no SQLite database: choose another file, or restore it from a backup",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged: restore it from a backup; `PRAGMA integrity_check` says where",
+    sqlite3.SQLITE_IOERR: "the disk reported an error: look at the system's log",
+}
+"""SQLite's error code (its lower byte, the kind) → what it means and the next step."""
+_OF_ERRNO = {
+    errno.ENOSPC: sqlite3.SQLITE_FULL,
+    errno.EDQUOT: sqlite3.SQLITE_FULL,
+    errno.EACCES: sqlite3.SQLITE_READONLY,
+    errno.EPERM: sqlite3.SQLITE_READONLY,
+    errno.EROFS: sqlite3.SQLITE_READONLY,
+}
+"""The same for what the owners' folder beside the file can meet."""

@@ -97,6 +97,7 @@ class SqliteCheckpointer:
         self._writer: Writer | None = None
         self._lane: Lane | None = None
         self._lists: aiosqlite.Connection | None = None
+        self._end: weakref.finalize[Any, Any] | None = None
         self._open = False
         self._closed = False
         self._ringing: asyncio.AbstractEventLoop | None = None
@@ -129,7 +130,9 @@ class SqliteCheckpointer:
                     self.path, synchronous=self._synchronous, busy_timeout_s=self._busy_timeout_s, sealed=sealed
                 )
                 self._writer, self._lane = writer, Lane(self.path, busy_timeout_s=self._busy_timeout_s)
-                weakref.finalize(self, _shut, (writer, self._lane), self._owner_lock)
+                if self._end is not None:
+                    self._end.detach()  # that of an opening that failed: nothing of it is left to end
+                self._end = weakref.finalize(self, _shut, (writer, self._lane), self._owner_lock)
                 writer.start()
             lane = self._lane
             assert lane is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -19,7 +20,6 @@ import pytest
 
 from graphflow.checkpoints import _sqlite_schema as schema
 from graphflow.checkpoints.owners import OwnerLock, new_owner
-from graphflow.checkpoints.port import Record
 from graphflow.checkpoints.sqlite import SqliteCheckpointer
 from graphflow.errors import Fenced, StoreError, ThreadBusy
 from graphflow.testing.checkpointer.suite import LEASE, NOW, Driver, drive, facts, messages, new_id, refused
@@ -249,6 +249,47 @@ async def test_a_full_disk_fails_the_commit_and_leaves_the_rest_readable(store: 
     again.counts = {(0, "messages"): 1}
     await again.add(b"room again")
     assert await messages(store, "thread", count=2) == [b"kept", b"room again"]
+
+
+def test_a_disk_that_is_full_while_the_tables_are_made_is_named(tmp_path: Path) -> None:
+    class Full(sqlite3.Connection):
+        """SQLite ends a transaction by itself when the disk is full in the middle of it."""
+
+        def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+            if "CREATE TABLE logs" in sql:
+                super().execute("ROLLBACK")
+                raise sqlite3.OperationalError("database or disk is full")
+            return super().execute(sql, *parameters)
+
+    db = sqlite3.connect(tmp_path / "threads.db", isolation_level=None, factory=Full)
+    with pytest.raises(sqlite3.OperationalError, match="disk is full"):
+        schema.migrate(db, tmp_path / "threads.db")
+    assert schema.stored_version(db, tmp_path / "threads.db") == 0
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EROFS, "read-only"),
+        (errno.EACCES, "read-only"),
+        (errno.EMFILE, "open files"),
+    ],
+)
+async def test_a_lock_that_can_not_be_made_refuses_the_thread_and_says_why(
+    store: SqliteCheckpointer, monkeypatch: pytest.MonkeyPatch, code: int, words: str
+) -> None:
+    def fail(*arguments: Any) -> int:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("graphflow.checkpoints.owners.os.open", fail)
+        error = await refused(StoreError, store.take("thread", owner=store.owner, now=NOW, lease_ms=LEASE))
+    assert error.code == "store_failed"
+    assert words in error.message and str(store.path) in error.message
+    assert await store.thread("thread") is None
+    await drive(store, owner=store.owner)
 
 
 async def test_a_read_only_file_fails_the_commit_and_can_be_read(store: SqliteCheckpointer) -> None:
@@ -614,7 +655,8 @@ async def test_an_ordinal_beyond_the_keys_room_is_refused(store: SqliteCheckpoin
     driver = await drive(store)
     await driver.add()
     driver.counts[0, "messages"] = 2**32
-    await refused(StoreError, driver.commit(driver.record(b"x")))
-    record = Record(id=new_id(), lineage=driver.lineage, ordinal=2, checkpoint=True, meta=b"", data=b"")
+    error = await refused(StoreError, driver.commit(driver.record(b"x")))
+    assert "ordinal 4294967296 is outside 0 to 4294967295" in error.message
     again = await drive(store, now=NOW + LEASE)
-    await store.commit("thread", again.fence, again.head, [record], facts=facts())
+    await again.add()  # the thread itself is whole
+    assert len(await store.list("thread")) == 2
