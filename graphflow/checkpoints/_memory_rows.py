@@ -29,7 +29,6 @@ class LineageRows:
     """A lineage with its rows."""
 
     __slots__ = (
-        "__weakref__",
         "cut",
         "ids",
         "indexed",
@@ -136,7 +135,7 @@ class LineageRows:
         del self.records[end - 1 :]
         self.forget_entries(change.last)
         for ordinal in change.islands:
-            self._replace(ordinal, snapshot=None)
+            self._replace(ordinal, snapshot=None, **({} if ordinal <= change.last else {"items": ()}))
         for ordinal in change.hidden:
             self._replace(ordinal, checkpoint=False)
         self.snapshots = [r.ordinal for r in self.records if r is not None and r.snapshot is not None]

@@ -250,17 +250,26 @@ def _convert(value: Any, kind: type[_T], number: int) -> _T:
 
 
 def _check(copy: ThreadCopy) -> None:
-    """Every reference within the copy leads somewhere."""
+    """Every reference within the copy leads somewhere, and nothing stands in it twice."""
     known: set[int] = set()
     for lineage in copy.lineages:
+        if lineage.number in known:
+            raise StoreError(f"lineage {lineage.number} stands twice in the export: export it again")
         if lineage.parent is not None and lineage.parent not in known:
             raise StoreError(
                 f"lineage {lineage.number} of the export names the parent {lineage.parent}, which is missing"
             )
         known.add(lineage.number)
+    reached: dict[int, int] = {}
     for record in copy.records:
         if record.lineage not in known:
             raise StoreError(f"record {record.id!r} of the export names lineage {record.lineage}, which is missing")
+        if record.ordinal <= (before := reached.get(record.lineage, 0)):
+            raise StoreError(
+                f"record {record.id!r} of the export has ordinal {record.ordinal}, but {before} of its lineage stands before it:"
+                " export it again"
+            )
+        reached[record.lineage] = record.ordinal
     for item in copy.items:
         if item.lineage not in known:
             raise StoreError(

@@ -429,18 +429,21 @@ class MemoryCheckpointer:
 
     async def delete_thread(self, thread_id: str) -> None:
         with self._lock:
-            thread = self._threads.pop(thread_id, None)
-            if thread is None:
-                return
-            if thread.owner is not None:
-                self._fences[thread_id] = thread.fence
-            for key in [key for key in self._interrupts if key[0] == thread_id]:
-                del self._interrupts[key]
-            self._queue.drop_thread(thread_id)
-            for run_id in [run for run, owner in self._runs.items() if owner == thread_id]:
-                del self._runs[run_id]
-            self._spent = [("" if owner == thread_id else owner, row) for owner, row in self._spent]
-            self._trim(reach(thread))
+            thread = self._threads.get(thread_id)
+            if thread is not None:
+                self._delete(thread)
+
+    def _delete(self, thread: ThreadState) -> None:
+        del self._threads[thread.id]
+        if thread.owner is not None:
+            self._fences[thread.id] = thread.fence
+        for key in [key for key in self._interrupts if key[0] == thread.id]:
+            del self._interrupts[key]
+        self._queue.drop_thread(thread.id)
+        for run_id in [run for run, owner in self._runs.items() if owner == thread.id]:
+            del self._runs[run_id]
+        self._spent = [("" if owner == thread.id else owner, row) for owner, row in self._spent]
+        self._trim(reach(thread))
 
     def _trim(self, left: Iterable[LineageRows]) -> None:
         """Drops what only the deleted thread reached: whole lineages, and rows behind the last cut."""
@@ -462,17 +465,14 @@ class MemoryCheckpointer:
             found = find_checkpoint(thread, checkpoint_id)
             if found is None:
                 raise refusals.unknown_checkpoint(thread_id, checkpoint_id)
-            branches = self._branches(thread)
-            if any(
-                r.checkpoint and r.id != checkpoint_id for x, upto in reach(thread).items() for r in x.found(0, upto)
-            ):
-                heads = {other.head: other.id for other in self._threads.values() if other.head is not None}
-                pruning.check_deletion(
-                    thread_id, checkpoint_id, branches, heads.get(checkpoint_id), self._interrupts_of(thread_id)
-                )
-                self._apply_plan(pruning.plan(branches, pruning.all_but(branches, checkpoint_id)))
+            shown = (r.id for rows, upto in reach(thread).items() for r in rows.found(0, upto) if r.checkpoint)
+            if all(shown_id == checkpoint_id for shown_id in shown):
+                self._delete(thread)
                 return
-        await self.delete_thread(thread_id)
+            branches = self._branches(thread)
+            standing = next((other.id for other in self._threads.values() if other.head == checkpoint_id), None)
+            pruning.check_deletion(thread_id, checkpoint_id, branches, standing, self._interrupts_of(thread_id))
+            self._apply_plan(pruning.plan(branches, pruning.all_but(branches, checkpoint_id)))
 
     async def prune(self, thread_id: str, keep: Keep, *, dry_run: bool = False) -> Pruned:
         pruning.check_keep(thread_id, keep)

@@ -95,6 +95,8 @@ class Exports(Suite):
             [{**lines[0], "version": 99}, *lines[1:]],
             [lines[0], {"kind": "surprise"}, *lines[2:]],
             [lines[0], {**lines[1], "kind": "record"}, *lines[2:]],
+            _doubled(lines, "lineage"),
+            _doubled(lines, "record"),
         ]
         for lines_given in broken:
             await refused(StoreError, store.import_thread(stream(lines_given)))
@@ -209,3 +211,9 @@ async def picture(store: Checkpointer, thread_id: str) -> dict[str, Any]:
         "interrupts": [(i.interrupt_id, i.run_id, i.kind, i.due_at, i.data) for i in interrupts],
         "document": None if row.facts.document is None else await store.document(row.facts.document),
     }
+
+
+def _doubled(lines: Sequence[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:
+    """The lines with each of this kind twice, and the end that fits."""
+    out = [line for line in lines[:-1] for _ in range(1 + (line["kind"] == kind))]
+    return [*out, {**lines[-1], "lines": len(out) + 1}]

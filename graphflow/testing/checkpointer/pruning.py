@@ -215,13 +215,15 @@ class Pruning(Suite):
         """What a rewind took along to use again lies in a branch that nothing else needs."""
         driver = await long_thread(store, 2)
         old = driver.lineage
-        result = await driver.add(data=b"result", checkpoint=False, effect=True)
+        result = await driver.add(b"said", data=b"result", checkpoint=False, effect=True)
         await driver.add()
         driver.begin(old, 1, counts={(0, "messages"): 1})
         await driver.add(b"new")
         keep = Keep(newest=1, records=((old, 3), (old, 77), (12345, 1)))
         assert (await store.prune("thread", keep)).records == 2
         assert [r.id for r in await store.read_records("thread", lineage=old, after=2, upto=3)] == [result.id]
+        kept = [line["row"] for line in await lines_of(store, "thread") if line["kind"] == "record"]
+        assert not any(row["items"] for row in kept if row["id"] == result.id)  # no state has its entries any more
         error = await refused(GraphflowError, store.prune("thread", Keep(records=((old, 3),))))
         assert error.code == "invalid_input"
         driver.begin(old, 4)  # the end of the old branch is gone: nobody can go on from there
