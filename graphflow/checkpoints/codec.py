@@ -357,6 +357,16 @@ _WRITERS: dict[type, Callable[[Any, int, _Walk], Any]] = {
 # --- reading -------------------------------------------------------------------------------------
 
 
+MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, msgspec.MsgspecError)
+"""What Python raises where damaged data does not have the shape that its reader takes for granted."""
+
+
+def unreadable(error: Exception, place: str) -> CodecError:
+    """The error to raise for one of `MISFITS`, or for a `CodecError` that does not say yet where the value stands."""
+    known = error if isinstance(error, CodecError) else _damaged(f"{type(error).__name__}: {error}")
+    return CodecError(f"{place} can't be read: {known.message}", code=known.code, **known.detail)
+
+
 def _damaged(why: object) -> CodecError:
     return CodecError(f"a stored value is damaged ({why}): load an earlier checkpoint", code="store_failed")
 
@@ -390,20 +400,23 @@ def _read_text(data: memoryview) -> str:
 
 
 def _read_message(data: memoryview) -> Any:
-    return _read_fields(data) if data[0] == _TWO_ENTRIES else _messages.decode(data)
+    return _read_fields(data) if data[:1] == _TWO_ENTRIES else _messages.decode(data)
 
 
 def _read_tool_call(data: memoryview) -> Any:
-    return _read_fields(data) if data[0] == _TWO_ENTRIES else _tool_calls.decode(data)
+    return _read_fields(data) if data[:1] == _TWO_ENTRIES else _tool_calls.decode(data)
 
 
-_TWO_ENTRIES = 0x92
+_TWO_ENTRIES = b"\x92"
 """msgpack's mark of an array of two: `[class, fields]`, what the careful walk wrote."""
 
 
 def _read_fields(data: memoryview) -> Any:
     name, fields = _unpack(data)
-    return next(kind for kind in _TEXTED if kind.__name__ == name)(**fields)
+    for kind in _TEXTED:
+        if kind.__name__ == name:
+            return kind(**fields)
+    raise ValueError(f"{name!r} is no message")
 
 
 _READERS: dict[int, Callable[[memoryview], Any]] = {

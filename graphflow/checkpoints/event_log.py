@@ -16,6 +16,7 @@ import msgspec
 
 from graphflow.checkpoints.ids import long_id, short_id
 from graphflow.checkpoints.records import Counts, first_ordinal
+from graphflow.errors import CodecError
 from graphflow.events import (
     EVENT_TYPES,
     CheckpointCreate,
@@ -168,6 +169,9 @@ def unpack(packed: Sequence[Any], seq: int, at: int, run_id: str, resolve: Resol
 
     Args:
         run_id: the record's own.
+
+    Raises:
+        CodecError: `store_newer` for an event that this version does not know.
     """
     out = []
     for row in packed:
@@ -195,6 +199,10 @@ def _event(row: Sequence[Any], seq: int, at: int, run_id: str, resolve: Resolve)
         if "$" in fields:
             field, *place = fields["$"]
             fields = {**{k: v for k, v in fields.items() if k != "$"}, field: resolve(place)}
+        if code not in _TYPES:
+            raise CodecError(
+                f"an event has the unknown code {code}: a newer version wrote it, update graphflow", code="store_newer"
+            )
         cls = _TYPES[code]
         if cls in _OF_RUNS and "runId" not in fields:
             fields = {**fields, "runId": run_id}

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.checkpoints.codec import MISFITS, unreadable
 from graphflow.checkpoints.event_log import CODES, LIFE, pack, references, resolve_message, unpack
 from graphflow.checkpoints.ids import long_id, short_id
 from graphflow.checkpoints.port import Checkpointer, Lineage, Log, Record, Stored, ThreadFacts, ThreadRow
@@ -35,6 +36,7 @@ from graphflow.checkpoints.records import (
     with_logs,
 )
 from graphflow.checkpoints.spending import spent_by
+from graphflow.errors import CodecError
 from graphflow.events import CheckpointCreate, Event
 from graphflow.graph.announcements import ending_event, interrupt_event, next_of
 from graphflow.graph.machine import Commit, Machine
@@ -65,9 +67,19 @@ _meta_encoder = msgspec.msgpack.Encoder()
 _meta_decoder = msgspec.msgpack.Decoder(Meta)
 
 
-def decode_meta(data: bytes) -> Meta:
-    """A record's metadata, ids as text."""
-    meta = _meta_decoder.decode(data)
+def decode_meta(data: bytes, record_id: str = "") -> Meta:
+    """A record's metadata, ids as text.
+
+    Args:
+        record_id: whose it is; errors name it.
+
+    Raises:
+        CodecError: it is damaged.
+    """
+    try:
+        meta = _meta_decoder.decode(data)
+    except MISFITS as error:
+        raise unreadable(error, f"the metadata of record {record_id!r}") from error
     meta.run_id = long_id(meta.run_id)
     return meta
 
@@ -106,8 +118,8 @@ async def load_thread(
     stored = await store.load(thread_id, checkpoint_id)
     if stored is None:
         return None
-    start = Folded(Machine(), {}) if stored.snapshot is None else decode_snapshot(stored.snapshot)
-    folded = fold_records(start, (decode_body(record.data) for record in stored.records))
+    start = Folded(Machine(), {}) if stored.snapshot is None else decode_snapshot(stored.snapshot, thread_id)
+    folded = fold_records(start, (decode_body(record.data, record.id) for record in stored.records))
     wanted = [Log(n, key, count, first_read(folded, n, key)) for n, key, count in wanted_logs(folded)] if logs else []
     rows = await store.read_logs(stored.chain, wanted) if wanted else []
     entries = {(log.frame, log.channel): found for log, found in zip(wanted, rows, strict=True)}
@@ -141,7 +153,7 @@ async def _newest_checkpoint(store: Checkpointer, stored: Stored) -> str | None:
 
 async def _pending(store: Checkpointer, stored: Stored, machine: Machine, seq: int) -> list[Logged]:
     """What followed the last commits and no record keeps: a function of the records, numbered as it was (E1)."""
-    bodies = [(record, decode_body(record.data)) for record in stored.records]
+    bodies = [(record, decode_body(record.data, record.id)) for record in stored.records]
     said = _said(body for _, body in bodies)
     if not any(_settled(record, body, said) for record, body in bodies[1:]):
         lineage, last = stored.chain[-1] if stored.chain else (0, 0)
@@ -149,7 +161,7 @@ async def _pending(store: Checkpointer, stored: Stored, machine: Machine, seq: i
         earlier = await store.read_records(
             stored.thread.thread_id, lineage=lineage, after=max(0, first - PAGE), upto=first - 1
         )
-        bodies = [*((record, decode_body(record.data)) for record in earlier), *bodies]
+        bodies = [*((record, decode_body(record.data, record.id)) for record in earlier), *bodies]
     return unsaid(bodies, machine, seq)
 
 
@@ -170,7 +182,7 @@ def unsaid(
     events: list[tuple[Event, int]] = []
     for record, body in bodies[since:]:
         if (shown := was_checkpoint(record, body)) and record.id not in said:
-            meta = decode_meta(record.meta)
+            meta = decode_meta(record.meta, record.id)
             create = CheckpointCreate(checkpoint_id=record.id, parent_id=parent, step=meta.step, next=meta.next)
             events.append((create, body.at))
         parent = record.id if shown else parent
@@ -390,14 +402,21 @@ async def read_events(
     store: Checkpointer, loaded_chain: Sequence[tuple[int, int]], records: Sequence[Record]
 ) -> list[Logged]:
     """The stored log of these records, oldest first, texts read from the state's logs."""
-    bodies = [decode_body(record.data) for record in records]
+    bodies = [decode_body(record.data, record.id) for record in records]
     texts = await _read_references(store, loaded_chain, bodies)
     out: list[Logged] = []
     for record, body in zip(records, bodies, strict=True):
-        run_id = decode_meta(record.meta).run_id
-        out += unpack(
-            body.events, body.seq, body.at, run_id, lambda ref: resolve_message(texts[ref[0], ref[1]][ref[2]], ref[3])
-        )
+        run_id = decode_meta(record.meta, record.id).run_id
+        try:
+            out += unpack(
+                body.events,
+                body.seq,
+                body.at,
+                run_id,
+                lambda ref: resolve_message(texts[ref[0], ref[1]][ref[2]], ref[3]),
+            )
+        except (CodecError, *MISFITS) as error:
+            raise unreadable(error, f"the log of record {record.id!r}") from error
     return out
 
 
@@ -412,5 +431,5 @@ async def _read_references(
     for (frame, channel), ordinals in wanted.items():
         first = min(ordinals)
         rows = await store.read_items(chain, frame, channel, max(ordinals) + 1, start=first)
-        out[frame, channel] = {o: decode_entry(rows[o - first])[1] for o in ordinals}
+        out[frame, channel] = {o: decode_entry(rows[o - first], channel)[1] for o in ordinals}
     return out

@@ -9,6 +9,8 @@ from __future__ import annotations
 from datetime import datetime, time
 from typing import Any
 
+from graphflow.errors import CodecError
+
 
 def dump_zoned(value: datetime | time) -> list[Any]:
     """`[ISO 8601, zone key, fold]`, without the parts at the end that say nothing."""
@@ -32,4 +34,10 @@ def load_time(text: str, key: str | None = None, fold: int = 0) -> time:
 def _zone(key: str) -> Any:
     from zoneinfo import ZoneInfo
 
-    return ZoneInfo(key)
+    try:
+        return ZoneInfo(key)
+    except (LookupError, OSError, ValueError) as error:
+        raise CodecError(
+            f"a stored time is in the time zone {key!r}, which this machine does not know: install or update `tzdata`",
+            code="store_failed",
+        ) from error

@@ -17,6 +17,7 @@ from graphflow.checkpoints import codec, inputs
 from graphflow.checkpoints.codec import storable
 from graphflow.checkpoints.ids import long_id, short_id
 from graphflow.checkpoints.port import Item, OpenInterrupt
+from graphflow.errors import CodecError
 from graphflow.graph.frames import copied
 from graphflow.graph.machine import ROOT, Branch, Commit, Frame, Interrupt, Join, Machine, Opened, Operation, all_frames
 from graphflow.graph.patches import FramePatch, Patch, apply_patch, branch_of, put, with_items
@@ -56,10 +57,24 @@ def encode_entry(entry: LogEntry, channel: str) -> bytes:
     return str(entry[0]).encode() + codec.encode(list(entry[1:]), channel=channel)
 
 
-def decode_entry(data: bytes) -> LogEntry:
-    operation = chr(data[0])
-    value = codec.decode(data[1:])
-    return ("+", freeze(value)) if operation == "+" else (operation, *(freeze(v) for v in value))
+def decode_entry(data: bytes, channel: str = "") -> LogEntry:
+    """The entry that was encoded.
+
+    Args:
+        channel: whose it is; errors name it.
+
+    Raises:
+        CodecError: as `codec.decode`.
+    """
+    try:
+        operation = _OPERATIONS[data[0]]
+        value = codec.decode(data[1:])
+        return ("+", freeze(value)) if operation == "+" else (operation, *(freeze(v) for v in value))
+    except (CodecError, *codec.MISFITS) as error:
+        raise codec.unreadable(error, f"an entry of {channel!r}") from error
+
+
+_OPERATIONS = {ord(operation): operation for operation in "+=-*"}
 
 
 def encode_frames(
@@ -384,10 +399,26 @@ def encode_data(body: bytes, seq: int, tail: int, events: Sequence[Any]) -> byte
     return len(body).to_bytes(4, "big") + body + codec.encode_parts([seq, tail, events])
 
 
-def decode_body(data: bytes) -> Body:
-    """The record's content; logs are in `counts`, not in the patch."""
+def decode_body(data: bytes, record_id: str = "") -> Body:
+    """The record's content; logs are in `counts`, not in the patch.
+
+    Args:
+        record_id: whose data it is; errors name it.
+
+    Raises:
+        CodecError: the data is damaged (`store_failed`), or a newer version wrote it (`store_newer`).
+    """
+    try:
+        return _read_body(data)
+    except (CodecError, *codec.MISFITS) as error:
+        raise codec.unreadable(error, f"record {record_id!r}") from error
+
+
+def _read_body(data: bytes) -> Body:
     end = 4 + int.from_bytes(data[:4], "big")
-    _, source, node, frame, at, machine, frames, interrupts, facts = codec.decode(data[4:end])
+    form, *content = codec.decode(data[4:end])
+    _check_format(form)
+    source, node, frame, at, machine, frames, interrupts, facts = content
     seq, tail, events = codec.decode(data[end:])
     complete(events)
     fields = {_MACHINE_FIELDS[code]: _machine_value(code, value) for code, value in machine.items()}
@@ -417,6 +448,13 @@ def decode_body(data: bytes) -> Body:
             counts[number, channel] = count
     opened = {key: None if i is None else decode_interrupt(i) for key, i in interrupts.items()}
     return Body(source, node, frame, at, Patch(fields, changes, opened), counts, facts, seq, tail, events, renewed)
+
+
+def _check_format(form: int) -> None:
+    if form > FORMAT:
+        raise CodecError(
+            f"its format is {form}, this version knows up to {FORMAT}: update graphflow", code="store_newer"
+        )
 
 
 def complete(events: list[Any]) -> None:
@@ -472,6 +510,7 @@ _FRAME_PARTS: dict[str, Callable[..., Any]] = {"opened": _read_opened, "join": _
 
 
 def decode_interrupt(data: Mapping[str, Any]) -> Interrupt:
+    """The interrupt that `interrupt_data` made plain."""
     return Interrupt(**{k: freeze(v) for k, v in data.items()})
 
 
@@ -491,8 +530,25 @@ class Folded(msgspec.Struct):
     starts: Starts = msgspec.field(default_factory=dict)
 
 
-def decode_snapshot(data: bytes) -> Folded:
-    _, fields, last_at, frames, interrupts, seq, tail, *starts = codec.decode(data)
+def decode_snapshot(data: bytes, thread_id: str = "") -> Folded:
+    """The machine that `encode_snapshot` was given, without its logs.
+
+    Args:
+        thread_id: whose snapshot it is; errors name it.
+
+    Raises:
+        CodecError: as `decode_body`.
+    """
+    try:
+        return _read_snapshot(data)
+    except (CodecError, *codec.MISFITS) as error:
+        raise codec.unreadable(error, f"a snapshot of thread {thread_id!r}") from error
+
+
+def _read_snapshot(data: bytes) -> Folded:
+    form, *content = codec.decode(data)
+    _check_format(form)
+    fields, last_at, frames, interrupts, seq, tail, *starts = content
     counts: Counts = {}
     table: dict[int, Frame] = {}
     for number, values, state, logs, *own in frames:
@@ -563,7 +619,7 @@ def _with_logs(frame: Frame, parent: Frame | None, rows: Mapping[str, Sequence[b
         given = parent.input
         changes = {key: view for key, view in parent.state.items() if isinstance(view, ListView)}
     for channel, data in rows.items():
-        entries = [decode_entry(row) for row in data]
+        entries = [decode_entry(row, channel) for row in data]
         items: list[Any] = list(changes.get(channel, ()))
         for entry in entries:
             fold(items, entry)

@@ -172,7 +172,7 @@ async def read_run(
         entries: how many entries the log of the root's `messages` has after the run.
     """
     records = await records_of_run(store, chat_id, chain, run_id)
-    bodies = [decode_body(record.data) for record in records]
+    bodies = [decode_body(record.data, record.id) for record in records]
     status = _status(bodies)
     if status is None:
         return None
@@ -259,7 +259,7 @@ async def _runs_of(store: Checkpointer, chat_id: str) -> list[tuple[str, str]]:
     """(run, its newest checkpoint) of every branch, in the order of the runs; without those of a fork's past."""
     newest: dict[str, str] = {}
     for row in await store.list(chat_id, all_lineages=True):
-        if (run_id := decode_meta(row.meta).run_id) is not None:
+        if (run_id := decode_meta(row.meta, row.id).run_id) is not None:
             newest[run_id] = newest.pop(run_id, row.id)  # ordered by its oldest checkpoint
     return [(run, at) for run, at in reversed(newest.items()) if await store.find_run(run) == chat_id]
 
@@ -272,7 +272,7 @@ async def _runs_back(store: Checkpointer, chat_id: str, chain: Chain) -> AsyncIt
         while upto > 0:
             rows = await store.read_records(chat_id, lineage=lineage, after=max(0, upto - page), upto=upto)
             for record in reversed(rows):
-                run_id = decode_meta(record.meta).run_id if record.checkpoint else None
+                run_id = decode_meta(record.meta, record.id).run_id if record.checkpoint else None
                 if run_id is not None and run_id != last_run:
                     last_run = run_id
                     yield run_id, record.id
@@ -286,7 +286,7 @@ async def _run_at(
     if stored is None:
         return None
     start = Folded(Machine(), {}) if stored.snapshot is None else decode_snapshot(stored.snapshot)
-    counts = fold_records(start, (decode_body(record.data) for record in stored.records)).counts
+    counts = fold_records(start, (decode_body(record.data, record.id) for record in stored.records)).counts
     *before, (lineage, ordinal) = stored.chain  # records without a checkpoint may follow
     chain = (*before, (lineage, ordinal + PAGE))
     return await read_run(store, chat_id, run_id, chain, counts.get((ROOT, "messages"), 0), agent_key)

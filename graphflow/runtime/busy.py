@@ -259,7 +259,7 @@ async def _before_run(runs: Runs, head: Loaded, run_id: str | None) -> Loaded:
     first = None
     while rows := await store.list(thread_id, before=before, limit=100):
         for listed in rows:
-            if decode_meta(listed.meta).run_id != run_id:
+            if decode_meta(listed.meta, listed.id).run_id != run_id:
                 found = await load_thread(store, thread_id, listed.id)
                 if found is not None:
                     return found

@@ -39,7 +39,7 @@ async def cost_of(store: Checkpointer, loaded: Loaded) -> Cost:
     for record, body, usage in reversed(list(increments(reversed(rows)))):
         model = (body.facts or {}).get("model")
         cost.total = add_usage(cost.total, usage)
-        _count(cost.runs, decode_meta(record.meta).run_id, usage)
+        _count(cost.runs, decode_meta(record.meta, record.id).run_id, usage)
         if body.node:
             _count(cost.nodes, body.node, usage)
         if model:

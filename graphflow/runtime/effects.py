@@ -112,7 +112,7 @@ class Found:
 
     def keep(self, records: Iterable[Record]) -> None:
         for record in records:
-            body = decode_body(record.data)
+            body = decode_body(record.data, record.id)
             for number, change in body.patch.frames.items():
                 for key, operation in ((change.operations if change is not None else None) or {}).items():
                     self._operation(record, body, number, key, operation)
@@ -147,7 +147,7 @@ class Found:
         effect = Effect(
             id=record.id,
             thread_id=self._thread_id,
-            run_id=decode_meta(record.meta).run_id,
+            run_id=decode_meta(record.meta, record.id).run_id,
             path=facts.get("path", ""),
             node=body.node,
             visit=facts.get("visit", 1),
@@ -305,7 +305,7 @@ async def read_body(store: Checkpointer, thread_id: str, place: tuple[int, int])
     """One record's content."""
     lineage, ordinal = place
     found = await store.read_records(thread_id, lineage=lineage, after=ordinal - 1, upto=ordinal)
-    return decode_body(found[0].data) if found else None
+    return decode_body(found[0].data, found[0].id) if found else None
 
 
 def spared(machine: Machine, frame: int) -> set[int]:

@@ -285,5 +285,5 @@ async def _backwards(store: Checkpointer, loaded: Loaded) -> AsyncIterator[Body]
             after = max(0, upto - PAGE)
             rows = await store.read_records(loaded.row.thread_id, lineage=lineage, after=after, upto=upto)
             for record in reversed(rows):
-                yield decode_body(record.data)
+                yield decode_body(record.data, record.id)
             upto = after

@@ -37,7 +37,7 @@ async def walk_back(
             for record in reversed(rows):
                 if whole and record.ordinal != expected:
                     raise pruned(thread_id, lineage, expected)
-                yield record, decode_body(record.data)
+                yield record, decode_body(record.data, record.id)
                 expected = record.ordinal - 1
             if whole and expected != after:
                 raise pruned(thread_id, lineage, expected)

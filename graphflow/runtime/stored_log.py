@@ -73,14 +73,14 @@ async def stored_log_of(
         parent: the checkpoint before them, for the graph family's events.
     """
     records, pruned = without_gap(chain, records)
-    bodies = [decode_body(record.data) for record in records]
+    bodies = [decode_body(record.data, record.id) for record in records]
     events = await read_events(store, chain, records)
     last = bodies[-1] if bodies else None
     sent = last.seq if last is not None else 0
     if over and last is not None:
         machine = settled(bodies)
         if not machine.run_id:  # its beginning was pruned
-            machine = msgspec.structs.replace(machine, run_id=decode_meta(records[0].meta).run_id)
+            machine = msgspec.structs.replace(machine, run_id=decode_meta(records[0].meta, records[0].id).run_id)
         more = unsaid(list(zip(records, bodies, strict=True)), machine, last.seq, parent)
         sent = min(last.seq + last.tail, more[-1][0].seq) if more else last.seq
         events += more
@@ -123,7 +123,7 @@ async def records_of_run(store: Checkpointer, thread_id: str, chain: Chain, run_
         while upto > 0:
             rows = await store.read_records(thread_id, lineage=lineage, after=max(0, upto - page), upto=upto)
             for record in reversed(rows):
-                if decode_meta(record.meta).run_id == run_id:
+                if decode_meta(record.meta, record.id).run_id == run_id:
                     found.append(record)
                 elif found:
                     return found[::-1]
@@ -141,7 +141,7 @@ async def _checkpoint_before(store: Checkpointer, thread_id: str, chain: Chain, 
         while reached and upto > 0:
             rows = await store.read_records(thread_id, lineage=lineage, after=max(0, upto - PAGE), upto=upto)
             for row in reversed(rows):
-                if was_checkpoint(row, decode_body(row.data)):
+                if was_checkpoint(row, decode_body(row.data, row.id)):
                     return row.id
             upto -= PAGE
     return None
@@ -153,7 +153,7 @@ async def branch_of_run(store: Checkpointer, thread_id: str, chain: Chain, run_i
     if records and (records[-1].lineage, records[-1].ordinal) not in set(chain[:-1]):
         return chain
     for row in await store.list(thread_id, all_lineages=True):
-        if decode_meta(row.meta).run_id == run_id:
+        if decode_meta(row.meta, row.id).run_id == run_id:
             stored = await store.load(thread_id, row.id)
             if stored is not None:
                 # Records without a checkpoint may follow the newest checkpoint.

@@ -114,7 +114,7 @@ class Thread:
         rows = await store.list(self.id, before=before, limit=limit, all_lineages=all_lineages)
         out = []
         for row in rows:
-            meta = decode_meta(row.meta)
+            meta = decode_meta(row.meta, row.id)
             out.append(
                 CheckpointInfo(
                     id=row.id,

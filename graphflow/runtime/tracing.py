@@ -342,7 +342,7 @@ class Tracer:
         end: NodeEnd | None,
         branches: tuple[Blame, ...] = (),
     ) -> Blame:
-        meta, body, facts = decode_meta(at.record.meta), at.body, at.body.facts or {}
+        meta, body, facts = decode_meta(at.record.meta, at.record.id), at.body, at.body.facts or {}
         called = facts.get("model")
         return Blame(
             key=self.expression,

@@ -75,7 +75,7 @@ async def why(store: Checkpointer, plan: Plan, loaded: Loaded) -> Why:
     record = loaded.last
     if record is None:
         raise CheckpointNotFound(f"thread {loaded.row.thread_id!r} has no checkpoint yet")
-    body, meta = decode_body(record.data), decode_meta(record.meta)
+    body, meta = decode_body(record.data, record.id), decode_meta(record.meta, record.id)
     before = await machine_before(store, loaded.row.thread_id, loaded.chain, record)
     facts = body.facts or {}
     return Why(

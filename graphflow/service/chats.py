@@ -143,7 +143,7 @@ def runs_of(records: Iterable[Record]) -> list[tuple[str, list[Record]]]:
     """The records by run, in the order of the runs."""
     runs: dict[str, list[Record]] = {}
     for record in records:
-        runs.setdefault(decode_meta(record.meta).run_id or "", []).append(record)
+        runs.setdefault(decode_meta(record.meta, record.id).run_id or "", []).append(record)
     return list(runs.items())
 
 

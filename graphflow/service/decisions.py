@@ -48,7 +48,7 @@ async def _bodies(app: Application, thread_id: str, chain: Chain) -> AsyncIterat
         for after in range(0, last, PAGE):
             upto = min(after + PAGE, last)
             for record in await app.store.read_records(thread_id, lineage=lineage, after=after, upto=upto):
-                yield decode_body(record.data)
+                yield decode_body(record.data, record.id)
 
 
 def _operations(body: Body) -> Iterator[Operation]:

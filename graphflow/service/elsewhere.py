@@ -58,7 +58,7 @@ async def result_elsewhere(app: Application, thread_id: str, run_id: str) -> Run
     before: str | None = None
     while rows := await app.store.list(thread_id, before=before, limit=PAGE, all_lineages=True):
         for listed in rows:
-            if decode_meta(listed.meta).run_id != run_id:
+            if decode_meta(listed.meta, listed.id).run_id != run_id:
                 continue
             loaded = await load_thread(app.store, thread_id, listed.id)
             if loaded is not None:

@@ -402,6 +402,29 @@ def test_a_value_may_be_nested_as_deeply_as_it_can_be_read() -> None:
             codec.encode(value)
 
 
+@pytest.mark.parametrize(
+    "code_and_content",
+    [
+        (code, content)
+        for code in codec.EXTENSIONS
+        for content in (b"", b"\xc0", b"\x92\xa1x\x80", b"\x93\xa1x\xa1x\xa1x")
+    ],
+    ids=str,
+)
+def test_an_extension_with_content_of_another_shape_is_a_codec_error_or_a_value(code_and_content: Any) -> None:
+    with contextlib.suppress(CodecError):
+        codec.decode(b"\x01" + msgspec.msgpack.encode(msgspec.msgpack.Ext(*code_and_content)))
+
+
+@pytest.mark.parametrize("key", ["Mars/Olympus", "../../etc/passwd", ""])
+def test_a_time_in_a_zone_that_this_machine_does_not_know_names_the_zone(key: str) -> None:
+    content = msgspec.msgpack.encode(["2024-01-01T00:00:00", key, 0])
+    with pytest.raises(CodecError, match="tzdata") as caught:
+        codec.decode(b"\x01" + msgspec.msgpack.encode(msgspec.msgpack.Ext(codec.DATETIME, content)))
+    assert caught.value.code == "store_failed"
+    assert repr(key) in caught.value.message
+
+
 def test_unknown_formats_and_extensions_say_what_to_do() -> None:
     for blob, code in (
         (b"", "store_failed"),
