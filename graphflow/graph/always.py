@@ -20,6 +20,7 @@ import msgspec
 from graphflow.errors import NodeFailed
 from graphflow.graph.document import Branch, GraphDefinition, GraphRef, NodeDefinition
 from graphflow.graph.regions import bodies_of, body_name, predecessors
+from graphflow.graph.types import show
 
 if TYPE_CHECKING:
     from graphflow.graph.checked import CheckedDocument
@@ -80,13 +81,13 @@ def parse(text: str) -> Property:
             return AtMost(text, node, _count(text, count))
         case ["end", "reachable"]:
             return EndReachable(text)
-    raise PropertyFault(f"{text!r} is no property: it is {FORMS}", _meant(words))
+    raise PropertyFault(f"{show(text)} is no property: it is {FORMS}", _meant(words))
 
 
 def _count(text: str, count: str) -> int:
-    if not (count.isascii() and count.isdigit()) or int(count) > MOST:
+    if not (count.isascii() and count.isdigit()) or len(count.lstrip("0")) > len(str(MOST)) or int(count) > MOST:
         raise PropertyFault(
-            f"{text!r}: {count!r} is no whole number from 0 to {MOST}", "write digits, as in 'send at most 1'"
+            f"{show(text)}: {show(count)} is no whole number from 0 to {MOST}", "write digits, as in 'send at most 1'"
         )
     return int(count)
 

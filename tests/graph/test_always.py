@@ -163,6 +163,7 @@ def test_end_is_reachable_only_when_no_node_is_a_trap():
         ("befor send visit answer", "is no property", "write 'before' for 'befor'"),
         ("answer at most many", "'many' is no whole number", "digits"),
         ("answer at most 1001", "'1001' is no whole number from 0 to 1000", "digits"),
+        ("answer at most " + "9" * 5_000, "is no whole number", "digits"),
         ("answer at most -1", "'-1' is no whole number", "digits"),
         ("", "'' is no property", "as in"),
         ("before answr visit answer", "'answr' is no node", "did you mean 'answer'?"),
