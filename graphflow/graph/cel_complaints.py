@@ -21,6 +21,7 @@ _NO_FUNCTION = (
 )
 
 _OVERLOAD = re.compile(r"found no matching overload for '(?P<function>[^']*)' applied to '(?P<types>.*)'")
+_TOO_DEEP = re.compile(r"Exceeded max recursion depth of (?P<depth>\d+)")
 
 _NUMERIC = frozenset({"_+_", "_-_", "_*_", "_/_", "_%_", "_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_"})
 
@@ -33,7 +34,7 @@ def unknown_functions(outline: Outline) -> Iterator[Problem]:
     for at, name in outline.calls:
         if name not in FUNCTIONS:
             near = nearest(name, FUNCTIONS)
-            hint = _NO_FUNCTION if near is None else f"did you mean {near!r}?"
+            hint = _NO_FUNCTION if near is None else f"did you mean {near!r}? {_NO_FUNCTION}"
             yield f"there is no function {name!r}", at, hint, "reference"
 
 
@@ -41,6 +42,9 @@ def reworded(text: str, outline: Outline, at: int) -> Reworded:
     """A complaint of the compiler about the place `at` of the expression."""
     if match := _OVERLOAD.match(text):
         return _overload(match["function"], match["types"], outline, at)
+    if match := _TOO_DEEP.match(text):
+        message = f"more than {match['depth']} operations stand one in another"
+        return message, "split it over several nodes, or register a function", "syntax"
     return text[:1].lower() + text[1:], None, "type"
 
 

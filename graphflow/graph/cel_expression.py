@@ -303,7 +303,8 @@ def _check(outline: Outline, roots: Roots) -> str:
     try:
         kind = cel_backend.compile_program(rewritten.text, rewritten.width).type
     except cel_backend.CompileFailed as error:
-        raise DefinitionError([_complaint(outline, rewritten, complaint) for complaint in error.complaints]) from None
+        told = [_complaint(outline, rewritten, complaint) for complaint in error.complaints]
+        raise DefinitionError(list(dict.fromkeys(told))) from None
     if kind == "type":
         raise DefinitionError([_fault(outline.text, "the result is a type, not a value", 0)])
     return kind

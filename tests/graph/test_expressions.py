@@ -215,6 +215,7 @@ def test_refs_name_what_is_read_with_and_without_checking(source, refs):
         ("x" * 1_001, "at most 1000 characters", "split it"),
         ("(" * 25 + "1" + ")" * 25, "nested deeper than 24", "split it"),
         ("!" * 30 + "true", "nested deeper than 24", None),
+        ("+".join(["state.count"] * 50), "more than 32 operations stand one in another", "split it"),
     ],
 )
 def test_what_is_wrong_is_said_with_the_place_and_the_next_step(source, message, hint):
