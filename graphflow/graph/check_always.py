@@ -17,7 +17,7 @@ from graphflow.graph.always import (
 )
 from graphflow.graph.checked import CheckedDocument
 from graphflow.graph.checking import Checking, at
-from graphflow.graph.document import GraphDefinition
+from graphflow.graph.document import NODE_FORMS, GraphDefinition
 from graphflow.graph.words import choose
 
 
@@ -29,6 +29,7 @@ def check_always(checking: Checking, subgraphs: Mapping[str, CheckedDocument]) -
     if "always" in checking.lost_top:
         return
     broken = any(fault.severity == "error" for fault in checking.faults)
+    unsure = not checking.nodes or any(checking.is_lost(name, *NODE_FORMS) for name in checking.nodes)
     for index, text in enumerate(checking.document.always):
         pointer = at("always", index)
         try:
@@ -36,7 +37,7 @@ def check_always(checking: Checking, subgraphs: Mapping[str, CheckedDocument]) -
         except PropertyFault as fault:
             checking.fault(pointer, fault.message, fault.hint, kind="property")
             continue
-        if _names(checking, pointer, found, subgraphs) and not broken:
+        if not unsure and _names(checking, pointer, found, subgraphs) and not broken:
             _prove(checking, pointer, found, subgraphs)
 
 

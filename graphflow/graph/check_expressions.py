@@ -10,7 +10,7 @@ from graphflow.errors import DefinitionError
 from graphflow.graph.check_places import Places, fan_schema
 from graphflow.graph.check_state import LIST_REDUCERS
 from graphflow.graph.checking import Checking, at
-from graphflow.graph.document import GraphRef, NodeDefinition
+from graphflow.graph.document import NODE_FORMS, GraphRef, NodeDefinition
 from graphflow.graph.expressions import Expression, Roots, compile_expression, compile_template
 from graphflow.graph.json_schema import check_sketch
 from graphflow.graph.regions import bodies_of, body_name, input_of, is_fan
@@ -104,6 +104,8 @@ def _inside(checking: Checking, name: str, node: NodeDefinition, roots: Roots) -
     """The roots of `set` and `next`: the node's output and, after a question, the answer."""
     if node.ask is not None:
         return roots.having(out=node.ask.schema or None, answer=node.ask.schema or None)
+    if checking.is_lost(name, *NODE_FORMS):
+        roots = roots.loosely("answer")  # it may have been meant as an `ask`
     return roots.without(answer=_NO_ANSWER).having(out=_out_schema(checking, name, node))
 
 
@@ -136,7 +138,7 @@ def _check_set(checking: Checking, name: str, node: NodeDefinition, roots: Roots
         expression = _compiled(checking, pointer, source, roots, usage)
         usage.written.setdefault(key, pointer)
         if key not in checking.roots.state:
-            if "state" not in checking.lost_top:
+            if checking.knows_state:
                 hint = choose(key, checking.roots.state, none="declare it under `state.properties`")
                 checking.fault(pointer, f"{key!r} is no state key", hint)
         elif expression is not None and key in checking.state:
@@ -286,7 +288,9 @@ def check_state_use(checking: Checking, usage: Usage) -> None:
 
     Python nodes (`node:NAME`) read and write what they like, so with one of them nothing is certain.
     """
-    if any((node.use or "").startswith("node:") for node in checking.nodes.values()) or checking.lost:
+    if any((node.use or "").startswith("node:") for node in checking.nodes.values()):
+        return
+    if checking.lost or checking.lost_top:
         return
     whole_state_shown = checking.document.result is None and "messages" not in checking.state
     for key, schema in checking.state.items():

@@ -11,7 +11,7 @@ from graphflow.graph.checking import ALL, Checking, at
 from graphflow.graph.document import NODE_FORMS, RESERVED_NODES, NodeDefinition
 from graphflow.graph.json_schema import check_schema
 from graphflow.graph.types import parse_duration_ms, show
-from graphflow.graph.words import choose, listed, nearest
+from graphflow.graph.words import choose, nearest
 
 _EVERY = frozenset({"set", "next", "error", "description"})
 _KEYS_OF = {
@@ -185,7 +185,8 @@ def _unknown_use(checking: Checking, pointer: str, use: str) -> None:
         )
         return
     if colon and word in _KIND_WORDS:
-        hint = _hint_among(use, word, [other for other in known if other.startswith(f"{word}:")])
+        registered = [other for other in known if other.startswith(f"{word}:")]
+        hint = choose(use, registered, none=_NONE_KNOWN.get(word, "none is registered"))
     else:
         hint = choose(use, {*known, *(w for w in _KIND_WORDS if not any(k.partition(":")[0] == w for k in known))})
     what = (
@@ -194,16 +195,6 @@ def _unknown_use(checking: Checking, pointer: str, use: str) -> None:
         else f"no kind of node is registered as {show(use)}"
     )
     checking.fault(pointer, what, hint)
-
-
-def _hint_among(use: str, word: str, known: Iterable[str]) -> str:
-    names = sorted(known)
-    near = nearest(use, names)
-    return (
-        f"did you mean {near!r}?"
-        if near is not None
-        else listed(names, none=_NONE_KNOWN.get(word, "none is registered"))
-    )
 
 
 _NONE_KNOWN = {
@@ -228,6 +219,8 @@ def looks_like_code(use: str, known: Iterable[str]) -> bool:
 
 def _check_interrupts(checking: Checking) -> None:
     document = checking.document
+    if not checking.nodes:
+        return
     for key, names in (("interruptBefore", document.interrupt_before), ("interruptAfter", document.interrupt_after)):
         for index, name in enumerate(names):
             if name != "*" and name not in checking.nodes:

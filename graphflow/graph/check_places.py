@@ -10,7 +10,7 @@ from typing import Any
 from graphflow.graph import cel_syntax
 from graphflow.graph.cel_nodes import Path
 from graphflow.graph.cel_syntax import SyntaxFault
-from graphflow.graph.checking import Checking
+from graphflow.graph.checking import Checking, is_map_without
 from graphflow.graph.document import END, NodeDefinition
 from graphflow.graph.regions import Region, routes_of
 from graphflow.graph.roots import Roots
@@ -31,7 +31,7 @@ class Places:
         self._reasons = {
             node.as_: f"it is an item of the map {name!r} and only seen in its body"
             for name, node in checking.nodes.items()
-            if node.map is not None and node.as_
+            if node.map is not None and node.as_ and not is_map_without(checking, name, "do")
         }
         self._roots: dict[tuple[str, ...], Roots] = {}
 

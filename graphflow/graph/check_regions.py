@@ -99,7 +99,7 @@ def _check_join(checking: Checking, name: str, node: NodeDefinition) -> None:
     pointer = at("nodes", name, "join", "wait")
     if isinstance(wait, str):
         if wait not in WAITS:
-            hint = choose(wait, WAITS, none="") if wait.isalpha() else '"all", "any" or a number without quotes'
+            hint = choose(wait, WAITS) if wait.isalpha() else '"all", "any" or a number without quotes'
             checking.fault(pointer, f"`wait` is all, any or how many branches must finish, not {show(wait)}", hint)
         return
     if wait < 1:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from graphflow.graph import questions
-from graphflow.graph.checking import Checking, at
+from graphflow.graph.checking import Checking, at, is_map_without
 from graphflow.graph.document import END, FAIL, RESERVED_NODES, Budget, Choose, NodeDefinition
 from graphflow.graph.regions import Edge, bodies_of, routes_of
 from graphflow.graph.words import choose
@@ -109,7 +109,8 @@ def _ways(checking: Checking) -> _Ways:
     for name, node in checking.nodes.items():
         targets = list(dict.fromkeys(edge.to for edge in routes_of(name, node)))
         begun = list(dict.fromkeys(edge.to for edge in _edges_of(name, node)))
-        lost = node.next == () or checking.is_lost(name, "next", "error", "ask", "do", "parallel")
+        lost = node.next == () or checking.is_lost(name, "next", "error", "ask", "map", "parallel")
+        lost = lost or is_map_without(checking, name, "do")
         if lost or not every.issuperset(begun):
             ways.possible[name], ways.known[name], ways.opened[name] = anywhere, [], anywhere
             continue

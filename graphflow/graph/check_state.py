@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from graphflow.graph.cel_syntax import RESERVED
-from graphflow.graph.checking import Checking, at
+from graphflow.graph.checking import STATE_KEYWORDS, Checking, at
 from graphflow.graph.document import RESERVED_NODES, Budget
 from graphflow.graph.json_schema import check_schema, compile_schema
 from graphflow.graph.priced import unpriced
 from graphflow.graph.types import declared_types, show, show_types
-from graphflow.graph.words import choose, nearest
+from graphflow.graph.words import choose, meant, nearest
 
 NAME = re.compile(r"[a-z_][a-zA-Z0-9_]*")
 
@@ -35,9 +35,6 @@ _TAKES = {
 
 _MARKS = {"x-life": ("thread", "run"), "x-scope": ("frame", "branch"), "x-expose": ("all", "state")}
 _MARK_NAMES = (*_MARKS, "x-reduce", "x-tasks")
-_SCHEMA_KEYS = frozenset(
-    "type properties title description additionalProperties $schema $comment $defs required".split()
-)
 
 
 def check_name(checking: Checking, pointer: str, name: str, what: str) -> None:
@@ -61,11 +58,11 @@ def check_state(checking: Checking) -> None:
     if not isinstance(state, Mapping):
         return  # absent, or the shape says so
     for key in state:
-        if key not in _SCHEMA_KEYS:
+        if key not in STATE_KEYWORDS:
             hint = (
                 "keys of the state stand under `properties`"
                 if isinstance(state[key], Mapping)
-                else choose(key, _SCHEMA_KEYS)
+                else choose(key, STATE_KEYWORDS)
             )
             checking.fault(at("state", key), f"{key!r} is not expected in `state`", hint, kind="shape")
     if state.get("type", "object") != "object":
@@ -97,7 +94,7 @@ def _check_key(checking: Checking, key: str, schema: Any, definitions: Any) -> N
             )
     for mark, allowed in _MARKS.items():
         if mark in schema and schema[mark] not in allowed:
-            hint = choose(str(schema[mark]), allowed)
+            hint = meant(str(schema[mark]), allowed)
             checking.fault(pointer + at(mark), f"{mark} is one of {', '.join(allowed)}, not {show(schema[mark])}", hint)
     _check_tasks(checking, pointer, schema)
     reduce = schema.get("x-reduce", "replace")
@@ -115,7 +112,7 @@ def _check_tasks(checking: Checking, pointer: str, schema: Mapping[str, Any]) ->
         checking.fault(place, f"x-tasks is a list of node names, not {show(names)}", 'as in ["execute", "tools"]')
         return
     for index, name in enumerate(names):
-        if name not in checking.nodes:
+        if checking.nodes and name not in checking.nodes:
             checking.fault(f"{place}/{index}", f"no node is named {name!r}", choose(name, checking.nodes))
 
 
@@ -170,7 +167,7 @@ def check_budget(checking: Checking) -> None:
             hint = "leave it out for no limit"
             checking.fault(at("budget", field.encode_name), f"a limit is above 0, not {value}", hint, kind="type")
     then = budget.then
-    if then is not None and then not in checking.nodes:
+    if then is not None and checking.nodes and then not in checking.nodes:
         hint = "name a node that wraps up" if then in RESERVED_NODES else choose(then, checking.nodes)
         checking.fault("/budget/then", f"no node is named {then!r}", hint)
     if budget.max_cost_usd is not None and (missing := unpriced(checking.document, checking.kinds)):

@@ -7,9 +7,9 @@ A fault of one part must not hide those of another, so every part whose shape is
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -17,13 +17,18 @@ from graphflow.errors import Fault
 from graphflow.graph.document import Budget, GraphDefinition, NodeDefinition
 from graphflow.graph.ports import Kinds
 from graphflow.graph.regions import Survey, survey
-from graphflow.graph.roots import Roots
-from graphflow.graph.shape import check_shape
+from graphflow.graph.roots import ANY_ROOT, Roots
+from graphflow.graph.shape import MAX_FAULTS, check_shape
 from graphflow.graph.words import escape, nearest, unescape
 
 _NODE_KEYS = tuple(f.encode_name for f in msgspec.structs.fields(NodeDefinition))
 _TOP_KEYS = tuple(f.encode_name for f in msgspec.structs.fields(GraphDefinition))
 _BUDGET_KEYS = tuple(f.encode_name for f in msgspec.structs.fields(Budget))
+
+STATE_KEYWORDS = frozenset(
+    "type properties title description additionalProperties $schema $comment $defs required".split()
+)
+"""What may stand in `state` itself; its keys stand under `properties`."""
 
 ALL = "*"
 """In `lost`: nothing of the node can be read."""
@@ -60,6 +65,12 @@ class Checking:
         lost = self.lost.get(node, frozenset())
         return ALL in lost or not lost.isdisjoint(keys)
 
+    @property
+    def knows_state(self) -> bool:
+        """Whether the state's keys could be read; else what names one can't be judged."""
+        state = self.data.get("state", {})
+        return "state" not in self.lost_top and isinstance(state, Mapping) and _tells_keys(state)
+
     def fault(
         self, pointer: str, message: str, hint: str | None = None, *, kind: str = "reference", warning: bool = False
     ) -> None:
@@ -72,6 +83,12 @@ class Checking:
         self.faults += [replace(fault, pointer=pointer + fault.pointer) for fault in faults]
 
 
+def _tells_keys(state: Mapping[str, Any]) -> bool:
+    return isinstance(state.get("properties", {}), Mapping) and (
+        "properties" in state or STATE_KEYWORDS.issuperset(state)
+    )
+
+
 def at(*tokens: str | int) -> str:
     """The JSON pointer of these steps."""
     return "".join(f"/{escape(str(token))}" for token in tokens)
@@ -81,6 +98,11 @@ def open_checking(data: Mapping[str, Any], kinds: Kinds) -> Checking:
     """The checking of a document, its shape faults already in it."""
     faults = check_shape(data, GraphDefinition)
     lost_top, lost = _lost_parts(faults)
+    if len(faults) >= MAX_FAULTS:  # there may be more, and nobody knows where: nothing else is looked at
+        lost_top |= set(_TOP_KEYS)
+        faults.append(
+            Fault(pointer="", message=f"only the first {MAX_FAULTS} faults are told", hint="mend these first")
+        )
     document = _readable(data, lost_top, lost)
     properties = document.state.get("properties")
     state = {
@@ -97,8 +119,29 @@ def open_checking(data: Mapping[str, Any], kinds: Kinds) -> Checking:
         state=state,
         faults=faults,
     )
-    checking.roots = Roots.of(document)
+    checking.roots = Roots.of(document).loosely(*_unjudged(checking))
     return checking
+
+
+def _unjudged(checking: Checking) -> Iterator[str]:
+    """Roots below which no name is a fault: what it may be was lost with a fault of its own."""
+    if not checking.knows_state:
+        yield "state"
+    if not checking.nodes:
+        yield "visits"
+    if "input" in checking.lost_top:
+        yield "input"
+    if any(is_map_without(checking, name, "as") for name in checking.nodes):
+        yield ANY_ROOT
+
+
+def is_map_without(checking: Checking, name: str, key: Literal["as", "do"]) -> bool:
+    """Whether the node is, or may be, a map whose `as` or `do` is not known."""
+    node = checking.nodes[name]
+    if checking.is_lost(name, key):
+        return True
+    missing = node.as_ is None if key == "as" else node.do is None
+    return missing and (node.map is not None or checking.is_lost(name, "map"))
 
 
 def _lost_parts(faults: Iterable[Fault]) -> tuple[set[str], dict[str, set[str]]]:

@@ -15,7 +15,7 @@ import msgspec
 
 from graphflow.errors import Fault
 from graphflow.graph.types import JSON_TYPES, json_type, show, show_types
-from graphflow.graph.words import choose, escape, nearest
+from graphflow.graph.words import choose, escape, meant, nearest
 
 MAX_FAULTS = 100
 MAX_DEPTH = 100
@@ -146,7 +146,7 @@ def _check(value: Any, schema: Any, pointer: str, depth: int) -> Iterator[Fault]
         return
     if "enum" in schema and not any(_same(value, allowed) for allowed in schema["enum"]):
         words = [show(allowed) for allowed in schema["enum"]]
-        hint = choose(value, [w for w in schema["enum"] if isinstance(w, str)]) if isinstance(value, str) else None
+        hint = meant(value, [w for w in schema["enum"] if isinstance(w, str)]) if isinstance(value, str) else None
         yield _fault(pointer, f"expected one of {', '.join(words)}, not {show(value)}", hint)
     if "const" in schema and not _same(value, schema["const"]):
         yield _fault(pointer, f"expected {show(schema['const'])}, not {show(value)}")

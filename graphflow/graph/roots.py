@@ -32,6 +32,9 @@ USAGE = ("modelCalls", "toolCalls", "promptTokens", "completionTokens", "reasoni
 
 _OUTSIDE = frozenset({"env", "environ", "environment", "os", "sys", "secrets", "settings", "config", "process"})
 
+ANY_ROOT = "*"
+"""Among `loose`: whatever name may be a root."""
+
 Problem = tuple[str, int, str | None, str]
 """Message, offset, hint and kind of a fault."""
 
@@ -49,6 +52,8 @@ class Roots(msgspec.Struct, frozen=True, kw_only=True):
     """Root (`input`, `out`, `answer`) → JSON Schema, where one is known: types of bare paths come from it."""
     absent: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Root that exists elsewhere → why not here."""
+    loose: frozenset[str] = frozenset()
+    """Roots, or `ANY_ROOT`, of which too little is known to call a name wrong: a fault that was told has hidden the rest."""
 
     @classmethod
     def of(cls, document: GraphDefinition) -> Roots:
@@ -69,6 +74,10 @@ class Roots(msgspec.Struct, frozen=True, kw_only=True):
     def without(self, **reasons: str) -> Roots:
         """The same without some roots, each with the reason."""
         return msgspec.structs.replace(self, absent={**self.absent, **reasons})
+
+    def loosely(self, *roots: str) -> Roots:
+        """The same where no name below these roots is wrong."""
+        return msgspec.structs.replace(self, loose=self.loose.union(roots)) if roots else self
 
     # --- types
 
@@ -120,8 +129,11 @@ class Roots(msgspec.Struct, frozen=True, kw_only=True):
     def problems(self, path: Path) -> Iterator[Problem]:
         """What is wrong with naming this path here."""
         root = path.root
+        if root in self.loose:
+            return
         if root not in ROOTS and root not in self.names:
-            yield self._unknown(path)
+            if ANY_ROOT not in self.loose:
+                yield self._unknown(path)
         elif root in self.absent:
             yield f"there is no {root!r} here", path.start, self.absent[root], "reference"
         elif root == "state":
@@ -142,7 +154,7 @@ class Roots(msgspec.Struct, frozen=True, kw_only=True):
         elif path.root in self.state:
             hint = f"write 'state.{path.root}'"
         elif (near := nearest(path.root, roots)) is not None:
-            hint = f"did you mean {near!r}?"
+            hint = f"did you mean {near!r}? roots are {', '.join(roots)}"
         else:
             hint = f"roots are {', '.join(roots)}; text stands in quotes"
         return f"{path.root!r} is no root", path.start, hint, "reference"

@@ -17,13 +17,13 @@ import msgspec.inspect as mi
 
 from graphflow.errors import Fault
 from graphflow.graph.types import TYPE_NAMES, json_type, show
-from graphflow.graph.words import choose, escape
+from graphflow.graph.words import choose, escape, meant
 
-MAX_FAULTS = 200
+MAX_FAULTS = 1_000
 
 
 def check_shape(data: Any, struct_type: type) -> list[Fault]:
-    """Every place where the data has not the struct's shape; `[]` means that msgspec converts it.
+    """Every place where the data has not the struct's shape, at most `MAX_FAULTS`; `[]` means that msgspec converts it.
 
     Args:
         data: plain JSON data.
@@ -163,7 +163,7 @@ def _literal_fault(value: Any, kind: mi.LiteralType, pointer: str) -> Fault:
     return Fault(
         pointer=pointer,
         message=f"expected one of {', '.join(words)}, not {show(value)}",
-        hint=choose(str(value), words),
+        hint=meant(str(value), words),
     )
 
 

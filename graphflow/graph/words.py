@@ -9,20 +9,30 @@ def nearest(wrong: str, allowed: Iterable[str], *, likeness: float = 0.6) -> str
     """The allowed word that `wrong` most likely means, whatever its case; None when none is near."""
     import difflib
 
-    folded: dict[str, str] = {}
+    sought, folded = wrong.casefold(), dict[str, str]()
     for word in sorted(allowed):
         folded.setdefault(word.casefold(), word)
-    near = difflib.get_close_matches(wrong.casefold(), folded, n=1, cutoff=likeness)
-    return folded[near[0]] if near else None
+    near = difflib.get_close_matches(sought, folded, n=3, cutoff=likeness)
+    if not near:
+        return None
+    swapped = [word for word in near if sorted(word) == sorted(sought)]  # the same letters in another order come first
+    return folded[(swapped or near)[0]]
+
+
+def meant(wrong: str, allowed: Iterable[str]) -> str | None:
+    """A hint where the message itself lists the allowed words: `did you mean 'judge'?`; None when none is near."""
+    near = nearest(wrong, allowed)
+    return None if near is None else f"did you mean {near!r}?"
 
 
 def choose(wrong: str, allowed: Iterable[str], *, none: str = "none is known", limit: int = 20) -> str:
-    """A hint: `did you mean 'judge'?`, else the allowed words."""
+    """A hint: `did you mean 'judge'? one of approve, judge, plan`; without a near word the allowed ones alone."""
     words = sorted(set(allowed))
-    near = nearest(wrong, words)
-    if near is not None:
-        return f"did you mean {near!r}?"
-    return listed(words, none=none, limit=limit)
+    near = meant(wrong, words)
+    if near is not None and len(words) == 1:
+        return near
+    listing = listed(words, none=none, limit=limit)
+    return listing if near is None else f"{near} {listing}"
 
 
 def listed(words: Iterable[str], *, none: str = "none is known", limit: int = 20) -> str:

@@ -215,6 +215,37 @@ def test_the_reports_read_well(snapshot):
     assert "\n".join(report) == snapshot
 
 
+FOLLOWS = [
+    # what is wrong, and the one place that is told: not all that follows from it
+    ("nodes are no object", {"nodes": [], "budget": {"maxSteps": 5, "then": "b"}, "interruptBefore": ["a"], "always": ["before b visit a"]}, "/nodes"),
+    ("a plan's nodes are lost", {"nodes": 5, "state": {"properties": {"tasks": {"x-tasks": ["a"]}}}, "result": "[state.tasks, visits.a]"}, "/nodes"),
+    ("state is no object", {"state": [], "nodes": {"a": {"use": "model", "set": {"x": "state.y"}}}}, "/state"),
+    ("state is misspelt", {"stat": {"properties": {"x": {}}}, "nodes": {"a": {"use": "model", "set": {"x": "state.x"}}}}, "/stat"),
+    ("properties are a list", {"state": {"properties": []}, "nodes": {"a": {"use": "model", "set": {"x": "state.x"}}}}, "/state/properties"),
+    ("properties are misspelt", {"state": {"propertes": {"x": {}}}, "nodes": {"a": {"use": "model", "set": {"x": "state.x"}}}}, "/state/propertes"),
+    ("a map's item has no name", {"nodes": {"a": {"map": "[1]", "as": 5, "do": "w"}, "w": {"use": "model", "with": {"prompt": "${string(item)}"}}}}, "/nodes/a/as"),
+    ("a map's body is lost", {"nodes": {"a": {"map": "[1]", "as": "item", "do": 5}, "w": {"use": "model", "with": {"prompt": "${string(item)}"}}}}, "/nodes/a/do"),
+    ("a map has no body", {"nodes": {"a": {"map": "[1]", "as": "item"}, "w": {"use": "model", "with": {"prompt": "${string(item)}"}}}}, "/nodes/a"),
+    ("map is misspelt", {"nodes": {"a": {"mapp": "[1]", "as": "item", "do": "w"}, "w": {"use": "model"}}}, "/nodes/a/mapp"),
+    ("ask is misspelt", {"nodes": {"a": {"aks": {"message": "?"}, "next": [{"if": "answer.ok", "to": "end"}, {"to": "end"}]}}}, "/nodes/a/aks"),
+    ("a use is lost that a property names", {"nodes": {"a": {"use": 5}}, "always": ["tool:bash at most 1"]}, "/nodes/a/use"),
+    ("the input schema is lost", {"input": 5, "nodes": {"a": {"use": "model", "with": {"prompt": "${input.x.y}"}}}}, "/input"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("keys", "pointer"), [row[1:] for row in FOLLOWS], ids=[row[0] for row in FOLLOWS])
+def test_what_follows_from_a_fault_is_not_told_beside_it(keys, pointer):
+    assert [fault.pointer for fault in faults_of({"graphflow": "1", "start": "a", **keys})] == [pointer]
+
+
+def test_a_document_with_more_faults_than_anybody_reads_is_refused_like_any_other():
+    nodes = {f"n{number}": {"use": "model", "nxet": "end"} for number in range(300)}
+    assert [fault.pointer for fault in faults_of(document(nodes))] == [f"/nodes/{name}/nxet" for name in nodes]
+    *first, last = faults_of(document({f"n{number}": {"use": "model", "next": number} for number in range(2_000)}))
+    assert len(first) == 1_000
+    assert last.message == "only the first 1000 faults are told"
+
+
 # --- what is sound --------------------------------------------------------------------------------
 
 REVIEW = document(

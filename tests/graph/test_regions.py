@@ -222,7 +222,7 @@ PARTS = [
     ("wait 0", fan(join={"wait": 0}), "/join/wait", "at least 1 branch, not 0", "any"),
     ("wait some", fan(join={"wait": "some"}), "/join/wait", "all, any or how many", "all, any"),
     ("wait text", fan(join={"wait": "2"}), "/join/wait", "all, any or how many", "without quotes"),
-    ("onError", fan(join={"onError": "ignore"}), "/join/onError", "", "collect"),
+    ("onError", fan(join={"onError": "ignore"}), "/join/onError", "one of collect, fail, skip, not 'ignore'", ""),
     ("no list", fan(map="state.count"), "/map", "a map runs over a list, and 'state.count' gives a whole number", "array"),
     ("with", fan(**{"with": {"a": 1}}), "/with", "the input of bodies that are subgraphs", "at the nodes"),
 ]  # fmt: skip
@@ -474,7 +474,7 @@ def test_the_input_of_a_subgraph_branch_sees_the_state_and_the_items_around():
     }
     check(build(nodes))
     nodes["gather"] = {"parallel": {"a": {"do": {"graph": "child", "with": {"part": "${prat.name}"}}}}}
-    assert only_fault(build(nodes)).hint == "did you mean 'part'?"
+    assert only_fault(build(nodes)).hint.startswith("did you mean 'part'? roots are state,")
 
 
 # --- the whole

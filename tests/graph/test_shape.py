@@ -62,7 +62,7 @@ def test_all_faults_are_reported_at_once():
 @pytest.mark.parametrize(
     ("data", "hint"),
     [
-        ({"nmae": "x"}, "did you mean 'name'?"),
+        ({"nmae": "x"}, "did you mean 'name'? one of byName, extra, flag, name, part, parts, ratio"),
         ({"name": "x", "part": {"sizeKb": 1, "mode": "Slow"}}, "did you mean 'slow'?"),
         ({"name": "x", "part": {}}, "it is a whole number"),
         ({"name": "x", "zzzzzz": 1}, "one of byName, extra, flag, name, part, parts, ratio"),
