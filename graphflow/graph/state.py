@@ -7,13 +7,14 @@ An append channel is a `ListView`: a window on a list that only grows.
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NoReturn, overload
 
 import msgspec
 
-from graphflow.errors import StateError
+from graphflow.errors import StateError, error_dict
 from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, ToolMessage, from_wire, misfit
 
 _ATOMS: frozenset[type] = frozenset({str, int, float, bool, type(None), bytes, *MESSAGE_TYPES})
@@ -61,6 +62,8 @@ class State(FrozenDict):
 
 _FROZEN = _ATOMS | {FrozenDict, FrozenList, State}
 """Types whose values nobody can change, all through."""
+_DICTS: frozenset[type] = frozenset({dict, OrderedDict, defaultdict, Counter})
+"""What becomes a `FrozenDict`; other classes of the users' keep theirs."""
 
 
 class ListView(Sequence[Any]):
@@ -148,25 +151,40 @@ def fold(items: list[Any], entry: LogEntry) -> None:
 
 
 def freeze(value: Any) -> Any:
-    """The value with every dict and list in it frozen; a frozen value comes back as itself."""
+    """The value with every dict and list in it frozen; a frozen value comes back as itself.
+
+    Raises:
+        StateError: it contains itself, or is nested too deeply to be looked through.
+    """
     kind = type(value)
     if kind in _FROZEN:
         return value
-    if kind is dict:
+    try:
+        return _frozen(value, kind)
+    except RecursionError:
+        raise StateError(
+            f"a value of type {kind.__name__} contains itself, or is nested too deeply; keep references by id instead"
+        ) from None
+
+
+def _frozen(value: Any, kind: type) -> Any:
+    if kind in _FROZEN:
+        return value
+    if kind in _DICTS:
         if _FROZEN.issuperset(map(type, value.values())):  # an early out in C: most values are leaves
             return FrozenDict(value)
-        return FrozenDict({k: freeze(v) for k, v in value.items()})
+        return FrozenDict({k: _frozen(v, type(v)) for k, v in value.items()})
     if kind is list or kind is ListView:
         return FrozenList(_frozen_items(value))
     if kind is tuple:
-        return tuple([freeze(v) for v in value])
+        return tuple([_frozen(v, type(v)) for v in value])
     if kind is set:
         return frozenset(value)
     return value
 
 
 def _frozen_items(items: Sequence[Any]) -> Sequence[Any]:
-    return items if _FROZEN.issuperset(map(type, items)) else [freeze(item) for item in items]
+    return items if _FROZEN.issuperset(map(type, items)) else [_frozen(item, type(item)) for item in items]
 
 
 def thaw(value: Any) -> Any:
@@ -372,8 +390,10 @@ def _list(channel: Channel, value: Any) -> Sequence[Any]:
 
 
 def _reduce_append(channel: Channel, old: Any, value: Any, update: Update) -> None:
-    if items := [("+", item) for item in _frozen_items(_list(channel, value))]:
-        update.logs[channel.key] = items
+    given = _list(channel, value)
+    items = given if _FROZEN.issuperset(map(type, given)) else freeze(list(given))
+    if items:
+        update.logs[channel.key] = [("+", item) for item in items]
 
 
 def _reduce_union(channel: Channel, old: Any, value: Any, update: Update) -> None:
@@ -438,7 +458,13 @@ def _reduce_max(channel: Channel, old: Any, value: Any, update: Update) -> None:
 def _reduce_function(channel: Channel, old: Any, value: Any, update: Update) -> None:
     if channel.function is None:
         raise StateError(f"state key {channel.key!r}: no reducer {channel.reduce!r} is registered", key=channel.key)
-    new = channel.function(thaw(old), value)
+    try:
+        new = channel.function(thaw(old), value)
+    except Exception as error:  # the boundary where a reducer's failure becomes that of the node that wrote
+        why = error_dict(error)["message"]
+        raise StateError(
+            f"state key {channel.key!r}: its reducer {channel.reduce!r} failed: {why}", key=channel.key
+        ) from error
     channel.check(new, "result of the reducer")
     update.sets[channel.key] = freeze(new)
 

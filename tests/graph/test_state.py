@@ -1,0 +1,126 @@
+"""State values: frozen all through when they are written, and refused where they can't be (E22)."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+
+from graphflow import Graph, MemoryCheckpointer, append
+from graphflow.checkpoints.port import Checkpointer
+from graphflow.errors import StateError
+from graphflow.graph.state import FrozenDict, ListView, freeze
+
+
+def holding_itself() -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    out["self"] = [out]
+    return out
+
+
+def nested(levels: int) -> list[Any]:
+    out: list[Any] = []
+    for _ in range(levels):
+        out = [out]
+    return out
+
+
+def joined(old: Any, new: Any) -> Any:
+    """A reducer of a user's, which takes text only."""
+    return str(old) + "".join(new)
+
+
+def only_once(old: Any, new: Any) -> Any:
+    if old:
+        raise ValueError("written already")
+    return new
+
+
+class Kept:
+    value: Any = None
+    log: Annotated[list[Any], append]
+    text: Annotated[str, joined] = ""
+    first: Annotated[str, only_once] = ""
+
+
+STORES: list[Callable[[], Checkpointer | None]] = [lambda: None, MemoryCheckpointer]
+
+
+@pytest.mark.parametrize(
+    "made", [OrderedDict(a=[1]), defaultdict(list, a=[1]), Counter(a=1)], ids=lambda m: type(m).__name__
+)
+@pytest.mark.parametrize("store", STORES, ids=["no store", "store"])
+async def test_a_dict_of_any_standard_class_is_frozen_when_it_is_written(
+    made: Any, store: Callable[[], Checkpointer | None]
+) -> None:
+    graph = Graph(Kept)
+
+    @graph.node(next="change")
+    async def write(state: Any) -> dict[str, Any]:
+        return {"value": made}
+
+    @graph.node
+    async def change(state: Any) -> None:
+        state["value"]["b"] = 1
+
+    result = await graph.compile(checkpointer=store()).run({}, "t")
+    assert result.error is not None
+    assert "read-only" in result.error["message"]
+    assert result.state["value"] == dict(made)
+
+
+def test_a_frozen_value_passes_by_identity_and_a_class_of_the_users_keeps_its_own() -> None:
+    class Own(dict[str, int]):
+        pass
+
+    frozen, own = freeze({"a": [1, {"b": 2}]}), Own(a=1)
+    assert freeze(frozen) is frozen
+    assert freeze(own) is own
+    assert type(freeze(OrderedDict(a={}))["a"]) is FrozenDict
+
+
+@pytest.mark.parametrize("value", [holding_itself(), nested(5000), (nested(5000),), ListView([holding_itself()])], ids=["dict", "deep", "tuple", "view"])  # fmt: skip
+def test_what_holds_itself_or_is_nested_without_end_is_refused(value: Any) -> None:
+    with pytest.raises(StateError, match="contains itself, or is nested too deeply; keep references by id"):
+        freeze(value)
+
+
+@pytest.mark.parametrize("store", STORES, ids=["no store", "store"])
+@pytest.mark.parametrize(
+    ("updates", "message"),
+    [
+        ({"value": holding_itself()}, "contains itself"),
+        ({"log": [holding_itself()]}, "contains itself"),
+        ({"text": [1]}, "state key 'text': its reducer 'fn:joined' failed: TypeError"),
+    ],
+    ids=["replaced", "appended", "reduced"],
+)
+async def test_what_can_not_be_written_fails_its_node_and_not_the_engine(
+    updates: dict[str, Any], message: str, store: Callable[[], Checkpointer | None]
+) -> None:
+    graph = Graph(Kept)
+
+    @graph.node
+    async def write(state: Any) -> dict[str, Any]:
+        return updates
+
+    result = await graph.compile(checkpointer=store()).run({}, "t")
+    assert result.error is not None
+    assert (result.status, result.error["code"], result.error["node"]) == ("failed", "state_error", "write")
+    assert message in result.error["message"]
+
+
+async def test_a_reducer_that_fails_at_a_join_fails_the_node_that_opened_the_branches() -> None:
+    graph = Graph(Kept)
+    graph.map("fan", "[1, 2]", "write")
+
+    @graph.node
+    async def write(state: Any) -> dict[str, Any]:
+        return {"first": "mine"}
+
+    result = await graph.compile().run()
+    assert result.error is not None
+    assert (result.status, result.error["code"], result.error["node"]) == ("failed", "state_error", "fan")
+    assert "its reducer 'fn:only_once' failed: ValueError: written already" in result.error["message"]
