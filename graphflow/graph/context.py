@@ -204,14 +204,19 @@ class Context:
     def content(self, text: str) -> Soon:
         """Streams text to the reader: one call, one event."""
         if self.alive:
-            self.blocks.content(text)
+            self.blocks.content(self._text(text))
         return self._room()
 
     def reasoning(self, text: str) -> Soon:
         """Streams the model's reasoning: one call, one event."""
         if self.alive:
-            self.blocks.reasoning(text)
+            self.blocks.reasoning(self._text(text))
         return self._room()
+
+    def _text(self, text: str) -> str:
+        if not isinstance(text, str):
+            raise NodeFailed(f"node {self.node!r} streams {text!r:.80}, which is no text; give it as a str")
+        return text
 
     def emit(self, data: Any) -> Soon:
         """Sends `node.progress` with any JSON-like data."""
