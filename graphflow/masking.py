@@ -9,26 +9,37 @@ from typing import Any
 
 MASK = "***"
 
-_SECRET_KEY = re.compile(
-    r"(?:^|[_\-.\s]|(?<=[a-z0-9]))(?:authorization|token|(?:api[_\-]?key|secret|password|passwd|passphrase|credential|cookie|"
-    r"(?:private|secret|access|signing)[_\-]?(?:access[_\-]?)?key)s?)$",  # `tokens` is a count, never a secret
-    re.IGNORECASE,
+_KEYS = (
+    r"(?:api[_\- ]?key|secret|password|passwd|passphrase|credential|cookie"
+    r"|(?:private|secret|access|account|signing|encryption|subscription)[_-]?(?:access[_-]?)?key)s?"
 )
-_NAMES = (
-    r"(?:authorization|api[_-]?key|token|secret|password|passwd|passphrase|credential|cookie"
-    r"|(?:private|secret|access|signing)[_-]?(?:access[_-]?)?key)"
-)
+_NAMES = rf"(?:authorization|token|{_KEYS})"  # `tokens` is a count, never a secret
+_SECRET_KEY = re.compile(rf"(?:^|[_\-.\s]|(?<=[a-z0-9])){_NAMES}$", re.IGNORECASE)
 _SCHEME = r"(?:Bearer|Basic|Digest|Token)\s+"
 _QUOTE = r"(?:\\*[\"'])"
-_SECRET_TEXT = re.compile(
-    # a name, then (after a sign, or the comma of a list of headers) its value: up to the closing quote, a list or object to the end of the line, else (with its scheme) a word
-    rf"(?P<pair>{_NAMES}(?:{_QUOTE}?\s*(?:=>|[=:])\s*|{_QUOTE}\s*,\s*(?:{_QUOTE}value{_QUOTE}\s*:\s*)?(?={_QUOTE}|[\[{{])))"
-    rf"(?:(?P<quote>\\*[\"'])(?:(?!(?P=quote))[^\n])*|[\[{{][^\n]*|(?:{_SCHEME})?[^\s\"',;&}}\\]+)"
+_PREFIXES = r"\b(?:sk|pk|rk|ms|ghp|gho|ghs|hf|glpat|xox[abprs]|github_pat)[-_]"
+_SECRET = (
+    # a header in plain text goes on to the end of its line, or to the quote that it stands in
+    r"(?P<header>(?:authorization|cookie):\s*)(?!\\*[\"'])[^\n\"'\\]+"
+    # a name, then (after a sign, or the comma of a list of headers) its value: up to the closing quote, a list or object to
+    # the end of the line, else (with its scheme) a word; a quote behind a further backslash is part of the value
+    rf"|(?P<pair>{_NAMES}(?:{_QUOTE}?\s*(?:=>|[=:])\s*|{_QUOTE}\s*,\s*(?:{_QUOTE}value{_QUOTE}\s*:\s*)?(?=b?{_QUOTE}|[\[{{])))"
+    rf"(?:b?(?P<quote>\\*[\"'])(?:(?!(?<!\\)(?P=quote))[^\n])*|[\[{{][^\n]*|(?:{_SCHEME})?[^\s\"',;&}}\\]+)"
+    rf"|(?P<flag>(?<![\w-])--[\w-]{{0,40}}?{_NAMES}\s+)[^\s\"'-][^\s\"']*"
     r"|(?P<scheme>\b(?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=\-]{6,}"
     r"|(?P<address>://[^\s/:@]*:)[^\s/@]+(?=@)"
+    r"|(?P<armour>-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----)[\s\S]*?(?=-----END|\Z)"
     r"|\beyJ[\w\-]{8,}\.[\w\-]+(?:\.[\w\-]*)?"
-    r"|\b(?:sk|pk|rk|ms|ghp|gho|ghs|hf|glpat|xox[abprs]|github_pat)[-_][A-Za-z0-9_\-]{12,}"
-    r"|\b(?:AKIA|AIza)[A-Za-z0-9_\-]{12,}",
+    rf"|{_PREFIXES}[A-Za-z0-9_\-]{{12,}}"
+    r"|\b(?:AKIA|AIza)[A-Za-z0-9_\-]{12,}"
+)
+_SECRET_TEXT = re.compile(_SECRET, re.IGNORECASE)
+_SECRET_BEGUN = re.compile(
+    # what may become a secret with the next piece counts as one already
+    rf"{_SECRET}"
+    r"|(?P<scheme_begun>\b(?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=\-]+\Z"
+    r"|(?P<address_begun>://[^\s/:@]*:)(?!\d{1,5}\Z)[^\s/@]+\Z"
+    rf"|\beyJ[\w\-.]+\Z|{_PREFIXES}[A-Za-z0-9_\-]+\Z|\b(?:AKIA|AIza)[A-Za-z0-9_\-]+\Z",
     re.IGNORECASE,
 )
 _NAMED = ("name", "key", "header")
@@ -49,13 +60,19 @@ def mask_text(text: str) -> str:
 
 
 def _masked(found: re.Match[str]) -> str:
-    return (found["pair"] or found["scheme"] or found["address"] or "") + (found["quote"] or "") + MASK
+    return found[0][: _begin(found) - found.start()] + MASK
+
+
+def _begin(found: re.Match[str]) -> int:
+    """Where the secret of a match begins: behind its named groups (name and sign, scheme, opening quote)."""
+    return max(found.start(), *map(found.end, found.re.groupindex.values()))
 
 
 class StreamMasker:
     """Masks a text that comes in pieces: what a piece holds of a secret is told by the pieces before it.
 
-    Of a secret without a name beside it (`sk-…`) the first characters pass, until it is known for what it is.
+    What may become a secret (`sk-` and more behind it) is masked from its beginning, so a harmless word that begins like one
+    loses letters.
     """
 
     def __init__(self) -> None:
@@ -63,20 +80,24 @@ class StreamMasker:
 
     def feed(self, piece: str) -> str:
         """The piece, with its share of secrets replaced."""
-        text, start = self._before + piece, len(self._before)
-        self._before = text[-_CONTEXT:]
-        out, at = "", start
-        for found in _SECRET_TEXT.finditer(text):
-            prefix = found["pair"] or found["scheme"] or found["address"] or ""
-            begin, end = max(found.start() + len(prefix), at), found.end()
-            if end > at:
+        text, at = self._before + piece, len(self._before)
+        out, last = "", None
+        for last in _SECRET_BEGUN.finditer(text):
+            begin, end = max(_begin(last), at), last.end()
+            if end > begin:
                 out += text[at:begin] + MASK
                 at = end
+        self._before = text[-_CONTEXT:] if last is None or last.end() < len(text) else _shortened(text[last.start() :])
         return out + text[at:]
 
 
 _CONTEXT = 1024
 """Characters that are looked back for the beginning of a secret."""
+
+
+def _shortened(secret: str) -> str:
+    """A secret that may go on, however long it is: its beginning, which tells its kind, and its end, which may close it."""
+    return secret if len(secret) <= _CONTEXT else secret[: _CONTEXT // 2] + secret[-_CONTEXT // 2 :]
 
 
 def mask(value: Any) -> Any:
