@@ -24,6 +24,41 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     include_usage: bool
 
 
+class _FunctionForm(msgspec.Struct):
+    name: str | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class _CallForm(msgspec.Struct):
+    id: str | None = None
+    function: _FunctionForm | None = None
+
+
+class _MessageForm(msgspec.Struct):
+    role: str
+    content: str | list[str | dict[str, Any]] | None = None
+    name: str | None = None
+    tool_calls: list[_CallForm] | None = None
+    own_tool_calls: list[_CallForm] | None = msgspec.field(name="toolCalls", default=None)
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: list[Any] | None = None
+
+
+class _ToolForm(msgspec.Struct):
+    function: _FunctionForm
+
+
+class _RequestForm(msgspec.Struct):
+    """What the parts of a request must look like to be read; everything else in it is left alone."""
+
+    messages: list[_MessageForm]
+    tools: list[_ToolForm] | None = None
+    stop: str | list[str] | None = None
+
+
 def read_request(body: bytes) -> ChatRequest:
     """The request in a body.
 
@@ -32,17 +67,17 @@ def read_request(body: bytes) -> ChatRequest:
     """
     try:
         data = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        form = msgspec.convert(data, _RequestForm)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"the body is no chat request: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"the body is no JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise ValueError(f"the body is a JSON {type(data).__name__}, not an object")
-    messages = data.get("messages")
-    if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
+    if not form.messages:
         raise ValueError("'messages' must be a list of at least one message")
     asked = data.get("stream_options")
     return ChatRequest(
         model=str(data.get("model") or ""),
-        messages=tuple(from_wire(m) for m in messages),
+        messages=tuple(map(from_wire, data["messages"])),
         tools=tuple(_tool(t) for t in data.get("tools") or ()),
         options=_options(data),
         stream=bool(data.get("stream")),

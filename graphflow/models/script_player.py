@@ -304,32 +304,41 @@ def _fill(text: str, variables: Mapping[str, str]) -> str:
 
 def _fitting(tool: ToolSpec, given: Mapping[str, str], topic: str) -> dict[str, Any]:
     """`given` without what is empty or unknown to the tool, with what it requires."""
-    properties = tool.parameters.get("properties") or {}
+    properties = _mapping(tool.parameters.get("properties"))
     arguments: dict[str, Any] = {k: v for k, v in given.items() if v and (k in properties or not properties)}
-    for name in tool.parameters.get("required") or ():
+    for name in _items(tool.parameters.get("required")):
         if name not in arguments:
-            arguments[name] = _example(properties.get(name) or {}, topic)
+            arguments[name] = _example(properties.get(name), topic)
     return arguments
 
 
-def _example(schema: Mapping[str, Any], text: str) -> Any:
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """A part of a schema, which need not be well made: anything but an object (`true`, say) tells nothing."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _example(schema: Any, text: str) -> Any:
     """A value of this JSON Schema (the common keywords), its first text being `text`."""
+    schema = _mapping(schema)
     if "const" in schema:
         return schema["const"]
-    if schema.get("enum"):
-        return schema["enum"][0]
-    for union in ("anyOf", "oneOf"):
-        if schema.get(union):
-            return _example(schema[union][0], text)
+    if choices := _items(schema.get("enum")):
+        return choices[0]
+    if unions := _items(schema.get("anyOf")) or _items(schema.get("oneOf")):
+        return _example(unions[0], text)
     kind = schema.get("type", "object" if "properties" in schema else "string")
-    if isinstance(kind, list):
-        kind = kind[0]
+    if kinds := _items(kind):
+        kind = kinds[0]
     if kind == "object":
-        return {name: _example(part, text) for name, part in (schema.get("properties") or {}).items()}
+        return {name: _example(part, text) for name, part in _mapping(schema.get("properties")).items()}
     if kind == "array":
-        return [_example(schema.get("items") or {}, text)]
+        return [_example(schema.get("items"), text)]
     examples: dict[str, Any] = {"integer": schema.get("minimum", 1), "number": schema.get("minimum", 1)}
-    return examples.get(kind, {"boolean": True, "null": None}.get(kind, text))
+    return examples.get(str(kind), {"boolean": True, "null": None}.get(str(kind), text))
 
 
 def _fields(result: str) -> dict[str, Any]:

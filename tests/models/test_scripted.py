@@ -177,6 +177,25 @@ async def test_anything_else_gets_a_friendly_answer_that_takes_up_the_topic() ->
     assert "a joke about cats" in (await play("tell me a joke about cats"))[1]
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        True,
+        {"enum": 5},
+        {"anyOf": [True]},
+        {"type": []},
+        {"type": 5},
+        {"type": "array", "items": True},
+        {"properties": 5},
+    ],
+)
+async def test_a_tool_whose_schema_says_little_is_called_all_the_same(part: Any) -> None:
+    """`true` is a JSON Schema too, and tools of others need not be well made."""
+    tool = ToolSpec(name="f", parameters={"type": "object", "properties": {"a": part}, "required": ["a"]})
+    (name, arguments), *_ = (await play("hello", [tool], ChatOptions(tool_choice="required")))[0]
+    assert (name, list(arguments)) == ("f", ["a"])
+
+
 async def test_a_schema_is_kept_to() -> None:
     schema = {
         "type": "object",
