@@ -244,5 +244,5 @@ def _fragment(function: FunctionPart) -> str:
 def _parsed(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None

@@ -70,14 +70,28 @@ def read_json(data: bytes) -> Any:
         return json.loads(data.decode("utf-8", "replace"), strict=False)
 
 
+def whole_characters(value: Any) -> Any:
+    """`value` with every half of a surrogate pair, at any depth, as U+FFFD: no encoder takes halves."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [whole_characters(item) for item in value]
+    if isinstance(value, dict):
+        return {whole_characters(name): whole_characters(item) for name, item in value.items()}
+    return value
+
+
 def lenient_chunk(raw: dict[str, Any]) -> Chunk:
-    """The chunk in `raw`, leaving out every field whose type is beyond use."""
+    """The chunk in `raw`, leaving out every field whose type is beyond use.
+
+    Texts that go on in the next chunk may end in half a surrogate pair (see `SurrogateMender`); all others are whole.
+    """
     choices = raw.get("choices")
     return Chunk(
         choices=[_choice(c) for c in choices if isinstance(c, dict)] if isinstance(choices, list) else None,
         usage=_dict(raw.get("usage")),
-        error=raw.get("error"),
-        message=raw.get("message"),
+        error=whole_characters(raw.get("error")),
+        message=whole_characters(raw.get("message")),
         x_groq=raw.get("x_groq"),
     )
 
@@ -96,7 +110,7 @@ def _choice(raw: dict[str, Any]) -> Choice:
     return Choice(
         index=_int(raw.get("index")),
         delta=None if delta is None else _delta(delta),
-        finish_reason=_text(raw.get("finish_reason")),
+        finish_reason=_whole_text(raw.get("finish_reason")),
         usage=_dict(raw.get("usage")),
     )
 
@@ -106,12 +120,12 @@ def _delta(raw: dict[str, Any]) -> DeltaPart:
     if isinstance(calls, dict):
         calls = [calls]
     return DeltaPart(
-        content=raw.get("content"),
+        content=_streamed(raw.get("content")),
         reasoning_content=_text(raw.get("reasoning_content")),
-        reasoning=raw.get("reasoning"),
-        reasoning_details=details if isinstance(details, list) else None,
+        reasoning=_streamed(raw.get("reasoning")),
+        reasoning_details=whole_characters(details) if isinstance(details, list) else None,
         tool_calls=[_call(c) for c in calls if isinstance(c, dict)] if isinstance(calls, list) else None,
-        refusal=_text(raw.get("refusal")),
+        refusal=_whole_text(raw.get("refusal")),
         function_call=_function(raw.get("function_call")),
     )
 
@@ -120,7 +134,7 @@ def _call(raw: dict[str, Any]) -> CallPart:
     identity = raw.get("id")
     return CallPart(
         index=_int(raw.get("index")),
-        id=str(identity) if isinstance(identity, int) else _text(identity),
+        id=str(identity) if isinstance(identity, int) else _whole_text(identity),
         function=_function(raw.get("function")),
     )
 
@@ -128,7 +142,7 @@ def _call(raw: dict[str, Any]) -> CallPart:
 def _function(raw: Any) -> FunctionPart | None:
     if not isinstance(raw, dict):
         return None
-    return FunctionPart(name=_text(raw.get("name")), arguments=raw.get("arguments"))
+    return FunctionPart(name=_whole_text(raw.get("name")), arguments=_streamed(raw.get("arguments")))
 
 
 def _dict(value: Any) -> dict[str, Any] | None:
@@ -137,6 +151,15 @@ def _dict(value: Any) -> dict[str, Any] | None:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _whole_text(value: Any) -> str | None:
+    return whole_characters(value) if isinstance(value, str) else None
+
+
+def _streamed(value: Any) -> Any:
+    """A text as it is, for it may go on in the next chunk; anything else is whole."""
+    return value if isinstance(value, str) else whole_characters(value)
 
 
 def _int(value: Any) -> int | None:

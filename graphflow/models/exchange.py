@@ -124,7 +124,7 @@ class Exchange:
             self._end(out)
             return
         except LimitReached as error:
-            if error.limit != "after_finish":
+            if not self._reader.finished:
                 raise self._too_slow(error) from error
             self._end(out)
             return

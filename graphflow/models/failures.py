@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from graphflow.errors import ModelError
 from graphflow.masking import MASK, mask_text
-from graphflow.models.chunks import read_json
+from graphflow.models.chunks import read_json, whole_characters
 
 EXCERPT_CHARACTERS = 500
 
@@ -32,19 +32,32 @@ _FINAL_KINDS = (
 _RATE_KINDS = ("rate_limit", "ratelimit", "too_many_requests", "throttl")
 
 
+_SCHEMES = frozenset({"basic", "bearer", "token"})
+"""What may stand before the secret in an `Authorization` header."""
+
+
 class Masker:
     """Cuts texts of a provider to an excerpt without secrets."""
 
     def __init__(self, secrets: Sequence[str] = ()) -> None:
         """`secrets` are values that this client sent (the key, header values)."""
-        self._secrets = tuple(sorted({s for s in secrets if len(s) >= 6}, key=len, reverse=True))
+        self._secrets = tuple(sorted({s for s in _values(secrets) if len(s) >= 6}, key=len, reverse=True))
 
     def __call__(self, text: str | bytes) -> str:
-        if isinstance(text, bytes):
-            text = text[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "replace")
+        said = text if isinstance(text, str) else text[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "replace")
         for secret in self._secrets:
-            text = text.replace(secret, MASK)
-        return mask_text(" ".join(text.split())[: 2 * EXCERPT_CHARACTERS])[:EXCERPT_CHARACTERS]
+            said = said.replace(secret, MASK)
+        said = whole_characters(said)
+        return mask_text(" ".join(said.split())[: 2 * EXCERPT_CHARACTERS])[:EXCERPT_CHARACTERS]
+
+
+def _values(secrets: Sequence[str]) -> Iterator[str]:
+    """Each secret as it is sent, and of `Bearer SECRET` the secret alone too: providers quote either."""
+    for secret in map(str.strip, secrets):
+        yield secret
+        scheme, _, value = secret.partition(" ")
+        if scheme.lower() in _SCHEMES:
+            yield value.strip()
 
 
 def failure(message: str, code: str, provider: str, *, retryable: bool | None = None, **detail: Any) -> ModelError:

@@ -22,12 +22,16 @@ _REASONS: dict[str, FinishReason] = {
     "function_call": "tool_calls",
 }
 
-BROKEN = frozenset({"error", "network_error", "insufficient_system_resource", "abort", "aborted"})
+_BROKEN = frozenset({"error", "network_error", "insufficient_system_resource", "abort", "aborted"})
 """Words for "the turn broke off at our side": an error, not an end."""
 
 
 def is_known(raw: str) -> bool:
     return raw.lower() in _REASONS
+
+
+def is_broken(raw: str) -> bool:
+    return raw.lower() in _BROKEN
 
 
 def finish_reason(raw: str | None, *, has_calls: bool, refused: bool = False) -> FinishReason:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from graphflow.errors import ModelError
+from graphflow.masking import mask_text
 from graphflow.models.environment import environment
 from graphflow.models.profiles import CUSTOM, PROFILES, Profile
 from graphflow.models.retry import Limits
@@ -27,7 +28,9 @@ Profiles = Mapping[str, Mapping[str, Any]]
 
 _WIRE_NAMES = {"baseUrl": "base_url", "apiKey": "api_key_env", "apiKeyEnv": "api_key_env"}
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "host.docker.internal"})  # noqa: S104 - compared
+_HEADER_NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 class UnknownProvider(ModelError):
@@ -134,10 +137,14 @@ def limits_from(env: Mapping[str, str] | None = None) -> Limits:
     changes: dict[str, float] = {}
     timeout, retries = variables.get("LLM_TIMEOUT"), variables.get("LLM_MAX_RETRIES")
     if timeout:
-        silence_s = _number("LLM_TIMEOUT", timeout, above=0)
+        silence_s = _seconds("LLM_TIMEOUT", timeout)
         changes = {"first_data_s": silence_s, "idle_s": silence_s, "total_s": max(silence_s, Limits().total_s)}
     if retries:
-        changes["max_retries"] = int(_number("LLM_MAX_RETRIES", retries, above=-1))
+        if not (retries.strip().isascii() and retries.strip().isdecimal()):
+            raise ProviderNotReady(
+                f"LLM_MAX_RETRIES is {retries!r}; it must be a whole number, 0 or more", retryable=False
+            )
+        changes["max_retries"] = int(retries)
     return msgspec.structs.replace(Limits(), **changes)
 
 
@@ -145,11 +152,11 @@ def limits_from(env: Mapping[str, str] | None = None) -> Limits:
 
 
 def _auto(env: Mapping[str, str], table: Mapping[str, Profile]) -> Provider:
-    if env.get("LLM_BASE_URL"):
-        return _by_address(env, table)
-    wanted = (env.get("LLM_PROVIDER") or "auto").strip().lower()
+    if base_url := _set(env, "LLM_BASE_URL"):
+        return _by_address(base_url, env, table)
+    wanted = (_set(env, "LLM_PROVIDER") or "auto").lower()
     if wanted != "auto":
-        return _named(wanted, env, table, source="LLM_PROVIDER", model=env.get("LLM_MODEL_ID"))
+        return _named(wanted, env, table, source="LLM_PROVIDER", model=_set(env, "LLM_MODEL_ID"))
     found = {key: name for key, profile in table.items() if (name := _key_variable(key, profile, env))}
     if len(found) > 1:
         listed = ", ".join(f"{key} ({name})" for key, name in found.items())
@@ -159,12 +166,11 @@ def _auto(env: Mapping[str, str], table: Mapping[str, Profile]) -> Provider:
             providers=sorted(found),
         )
     for key, name in found.items():
-        return _named(key, env, table, source=name, model=env.get("LLM_MODEL_ID"))
+        return _named(key, env, table, source=name, model=_set(env, "LLM_MODEL_ID"))
     return _named("scripted", env, table, source="no key is set")
 
 
-def _by_address(env: Mapping[str, str], table: Mapping[str, Profile]) -> Provider:
-    base_url = env["LLM_BASE_URL"].strip()
+def _by_address(base_url: str, env: Mapping[str, str], table: Mapping[str, Profile]) -> Provider:
     key = infer_provider(base_url, table)
     profile = table.get(key, CUSTOM)
     name = _key_variable(key, profile, env)
@@ -172,8 +178,8 @@ def _by_address(env: Mapping[str, str], table: Mapping[str, Profile]) -> Provide
         key=key,
         profile=profile,
         base_url=base_url,
-        model=env.get("LLM_MODEL_ID") or env.get(f"{_prefix(key)}_MODEL") or profile.model,
-        api_key=env.get("LLM_API_KEY") or (env[name] if name else None) or env.get("OPENAI_API_KEY") or None,
+        model=_set(env, "LLM_MODEL_ID") or _set(env, f"{_prefix(key)}_MODEL") or profile.model,
+        api_key=_set(env, "LLM_API_KEY") or (_set(env, name) if name else None) or _set(env, "OPENAI_API_KEY"),
         headers=_headers(profile, env),
         source="LLM_BASE_URL",
     )
@@ -206,14 +212,14 @@ def _named(
             known=known,
         )
     profile, prefix = table[key], _prefix(key)
-    base_url = env.get(f"{prefix}_BASE_URL") or profile.base_url
+    base_url = _set(env, f"{prefix}_BASE_URL") or profile.base_url
     if profile.protocol == "scripted" and base_url:
         profile = msgspec.structs.replace(profile, protocol="openai")  # the scripted model as a server
     return Provider(
         key=key,
         profile=profile,
         base_url=base_url,
-        model=model or env.get(f"{prefix}_MODEL") or profile.model,
+        model=model or _set(env, f"{prefix}_MODEL") or profile.model,
         api_key=_api_key(key, profile, env),
         headers=_headers(profile, env),
         source=source,
@@ -222,16 +228,21 @@ def _named(
 
 def _api_key(key: str, profile: Profile, env: Mapping[str, str]) -> str | None:
     """`LLM_API_KEY` wins over the provider's own, unless it belongs to the server of `LLM_BASE_URL`."""
-    general, address = env.get("LLM_API_KEY"), env.get("LLM_BASE_URL")
+    general, address = _set(env, "LLM_API_KEY"), _set(env, "LLM_BASE_URL")
     if general and (not address or infer_provider(address) == key):
         return general
     name = _key_variable(key, profile, env)
-    return env[name] if name else None
+    return _set(env, name) if name else None
 
 
 def _key_variable(key: str, profile: Profile, env: Mapping[str, str]) -> str | None:
     """The first variable that holds a key of this provider."""
-    return next((n for n in (f"{_prefix(key)}_API_KEY", *profile.api_key_env) if env.get(n)), None)
+    return next((n for n in (f"{_prefix(key)}_API_KEY", *profile.api_key_env) if _set(env, n)), None)
+
+
+def _set(env: Mapping[str, str], name: str) -> str | None:
+    """A variable's value without the white space around it; `None` when nothing else is in it."""
+    return env.get(name, "").strip() or None
 
 
 # --- profiles ------------------------------------------------------------------------------------
@@ -260,6 +271,17 @@ def _profile(key: str, fields: Mapping[str, Any], base: Profile | None) -> Profi
         raise _not_ready(key, f"[providers.{key}] is wrong: {error}; fields are {known}") from error
     if base is None and profile.protocol == "openai" and not profile.base_url:
         raise _not_ready(key, f"[providers.{key}] has no base_url; add it")
+    if not all(_VARIABLE_NAME.fullmatch(name) for name in profile.api_key_env):
+        raise _not_ready(
+            key,
+            f"[providers.{key}] api_key_env takes names of variables; set one to the key, and keep the key out of the file",
+        )
+    try:
+        re.compile(profile.knobs.models or "")
+    except re.error as error:
+        raise _not_ready(
+            key, f"[providers.{key}] knobs.models {profile.knobs.models!r} is no regular expression: {error}"
+        ) from error
     return profile
 
 
@@ -273,11 +295,31 @@ def _require(provider: Provider, model: str | None) -> None:
         name = "LLM_MODEL_ID" if provider.source == "LLM_BASE_URL" else f"{prefix}_MODEL"
         raise _not_ready(key, f"no model is named; set {name}, or `model` in the agent's file")
     by_library = provider.protocol == "library" and not provider.base_url  # which knows the address itself
-    if not by_library and not urlsplit(provider.base_url).scheme.startswith("http"):
-        raise _not_ready(key, f"the base URL {provider.base_url!r} must begin with http:// or https://")
+    if not by_library and not _is_address(provider.base_url):
+        raise _not_ready(
+            key, f"the base URL {mask_text(provider.base_url)!r} is no address; it must be http[s]://HOST[:PORT]/PATH"
+        )
+    names = ", ".join(dict.fromkeys([f"{prefix}_API_KEY", *provider.profile.api_key_env, "LLM_API_KEY"]))
     if provider.profile.needs_key and not provider.api_key:
-        names = [f"{prefix}_API_KEY", *provider.profile.api_key_env, "LLM_API_KEY"]
-        raise _not_ready(key, f"no API key is set; set one of {', '.join(dict.fromkeys(names))}")
+        raise _not_ready(key, f"no API key is set; set one of {names}")
+    if not _can_be_sent(provider.api_key or ""):
+        raise _not_ready(key, f"its API key has characters that are no part of a key; copy it anew into one of {names}")
+    for name, value in provider.headers.items():
+        if not (_HEADER_NAME.fullmatch(name) and _can_be_sent(value)):
+            raise _not_ready(key, f"its header {name!r} can't be sent; names and values of headers are plain ASCII")
+
+
+def _is_address(base_url: str) -> bool:
+    try:
+        parts = urlsplit(base_url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a bracket or a port that can be none
+        return False
+
+
+def _can_be_sent(value: str) -> bool:
+    """Whether an HTTP header can carry it: a line break or a typographic quotation mark, pasted in, can't be."""
+    return value.isascii() and value.isprintable()
 
 
 def _scripted(provider: Provider, model: str | None) -> ChatModel:
@@ -298,11 +340,11 @@ def _prefix(key: str) -> str:
     return re.sub(r"\W", "_", key).upper()
 
 
-def _number(name: str, text: str, *, above: float) -> float:
+def _seconds(name: str, text: str) -> float:
     try:
-        number = float(text)
+        seconds = float(text)
     except ValueError:
-        number = above
-    if not above < number < float("inf"):
-        raise ProviderNotReady(f"{name} is {text!r}; it must be a number above {above:g}", retryable=False)
-    return number
+        seconds = 0
+    if not 0 < seconds < float("inf"):
+        raise ProviderNotReady(f"{name} is {text!r}; it must be a number of seconds above 0", retryable=False)
+    return seconds

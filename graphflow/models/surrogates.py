@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from graphflow.models.chunks import Chunk
+from graphflow.models.chunks import Chunk, FunctionPart, whole_characters
 
 
 class SurrogateMender:
     r"""Joins half surrogate pairs over the chunks of one turn.
 
     Some servers escape an emoji as `\ud83d\ude00` and send the halves in two chunks. Strict decoders
-    refuse both chunks; only chunks that were refused come here. A half that stays alone becomes U+FFFD.
+    refuse both chunks; only chunks that were refused come here. A half that another character follows becomes U+FFFD,
+    one at the very end is left out.
     """
 
     __slots__ = ("_held",)
@@ -30,14 +31,20 @@ class SurrogateMender:
             if isinstance(delta.reasoning, str):
                 delta.reasoning = self._mend("reasoning", delta.reasoning)
             for position, call in enumerate(delta.tool_calls or ()):
-                if call.function is not None and isinstance(call.function.arguments, str):
-                    channel = f"call {call.index if call.index is not None else position}"
-                    call.function.arguments = self._mend(channel, call.function.arguments)
+                if call.function is not None:
+                    self._function(f"call {call.index if call.index is not None else position}", call.function)
+            if delta.function_call is not None:
+                self._function("function_call", delta.function_call)
         return chunk
+
+    def _function(self, channel: str, function: FunctionPart) -> None:
+        if isinstance(function.arguments, str):
+            function.arguments = self._mend(channel, function.arguments)
 
     def _mend(self, channel: str, text: str) -> str:
         text = self._held.pop(channel, "") + text
         if text and "\ud800" <= text[-1] <= "\udbff":
             self._held[channel] = text[-1]
             text = text[:-1]
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        whole: str = whole_characters(text)
+        return whole

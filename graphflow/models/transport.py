@@ -71,9 +71,9 @@ class HttpxTransport:
         try:
             request = client.build_request("POST", url, headers=dict(headers), content=body, timeout=timeout)
             response = await client.send(request, stream=True)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeEncodeError) as error:
             early = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-            never = isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL)
+            never = isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL | UnicodeEncodeError)
             raise TransportError(_text(error), connecting=early or never) from error
         return _HttpxResponse(response)
 

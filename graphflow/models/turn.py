@@ -147,7 +147,7 @@ def arguments_fault(arguments: str) -> str | None:
     """What is wrong with a call's arguments as a JSON object, or `None`."""
     try:
         value = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return f"the arguments are no JSON ({error}); call again with a JSON object"
     if not isinstance(value, dict):
         return f"the arguments are a JSON {type(value).__name__}, not an object; call again with a JSON object"

@@ -34,7 +34,7 @@ from graphflow.models.deltas import (
     Usage,
 )
 from graphflow.models.failures import Masker, failure, in_band_failure
-from graphflow.models.finish_reasons import BROKEN, finish_reason, is_known
+from graphflow.models.finish_reasons import finish_reason, is_broken, is_known
 from graphflow.models.options import ToolSpec
 from graphflow.models.profiles import Profile
 from graphflow.models.sse import SseEvent
@@ -42,6 +42,8 @@ from graphflow.models.surrogates import SurrogateMender
 from graphflow.models.think import ThinkSplitter
 
 _DONE = b"[DONE]"
+_MOST_TOKENS = 1 << 53
+"""A count beyond it (providers have sent `1e999`) is none, and the store could not keep it."""
 
 
 class TurnReader:
@@ -100,7 +102,7 @@ class TurnReader:
             raise self._in_band(event.error or event.data)
         try:
             chunk = decode_chunk(event.data)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             odd = self._odd_chunk(event.data)
             if odd is None:
                 return
@@ -127,7 +129,7 @@ class TurnReader:
         if not isinstance(raw, dict):
             raise self.no_answer("JSON that is no chat completion", body)
         self._finish_optional = True  # the body is closed, so nothing was cut off
-        self._take(whole_turn_chunk(raw), out)
+        self._take(self._mend.chunk(whole_turn_chunk(raw)), out)
         if not isinstance(raw.get("choices"), list) or not raw["choices"]:
             raise self.no_answer("JSON without choices", body)
         self.done = True
@@ -162,7 +164,7 @@ class TurnReader:
             self._usage = chunk.usage
         elif chunk.x_groq is not None:
             self._usage = _usage_inside(chunk.x_groq) or self._usage
-        if chunk.choices is None:
+        if not chunk.choices:
             if chunk.message:
                 raise self._in_band({"message": chunk.message})
             return
@@ -177,7 +179,7 @@ class TurnReader:
             self._usage = choice.usage
         if choice.finish_reason:
             self._raw_reason = choice.finish_reason
-            if choice.finish_reason in BROKEN:
+            if is_broken(choice.finish_reason):
                 raise failure(
                     f"provider {self._provider!r} broke off ({choice.finish_reason!r}) {self.progress}",
                     "provider_error",
@@ -228,6 +230,8 @@ class TurnReader:
             out.append(ReasoningDelta(reasoning))
         if text:
             self._take_text(text, out)
+        if self._think is not None and (delta.tool_calls or delta.function_call):
+            self._put_pieces(self._think.close(), out)  # no tag goes on behind a call
         if delta.tool_calls:
             self._calls.take(delta.tool_calls, out)
         elif delta.function_call is not None:
@@ -328,7 +332,9 @@ def read_usage(raw: dict[str, Any] | None) -> Usage | None:
 
 def _count(data: Any, name: str) -> int:
     value = data.get(name) if isinstance(data, dict) else None
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else 0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _MOST_TOKENS:
+        return 0
+    return int(value)
 
 
 def _usage_inside(data: Any) -> dict[str, Any] | None:

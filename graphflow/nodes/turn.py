@@ -217,7 +217,7 @@ def _structured(ctx: Context, message: AIMessage, schema: Mapping[str, Any]) -> 
     text = message.content.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise NodeFailed(
             f"node {ctx.node!r} asked for JSON and got {text[:80]!r}: {error}", code="validation"
         ) from None

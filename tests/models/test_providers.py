@@ -225,11 +225,46 @@ def test_a_known_provider_may_be_changed_field_by_field() -> None:
         ({"base_url": "x", "modle": "m"}, "modle"),
         ({"model": "m"}, "base_url"),
         ({"base_url": "x", "usage": "never"}, "usage"),
+        ({"base_url": "x", "knobs": {"models": "qwen("}}, "knobs.models 'qwen\\(' is no regular expression"),
     ],
 )
 def test_a_wrong_profile_is_an_error_that_names_the_field(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ProviderNotReady, match=said):
         resolve_provider("mine", {}, {"mine": fields})
+
+
+def test_a_key_where_the_name_of_its_variable_belongs_is_refused_and_not_told() -> None:
+    with pytest.raises(ProviderNotReady, match="api_key_env takes names of variables") as caught:
+        resolve_provider("mine", {}, {"mine": {"base_url": "http://x", "apiKey": "my-own-key-1"}})
+    assert "my-own-key-1" not in str(caught.value)
+
+
+def test_white_space_around_what_is_set_is_no_part_of_it_and_nothing_else_is_not_set() -> None:
+    found = resolve_provider("mine", {"MY_KEY": " k\n", "MINE_BASE_URL": " http://here/v1 ", "MINE_MODEL": " "}, MINE)
+    assert (found.api_key, found.base_url, found.model) == ("k", "http://here/v1", "m1")
+    assert resolve_provider(env={"LLM_BASE_URL": " ", "DEEPSEEK_API_KEY": "\n"}).key == "scripted"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://[::1/v1", "http://here:99999/v1", "http://here:port/v1", "https:///v1", "ftp://here/v1", "httpx://here"],
+)
+def test_an_address_that_is_none_is_refused_before_anything_is_sent(url: str) -> None:
+    with pytest.raises(ProviderNotReady, match="is no address; it must be http"):
+        open_model(env={"LLM_BASE_URL": url, "LLM_MODEL_ID": "m"})
+
+
+@pytest.mark.parametrize("odd", ["kéy-of-mine", "“key-of-mine”", "key-\nof-mine", "key-of-mine\u200b"])
+def test_a_key_that_no_header_can_carry_is_refused_and_not_told(odd: str) -> None:
+    with pytest.raises(ProviderNotReady, match="copy it anew into one of MINE_API_KEY, MY_KEY") as caught:
+        open_model("mine", env={"MY_KEY": odd}, profiles=MINE)
+    assert "of-mine" not in str(caught.value)
+
+
+@pytest.mark.parametrize("headers", [{"X-Team": "日本"}, {"X Team": "a"}, {"X-Team": "a\nb"}])
+def test_a_header_that_can_not_be_sent_is_refused_by_its_name(headers: dict[str, str]) -> None:
+    with pytest.raises(ProviderNotReady, match=f"its header '{next(iter(headers))}' can't be sent"):
+        open_model("mine", env={}, profiles={"mine": {"base_url": "http://x", "model": "m", "headers": headers}})
 
 
 def test_no_key_shows_in_a_providers_repr() -> None:
@@ -249,7 +284,14 @@ def test_time_limit_and_retries_come_from_the_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    "env", [{"LLM_TIMEOUT": "0"}, {"LLM_TIMEOUT": "soon"}, {"LLM_MAX_RETRIES": "-1"}, {"LLM_TIMEOUT": "nan"}]
+    "env",
+    [
+        {"LLM_TIMEOUT": "0"},
+        {"LLM_TIMEOUT": "soon"},
+        {"LLM_MAX_RETRIES": "-1"},
+        {"LLM_MAX_RETRIES": "1.5"},
+        {"LLM_TIMEOUT": "nan"},
+    ],
 )
 def test_a_limit_that_is_no_number_of_its_range_is_an_error_that_names_the_variable(env: dict[str, str]) -> None:
     with pytest.raises(ProviderNotReady, match=next(iter(env))):

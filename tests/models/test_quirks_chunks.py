@@ -106,6 +106,7 @@ async def test_c6_a_null_usage_does_not_undo_one_that_came(open_client: OpenClie
         ),
         ({"prompt_cache_hit_tokens": 3, "prompt_tokens": 9}, Usage(prompt_tokens=9, cached_tokens=3)),
         ({"cached_tokens": 3, "prompt_tokens_details": None}, Usage(cached_tokens=3)),
+        ({"prompt_tokens": 1e300, "completion_tokens": 7}, Usage(completion_tokens=7)),
         ({"prompt_tokens": "many", "completion_tokens": -1, "total_tokens": True}, Usage()),
     ],
 )
@@ -157,7 +158,7 @@ async def test_c8_finish_reasons_are_mapped_and_the_word_is_kept(
     assert (heard.finish.reason, heard.finish.raw_reason) == (reason, raw)
 
 
-@pytest.mark.parametrize("raw", ["network_error", "error", "insufficient_system_resource"])
+@pytest.mark.parametrize("raw", ["network_error", "error", "ERROR", "insufficient_system_resource"])
 async def test_c8_reasons_that_mean_a_fault_are_errors(open_client: OpenClient, raw: str) -> None:
     heard = await turn(open_client, delta(content="x"), delta(raw), DONE)
     assert heard.failure.code == "provider_error"
@@ -247,6 +248,12 @@ async def test_r3_think_tags_are_plain_text_otherwise(open_client: OpenClient) -
 async def test_r3_a_half_tag_at_the_end_is_text(open_client: OpenClient) -> None:
     heard = await turn(open_client, delta(content="a <thi"), STOP, think_tags=True)
     assert heard.turn.text == "a <thi"
+
+
+async def test_r3_what_may_have_begun_a_tag_comes_before_the_call_that_follows(open_client: OpenClient) -> None:
+    blocks = [delta(content="a <"), delta("tool_calls", tool_calls=[call(0, "i", "f", "{}")])]
+    heard = await turn(open_client, *blocks, think_tags=True)
+    assert heard.deltas[:-1] == [TextDelta("a "), TextDelta("<"), ToolCallDelta(0, "i", "f", "{}")]
 
 
 HISTORY = (
@@ -474,6 +481,12 @@ async def test_a9_a_call_whose_arguments_do_not_parse_may_not_run_and_is_not_rep
     assert list(faults) == ["b"]
     assert "no JSON" in faults["b"]
     assert heard.calls[1] == ("b", "g", '{"y"')
+
+
+async def test_a9_arguments_nested_too_deep_to_be_read_may_not_run(open_client: OpenClient) -> None:
+    deep = '{"x":' + "[" * 20_000 + "]" * 20_000 + "}"
+    heard = await turn(open_client, calls(call(0, "a", "f", deep)), calls(call(0, ..., ..., "{")), CALLED)
+    assert list(call_faults(heard.turn.message(), heard.finish.reason)) == ["a"]
 
 
 async def test_a9_broken_arguments_of_the_past_do_not_spoil_the_next_request(open_client: OpenClient) -> None:

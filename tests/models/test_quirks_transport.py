@@ -7,14 +7,19 @@ import json
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
+import msgspec
 import pytest
 
+from graphflow.models.openai_compatible import OpenAICompatibleModel
 from graphflow.models.port import TextDelta
+from graphflow.models.profiles import Profile
+from graphflow.models.providers import Provider
 from graphflow.models.retry import Limits
 from tests.models.raw_server import DONE, STOP, Connection, body, call, delta, event, raw_server, stream
 from tests.models.turns import OpenClient, hear
 
 HELLO = delta(content="Hello")
+DEEP = b'data: {"choices":[{"delta":{"content":' + b"[" * 20_000 + b"]" * 20_000 + b"}}]}\n\n"
 QUICK = Limits(connect_s=2, first_data_s=0.1, idle_s=0.1, after_finish_s=0.05, total_s=5, max_retries=0)
 
 
@@ -96,6 +101,17 @@ async def test_t2_silence_after_the_finish_reason_ends_the_turn_well(open_client
     assert heard.finish.reason == "stop"
 
 
+async def test_t2_a_ceiling_that_is_reached_after_the_finish_reason_ends_the_turn_well(open_client: OpenClient) -> None:
+    async def stays_open(connection: Connection) -> None:
+        await connection.head()
+        await connection.chunk(HELLO + STOP)
+        await connection.hang()
+
+    async with raw_server(stays_open) as server:
+        heard = await hear(open_client(server.url, limits=Limits(after_finish_s=5)), timeout_s=0.2)
+    assert heard.finish.reason == "stop"
+
+
 @pytest.mark.parametrize(("old", "new"), [(b"data: ", b"data:"), (b"\n", b"\r\n"), (b"\n", b"\r")])
 async def test_t3_no_space_crlf_and_bare_cr_are_read(open_client: OpenClient, old: bytes, new: bytes) -> None:
     async with raw_server(stream((HELLO + STOP + DONE).replace(old, new))) as server:
@@ -121,6 +137,34 @@ async def test_t3_a_character_cut_in_two_escaped_halves_is_joined(open_client: O
     assert heard.texts == ["a", "😀b"]
 
 
+@pytest.mark.parametrize(
+    "delta_",
+    [
+        r'{"tool_calls":[{"index":0,"id":"a\ud83d","function":{"name":"f\ud83d","arguments":"{}"}}]}',
+        r'{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":{"x":"\ud83d"}}}]}',
+        r'{"content":[{"type":"text","text":"a\ud83d"}]}',
+        r'{"refusal":"no\ud83d"}',
+        r'{"reasoning_details":[{"text":"hm\ud83d","\ud83d":1}]}',
+    ],
+)
+async def test_t3_half_characters_anywhere_else_do_not_keep_a_turn_from_being_stored(
+    open_client: OpenClient, delta_: str
+) -> None:
+    odd = f'data: {{"choices":[{{"delta":{delta_},"finish_reason":"stop"}}]}}\n\n'.encode()
+    async with raw_server(stream(odd)) as server:
+        heard = await hear(open_client(server.url))
+    assert heard.finish.reason
+    assert "\ufffd" in msgspec.json.encode(heard.deltas).decode()
+
+
+async def test_t3_half_characters_in_a_whole_turn_and_in_an_error_are_replaced(open_client: OpenClient) -> None:
+    turn = rb'{"choices":[{"message":{"content":"a\ud83db"},"finish_reason":"stop"}]}'
+    async with raw_server(body(200, turn), body(400, rb'{"error":{"message":"no\ud83d"}}')) as server:
+        client = open_client(server.url)
+        assert (await hear(client)).texts == ["a\ufffdb"]
+        assert (await hear(client)).failure.detail["excerpt"] == "no\ufffd"
+
+
 async def test_t3_broken_utf8_becomes_a_replacement_character(open_client: OpenClient) -> None:
     async with raw_server(stream(b'data: {"choices":[{"delta":{"content":"a\xffb"}}]}\n\n', STOP)) as server:
         heard = await hear(open_client(server.url))
@@ -141,7 +185,9 @@ async def test_t5_events_without_data_are_skipped(open_client: OpenClient, odd: 
     assert heard.finish.reason == "stop"
 
 
-@pytest.mark.parametrize("odd", [b"data: ping\n\n", b'data: {"choices":[{"del\n\n', b"data: 7\n\n", b"data: null\n\n"])
+@pytest.mark.parametrize(
+    "odd", [b"data: ping\n\n", b'data: {"choices":[{"del\n\n', b"data: 7\n\n", b"data: null\n\n", DEEP]
+)
 async def test_t6_unreadable_data_between_text_is_skipped_with_a_warning(
     open_client: OpenClient, capsys: pytest.CaptureFixture[str], odd: bytes
 ) -> None:
@@ -349,7 +395,7 @@ async def test_e3_the_unknown_field_error_is_an_error(open_client: OpenClient) -
     assert heard.failure.detail["status"] == 500
 
 
-@pytest.mark.parametrize("choices", [{}, {"choices": None}])
+@pytest.mark.parametrize("choices", [{}, {"choices": None}, {"choices": []}])
 async def test_e4_a_code_and_message_without_choices_is_an_error(
     open_client: OpenClient, choices: dict[str, None]
 ) -> None:
@@ -409,6 +455,17 @@ async def test_e6_no_secret_reaches_an_error(open_client: OpenClient) -> None:
     assert key not in told
     assert "abcdef123456" not in told
     assert "check the API key" in told
+
+
+@pytest.mark.parametrize("sent", [" very-private-key-0123456789\n", "Bearer very-private-key-0123456789"])
+async def test_e6_a_key_is_not_told_either_when_it_was_set_with_more_around_it(sent: str) -> None:
+    async with raw_server(body(401, b"very-private-key-0123456789 is unknown", "text/plain")) as server:
+        own_header = {"Authorization": sent} if sent.startswith("Bearer") else {}
+        provider = Provider(key="x", profile=Profile(), base_url=server.url, api_key=sent, headers=own_header)
+        model = OpenAICompatibleModel(provider, "m")
+        heard = await hear(model)
+        await model.aclose()
+    assert heard.failure.detail["excerpt"] == "*** is unknown"
 
 
 async def test_e6_a_redirect_is_an_error_that_names_the_address(open_client: OpenClient) -> None:
