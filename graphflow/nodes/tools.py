@@ -90,7 +90,7 @@ class ToolsKind:
             calls = arguments.get("calls")
             if calls is None:
                 calls = last.tool_calls if isinstance(last, AIMessage) else ()
-            calls = [_as_call(call) for call in calls]
+            calls = [_as_call(call, index, ctx) for index, call in enumerate(calls)]
             if not ctx.path:  # what branches call is hidden, as what their models say
                 for call in calls:
                     await _stream_call(ctx, call, runner.registry.get(call.name))
@@ -128,13 +128,15 @@ async def _cut_off(call: ToolCall, ctx: Context, runner: ToolRunner) -> Any:
     return result
 
 
-def _as_call(call: Any) -> ToolCall:
+def _as_call(call: Any, index: int, ctx: Context) -> ToolCall:
+    """A call of the node's `calls`; one without an id gets one that no other call of the run has, also after a crash."""
     if isinstance(call, ToolCall):
         return call
     if isinstance(call, Mapping) and "name" in call:
         arguments = call.get("arguments", "{}")
-        text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-        return ToolCall(id=str(call.get("id") or f"call_{call['name']}"), name=str(call["name"]), arguments=text)
+        text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments, enc_hook=plain).decode()
+        call_id = call.get("id") or f"call_{ctx.idempotency_key(f'calls[{index}]')[:16]}"
+        return ToolCall(id=str(call_id), name=str(call["name"]), arguments=text)
     raise NodeFailed(f"a tool call is an object with id, name and arguments, not {call!r:.80}", code="validation")
 
 
@@ -176,7 +178,7 @@ class ToolKind:
         return ()
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        declared = CallPolicy(approval=policy_of(document).approval)
+        declared = CallPolicy(approval=policy_of(document).approval, templates=False)
         tool, tools = self._tool, self._tools
 
         async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:

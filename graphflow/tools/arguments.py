@@ -61,15 +61,14 @@ def _excerpt(text: str, limit: int = 160) -> str:
 
 
 def result_value(result: ToolResult) -> Any:
-    """What templates read of a result: its data, else `{text}`."""
-    return result.data or {"text": result.text}
+    """What templates read of a result: its data, else what its text holds."""
+    return result.data or _read(result.text)
 
 
 class LatestResults(Mapping[str, Any]):
     """Data of the latest result of each tool in this run, by tool name; error results do not count.
 
     Reads a run's messages back to its input, and only when somebody looks: most calls hold no template.
-    A result that is no JSON object is read as `{text}`.
     """
 
     def __init__(self, messages: Sequence[Any]) -> None:
@@ -97,10 +96,11 @@ class LatestResults(Mapping[str, Any]):
 
 
 def _read(content: str) -> Mapping[str, Any]:
+    """The JSON object that a text is; of any other text `{text}`."""
     if content.startswith("{"):
         try:
             value = msgspec.json.decode(content)
-        except msgspec.DecodeError:  # a cut result, or text that only looks like JSON
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):  # text that only looks like JSON
             return {"text": content}
         if isinstance(value, dict):
             return _data_of(value)

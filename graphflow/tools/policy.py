@@ -18,6 +18,8 @@ class CallPolicy:
     """No tools were offered (`toolPolicy: DISALLOW`); a call that comes anyway gets an error result."""
     agent_key: str | None = None
     """Whose standing rules hold."""
+    templates: bool = True
+    """Whether a model wrote the arguments, so that `{{tool.field}}` in them is a reference; elsewhere it is just text."""
 
 
 ANY_TOOL = CallPolicy()

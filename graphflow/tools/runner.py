@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from graphflow.errors import BudgetExceeded
 from graphflow.messages import ToolCall, ToolMessage
 from graphflow.tools.approval import ApprovalMode
 from graphflow.tools.arguments import parse_arguments, result_value
@@ -209,7 +210,7 @@ class ToolRunner:
         if isinstance(tool, ToolResult):
             return _Outcome(tool)
         try:
-            ready = self._ready(tool, call, parse_arguments(call.arguments), results, key)
+            ready = self._ready(tool, call, parse_arguments(call.arguments), results, key, policy)
         except ArgumentsRefused as refused:
             return _Outcome(refused_result(tool.name, refused))
         ctx.charge_tool_call()
@@ -218,7 +219,7 @@ class ToolRunner:
             return _Outcome(decision, ready.arguments)
         if decision.edited:
             try:
-                ready = self._ready(tool, call, decision.arguments, results, key)
+                ready = self._ready(tool, call, decision.arguments, results, key, policy)
             except ArgumentsRefused as refused:
                 return _Outcome(refused_result(tool.name, refused), ready.arguments)
         if tool.kind == "frontend":
@@ -226,9 +227,12 @@ class ToolRunner:
         return _Outcome(await self._run_once(ready, ctx, ends_node, in_state), ready.arguments)
 
     @staticmethod
-    def _ready(tool: Tool, call: ToolCall, given: dict[str, Any], results: Mapping[str, Any], key: str) -> Ready:
+    def _ready(
+        tool: Tool, call: ToolCall, given: dict[str, Any], results: Mapping[str, Any], key: str, policy: CallPolicy
+    ) -> Ready:
         """The call with its templates resolved and its arguments checked; raises `ArgumentsRefused`."""
-        resolved = resolve_templates(given, results) if tool.templates and has_template(given) else given
+        refers = policy.templates and tool.templates and has_template(given)
+        resolved = resolve_templates(given, results) if refers else given
         prepared = tool.prepare(resolved)
         return Ready(tool=tool, call=call, key=key, arguments=resolved, prepared=prepared, results=results)
 
@@ -279,16 +283,29 @@ class ToolRunner:
         policy: CallPolicy,
         results: Mapping[str, Any],
     ) -> list[ToolResult]:
-        """Runs them at once and tells their results in the order of the calls, each as soon as those before it are told."""
+        """Runs them at once and tells their results in the order of the calls, each as soon as those before it are told.
+
+        Where the budget ends among them, the calls before that are run and told, as they would be one after another.
+        """
+
+        async def affordable(call: ToolCall, key: str) -> _Outcome | BudgetExceeded:
+            try:
+                return await self._outcome(call, ctx, policy, results, key, False, False)
+            except BudgetExceeded as error:  # raised in its turn: in here it would cancel the calls before it
+                return error
+
+        told: list[ToolResult] = []
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._outcome(call, ctx, policy, results, key, False, False))
-                    for call, key in zip(calls, keys, strict=True)
-                ]
-                return [await self._finish(call, await task, ctx) for call, task in zip(calls, tasks, strict=True)]
+                tasks = [group.create_task(affordable(call, key)) for call, key in zip(calls, keys, strict=True)]
+                for call, task in zip(calls, tasks, strict=True):
+                    outcome = await task
+                    if isinstance(outcome, BudgetExceeded):
+                        raise outcome
+                    told.append(await self._finish(call, outcome, ctx))
         except BaseExceptionGroup as several:
             raise several.exceptions[0] from None
+        return told
 
     async def _finish(self, call: ToolCall, outcome: _Outcome, ctx: CallContext) -> ToolResult:
         """Cuts what is too long for the model, then sends the result and its sources."""

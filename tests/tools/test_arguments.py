@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphflow.messages import HumanMessage, ToolMessage
-from graphflow.tools.arguments import LatestResults, parse_arguments
-from graphflow.tools.result import ArgumentsRefused
+from graphflow.tools.arguments import LatestResults, parse_arguments, result_value
+from graphflow.tools.result import ArgumentsRefused, ToolResult
 from graphflow.tools.templates import has_template, resolve_templates
 
 NOW = {
@@ -250,3 +250,13 @@ def test_the_latest_good_result_of_each_tool_since_the_input_counts():
     assert len(found) == 3
     assert "earlier_run" not in found
     assert resolve_templates({"x": "{{a.n}} {{b.text}}"}, found) == {"x": "2 words"}
+
+
+@pytest.mark.parametrize(
+    "text", ["words", '{"a": {"b": 7}}', "{}", '{"half": ', "[1, 2]", '{"lone": "\ud83d"}', '{"deep": ' + "[" * 5000]
+)
+def test_a_later_call_reads_the_same_of_a_result_in_this_turn_and_in_the_next(text: str):
+    of_this_turn = result_value(ToolResult(text=text))
+    message = ToolMessage(tool_call_id="1", name="t", content=text)
+    assert LatestResults([message])["t"] == of_this_turn
+    assert isinstance(of_this_turn, dict)

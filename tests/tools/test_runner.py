@@ -397,10 +397,46 @@ async def test_calls_that_write_refer_to_each_other_or_ask_never_run_together(ca
     assert [line.split()[1] for line in order] == ["begins", "ends", "begins", "ends"]
 
 
-async def test_an_error_that_passes_leaves_a_parallel_turn_as_itself():
-    ctx = FakeContext(budget=1)
+@pytest.mark.parametrize("parallel", [True, False])
+async def test_where_the_budget_ends_within_a_turn_the_calls_before_that_are_run_and_told(parallel: bool):
+    """The budget is checked before each call (spec 1.3): one that can't be paid takes nothing from those that can."""
+    ctx = FakeContext(budget=2)
+    calls = [call("echo", {"text": "a"}, f"c{n}") for n in range(4)]
     with pytest.raises(BudgetExceeded):
-        await runner_of(echo).run_all([call("echo", {"text": "a"}, f"c{n}") for n in range(3)], ctx, parallel=True)
+        await runner_of(echo).run_all(calls, ctx, parallel=parallel)
+    assert list(ctx.records) == ["c0", "c1"]
+    assert [event[:2] for event in ctx.events] == [("result", "c0"), ("result", "c1")]
+
+
+async def test_a_call_that_takes_long_is_waited_for_when_the_one_after_it_can_not_be_paid():
+    refused = asyncio.Event()
+
+    class Counted(FakeContext):
+        def charge_tool_call(self) -> None:
+            try:
+                super().charge_tool_call()
+            except BudgetExceeded:
+                refused.set()
+                raise
+
+    @tool(effects="read")
+    async def long() -> str:
+        await refused.wait()
+        return "done"
+
+    ctx = Counted(budget=1)
+    with pytest.raises(BudgetExceeded):
+        await runner_of(long).run_all([call("long", {}, "c0"), call("long", {}, "c1")], ctx, parallel=True)
+    assert ctx.events == [("result", "c0", "done")]
+
+
+async def test_an_error_of_the_engine_leaves_a_parallel_turn_as_itself():
+    @tool(effects="read")
+    async def fenced() -> None:
+        raise Fenced("another life")
+
+    with pytest.raises(Fenced):
+        await runner_of(fenced).run_all([call("fenced", {}, f"c{n}") for n in range(3)], FakeContext(), parallel=True)
 
 
 # the circuit breaker
