@@ -108,8 +108,8 @@ def _tool_policy(definition: AgentDefinition, preset: Preset) -> tuple[ToolPolic
 
 def _idle_rounds(mode: str, budget: AgentBudget, preset: Preset) -> Iterator[Fault]:
     """A number of rounds for a mode that has none."""
-    for name in ("maxRounds", "maxSteps"):
-        if preset.rounds is None and getattr(budget, "max_" + name[3:].lower()) is not None:
+    for name, given in (("maxRounds", budget.max_rounds), ("maxSteps", budget.max_steps)):
+        if preset.rounds is None and given is not None:
             message = f"mode {mode} has no rounds, so {name!r} limits nothing"
             yield _warning(f"/budget/{name}", message, "remove it, or choose a mode with rounds, as REACT")
 

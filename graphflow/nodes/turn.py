@@ -22,6 +22,7 @@ from graphflow.nodes.asking import messages_of, options_of
 from graphflow.nodes.metering import Meter
 from graphflow.nodes.offered import offered_tools
 from graphflow.nodes.speech import Speech
+from graphflow.tools.policy import CallPolicy
 
 if TYPE_CHECKING:
     from graphflow.models.port import ChatModel
@@ -138,8 +139,6 @@ class Turn:
         """Error results for calls that came although no tools were offered and no turn follows."""
         if not calls:
             return []
-        from graphflow.tools.runner import CallPolicy
-
         runner = self.ctx.tool
         if self.stream == "hidden":
             text = "this call was not run: no tools are offered in this turn"

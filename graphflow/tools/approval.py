@@ -14,8 +14,6 @@ from graphflow.tools.result import ToolResult, failed
 ApprovalMode = Literal["AUTO", "REQUIRE_APPROVAL", "DISABLED"]
 APPROVAL_MODES: tuple[ApprovalMode, ...] = ("AUTO", "REQUIRE_APPROVAL", "DISABLED")
 DECISIONS = ("approve", "edit", "reject", "respond", "terminate")
-NEEDS = {"edit": "arguments", "reject": "reason", "respond": "response"}
-"""Decision → the field that its answer must have (E13)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +43,7 @@ def must_ask(tool: Tool, mode: str) -> bool:
 def answer_schema(tool: Tool) -> dict[str, Any]:
     """The schema of an approval's answer; flat when the tool's is, so that answering loads no library (E20).
 
-    That `edit`, `reject` and `respond` need a further field (`NEEDS`) can't be said in a flat schema.
+    That `edit`, `reject` and `respond` need a further field can't be said in a flat schema; `runtime/answers.py` sees to it.
     """
     parameters = dict(tool.parameters)
     definitions = {"$defs": parameters.pop("$defs")} if "$defs" in parameters else {}

@@ -92,12 +92,10 @@ def read_command(words: Sequence[Word]) -> Parts:
         if word.text == "--":
             operands += rest
             break
-        if word.text == "-" or (
-            not word.text.startswith("-") and not (command.old_count and _OLD_COUNT.fullmatch(word.text))
-        ):
-            operands.append(word)
-        else:
+        if _is_option(command, word.text):
             options += _option(name, command, word.text, rest)
+        else:
+            operands.append(word)
     if operands and not command.paths:
         raise CommandRefused(f"{name} takes no {operands[0].text!r}; it takes options only")
     if name == "top":  # it is always run once, as text
@@ -106,7 +104,9 @@ def read_command(words: Sequence[Word]) -> Parts:
 
 
 def _is_option(command: Command, text: str) -> bool:
-    return (text.startswith("-") and text != "-") or (command.old_count and _OLD_COUNT.fullmatch(text) is not None)
+    if command.old_count and _OLD_COUNT.fullmatch(text):
+        return True
+    return text.startswith("-") and text != "-"
 
 
 def _option(name: str, command: Command, text: str, rest: list[Word]) -> list[str]:
