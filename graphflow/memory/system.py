@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from graphflow.tools.offered import offered_tools
 
 if TYPE_CHECKING:
     from graphflow.graph.document import GraphDefinition, NodeDefinition
@@ -26,13 +28,12 @@ SUMMARY_FORM = (
 """What `output: REASONING_SUMMARY` asks of the model (spec 1.3)."""
 
 
-def system_prompt(prompt: str, tools: Iterable[Tool | None], output: str | None = None) -> str:
+def system_prompt(prompt: str, tools: Sequence[Tool], output: str | None = None) -> str:
     """The system prompt with the tools' notes, their hints for after a call, and the form of the answer at its end."""
-    known = [tool for tool in tools if tool is not None]
     parts = [
         prompt,
-        _listed("Tool notes:", ((tool.name, tool.prompt) for tool in known)),
-        _listed("After a tool was called:", ((tool.name, tool.after_call_hint) for tool in known)),
+        _listed("Tool notes:", ((tool.name, tool.prompt) for tool in tools)),
+        _listed("After a tool was called:", ((tool.name, tool.after_call_hint) for tool in tools)),
     ]
     if output == "REASONING_SUMMARY":
         parts.append(SUMMARY_FORM)
@@ -45,8 +46,8 @@ def _listed(heading: str, notes: Iterable[tuple[str, str | None]]) -> str:
     return "\n".join([heading, *lines]) if lines else ""
 
 
-def noted_tools(document: GraphDefinition, prompt: str, offered: Iterable[str]) -> list[str]:
-    """Names of the tools whose notes stand behind a system prompt: the same for every turn with that prompt.
+def noted_tools(document: GraphDefinition, tools: ToolRegistry, prompt: str, offered: Iterable[str]) -> list[Tool]:
+    """The tools whose notes stand behind a system prompt: the same for every turn with that prompt.
 
     A mode's last turn is offered no tools; its prompt is that of the turns before it all the same.
 
@@ -59,9 +60,12 @@ def noted_tools(document: GraphDefinition, prompt: str, offered: Iterable[str]) 
         given = node.with_ if node.use == "model" and isinstance(node.with_, Mapping) else {}
         written = given.get("systemPrompt")
         if isinstance(written, str) and written.replace("$${", "${") == prompt:
-            listed = given.get("tools", document.tools)
-            names |= dict.fromkeys(name for name in listed or () if isinstance(name, str))
-    return list(names)
+            names |= dict.fromkeys(offered_tools(tools, document, given))
+    return _known(tools, names)
+
+
+def _known(tools: ToolRegistry, names: Iterable[str]) -> list[Tool]:
+    return [tool for tool in map(tools.get, names) if tool is not None]
 
 
 def system_of(document: GraphDefinition, tools: ToolRegistry, model_name: ModelName) -> dict[str, Any] | None:
@@ -73,11 +77,9 @@ def system_of(document: GraphDefinition, tools: ToolRegistry, model_name: ModelN
     if node is None:
         return None
     given: Mapping[str, Any] = node.with_ if isinstance(node.with_, Mapping) else {}
-    names = given.get("tools", document.tools)
-    listed = names if isinstance(names, list | tuple) else ()
-    offered = [tool for name in listed if isinstance(name, str) and (tool := tools.get(name)) is not None]
+    offered = _known(tools, offered_tools(tools, document, given))
     written = str(given.get("systemPrompt") or "").replace("$${", "${")
-    noted = [tools.get(name) for name in noted_tools(document, written, (tool.name for tool in offered))]
+    noted = noted_tools(document, tools, written, (tool.name for tool in offered))
     prompt = system_prompt(written, noted, given.get("output"))
     provider, model = given.get("providerKey", document.provider_key), given.get("model", document.model)
     return {

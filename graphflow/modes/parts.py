@@ -59,7 +59,7 @@ NUDGE = "Call one of the tools before you answer."
 
 def offers_tools(definition: AgentDefinition, policies: Policies) -> bool:
     """Whether the agent's model may call tools at all."""
-    return policies.tool_policy != "DISALLOW" and bool(definition.tools)
+    return policies.tool_policy != "DISALLOW" and bool(definition.tools or definition.keywords)
 
 
 def calling_node(name: str, system_prompt: str, policies: Policies, *, offers: bool, **with_: Any) -> dict[str, Any]:

@@ -87,12 +87,12 @@ def resolve_policies(definition: AgentDefinition, block: Any) -> Policies:
 
 def _tool_policy(definition: AgentDefinition, preset: Preset) -> tuple[ToolPolicy, tuple[Fault, ...]]:
     asked = definition.tool_policy
-    if asked == "REQUIRE" and not definition.tools:
+    if asked == "REQUIRE" and not (definition.tools or definition.keywords):
         return "DISALLOW", (
             _warning(
                 "/toolPolicy",
                 "toolPolicy 'REQUIRE' without tools can't be met; it falls back to 'DISALLOW'",
-                "list the agent's tools, or leave toolPolicy out",
+                "list the agent's tools or keywords that tools are bound to, or leave toolPolicy out",
             ),
         )
     if asked is None and preset.tool_policy == "DISALLOW" and definition.tools:

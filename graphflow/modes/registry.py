@@ -62,4 +62,6 @@ def compile_agent(definition: AgentDefinition, file_data: Mapping[str, Any]) -> 
     mode = MODES[definition.mode]
     policies = resolve_policies(definition, getattr(definition, mode.block))
     own = {name: value for name, value in file_data.items() if name in AGENT_FIELDS and name != "budget"}
+    if definition.keywords:
+        own.setdefault("tools", [])  # an agent has the tools of its keywords, and no others
     return Compiled(data={**own, **mode.compile(definition, policies)}, policies=policies, warnings=policies.warnings)

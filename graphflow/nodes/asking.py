@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -45,7 +45,7 @@ def options_of(given: Mapping[str, Any], defaults: ChatOptions, has_tools: bool,
 
 
 def messages_of(
-    given: Mapping[str, Any], ctx: Context, tools: Iterable[Tool | None], closed: Sequence[ToolMessage]
+    given: Mapping[str, Any], ctx: Context, tools: Sequence[Tool], closed: Sequence[ToolMessage]
 ) -> list[Message]:
     """What the model is shown: the system prompt, the messages, results of calls that were open, and a prompt as the
     last user turn.

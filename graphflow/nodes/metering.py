@@ -64,14 +64,12 @@ class Meter:
         if usage is None:
             ctx.add_usage(uncountedCalls=1, unpricedCalls=1)
             return
+        cost_usd = None if prices is None else prices.cost_usd(model.provider, model.model, usage)
+        paid = {"unpricedCalls": 1} if cost_usd is None else {"costUsd": cost_usd}
         ctx.add_usage(
             promptTokens=usage.prompt_tokens,
             completionTokens=usage.completion_tokens,
             reasoningTokens=usage.reasoning_tokens,
             cachedTokens=usage.cached_tokens,
+            **paid,
         )
-        cost_usd = None if prices is None else prices.cost_usd(model.provider, model.model, usage)
-        if cost_usd is None:
-            ctx.add_usage(unpricedCalls=1)
-        else:
-            ctx.add_usage(costUsd=cost_usd)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from graphflow.errors import Fault
 from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition, NodeDefinition
-from graphflow.models.options import options_from_document
-from graphflow.nodes.turn import Turn
+from graphflow.nodes.turn import Turns
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction
@@ -90,10 +89,9 @@ class ModelKind:
             )
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        defaults = options_from_document(document.options)
-        registry = self._tools
+        turns = Turns(document, self._tools)
 
         async def run(arguments: Any, ctx: Context) -> dict[str, Any]:
-            return await Turn(arguments, ctx, document, defaults, registry).run()
+            return await turns.turn(arguments, ctx).run()
 
         return run

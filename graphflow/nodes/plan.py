@@ -12,14 +12,13 @@ from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition, NodeDefinition
 from graphflow.graph.state import thaw
 from graphflow.messages import AIMessage
-from graphflow.models.options import options_from_document
 from graphflow.nodes import plan_prompts
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
-from graphflow.nodes.offered import offered_tools
 from graphflow.nodes.plan_text import PlanFault, only_step, parse_plan
 from graphflow.nodes.plan_view import PlanView, request_of
-from graphflow.nodes.turn import Turn
+from graphflow.nodes.turn import Turns
 from graphflow.tools.listing import list_tools, with_tools
+from graphflow.tools.offered import offered_tools
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction
@@ -45,7 +44,7 @@ class _PlanNode(ModelKind):
     """A node that follows a plan: a turn of a model over the plan's view of the conversation."""
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        defaults, registry = options_from_document(document.options), self._tools
+        turns, registry = Turns(document, self._tools), self._tools
 
         async def run(given: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
             offered = offered_tools(registry, document, given)
@@ -54,7 +53,7 @@ class _PlanNode(ModelKind):
             async def turn(**arguments: Any) -> dict[str, Any]:
                 own = {key: given[key] for key in ("providerKey", "model", "compute", "showReasoning") if key in given}
                 own["systemPrompt"] = with_tools(given.get("systemPrompt", ""), listed)
-                return await Turn({**own, **arguments}, ctx, document, defaults, registry).run()
+                return await turns.turn({**own, **arguments}, ctx).run()
 
             return await self._run(given, ctx, turn, offered)
 

@@ -17,15 +17,14 @@ from graphflow.graph.document import GraphDefinition, NodeDefinition
 from graphflow.graph.state import answer_open_calls
 from graphflow.memory.window import last_runs
 from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage
-from graphflow.models.options import options_from_document
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
-from graphflow.nodes.offered import offered_tools
 from graphflow.nodes.pairing import NOT_RUN, paired
 from graphflow.nodes.plan_view import request_of
 from graphflow.nodes.team_prompts import DEFAULTS, TURNS
 from graphflow.nodes.tools import TASK_DONE
-from graphflow.nodes.turn import Turn
+from graphflow.nodes.turn import Turns
 from graphflow.tools.listing import with_tools
+from graphflow.tools.offered import offered_tools
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction
@@ -74,7 +73,7 @@ class StageKind(ModelKind):
             )
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        defaults, registry = options_from_document(document.options), self._tools
+        turns, registry = Turns(document, self._tools), self._tools
 
         async def run(given: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
             stage = given["stage"]
@@ -87,7 +86,7 @@ class StageKind(ModelKind):
                 "messages": [*view(ctx, given["notes"]), HumanMessage(content=_asks(given, messages), name=SPEAKER)],
                 **_manner(given, ctx, list(dict.fromkeys(names))),
             }
-            out = await Turn(arguments, ctx, document, defaults, registry).run()
+            out = await turns.turn(arguments, ctx).run()
             if stage == "final":
                 if ctx.finish_reason is None and is_done(messages):
                     ctx.finish_reason = TASK_DONE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,10 +11,10 @@ from graphflow.errors import Fault, NodeFailed
 from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition, NodeDefinition
 from graphflow.messages import AIMessage, ToolCall
-from graphflow.nodes.offered import offered_tools
 from graphflow.plain import plain
 from graphflow.tools.arguments import LatestResults
 from graphflow.tools.envelope import completed
+from graphflow.tools.offered import offered_tools
 from graphflow.tools.policy import CallPolicy
 from graphflow.tools.result import failed
 
@@ -38,16 +37,13 @@ TOOLS_WITH: dict[str, Any] = {
 }
 
 
-def policy_of(document: GraphDefinition) -> CallPolicy:
-    """What the document's agent fields allow its calls (E23)."""
-    approval = document.approval
-    return CallPolicy(
-        tools=document.tools, approval=approval if approval is None or isinstance(approval, str) else dict(approval)
-    )
-
-
 TASK_DONE = "task_done"
 """The tool by which a team ends its work."""
+
+
+def _approval_of(document: GraphDefinition) -> str | dict[str, str] | None:
+    approval = document.approval
+    return approval if approval is None or isinstance(approval, str) else dict(approval)
 
 
 def _never_for_the_end(names: Iterable[str], approval: Any) -> Any:
@@ -77,14 +73,17 @@ class ToolsKind:
         return ()
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        declared = policy_of(document)
+        approval, has_own = _approval_of(document), document.tools is not None
 
         async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
             runner: ToolRunner = ctx.tool
-            policy = replace(declared, agent_key=ctx.services.get("agent_key"))
-            if "tools" in arguments or document.tools is not None:
-                names = offered_tools(runner.registry, document, arguments)
-                policy = replace(policy, tools=names, approval=_never_for_the_end(names, policy.approval))
+            own = has_own or "tools" in arguments
+            names = offered_tools(runner.registry, document, arguments) if own else None
+            policy = CallPolicy(
+                tools=names,
+                approval=_never_for_the_end(names or (), approval),
+                agent_key=ctx.services.get("agent_key"),
+            )
             messages = ctx.state.get("messages", ())
             last = messages[-1] if len(messages) else None
             calls = arguments.get("calls")
@@ -178,12 +177,11 @@ class ToolKind:
         return ()
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        declared = CallPolicy(approval=policy_of(document).approval, templates=False)
-        tool, tools = self._tool, self._tools
+        approval, tool, tools = _approval_of(document), self._tool, self._tools
 
         async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
             runner: ToolRunner = ctx.tool
-            policy = replace(declared, agent_key=ctx.services.get("agent_key"))
+            policy = CallPolicy(approval=approval, agent_key=ctx.services.get("agent_key"), templates=False)
             call_id = f"call_{ctx.node_run_id}"
             text = msgspec.json.encode(arguments, enc_hook=plain).decode()
             call = ToolCall(id=call_id, name=tool, arguments=text)

@@ -16,51 +16,73 @@ from graphflow.memory.system import noted_tools
 from graphflow.messages import AIMessage, Message, ToolCall, ToolMessage
 from graphflow.models.call_context import set_call_context
 from graphflow.models.deltas import ReasoningDelta, TextDelta, ToolCallDelta
-from graphflow.models.options import ChatOptions, ToolSpec
+from graphflow.models.options import ToolSpec, options_from_document
 from graphflow.models.turn import Completion, TurnAccumulator
 from graphflow.nodes.asking import messages_of, options_of
 from graphflow.nodes.metering import Meter
-from graphflow.nodes.offered import offered_tools
 from graphflow.nodes.speech import Speech
+from graphflow.tools.offered import offered_tools
 from graphflow.tools.policy import CallPolicy
 
 if TYPE_CHECKING:
     from graphflow.models.port import ChatModel
+    from graphflow.tools.port import Tool
     from graphflow.tools.registry import ToolRegistry
 
 CUT_OFF = frozenset({"length", "content_filter"})
 """How a model's turn ends an answer before it is whole; the run's finish reason says so."""
 
 
-class Turn:
-    """One call of a model.
+class Turns:
+    """What the turns of one node have in common.
 
     Args:
-        given: the node's `with`, as `WITH_SCHEMA` of `nodes.model` has it.
-        defaults: the document's options.
+        document: whose node it is.
         registry: where the offered tools are looked up.
     """
 
-    def __init__(
-        self,
-        given: Mapping[str, Any],
-        ctx: Context,
-        document: GraphDefinition,
-        defaults: ChatOptions,
-        registry: ToolRegistry,
-    ) -> None:
-        self.given, self.ctx = given, ctx
+    def __init__(self, document: GraphDefinition, registry: ToolRegistry) -> None:
+        self.document, self.registry = document, registry
+        self.defaults = options_from_document(document.options)
+        self._asked: tuple[Any, ...] = ()
+        self._found: tuple[list[ToolSpec], list[Tool]] = ([], [])
+
+    def turn(self, given: Mapping[str, Any], ctx: Context) -> Turn:
+        """One call of a model.
+
+        Args:
+            given: the node's `with`, as `WITH_SCHEMA` of `nodes.model` has it.
+        """
+        return Turn(given, ctx, self)
+
+    def tools(self, given: Mapping[str, Any]) -> tuple[list[ToolSpec], list[Tool]]:
+        """The tools that a turn offers, and those whose notes stand behind its prompt.
+
+        Looked up when they are first asked for: a node asks for the same on every visit, and a registry only grows.
+        """
+        prompt, registry = given.get("systemPrompt") or "", self.registry
+        asked = (prompt, given.get("tools"), given.get("keywords"), len(registry))
+        if asked != self._asked:
+            names = offered_tools(registry, self.document, given)
+            specs: list[ToolSpec] = registry.specs(names)  # type: ignore[assignment]
+            self._asked, self._found = asked, (specs, noted_tools(self.document, registry, prompt, names))
+        return self._found
+
+
+class Turn:
+    """One call of a model."""
+
+    def __init__(self, given: Mapping[str, Any], ctx: Context, common: Turns) -> None:
+        self.given, self.ctx, self.registry = given, ctx, common.registry
+        document = common.document
         provider = given.get("providerKey", document.provider_key)
         self.model: ChatModel = ctx.model(provider, given.get("model", document.model))
-        offered = offered_tools(registry, document, given)
-        self.registry = registry
-        self.tools: list[ToolSpec] = registry.specs(offered)  # type: ignore[assignment]
+        self.tools, self.noted = common.tools(given)
         self.summary = given.get("output") == "REASONING_SUMMARY"
         self.last = bool(given.get("lastTurn"))
-        self.options = options_of(given, defaults, bool(self.tools), self.summary)
+        self.options = options_of(given, common.defaults, bool(self.tools), self.summary)
         self.closed: list[ToolMessage] = []
         """Results of calls that had none when this last turn began."""
-        self.noted = [registry.get(name) for name in noted_tools(document, given.get("systemPrompt") or "", offered)]
         self.ids: dict[int, str] = {}
         """Position in the turn → call id."""
         # What branches and subgraphs say is for the graph around them, unless it says otherwise (E10).

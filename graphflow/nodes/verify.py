@@ -11,10 +11,9 @@ from graphflow.errors import BudgetExceeded, ModelError
 from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition, NodeDefinition
 from graphflow.messages import AIMessage, Message
-from graphflow.models.options import options_from_document
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
 from graphflow.nodes.prompts import BEST_ANSWER, CHECK
-from graphflow.nodes.turn import CUT_OFF, Turn
+from graphflow.nodes.turn import CUT_OFF, Turn, Turns
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction
@@ -49,12 +48,12 @@ class VerifyKind(ModelKind):
     with_schema: Mapping[str, Any] | None = VERIFY_WITH
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        defaults = options_from_document(document.options)
+        turns = Turns(document, self._tools)
 
         def turn(given: Mapping[str, Any], ctx: Context, prompt: str) -> Turn:
             own = {key: value for key, value in given.items() if key not in ("candidate", "overBudget")}
             own.setdefault("messages", ctx.state.get("messages", ()))
-            return Turn({**own, "prompt": prompt, "tools": [], "lastTurn": True}, ctx, document, defaults, self._tools)
+            return turns.turn({**own, "prompt": prompt, "tools": [], "lastTurn": True}, ctx)
 
         async def run(given: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
             candidate = given["candidate"]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from typing import Any
 
 from graphflow.tools.context import ToolContext
 from graphflow.tools.signature import Signature, context_parameter
 
 _END = object()
+_Way = Callable[[Callable[..., Any], Mapping[str, Any], ToolContext], Awaitable[Any]]
+"""How a function of one sort is run: `(function, arguments, context) → its result`."""
 
 
 class FunctionBody:
@@ -21,6 +23,7 @@ class FunctionBody:
         self.function = function
         self.signature = signature
         self._context = context_parameter(function)
+        self._run = _way_of(function)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -34,19 +37,29 @@ class FunctionBody:
         given = dict(arguments)
         if self._context is not None:
             given[self._context] = ctx
-        function = self.function
-        if inspect.isasyncgenfunction(function):
-            return await _drain(function(**given), ctx)
-        if inspect.isgeneratorfunction(function):
-            return await _drain_in_thread(function(**given), ctx)
-        if inspect.iscoroutinefunction(function):
-            return await function(**given)
-        value = await asyncio.to_thread(_guarded, function, given)
-        return await value if inspect.isawaitable(value) else value
+        return await self._run(self.function, given, ctx)
 
 
-async def _drain(steps: AsyncGenerator[Any, None], ctx: ToolContext) -> Any:
+def _way_of(function: Callable[..., Any]) -> _Way:
+    if inspect.isasyncgenfunction(function):
+        return _drain
+    if inspect.isgeneratorfunction(function):
+        return _drain_in_thread
+    return _await if inspect.iscoroutinefunction(function) else _run_in_thread
+
+
+async def _await(function: Callable[..., Any], given: Mapping[str, Any], ctx: ToolContext) -> Any:
+    return await function(**given)
+
+
+async def _run_in_thread(function: Callable[..., Any], given: Mapping[str, Any], ctx: ToolContext) -> Any:
+    value = await asyncio.to_thread(_guarded, function, given)
+    return await value if inspect.isawaitable(value) else value
+
+
+async def _drain(function: Callable[..., Any], given: Mapping[str, Any], ctx: ToolContext) -> Any:
     """Sends each yield as progress; the last one is the result."""
+    steps: AsyncGenerator[Any, None] = function(**given)
     last: Any = None
     try:
         async for last in steps:
@@ -56,7 +69,8 @@ async def _drain(steps: AsyncGenerator[Any, None], ctx: ToolContext) -> Any:
     return last
 
 
-async def _drain_in_thread(steps: Generator[Any, None, Any], ctx: ToolContext) -> Any:
+async def _drain_in_thread(function: Callable[..., Any], given: Mapping[str, Any], ctx: ToolContext) -> Any:
+    steps: Generator[Any, None, Any] = function(**given)
     last: Any = None
     returned: list[Any] = []
     try:

@@ -9,8 +9,8 @@ from typing import Any
 from graphflow import MemoryCheckpointer, load_graph
 from graphflow.graph.document import decode_document
 from graphflow.messages import AIMessage, HumanMessage
-from graphflow.nodes.offered import offered_tools
 from graphflow.tools.listing import list_tools, with_tools
+from graphflow.tools.offered import offered_tools
 from graphflow.tools.registry import ToolRegistry
 from tests.modes.conftest import Watched, broken, call, look_up
 

@@ -269,3 +269,29 @@ async def test_tools_that_are_bound_to_a_keyword_of_the_agent_are_offered_and_ru
     await stage.play()
     assert stage.model.asked[0][1] == ["look_up", "bound"]
     assert [e["result"] for e in stage.events if e["type"] == "tool.result"] == ["graph is bound"]
+
+
+@pytest.mark.parametrize("policy", ["ALLOW", "REQUIRE"])
+@pytest.mark.parametrize("mode", TOOLED)
+async def test_keywords_alone_give_an_agent_the_tools_that_are_bound_to_them_and_no_others(
+    mode: str, policy: str
+) -> None:
+    document = document_of(mode, output="PLAIN", keywords=["Books"], toolPolicy=policy)
+    turns = [{"tool_calls": [call("bound")]}, {"text": "Done."}]
+    stage = Stage(document, *turns)
+    stage.graph.services["tool"].registry.register(bound, keywords=["books"])
+    await stage.play()
+    assert stage.model.asked[0][1] == ["bound"]
+    assert [e["result"] for e in stage.events if e["type"] == "tool.result"] == ["graph is bound"]
+    other = Stage(document, {"tool_calls": [call("look_up")]}, {"text": "Done."})
+    other.graph.services["tool"].registry.register(bound, keywords=["books"])
+    await other.play()
+    [result] = [e["result"] for e in other.events if e["type"] == "tool.result"]
+    assert "there is no tool 'look_up'; tools are bound." in result
+
+
+async def test_keywords_that_no_tool_is_bound_to_offer_none_and_run_none() -> None:
+    stage = Stage(document_of("REACT", keywords=["weather"]), {"tool_calls": [call()]}, {"text": "Done."})
+    await stage.play()
+    assert stage.model.asked[0][1] == [] and stage.types[-1] == "run.complete"
+    assert ["NOT_FOUND" in e["result"] for e in stage.events if e["type"] == "tool.result"] == [True]

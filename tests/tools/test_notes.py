@@ -9,11 +9,15 @@ import msgspec
 import pytest
 
 from graphflow import load_graph
+from graphflow.graph.document import decode_document
+from graphflow.memory.system import system_of
 from graphflow.messages import Message, SystemMessage
 from graphflow.models.deltas import Delta
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.script import Script
 from graphflow.models.scripted import ScriptedModel
+from graphflow.modes.definition import decode_definition
+from graphflow.modes.registry import compile_agent
 from graphflow.tools.port import tool
 
 
@@ -87,3 +91,22 @@ async def test_the_last_turn_at_a_limit_has_the_same_system_prompt_although_it_o
 
 async def test_a_tool_without_notes_and_an_agent_without_tools_add_nothing():
     assert (await systems_of("PLAIN", "plain", []))[0] == "Be kind."
+
+
+async def test_tools_of_a_keyword_are_noted_in_every_turn_and_in_the_record_too():
+    agent = {
+        "key": "a", "mode": "REACT", "providerKey": "auto", "keywords": ["Words"],
+        "react": {"systemPrompt": "Be kind.", "maxSteps": 1},
+    }  # fmt: skip
+    model = Listening(msgspec.convert({"turns": [CALL, {"text": "done"}]}, Script))
+    graph = load_graph(agent, model=model)
+    registry = graph.services["tool"].registry
+    for bound in (lookup, count):
+        registry.register(bound, keywords={"words"})
+    await graph.run("hi")
+    assert model.systems == [NOTES, NOTES]
+    document = decode_document(compile_agent(decode_definition(agent), agent).data)
+    system = system_of(document, registry, lambda *_: None)
+    assert system is not None
+    assert system["messages"] == [{"role": "system", "content": NOTES}]
+    assert [tool["name"] for tool in system["tools"]] == ["lookup", "count"]
