@@ -267,13 +267,14 @@ class Context:
 
     # budget
 
-    def charge(self, figure: str, more: int = 1, *, reserve: int = 0) -> None:
+    def charge(self, figure: str, more: int = 1) -> None:
         """Counts `modelCalls` or `toolCalls` before the call; raises `BudgetExceeded` when none is left."""
         machine = self._executor.machine
         total = self._executor.runs.usage_with(machine.usage)
-        check_budget(machine.limits, total, figure, more=more, reserve=1 if machine.wrapping else reserve)
-        if figure == "modelCalls" and not machine.wrapping:
-            check_spending(machine.limits, total)
+        if total.get(figure, 0) + more > machine.granted.get(figure, 0):
+            check_budget(machine.limits, total, figure, more=more)
+            if figure == "modelCalls":
+                check_spending(machine.limits, total)
         self.add_usage(**{figure: more})
 
     def charge_tool_call(self) -> None:

@@ -74,15 +74,13 @@ USAGE_OF_LIMIT = {
 """Limit → the usage figures that count against it."""
 
 
-def check_budget(
-    limits: Mapping[str, Any], usage: Mapping[str, Any], figure: str, *, more: int = 1, reserve: int = 0
-) -> None:
+def check_budget(limits: Mapping[str, Any], usage: Mapping[str, Any], figure: str, *, more: int = 1) -> None:
     """Raises `BudgetExceeded` when `more` of this figure would pass its limit (spec 1.3)."""
     limit = limits.get(figure)
     if limit is None:
         return
     used = sum(usage.get(name, 0) for name in USAGE_OF_LIMIT[figure])
-    if used + more > limit + reserve:
+    if used + more > limit:
         raise exceeded(figure, limit, used)
 
 
@@ -118,6 +116,11 @@ def exceeded(figure: str, limit: Any, used: Any) -> BudgetExceeded:
         limit=limit,
         used=used,
     )
+
+
+def is_spent(error: Mapping[str, Any]) -> bool:
+    """Whether the run has no step or no time left, which every node needs: no retry, error route or join has a way on."""
+    return error["code"] == "budget_exceeded" and (error.get("detail") or {}).get("figure") in ("steps", "timeoutMs")
 
 
 def add_usage(old: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

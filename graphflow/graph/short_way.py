@@ -40,7 +40,7 @@ FramePatches = dict[int, FramePatch | None]
 
 def short_way(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machine, list[Command]] | None:
     """What `advance` gives for this tick; None when it takes the long way to tell."""
-    if machine.interrupts or machine.before or machine.after or machine.status != "running":
+    if machine.interrupts or machine.before or machine.after or machine.wrapping or machine.status != "running":
         return None
     number = tick.frame
     frame = machine.frames[number]

@@ -85,6 +85,8 @@ def _on_input(step: Step, tick: Input) -> None:
         step.fields["reuse"] = {}  # a new input repeats nothing of a past that was left
     if step.before.signals:
         step.fields["signals"] = ()
+    if step.before.granted:
+        step.fields["granted"] = {}
     step.steps = step.begun = 0
     step.usage, step.limits = {}, tick.limits
     step.stops_before, step.stops_after = tick.before, tick.after

@@ -68,6 +68,8 @@ def on_resumed(step: Step, tick: Resumed) -> None:
         "limits": {**step.limits, **tick.limits},
     }
     step.limits = step.fields["limits"]
+    if tick.limits and step.before.wrapping:
+        step.fields |= {"wrapping": False, "granted": {}}  # with a larger budget the run goes on as any other
     if step.before.status == "failed":
         step.fields["finish_reason"] = ""
     if tick.before is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import ExpressionFailed, NodeFailed
+from graphflow.errors import BudgetExceeded, ExpressionFailed, NodeFailed
 from graphflow.graph import branches
 from graphflow.graph.document import END, FAIL
 from graphflow.graph.machine import (
@@ -29,10 +29,13 @@ from graphflow.graph.machine import (
 from graphflow.graph.moves import Made, looked_at
 from graphflow.graph.patches import gave
 from graphflow.graph.plan import PlanNode
-from graphflow.graph.scope import Scope, exceeded, limits_in, result_of
+from graphflow.graph.scope import Scope, exceeded, is_spent, limits_in, result_of
 from graphflow.graph.state import State, StateSchema, Update, answer_open_calls
 from graphflow.graph.step import Step, Written, followed, written
 from graphflow.messages import HumanMessage
+
+WRAP_UP_STEPS = 100
+"""Nodes that may finish once the budget's `then` node has been entered: a few are meant, and a circle comes to its end."""
 
 
 def initial_update(schema: StateSchema, state: State, run_keys: Sequence[str]) -> Update:
@@ -105,7 +108,9 @@ def enter(
         step.change(number, {"branch": gave(frame.branch, out)})
     if plan.kept is not None:
         plan.kept.note_entered(step, number, name)
-    if stop:
+    if number == ROOT and name == step.plan.then and step.before.wrapping:
+        fail_frame(step, number, _wrapped_up(step, name).as_dict(name))
+    elif stop:
         _break(step, number, "after", stop)
     elif stops(plan.before, step.stops_before, frame, name):
         _break(step, number, "before", name)
@@ -151,8 +156,10 @@ def begin(step: Step, number: int) -> None:
         return
     frame = step.table[number]
     if not affords_step(step, 1):
-        limit = step.limits["steps"]
-        fail(step, number, exceeded("steps", limit, step.steps).as_dict(frame.node), started=False)
+        fail(step, number, exceeded("steps", _most_steps(step), step.steps).as_dict(frame.node), started=False)
+        return
+    if step.circles(number):
+        fail_frame(step, number, _circle(frame.node).as_dict(frame.node))
         return
     if breaks(step, number):
         return
@@ -189,8 +196,32 @@ def affords_step(step: Step, own: int = 0) -> bool:
 
 def steps_left(step: Step) -> int | None:
     """Nodes that the budget has a step for beside those that are begun and not finished; None is no limit."""
+    limit = _most_steps(step)
+    return None if limit is None else limit - step.steps - len(step.table)
+
+
+def _most_steps(step: Step) -> int | None:
+    """The steps that the run may reach; None is no limit."""
     limit: int | None = step.limits.get("steps")
-    return None if limit is None or step.get("wrapping") else limit - step.steps - len(step.table)
+    granted: int | None = step.get("granted").get("steps")
+    return limit if granted is None else max(limit or 0, granted)
+
+
+def _wrapped_up(step: Step, then: str) -> BudgetExceeded:
+    return BudgetExceeded(
+        f"the budget is used up, and {then!r} has wrapped up already: it runs once; resume with a larger budget, or lead its "
+        "routes to `end`",
+        figure="steps",
+        limit=_most_steps(step),
+        used=step.steps,
+    )
+
+
+def _circle(node: str) -> NodeFailed:
+    return NodeFailed(
+        f"the way leads to node {node!r} again and again, and nothing runs on it: its nodes open nothing, or can't be opened; "
+        "put a node that runs on the circle, or a condition that ends it"
+    )
 
 
 def breaks(step: Step, number: int) -> bool:
@@ -373,8 +404,7 @@ def fail(
     node = step.node_of(frame)
     step.node, step.frame_no = step.node or node.name, number
     step.void(number, "cancelled")
-    retry = node.retry
-    if retry is not None and not final and frame.attempt < retry.max and matches(retry.on, error["code"]):
+    if not final and _retries(frame, node, error):
         _retry(step, number, node, error, jitter)
         return
     if started:
@@ -386,6 +416,19 @@ def fail(
 def matches(codes: Iterable[str], code: str) -> bool:
     """Whether an `on` list names this code; `provider_error` includes `stream_truncated` (E19)."""
     return code in codes or "any" in codes or (code == "stream_truncated" and "provider_error" in codes)
+
+
+def _retries(frame: Frame, node: PlanNode, error: Mapping[str, Any]) -> bool:
+    """Whether the node's policy gives it another attempt after this failure."""
+    retry = node.retry
+    return retry is not None and frame.attempt < retry.max and matches(retry.on, error["code"]) and not is_spent(error)
+
+
+def _error_route(node: PlanNode, error: Mapping[str, Any]) -> str | None:
+    """Where the node's error routes lead with this failure."""
+    if is_spent(error):
+        return None
+    return next((target for codes, target in node.errors if matches(codes, error["code"])), None)
 
 
 def _retry(step: Step, number: int, node: PlanNode, error: dict[str, Any], jitter: float) -> None:
@@ -411,14 +454,18 @@ def keep_partial(step: Step, number: int, node: PlanNode, partial: Any) -> None:
 
 
 def _route_error(step: Step, number: int, error: dict[str, Any]) -> None:
-    """The node's error route that names the code; else the failure is its frame's."""
-    for codes, target in step.node_of(step.table[number]).errors:
-        if matches(codes, error["code"]):
-            step.moves.append(Made(step.table[number], target, "error", error=error))
-            step.collapse(number)
-            enter(step, number, target, error=error)
-            return
-    fail_frame(step, number, error)
+    """The node's error route that names the code; else the failure is its frame's.
+
+    A node whose failure was routed on is over: it counts as a step, so that a circle of failures has an end.
+    """
+    target = _error_route(step.node_of(step.table[number]), error)
+    if target is None:
+        fail_frame(step, number, error)
+        return
+    step.steps += 1
+    step.moves.append(Made(step.table[number], target, "error", error=error))
+    step.collapse(number)
+    enter(step, number, target, error=error)
 
 
 def fail_frame(step: Step, number: int, error: dict[str, Any]) -> None:
@@ -440,7 +487,11 @@ def fail_frame(step: Step, number: int, error: dict[str, Any]) -> None:
         step.moves.append(Made(root, then, "budget", error=error))
         step.collapse(ROOT)
         figure = (error.get("detail") or {}).get("figure")
-        step.fields |= {"wrapping": True, "finish_reason": "max_steps" if figure == "steps" else "budget"}
+        step.fields |= {
+            "wrapping": True,
+            "granted": {"steps": step.steps + WRAP_UP_STEPS, "modelCalls": step.usage.get("modelCalls", 0) + 1},
+            "finish_reason": "max_steps" if figure == "steps" else "budget",
+        }
         enter(step, ROOT, then, error=error)
         return
     _give_up(step, number, error)
@@ -452,9 +503,7 @@ def _taken_above(step: Step, number: int, error: dict[str, Any]) -> bool:
     while level >= 0:
         frame = step.table[level]
         node = step.node_of(frame)
-        if node.retry is not None and frame.attempt < node.retry.max and matches(node.retry.on, error["code"]):
-            return True
-        if any(matches(codes, error["code"]) for codes, _ in node.errors):
+        if _retries(frame, node, error) or _error_route(node, error) is not None:
             return True
         if frame.branch is not None and branches.takes_losses(step, frame, error):
             return True

@@ -1,0 +1,229 @@
+"""Budgets hold in every circle that a run can go in, and wrapping up comes to an end (spec 1.3, 2.1 rule 8, E11)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from graphflow import CompiledGraph, MemoryCheckpointer, load_graph
+from graphflow.checkpoints.port import Checkpointer
+from graphflow.graph.step import MOST_PASSED
+from graphflow.graph.way import WRAP_UP_STEPS
+
+STATE = {"n": {"type": "integer", "x-reduce": "sum", "default": 0}, "items": {"type": "array", "default": []}}
+ANY = [{"on": ["any"], "to": "a"}]
+
+
+class Nodes:
+    """What the nodes of these graphs do; `ran` says which did, in order."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    async def fails(self, state: Any, ctx: Any) -> None:
+        self.ran.append(ctx.node)
+        raise ValueError("no")
+
+    async def works(self, state: Any, ctx: Any) -> dict[str, int]:
+        self.ran.append(ctx.node)
+        return {"n": 1}
+
+    async def calls(self, state: Any, ctx: Any) -> None:
+        self.ran.append(ctx.node)
+        ctx.charge("modelCalls")
+        ctx.add_usage(promptTokens=100)
+
+    async def calls_a_tool(self, state: Any, ctx: Any) -> None:
+        self.ran.append(ctx.node)
+        ctx.charge_tool_call()
+
+    def graph(self, nodes: dict[str, Any], *, store: Checkpointer | None = None, **budget: Any) -> CompiledGraph:
+        document = {
+            "graphflow": "1",
+            "start": next(iter(nodes)),
+            "state": {"type": "object", "properties": STATE},
+            "nodes": nodes,
+            "budget": budget,
+        }
+        functions = {f.__name__: f for f in (self.fails, self.works, self.calls, self.calls_a_tool)}
+        return load_graph(document, nodes=functions, checkpointer=store)
+
+
+def node(function: str, next: Any = "end", **keys: Any) -> dict[str, Any]:
+    return {"use": f"node:{function}", "next": next, **keys}
+
+
+def used_up(error: dict[str, Any] | None) -> tuple[str, str]:
+    assert error is not None
+    return error["code"], error["detail"]["figure"]
+
+
+# --- circles
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ran"),
+    [
+        ({"a": node("fails", error=ANY)}, ["a"] * 5),
+        ({"a": node("fails", error=[{"on": ["any"], "to": "b"}]), "b": node("fails", error=ANY)}, ["a", "b", "a", "b", "a"]),
+    ],
+    ids=["to itself", "to each other"],
+)  # fmt: skip
+async def test_failures_that_are_routed_in_a_circle_end_at_the_step_limit(
+    nodes: dict[str, Any], ran: list[str]
+) -> None:
+    work = Nodes()
+    result = await work.graph(nodes, maxSteps=5).run()
+    assert (used_up(result.error), work.ran) == (("budget_exceeded", "steps"), ran)
+
+
+async def test_used_up_steps_go_past_error_routes_and_retries(store: Checkpointer) -> None:
+    """No node could begin on the way that they lead to; the run fails where it stands, and goes on from there."""
+    work = Nodes()
+    nodes = {
+        "a": node("works", [{"if": "state.n < 3", "to": "b"}, {"to": "end"}], error=ANY),
+        "b": node("works", "a", error=ANY, retry={"max": 3, "on": ["any"], "backoffMs": 0}),
+    }
+    app = work.graph(nodes, store=store, maxSteps=1)
+    result = await app.run({}, "t")
+    assert (used_up(result.error), work.ran) == (("budget_exceeded", "steps"), ["a"])
+    result = await app.resume("t", budget={"maxSteps": 9})
+    assert (result.status, work.ran) == ("completed", ["a", "b", "a"])
+
+
+async def test_used_up_steps_in_a_subgraph_are_the_runs_and_not_its_nodes() -> None:
+    work = Nodes()
+    child = {
+        "graphflow": "1",
+        "start": "x",
+        "state": {},
+        "nodes": {"x": node("works_alone", "y"), "y": node("works_alone")},
+    }
+
+    async def works_alone(state: Any, ctx: Any) -> None:
+        work.ran.append(ctx.node)
+
+    inside = {"graph": child, "error": [{"on": ["any"], "to": "a"}], "retry": {"max": 3, "on": ["any"]}, "next": "end"}
+    document = {
+        "graphflow": "1", "start": "sub", "state": {}, "budget": {"maxSteps": 1}, "nodes": {"sub": inside, "a": node("works_alone")},
+    }  # fmt: skip
+    result = await load_graph(document, nodes={"works_alone": works_alone}).run()
+    assert (used_up(result.error), work.ran) == (("budget_exceeded", "steps"), [])
+
+
+async def test_a_model_call_that_the_budget_refuses_is_routed_like_any_failure() -> None:
+    work = Nodes()
+    nodes = {
+        "first": node("calls", "second"),
+        "second": node("calls", error=[{"on": ["budget_exceeded"], "to": "a"}]),
+        "a": node("works"),
+    }
+    result = await work.graph(nodes, maxModelCalls=1).run()
+    assert (result.status, work.ran) == ("completed", ["first", "second", "a"])
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"map": "state.items", "as": "item", "do": "body", "next": [{"if": "visits.a < 900", "to": "a"}, {"to": "end"}]},
+        {"graph": {"graphflow": "1", "start": "x", "nodes": {"x": node("works")}}, "with": {"x": "${input.no.such}"},
+         "next": "body", "error": ANY},
+    ],
+    ids=["maps of nothing", "a subgraph without its input"],
+)  # fmt: skip
+async def test_a_circle_on_which_nothing_runs_fails_with_the_reason(first: dict[str, Any]) -> None:
+    work = Nodes()
+    app = work.graph({"a": first, "body": node("works")}, store=MemoryCheckpointer(), maxSteps=1000)
+    for _ in range(2):  # the thread takes new input all the same
+        result = await app.run({}, "t")
+        assert result.error is not None
+        assert (result.status, result.error["code"], work.ran) == ("failed", "node_error", [])
+        assert "leads to node 'a' again and again, and nothing runs on it" in result.error["message"]
+
+
+async def test_a_chain_of_maps_of_nothing_is_no_circle() -> None:
+    names = [f"m{n}" for n in range(MOST_PASSED - 1)]
+    nodes: dict[str, Any] = {}
+    for name, after in zip(names, [*names[1:], "last"], strict=True):
+        nodes |= {
+            name: {"map": "state.items", "as": "item", "do": f"{name}_body", "next": after},
+            f"{name}_body": node("works"),
+        }
+    work = Nodes()
+    result = await work.graph({**nodes, "last": node("works")}, maxSteps=1000).run()
+    assert (result.status, work.ran) == ("completed", ["last"])
+
+
+# --- wrapping up
+
+
+async def test_what_wraps_up_runs_once_even_where_a_route_leads_back_to_it(store: Checkpointer) -> None:
+    work = Nodes()
+    nodes = {
+        "a": node("works", [{"if": "state.n > 900", "to": "end"}, {"to": "wrap"}]),
+        "wrap": node("works", "a"),
+    }
+    app = work.graph(nodes, store=store, maxSteps=3, then="wrap")
+    result = await app.run({}, "t")
+    assert (result.status, used_up(result.error)) == ("failed", ("budget_exceeded", "steps"))
+    assert work.ran == ["a", "wrap", "a", "wrap", "a"]
+    assert result.error is not None
+    assert "'wrap' has wrapped up already: it runs once" in result.error["message"]
+
+
+async def test_a_circle_behind_the_wrapping_up_comes_to_an_end() -> None:
+    work = Nodes()
+    loop = [{"if": "state.n > 9000", "to": "end"}, {"to": "a"}]
+    nodes = {
+        "first": node("calls", "second"),
+        "second": node("calls"),
+        "wrap": node("works", "a"),
+        "a": node("works", loop),
+    }
+    for limits in ({}, {"maxSteps": 2}):
+        work.ran.clear()
+        result = await work.graph(nodes, then="wrap", maxModelCalls=1, **limits).run()
+        assert used_up(result.error) == ("budget_exceeded", "steps")
+        assert work.ran == ["first", "second", "wrap", *["a"] * (WRAP_UP_STEPS - 1)]
+
+
+async def test_nodes_behind_the_wrapping_up_still_run_when_no_step_is_left() -> None:
+    work = Nodes()
+    nodes = {"a": node("works", "b"), "b": node("works"), "wrap": node("works", "tell"), "tell": node("works")}
+    result = await work.graph(nodes, maxSteps=1, then="wrap").run()
+    assert (result.status, result.finish_reason, work.ran) == ("completed", "max_steps", ["a", "wrap", "tell"])
+
+
+@pytest.mark.parametrize("budget", [{"maxModelCalls": 2}, {"maxTokens": 150}], ids=str)
+async def test_one_model_call_is_kept_for_the_wrapping_up_and_no_second(budget: dict[str, int]) -> None:
+    work = Nodes()
+    again = [{"if": "state.n == 0", "to": "a"}, {"to": "end"}]
+    nodes = {"a": node("calls", again), "wrap": node("calls", "more"), "more": node("calls")}
+    result = await work.graph(nodes, then="wrap", maxSteps=20, **budget).run()
+    assert (result.status, work.ran) == ("failed", ["a", "a", "a", "wrap", "more"])
+    assert result.error is not None
+    assert (result.error["code"], result.usage["modelCalls"]) == ("budget_exceeded", 3)
+
+
+async def test_no_tool_call_is_kept_for_the_wrapping_up() -> None:
+    work = Nodes()
+    nodes = {"a": node("calls_a_tool", "b"), "b": node("calls_a_tool"), "wrap": node("calls_a_tool")}
+    result = await work.graph(nodes, maxToolCalls=1, then="wrap").run()
+    assert (used_up(result.error), work.ran) == (("budget_exceeded", "toolCalls"), ["a", "b", "wrap"])
+
+
+async def test_with_a_larger_budget_a_run_that_wrapped_up_in_vain_goes_on_as_any_other(store: Checkpointer) -> None:
+    work = Nodes()
+    nodes = {
+        "a": node("works", "b"),
+        "b": node("works"),
+        "wrap": node("calls", "more"),
+        "more": node("calls", [{"if": "state.n < 3", "to": "b"}, {"to": "end"}]),
+    }
+    app = work.graph(nodes, store=store, maxSteps=1, maxModelCalls=1, then="wrap")
+    result = await app.run({}, "t")
+    assert (result.status, work.ran) == ("failed", ["a", "wrap", "more"])
+    result = await app.resume("t", budget={"maxModelCalls": 5, "maxSteps": 3})
+    assert (result.status, result.finish_reason) == ("completed", "max_steps")
+    assert work.ran == ["a", "wrap", "more", "more", "wrap", "more", "b"]
