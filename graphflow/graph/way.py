@@ -108,7 +108,7 @@ def enter(
         step.change(number, {"branch": gave(frame.branch, out)})
     if plan.kept is not None:
         plan.kept.note_entered(step, number, name)
-    if number == ROOT and name == step.plan.then and step.before.wrapping:
+    if number == ROOT and name == step.plan.then and step.before.wrapping and not step.resting:
         fail_frame(step, number, _wrapped_up(step, name).as_dict(name))
     elif stop:
         _break(step, number, "after", stop)

@@ -181,7 +181,7 @@ async def test_a_circle_behind_the_wrapping_up_comes_to_an_end() -> None:
         "wrap": node("works", "a"),
         "a": node("works", loop),
     }
-    for limits in ({}, {"maxSteps": 2}):
+    for limits in list[Any](({}, {"maxSteps": 2})):
         work.ran.clear()
         result = await work.graph(nodes, then="wrap", maxModelCalls=1, **limits).run()
         assert used_up(result.error) == ("budget_exceeded", "steps")
@@ -196,7 +196,7 @@ async def test_nodes_behind_the_wrapping_up_still_run_when_no_step_is_left() -> 
 
 
 @pytest.mark.parametrize("budget", [{"maxModelCalls": 2}, {"maxTokens": 150}], ids=str)
-async def test_one_model_call_is_kept_for_the_wrapping_up_and_no_second(budget: dict[str, int]) -> None:
+async def test_one_model_call_is_kept_for_the_wrapping_up_and_no_second(budget: Any) -> None:
     work = Nodes()
     again = [{"if": "state.n == 0", "to": "a"}, {"to": "end"}]
     nodes = {"a": node("calls", again), "wrap": node("calls", "more"), "more": node("calls")}
