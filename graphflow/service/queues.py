@@ -76,6 +76,7 @@ class Queues:
     def __init__(self, app: Application) -> None:
         self._app = app
         self.serving = False
+        self._closed = False
         self._turns: WeakValueDictionary[tuple[str, int], asyncio.Future[Turn]] = WeakValueDictionary()
         """(thread, position) → who waits for it here."""
         self._observed: dict[str, asyncio.Task[None]] = {}
@@ -150,12 +151,14 @@ class Queues:
         """Returns when the input's run begins in this process, or when the input is no longer in the queue.
 
         Raises:
-            GraphflowError: its turn came, and it was refused for good (its agent is gone, say).
+            GraphflowError: its turn came, and it was refused for good (its agent is gone, say); or `stopping`.
         """
         key = (enqueued.chat_id, enqueued.position)
         future = enqueued.begins or self._turns.get(key)
         if future is None:
             future = self._turns[key] = asyncio.get_running_loop().create_future()
+        if self._closed and not future.done():  # the input got into the store while those who waited were told
+            raise _stopping()
         if enqueued.chat_id not in self._observed:
             task = asyncio.ensure_future(self._observe(enqueued.chat_id))  # noqa: TID251 - ends with the last who waits
             self._observed[enqueued.chat_id] = task
@@ -214,12 +217,9 @@ class Queues:
 
     async def close(self) -> None:
         """Begins nothing any more; what waits stays in the store, and who waits here is told so."""
-        self.serving = False
+        self.serving, self._closed = False, True
         for chat_id, position in list(self._turns):
-            stopping = GraphflowError(
-                "the server stops; the input stays in the queue", code="stopping", retryAfterMs=1000
-            )
-            self._settle(chat_id, position, stopping)
+            self._settle(chat_id, position, _stopping())
         tasks = [*self._draining.values(), *self._observed.values()]
         for task in tasks:
             task.cancel()
@@ -312,6 +312,10 @@ class Queues:
         if await self._app.store.queue(chat_id, kind="signal", limit=1):
             graph, hold = await self._app.graph_of_thread(chat_id), self._app.settings.tools.hold_ms
             await deliver_queued(graph, self._app.runs, chat_id, hold_ms=hold)
+
+
+def _stopping() -> GraphflowError:
+    return GraphflowError("the server stops; the input stays in the queue", code="stopping", retryAfterMs=1000)
 
 
 def _fields(request: Mapping[str, Any]) -> dict[str, Any]:

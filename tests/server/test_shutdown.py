@@ -75,6 +75,18 @@ async def test_who_waits_for_a_turn_is_told_to_rejoin_and_the_input_stays(folder
         assert [line["message"] for line in queued] == ["later", "later"]
 
 
+async def test_an_input_that_gets_into_the_queue_while_it_closes_keeps_nobody_waiting(folder: Path, gate: Gate) -> None:
+    gate.close()
+    async with asyncio.timeout(30), serving(make_application(folder, gate=gate)) as (client, server):
+        body = {"message": "x", "agentKey": "plain", "chatId": "q"}
+        async with client.stream("POST", "/api/query", json=body) as first:
+            await anext(first.aiter_bytes())
+            await server.application.queues.close()
+            later = await client.post("/api/query", json={**body, "onBusy": "enqueue", "stream": False})
+            assert later.status_code == 503 and later.json()["data"]["error"]["code"] == "stopping"
+            assert len((await client.get("/api/threads/q/queue")).json()["data"]) == 1
+
+
 @pytest.mark.parametrize("deltas", [3, 8])
 async def test_after_a_sigterm_clients_rejoin_on_the_next_process_without_a_gap(
     processes: Callable[[str], Process], folder: Path, deltas: int
