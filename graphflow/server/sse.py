@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import StreamingResponse
 
 from graphflow.errors import GraphflowError
-from graphflow.events import Event, encode_event
+from graphflow.events import Event, RunWaiting, encode_event
 from graphflow.runtime.run_log import Behind
-from graphflow.service.rejoin import ENDS, Frame
+from graphflow.service.frames import ENDS, Frame
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -29,6 +29,8 @@ STALL_S = 60.0
 """A reader that takes nothing for so long is let go."""
 HEARTBEAT = b": heartbeat\n\n"
 REJOIN = b"retry: 1000\n: the stream was left before the run's end; rejoin with Last-Event-ID\n\n"
+ENDED = b": the run has ended (%b); the client has all of its events\n\n"
+WAITS = b": the run waits for an answer; the client has all of its events so far\n\n"
 
 log = logging.getLogger("graphflow.server")
 
@@ -47,6 +49,7 @@ class EventStream(StreamingResponse):
         batches: frames as they come; closed when the client leaves.
         families: event families that are sent besides those that always are; None sends all.
         heartbeat_s: a silent stream gets a comment after this pause.
+        end: the event with which the run ended or paused, if the client has it already.
         left: called when the client leaves before the end.
         count: told +1 when the stream begins and -1 when it is over.
     """
@@ -57,12 +60,13 @@ class EventStream(StreamingResponse):
         *,
         families: Collection[str] | None = None,
         heartbeat_s: float = 15.0,
+        end: Event | None = None,
         left: Callable[[], None] | None = None,
         count: Callable[[int], None] = lambda _: None,
     ) -> None:
         super().__init__((), media_type="text/event-stream", headers=HEADERS)
         self._batches, self._families = batches, families
-        self._heartbeat_s, self._left, self._count = heartbeat_s, left, count
+        self._heartbeat_s, self._end, self._left, self._count = heartbeat_s, end, left, count
         self._written_at = 0.0
         self._writing = False
         self._last: Event | None = None
@@ -91,9 +95,17 @@ class EventStream(StreamingResponse):
                 log.info("sse: a reader fell behind the ring and is let go")
             except GraphflowError as error:
                 log.warning("sse: the stream breaks off: %s", error.message)
-        if not isinstance(self._last, ENDS):
-            await self._write(send, REJOIN)
+        if comment := self._last_words():
+            await self._write(send, comment)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _last_words(self) -> bytes:
+        """Why the stream ends, unless its last event says so."""
+        if isinstance(self._last, ENDS):
+            return b""
+        if self._last is not None or self._end is None:
+            return REJOIN
+        return WAITS if isinstance(self._end, RunWaiting) else ENDED % self._end.type.encode()
 
     async def _send_frames(self, send: Send, batch: list[Frame]) -> None:
         parts: list[bytes] = []

@@ -2,34 +2,31 @@
 
 What a client has is a number and the life that sent it. As long as the ring of the process that runs has all that
 follows, it is sent as it was. Else the client drops what may differ from the log (`stream.reset`), gets finished
-blocks as snapshots and an open one as its start and its text so far, and goes on live.
+blocks as snapshots and an open one as its start and its text so far, and goes on live. What another process drives is
+followed by its records (`elsewhere.py`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from graphflow.checkpoints.journal import load_thread
-from graphflow.errors import ThreadNotFound
-from graphflow.events import TERMINAL, Event, RunWaiting, StreamReset
+from graphflow.events import TERMINAL, Event, StreamReset
 from graphflow.graph.ports import Logged
 from graphflow.runtime.live import LiveRun
 from graphflow.runtime.run_log import RunLog
-from graphflow.runtime.stored_log import StoredLog, branch_of_run, pruned_log, stored_log
+from graphflow.runtime.stored_log import StoredLog, pruned_log, stored_log
 from graphflow.service.application import Application
+from graphflow.service.elsewhere import StoredRun, follow_stored, read_run
+from graphflow.service.frames import ENDS, Frame
 from graphflow.service.requests import CHAT_ID, bad_argument, unknown_run
 
-Frame = tuple[str | None, Event]
-"""An event and its SSE id; `stream.reset` has none."""
 Span = tuple[int, int]
 """Numbers of a block's start and end."""
-
-ENDS: tuple[type[Event], ...] = (*TERMINAL, RunWaiting)
-"""What a stream ends with."""
 _POSITION = re.compile(r"(\d{1,18})-(\d{1,18})")
 _unsafe: WeakKeyDictionary[RunLog, dict[int, int]] = WeakKeyDictionary()
 """Numbers inside blocks that a rebuilt log was sent up to, and the last number before those blocks.
@@ -60,18 +57,28 @@ def parse_position(text: str | None) -> Position | None:
     return Position(int(match[1]), int(match[2])) if int(match[2]) else None
 
 
+class Joined(NamedTuple):
+    """What a client that joins a run is sent."""
+
+    batches: AsyncIterator[list[Frame]]
+    """What is ready together comes together."""
+    end: Event | None = None
+    """The event with which the run ended or paused, if the client has it already: then nothing comes."""
+
+
 async def run_events(app: Application, run_id: str, last_event_id: str | None = None) -> AsyncIterator[Frame]:
-    """The run's events after the one that the client has, live ones as they come, until the life ends."""
-    async for batch in await join(app, run_id, last_event_id):
+    """The run's events after the one that the client has, new ones as they come, until the life ends."""
+    async for batch in (await join(app, run_id, last_event_id)).batches:
         for frame in batch:
             yield frame
 
 
-async def join(app: Application, run_id: str, last_event_id: str | None = None) -> AsyncIterator[list[Frame]]:
-    """The same in batches: what is ready together comes together.
+async def join(app: Application, run_id: str, last_event_id: str | None = None) -> Joined:
+    """The same in batches.
 
     Raises:
         ThreadNotFound: no such run.
+        CheckpointNotFound: the run's log was pruned; `detail.pruned` is true.
         GraphflowError: `invalid_input` for an id that is none.
     """
     position = parse_position(last_event_id)
@@ -82,7 +89,13 @@ async def join(app: Application, run_id: str, last_event_id: str | None = None) 
     thread_id = live.thread_id if live is not None else await app.store.find_run(run_id)
     if thread_id is None:
         raise unknown_run(run_id)
-    return _joined(app, thread_id, run_id, position)
+    if live is not None and live.log is not None:
+        return Joined(_joined_live(app, live, live.log, position), _end_of_ring(live.log, position))
+    run = await read_run(app, thread_id, run_id)
+    if run.log.pruned:
+        raise pruned_log(thread_id, run_id)
+    keep = _keep(position, run.log, run.row.fence, None)
+    return Joined(_joined_stored(app, thread_id, run_id, run, position, keep), _end_of_log(run, position, keep))
 
 
 async def follow(log: RunLog, after: int) -> AsyncIterator[list[Frame]]:
@@ -97,36 +110,46 @@ async def follow(log: RunLog, after: int) -> AsyncIterator[list[Frame]]:
 
 
 async def log_of_run(app: Application, thread_id: str, run_id: str) -> list[Logged]:
-    """The log of a run so far; blocks that are still open are not in it."""
-    live = _live(app, thread_id, run_id)
-    if live is not None and live.log is not None:
-        return (await _View(live).read(app, run_id)).events
-    return (await _read(app, thread_id, run_id))[0].events
+    """The log of a run so far; blocks that are still open are not in it.
 
-
-def _live(app: Application, thread_id: str, run_id: str) -> LiveRun | None:
+    Raises:
+        CheckpointNotFound: it was pruned.
+    """
     live = app.runs.by_thread.get(thread_id)
-    return live if live is not None and live.run_id == run_id and live.log is not None else None
+    if live is not None and live.run_id == run_id and live.log is not None:
+        return (await _View(live).read(app, run_id)).events
+    run = await read_run(app, thread_id, run_id)
+    if run.log.pruned:
+        raise pruned_log(thread_id, run_id)
+    return run.log.events
 
 
-async def _joined(
-    app: Application, thread_id: str, run_id: str, position: Position | None
+async def _joined_stored(
+    app: Application, thread_id: str, run_id: str, run: StoredRun, position: Position | None, keep: int
 ) -> AsyncIterator[list[Frame]]:
-    live = _live(app, thread_id, run_id)
-    if live is None:
-        log, life = await _read(app, thread_id, run_id)
-        frames = _frames(log.events, (), _keep(position, log, life, None), position, life, None)
-        if frames:
+    if not run.goes_on:
+        if frames := _frames(run.log.events, (), keep, position, run.row.fence, None):
             yield frames
         return
-    ring = live.log
-    assert ring is not None
+    # The reset comes with what takes the place of what is dropped: who is cut off in between may go to the process that
+    # drives the run, which knows nothing of a reset.
+    reset: list[Frame] = []
+    if position is not None and keep < position.seq:
+        reset.append((None, StreamReset(keep_seq=keep)))
+    async for batch in follow_stored(app, thread_id, run_id, run, keep):
+        yield reset + batch
+        reset = []
+
+
+async def _joined_live(
+    app: Application, live: LiveRun, ring: RunLog, position: Position | None
+) -> AsyncIterator[list[Frame]]:
     if _is_raw(position, ring):
         async for batch in follow(ring, position.seq if position is not None else 0):
             yield batch
         return
     view = _View(live)
-    log = await view.read(app, run_id)
+    log = await view.read(app, live.run_id)
     keep = _keep(position, log, ring.life, view)
     if position is not None and keep == position.seq and ring.has(keep):
         after = keep
@@ -136,6 +159,17 @@ async def _joined(
             yield frames
     async for batch in follow(ring, after):
         yield batch
+
+
+def _end_of_log(run: StoredRun, position: Position | None, keep: int) -> Event | None:
+    last = run.log.events[-1][0] if run.log.events and not run.goes_on else None
+    return last if position is not None and isinstance(last, ENDS) and position.seq == keep == last.seq else None
+
+
+def _end_of_ring(ring: RunLog, position: Position | None) -> Event | None:
+    """The same for a life that has said its last word and is still being put away."""
+    last = ring.ring[-1] if ring.ring and position is not None and _is_raw(position, ring) else None
+    return last if position is not None and isinstance(last, ENDS) and position.seq == last.seq else None
 
 
 def _is_raw(position: Position | None, ring: RunLog) -> bool:
@@ -170,18 +204,6 @@ class _View:
         log = await stored_log(app.store, self.thread_id, self.chain, run_id, over=False)
         log.events += self.sent
         return log
-
-
-async def _read(app: Application, thread_id: str, run_id: str) -> tuple[StoredLog, int]:
-    """The log of a run that nobody here drives, and the thread's last life."""
-    loaded = await load_thread(app.store, thread_id)
-    if loaded is None:
-        raise ThreadNotFound(f"no thread has the id {thread_id!r}")
-    chain = await branch_of_run(app.store, thread_id, loaded.chain, run_id)
-    log = await stored_log(app.store, thread_id, chain, run_id)
-    if log.pruned:
-        raise pruned_log(thread_id, run_id)
-    return log, loaded.row.fence
 
 
 # --- how much of the client's log stands ---------------------------------------------------------

@@ -14,8 +14,9 @@ from graphflow.events import event_dict
 from graphflow.runtime import lives
 from graphflow.runtime.run_log import Behind, RunLog
 from graphflow.service.application import Application
+from graphflow.service.frames import Frame
 from graphflow.service.query import Begun
-from graphflow.service.rejoin import Frame, follow, keep_before, run_events
+from graphflow.service.rejoin import follow, keep_before, run_events
 from graphflow.service.requests import QueryRequest
 from graphflow.service.threads import resume
 from tests.service.clients import Client, Events, begin, fold

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import AbstractContextManager
 from typing import Annotated, Any, TypeVar
 
@@ -19,7 +19,7 @@ from graphflow.server.sse import EventStream
 from graphflow.service.application import Application
 from graphflow.service.inbox import interrupt_dict
 from graphflow.service.query import Begun
-from graphflow.service.rejoin import Frame, follow
+from graphflow.service.rejoin import Joined, follow
 from graphflow.service.requests import bad_argument
 from graphflow.telemetry.run_metrics import ServerMetrics
 
@@ -57,18 +57,25 @@ def families_of(text: str | None) -> tuple[str, ...] | None:
 
 
 def stream(
-    request: Request, batches: AsyncIterator[list[Frame]], families: Collection[str] | None, left: Any = None
+    request: Request, joined: Joined, families: Collection[str] | None, left: Callable[[], None] | None = None
 ) -> EventStream:
     heartbeat_s = application(request).settings.server.heartbeat_s
     metrics: ServerMetrics = request.app.state.metrics
-    return EventStream(batches, families=families, heartbeat_s=heartbeat_s, left=left, count=metrics.streams.add)
+    return EventStream(
+        joined.batches,
+        families=families,
+        heartbeat_s=heartbeat_s,
+        end=joined.end,
+        left=left,
+        count=metrics.streams.add,
+    )
 
 
 def stream_run(request: Request, begun: Begun, families: Collection[str] | None, on_disconnect: str) -> EventStream:
     """A run that this request has set going, as its events."""
     assert begun.run.log is not None
     left = begun.run.executor.cancel if on_disconnect == "cancel" else None
-    return stream(request, follow(begun.run.log, begun.after), families, left)
+    return stream(request, Joined(follow(begun.run.log, begun.after)), families, left)
 
 
 async def one_body(request: Request, begun: Begun, on_disconnect: str) -> Response:

@@ -19,8 +19,9 @@ from graphflow.server.routes._parts import application, left_by, one_body, resul
 from graphflow.server.sse import EventStream
 from graphflow.service.application import Application
 from graphflow.service.elsewhere import follow_stored, result_elsewhere
+from graphflow.service.frames import Frame
 from graphflow.service.query import Begun, Enqueued
-from graphflow.service.rejoin import Frame, follow
+from graphflow.service.rejoin import Joined, follow
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -43,7 +44,8 @@ def stream_later(
             _withdrawing.add(task)
             task.add_done_callback(_withdrawing.discard)
 
-    response = stream(request, _batches(app, queued, begun), families, left if on_disconnect == "cancel" else None)
+    joined = Joined(_batches(app, queued, begun))
+    response = stream(request, joined, families, left if on_disconnect == "cancel" else None)
     response.headers[RUN_ID], response.headers[PLACE] = queued.run_id, str(queued.place)
     return response
 

@@ -80,5 +80,4 @@ async def events(
     queued = await application(request).queues.find(run_id)
     if queued is not None:
         return stream_later(request, queued, families, "keep")
-    batches = await join(application(request), run_id, last_event_id or lastEventId)
-    return stream(request, batches, families)
+    return stream(request, await join(application(request), run_id, last_event_id or lastEventId), families)
