@@ -6,6 +6,7 @@ import logging
 import re
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 from uuid import uuid4
 
 from starlette.datastructures import Headers
@@ -61,7 +62,7 @@ class AccessLog:
             caller = scope.get("caller")
             facts: dict[str, Any] = {
                 "method": scope["method"],
-                "path": scope["path"],
+                "path": scope["path"] if scope["path"].isprintable() else quote(scope["path"]),
                 "status": status,
                 "ms": round(seconds * 1000, 1),
                 "bytes": size,

@@ -109,3 +109,14 @@ async def test_each_request_is_one_line_with_its_token_and_without_a_secret(fold
     assert requests[2]["bytes"] > 500, "a stream's line comes at its end and counts all of it"
     for secret in ("ops-secret", "wrong-one", "hidden-thing"):
         assert secret not in lines.getvalue()
+
+
+async def test_nothing_that_a_path_holds_reaches_the_log_as_a_control_character(
+    folder: Path, lines: io.StringIO
+) -> None:
+    async with serving(with_tokens(folder)) as (client, _):
+        await client.get("/api/threads/%1b[31mx%0a%00", headers=OPS)
+        await client.get("/api/threads/雨", headers=OPS)
+    logged = [json.loads(line) for line in lines.getvalue().splitlines()]
+    paths = [line["path"] for line in logged if line.get("logger") == "graphflow.access"]
+    assert paths == ["/api/threads/%1B%5B31mx%0A%00", "/api/threads/雨"]
