@@ -43,12 +43,15 @@ async def looks(
     can't be watched (the system has no watches left) is looked at every `interval_ms`; one that does not exist is
     looked for at every tick.
     """
+    told = False
     while True:
         try:
             async for _ in _watched(folder, suffix, interval_ms):
                 yield
         except (OSError, RuntimeError) as error:  # watchfiles raises both, by cause
-            log.info("agents: %s can't be watched (%s); looking every %d ms", folder, error, interval_ms)
+            if not told and await asyncio.to_thread(folder.is_dir):
+                told = True
+                log.info("agents: %s can't be watched (%s); looking every %d ms", folder, error, interval_ms)
         yield
         await _pause(folder, interval_ms, sleep)
 
