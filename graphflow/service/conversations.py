@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from graphflow.errors import ThreadNotFound
 from graphflow.memory.conversations import Conversation, ConversationRun, Which
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class ChatSearch:
         async with self._turn:
             newest = self._upto
             cursor = None
-            while rows := await self._app.store.threads(cursor=cursor, limit=PAGE):
+            while rows := await self._page(cursor):
                 fresh = [row for row in rows if row.facts.updated_at >= self._upto]
                 known = await self._app.conversations.updated([row.thread_id for row in fresh])
                 for row in fresh:
@@ -60,6 +61,12 @@ class ChatSearch:
                     break
                 cursor = rows[-1].thread_id
             self._upto = newest
+
+    async def _page(self, cursor: str | None) -> list[ThreadRow]:
+        try:
+            return await self._app.store.threads(cursor=cursor, limit=PAGE)
+        except ThreadNotFound:  # it was deleted meanwhile: from the top, where what is known costs little
+            return await self._app.store.threads(limit=PAGE)
 
     async def _take_over(self, row: ThreadRow) -> None:
         app, chat_id = self._app, row.thread_id

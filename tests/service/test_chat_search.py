@@ -10,6 +10,7 @@ import pytest
 from graphflow.errors import GraphflowError
 from graphflow.memory.conversations import MemoryConversations
 from graphflow.runtime.live import Runs
+from graphflow.service import conversations
 from graphflow.service.application import Application
 from graphflow.service.chats import chats
 from graphflow.service.requests import QueryRequest
@@ -70,6 +71,24 @@ async def test_a_search_reads_again_only_what_has_changed(
     monkeypatch.setattr(other.conversations, "save", counted)
     assert await found(other, "hello") == ["b", "c", "a"]
     assert taken == ["b"]
+
+
+async def test_a_chat_that_is_deleted_while_a_search_looks_through_the_threads_disturbs_nobody(
+    open_application: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = await open_application()
+    for chat_id in "abcd":
+        await say(app, "hello", chat_id)
+    monkeypatch.setattr(conversations, "PAGE", 2)
+    save = app.conversations.save
+
+    async def deleting(conversation: Any) -> None:
+        await save(conversation)
+        if conversation.chat_id == "c":
+            await delete(app, "c")  # the last of its page
+
+    monkeypatch.setattr(app.conversations, "save", deleting)
+    assert await found(app, "hello") == ["d", "b", "a"]
 
 
 async def test_a_run_whose_line_a_crash_has_left_out_is_found(open_application: Opened) -> None:
