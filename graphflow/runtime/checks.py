@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from graphflow.graph.machine import Machine
 from graphflow.graph.plan import Plan, limits_of
 from graphflow.graph.state import ListView
 from graphflow.graph.waiting import signal_of
+from graphflow.graph.words import choose
 
 
 def check_input(plan: Plan, given: Any) -> None:
@@ -63,14 +64,30 @@ def check_unfinished(machine: Machine) -> None:
         raise GraphflowError(f"the thread waits for an answer to {names}; answer it instead", code="thread_waiting")
 
 
+def check_breakpoints(plan: Plan, before: Iterable[str], after: Iterable[str]) -> None:
+    """Raises `invalid_input` for the name of no node of the run's own graph: nothing would ever stop there."""
+    for field, names in (("interruptBefore", before), ("interruptAfter", after)):
+        for name in names:
+            if name != "*" and name not in plan.nodes:
+                rule = f"no node is named {name!r}; {choose(name, [*plan.nodes, '*'])}"
+                raise GraphflowError(f"{field}: {rule}", code="invalid_input", fields={field: rule})
+
+
+FIGURES = tuple(field.encode_name for field in msgspec.structs.fields(Budget) if field.name != "then")
+
+
 def budget_figures(budget: Mapping[str, Any] | None) -> dict[str, Any]:
     """A request's budget (`maxSteps`, …) by the names of `limits`; unknown figures are refused."""
     if not budget:
         return {}
+    unknown = next((name for name in budget if name not in FIGURES), None)
     try:
-        return limits_of(msgspec.convert(dict(budget), Budget))
+        if unknown is None:
+            return limits_of(msgspec.convert(dict(budget), Budget))
+        rule = f"{unknown!r:.80} is no figure; {choose(unknown, FIGURES)}"
     except msgspec.ValidationError as error:
-        raise GraphflowError(f"the budget is wrong: {error}", code="invalid_input") from None
+        rule = str(error)
+    raise GraphflowError(f"budget: {rule}", code="invalid_input", fields={"budget": rule})
 
 
 def overdue_in(machine: Machine, now: int) -> list[str]:

@@ -24,6 +24,7 @@ from graphflow.runtime.answers import Answer, check_answers, questions_of
 from graphflow.runtime.busy import Audience, Begin, Life, after_rollback, check_turn, in_turn, take
 from graphflow.runtime.checks import (
     budget_figures,
+    check_breakpoints,
     check_input,
     check_signal,
     check_state,
@@ -93,6 +94,7 @@ class Lives:
         given = {} if given is None else {"query": given} if isinstance(given, str) else given
         plan = app.plan
         check_input(plan, given)
+        check_breakpoints(plan, interrupt_before, interrupt_after)
         figures = budget_figures(budget)
         app.documents.check_priced(plan, figures)
         thread_id = thread_id or app.ids.new_id()

@@ -167,13 +167,18 @@ def parse(model: type[M], data: bytes) -> M:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _wrong({"body": f"no JSON: {error}"}) from None
     if not isinstance(value, dict):
-        raise _wrong({"body": f"a JSON object, not {type(value).__name__}"})
+        raise _wrong({"body": f"must be a JSON object, not {_KINDS[type(value)]}"})
     if too_deep(value):
         raise _wrong({"body": f"nested deeper than {DEPTH} levels"})
     try:
         return model.model_validate(value)
     except ValidationError as error:
         raise _wrong(fields_of(error.errors())) from None
+
+
+_KINDS: dict[type, str] = {
+    list: "an array", str: "a text", int: "a number", float: "a number", bool: "true or false", type(None): "null",
+}  # fmt: skip
 
 
 def too_deep(value: Any, depth: int = DEPTH) -> bool:

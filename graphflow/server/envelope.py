@@ -111,10 +111,14 @@ def invalid(fields: Mapping[str, str]) -> Json:
 
 
 def fields_of(errors: Sequence[Any]) -> dict[str, str]:
-    """The errors of pydantic as `{field: message}`; the place is the wire name, nested ones with dots."""
+    """The errors of pydantic as `{field: message}`; the place is the wire name, nested ones with dots.
+
+    Of a field that may have several forms the first form's error is told.
+    """
     out: dict[str, str] = {}
     for error in errors:
-        place = [str(part) for part in error["loc"] if part not in ("body", "query", "path", "header")]
+        parts = (str(part) for part in error["loc"] if part not in ("body", "query", "path", "header"))
+        place = [part for part in parts if "[" not in part]  # what is left out names a form, as `dict[str,int]`
         name = ".".join(place) or "body"
         text = "unknown field" if error["type"] == "extra_forbidden" else str(error["msg"])
         out.setdefault(name, text)

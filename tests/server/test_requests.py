@@ -75,10 +75,42 @@ async def test_a_wrong_field_is_named(client: httpx.AsyncClient) -> None:
         ({**OK, "colour": 1}, "colour"),
         ({"agentKey": "plain"}, "message"),
         ({**OK, "maxSteps": 0}, "maxSteps"),
+        ({**OK, "effects": "perhaps"}, "effects"),
+        ({**OK, "effects": {"*": 7}}, "effects"),
+        ({**OK, "budget": {"maxStps": 1}}, "budget"),
+        ({**OK, "budget": {"then": "x"}}, "budget"),
+        ({**OK, "interruptBefore": ["anser"]}, "interruptBefore"),
     ):
         response = await client.post("/api/query", json=body)
         assert response.status_code == 400 and field in response.json()["data"]["fields"]
     assert "colour" in (await client.post("/api/query", json={**OK, "colour": 1})).json()["msg"]
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "body", "msg"),
+    [
+        ("POST", "/api/query", b"null", "body: must be a JSON object, not null"),
+        ("POST", "/api/query", b"[]", "body: must be a JSON object, not an array"),
+        (
+            "POST",
+            "/api/query",
+            b'{"message":"x","agentKey":"plain","interruptBefore":["anser"]}',
+            "did you mean 'answer'?",
+        ),
+        (
+            "POST",
+            "/api/query",
+            b'{"message":"x","agentKey":"plain","budget":{"maxStps":1}}',
+            "did you mean 'maxSteps'?",
+        ),
+        ("POST", "/api/upload", b"", "the header Content-Type is missing"),
+    ],
+)
+async def test_a_refusal_says_what_is_wrong_and_what_to_write(
+    client: httpx.AsyncClient, method: str, url: str, body: bytes, msg: str
+) -> None:
+    response = await client.request(method, url, content=body)
+    assert response.status_code == 400 and msg in response.json()["msg"], response.text
 
 
 async def test_a_body_over_the_limit_is_refused_with_413(folder: Path) -> None:

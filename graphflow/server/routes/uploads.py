@@ -67,6 +67,8 @@ async def upload(request: Request) -> Response:
 @asynccontextmanager
 async def _form(request: Request, most: int) -> AsyncIterator[FormData]:
     """The form of a body that is not larger than `most`; what it keeps on disk is gone at the end."""
+    if "content-type" not in request.headers:
+        raise bad_argument("body", "no multipart/form-data: the header Content-Type is missing")
     parser = MultiPartParser(request.headers, chunks_of(request, most), max_files=1, max_fields=len(FIELDS))
     try:
         form = await parser.parse()
