@@ -152,7 +152,7 @@ def load_graph(
         checkpointer: where its threads live; without one nothing is kept.
         tools: tools beside the built-in ones: `@tool` functions or `Tool`s.
         model: a `ChatModel` for every `model` node; by default chosen by provider key and environment.
-        functions: Python functions behind `fn:NAME`.
+        functions: Python functions behind `fn:NAME`, of nodes and of reducers.
         nodes: Python functions behind `node:NAME`.
 
     Raises:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, Unpack, overload
 
-from graphflow.graph.builder_types import Effects, ErrorTo, Next, OnError, Parts, RetryPolicy, Wait
+from graphflow.errors import DefinitionError, Fault
+from graphflow.graph.builder_types import AskKeys, Effects, ErrorTo, Next, OnError, Parts, RetryPolicy, Wait
 from graphflow.graph.state_classes import (
     Mark,
     Reduce,
@@ -24,6 +26,7 @@ from graphflow.graph.state_classes import (
     sum_,
     union,
 )
+from graphflow.graph.types import show
 
 if TYPE_CHECKING:
     from graphflow.checkpoints.port import Checkpointer
@@ -75,8 +78,8 @@ class Graph(Generic[S]):
         self, state: Any = None, *, name: str | None = None, budget: Mapping[str, Any] | None = None, **fields: Any
     ) -> None:
         self.name = name
-        self._schema = dict(state) if isinstance(state, Mapping) else schema_of(state)
-        self._budget = _wired(budget or {})
+        self._schema = None if state is None else dict(state) if isinstance(state, Mapping) else schema_of(state)
+        self._budget = None if budget is None else _wired(budget)
         self._fields = _wired(fields)
         self._nodes: dict[str, dict[str, Any]] = {}
         self._own = Parts(reducers=reducers_of(state))
@@ -103,7 +106,7 @@ class Graph(Generic[S]):
         name = keys.pop("name", None)
 
         def add(made: F) -> F:
-            node = name or made.__name__
+            node = name or _name_of(made)
             self.add(node, use=f"node:{node}", **keys)
             self._own.nodes[node] = made
             return made
@@ -112,7 +115,7 @@ class Graph(Generic[S]):
 
     def function(self, made: F) -> F:
         """Registers a function under its own name, for nodes with `use="fn:NAME"`; a decorator."""
-        self._own.functions[made.__name__] = made
+        self._own.functions[_name_of(made)] = made
         return made
 
     def add(self, name: str, **keys: Any) -> Graph[S]:
@@ -123,7 +126,7 @@ class Graph(Generic[S]):
         """
         node = _wired({key: value for key, value in keys.items() if value is not None})
         if "timeoutS" in node:
-            node["timeoutMs"] = int(node.pop("timeoutS") * 1000)
+            node["timeoutMs"] = round(float(node.pop("timeoutS")) * 1000)
         if name in self._nodes:
             raise ValueError(f"the graph has a node {name!r} already; give this one another name")
         self._nodes[name] = node
@@ -131,10 +134,25 @@ class Graph(Generic[S]):
         return self
 
     def ask(
-        self, name: str, message: str, *, next: Next = "end", set: Mapping[str, str] | None = None, **ask: Any
+        self,
+        name: str,
+        message: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        next: Next = "end",
+        error: Sequence[ErrorTo] | None = None,
+        description: str | None = None,
+        **ask: Unpack[AskKeys],
     ) -> Graph[S]:
-        """Adds a question to a person."""
-        return self.add(name, ask={"message": message, **_wired(ask)}, set=set, next=next)
+        """Adds a question to a person.
+
+        Args:
+            message: what is asked; may hold `${…}`.
+            set: state key → expression; `answer` is the answer.
+            **ask: the answer's schema, who may answer, how long it waits.
+        """
+        asked = {"message": message, **{key: value for key, value in ask.items() if value is not None}}
+        return self.add(name, ask=_wired(asked), set=set, next=next, error=error, description=description)
 
     def subgraph(self, name: str, graph: Graph[Any] | Mapping[str, Any] | str, **keys: Any) -> Graph[S]:
         """Adds a node that runs another graph: a builder, a document, or a registered key."""
@@ -225,15 +243,21 @@ class Graph(Generic[S]):
     # --- the document
 
     def document(self) -> dict[str, Any]:
-        """The document as plain JSON data, graphs that were given as Python in place."""
+        """The document as plain JSON data, graphs that were given as Python in place.
+
+        Raises:
+            ValueError: the graph contains itself.
+            TypeError: a default or argument that JSON has no form for.
+        """
+        return self._document(())
+
+    def _document(self, around: tuple[Graph[Any], ...]) -> dict[str, Any]:
+        if any(graph is self for graph in around):
+            raise ValueError(f"graph {self.name or self._start!r} contains itself; let a route lead back instead")
         out: dict[str, Any] = {"graphflow": "1", "start": self._start or "", "nodes": self._nodes}
-        if self.name:
-            out["key"] = self.name
-        if self._schema:
-            out["state"] = self._schema
-        if self._budget:
-            out["budget"] = self._budget
-        plain: dict[str, Any] = _plain({**out, **self._fields})
+        given = {"key": self.name, "state": self._schema, "budget": self._budget}
+        out |= {key: value for key, value in given.items() if value is not None}
+        plain: dict[str, Any] = _plain({**out, **self._fields}, (*around, self))
         return plain
 
     def parts(self) -> Parts:
@@ -243,15 +267,17 @@ class Graph(Generic[S]):
             ValueError: two functions have one name.
         """
         out = Parts()
-        for graph in (self, *self._inside()):
+        for graph in self._all_graphs():
             for table, more in ((out.nodes, graph._own.nodes), (out.functions, graph._own.functions), (out.reducers, graph._own.reducers)):  # fmt: skip
                 _join_tables(table, more)
         return out
 
-    def _inside(self) -> Iterator[Graph[Any]]:
-        for graph in _graphs(self._nodes):
-            yield graph
-            yield from graph._inside()
+    def _all_graphs(self) -> list[Graph[Any]]:
+        """This one and those inside it, at any depth."""
+        out: list[Graph[Any]] = [self]
+        for graph in out:  # grows while it is walked
+            out += [inner for inner in _graphs(graph._nodes) if all(inner is not known for known in out)]
+        return out
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """The document as JSON text; `from_json` reads it back without loss."""
@@ -267,18 +293,22 @@ class Graph(Generic[S]):
 
         Args:
             source: JSON text, a file's path (`Path`), or plain data.
-            functions: what stands behind its `node:NAME` and `fn:NAME`: by name, or functions with these names.
+            functions: what stands behind its `node:NAME` and `fn:NAME` (of nodes and of reducers): by name, or functions
+                with these names.
 
         Raises:
-            DefinitionError: the text is no JSON object.
+            DefinitionError: the text is no JSON object, or its nodes are none. What else is wrong is told when the graph
+                is compiled.
         """
         data = dict(_read(source))
-        data.pop("graphflow", None)
-        graph: Graph[Any] = Graph(data.pop("state", None), name=data.pop("key", None), budget=data.pop("budget", None))
-        graph._start = data.pop("start", None)
-        graph._nodes = dict(data.pop("nodes", {}))
+        nodes = data.pop("nodes", {})
+        if not isinstance(nodes, Mapping):
+            raise DefinitionError([Fault(pointer="/nodes", message=f"expected an object, not {show(nodes)}")])
+        graph: Graph[Any] = Graph(name=data.pop("key", None))
+        graph._schema, graph._budget = data.pop("state", None), data.pop("budget", None)
+        graph._start, graph._nodes = data.pop("start", None), dict(nodes)
         graph._fields = data
-        named = functions if isinstance(functions, Mapping) else {made.__name__: made for made in functions}
+        named = functions if isinstance(functions, Mapping) else {_name_of(made): made for made in functions}
         graph._own.nodes.update(named)
         graph._own.functions.update(named)
         return graph
@@ -333,21 +363,37 @@ def _branch(do: Body) -> Any:
     return body if isinstance(body, str) else {"do": body}
 
 
-def _plain(value: Any) -> Any:
-    """Plain JSON data; graphs become their documents."""
+def _plain(value: Any, around: tuple[Graph[Any], ...]) -> Any:
+    """Plain JSON data; graphs become their documents. Sets are put in order: the version must not hang on chance."""
     if isinstance(value, Graph):
-        return value.document()
+        return value._document(around)
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
+        return {key: _plain(item, around) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(item, around) for item in value), key=repr)
+    if isinstance(value, list | tuple):
+        return [_plain(item, around) for item in value]
+    if isinstance(value, Enum):
+        return _plain(value.value, around)
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if hasattr(value, "model_dump"):  # a pydantic default
         return value.model_dump(mode="json")
     import msgspec
 
-    return msgspec.to_builtins(value)
+    try:
+        return msgspec.to_builtins(value, order="deterministic")
+    except TypeError:
+        message = f"a document is JSON, which has no form for {value!r:.80}; leave it out, and let a node write it"
+        raise TypeError(message) from None
+
+
+def _name_of(made: Callable[..., Any]) -> str:
+    """The function's own name, by which the document knows it."""
+    name = getattr(made, "__name__", None)
+    if name is None:
+        raise TypeError(f'{made!r} has no name; give it one: @graph.node(name="…"), or define it with `def`')
+    return str(name)
 
 
 def _graphs(value: Any) -> Iterator[Graph[Any]]:
@@ -382,14 +428,13 @@ def _read(source: str | bytes | PathLike[str] | Mapping[str, Any]) -> Mapping[st
         return source
     from pathlib import Path
 
-    from graphflow.errors import DefinitionError, Fault
-    from graphflow.graph.source import parse_source, read_source
+    from graphflow.graph.source import decode_utf8, parse_source, read_source
 
     if isinstance(source, str | bytes):
-        data = parse_source(source if isinstance(source, str) else source.decode("utf-8")).data
+        data = parse_source(source if isinstance(source, str) else decode_utf8(source)).data
     else:
         data = read_source(Path(source)).data
     if not isinstance(data, Mapping):
-        message = f"a document is a JSON object, not {data!r:.60}"
+        message = f"a document is a JSON object, not {show(data)}"
         raise DefinitionError([Fault(pointer="", message=message, hint='begin with {"graphflow": "1"')])
     return data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypedDict
 
@@ -21,6 +21,23 @@ class ErrorTo(TypedDict, total=False):
 
     to: str
     on: Sequence[str]
+
+
+class AskKeys(TypedDict, total=False):
+    """The keys of a question beside its `message`; None leaves one out."""
+
+    schema: Mapping[str, Any] | None
+    """JSON Schema of the answer; without one anything is an answer."""
+    show: str | None
+    """An expression whose value stands beside the question."""
+    owner: str | None
+    role: str | None
+    hold_ms: int | None
+    """How long a stream waits for the answer before it ends, in milliseconds."""
+    expires: str | None
+    """ISO 8601 duration (`P2D`) after which nobody can answer any more."""
+    on_expire: str | None
+    """The node that follows then."""
 
 
 class RetryPolicy(TypedDict, total=False):

@@ -53,8 +53,6 @@ _TYPES: dict[Any, str] = {
     type(None): "null",
 }  # fmt: skip
 
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
-
 
 def schema_of(state: Any) -> dict[str, Any]:
     """The state schema that a class declares: types, defaults and reducers of its fields.
@@ -66,20 +64,57 @@ def schema_of(state: Any) -> dict[str, Any]:
         return {}
     if not isinstance(state, type):
         raise TypeError(f"a state is a class with annotated fields or a JSON Schema, not {state!r}")
-    hints = get_type_hints(state, include_extras=True)
+    hints = _fields(state)
     defaults = _defaults(state, hints)
     return {
         "type": "object",
-        "properties": {key: _property(hint, defaults.get(key, ...)) for key, hint in hints.items()},
+        "properties": {key: _property(key, hint, defaults.get(key, ...)) for key, hint in hints.items()},
     }
 
 
 def reducers_of(state: Any) -> dict[str, Callable[[Any, Any], Any]]:
-    """The functions that a class names as reducers, by the name that its schema has for them."""
-    if not isinstance(state, type):
-        return {}
-    hints = get_type_hints(state, include_extras=True)
-    return {mark.__name__: mark for hint in hints.values() for mark in _marks(hint) if isinstance(mark, _FUNCTIONS)}
+    """The functions that a class names as reducers, by the name that its schema has for them.
+
+    Raises:
+        ValueError: two of them have one name, as lambdas do: the schema could not tell them apart.
+    """
+    out: dict[str, Callable[[Any, Any], Any]] = {}
+    for key, hint in _fields(state).items() if isinstance(state, type) else ():
+        for mark in _marks(hint):
+            if _is_function(mark) and out.setdefault(mark.__name__, mark) is not mark:
+                raise ValueError(
+                    f"state key {key!r} names another reducer {mark.__name__!r} than a key before it, and a document "
+                    "tells functions apart by name only; define each with `def` and a name of its own"
+                )
+    return out
+
+
+def _fields(state: type) -> dict[str, Any]:
+    """Name → hint of what an instance holds: no class variables, `InitVar`s or private attributes of a model."""
+    try:
+        hints = get_type_hints(state, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"the annotations of {state.__name__} name {error.name!r}, which its module does not have; "
+            "define it at the top of the module, beside the class"
+        ) from error
+    if dataclasses.is_dataclass(state):
+        names = {field.name for field in dataclasses.fields(state)}
+    else:
+        models = getattr(state, "model_fields", None)  # of a pydantic model
+        names = (
+            {name for name, hint in hints.items() if not _is_class_variable(hint)} if models is None else set(models)
+        )
+    return {name: hint for name, hint in hints.items() if name in names}
+
+
+def _is_class_variable(hint: Any) -> bool:
+    return hint is typing.ClassVar or get_origin(hint) is typing.ClassVar
+
+
+def _is_function(mark: Any) -> bool:
+    """Whether a mark is a function to reduce with: anything that is called and has a name, but no class."""
+    return callable(mark) and not isinstance(mark, type) and hasattr(mark, "__name__")
 
 
 def _defaults(state: type, hints: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,18 +148,23 @@ def _marks(hint: Any) -> tuple[Any, ...]:
     return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
 
 
-def _property(hint: Any, default: Any) -> dict[str, Any]:
+def _property(key: str, hint: Any, default: Any) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for mark in _marks(hint):
         if isinstance(mark, Reduce):
             out["x-reduce"] = mark.name
         elif isinstance(mark, Mark):
             out[mark.word] = mark.value
-        elif isinstance(mark, _FUNCTIONS):
+        elif _is_function(mark):
             out["x-reduce"] = f"fn:{mark.__name__}"
+        elif callable(mark) and not isinstance(mark, type):
+            raise TypeError(
+                f"state key {key!r} is marked with {mark!r}, which has no name for the document; "
+                "define the reducer with `def`"
+            )
         elif isinstance(mark, types.ModuleType):  # `from graphflow import messages` gives one
             raise TypeError(
-                f"a state key is marked with the module {mark.__name__!r}, which is no reducer; reducers are in "
+                f"state key {key!r} is marked with the module {mark.__name__!r}, which is no reducer; reducers are in "
                 "graphflow.graph.builder: from graphflow.graph.builder import messages"
             )
     hint = _bare(hint)
@@ -170,14 +210,19 @@ def _items(hint: Any) -> dict[str, Any] | None:
 def _type_names(hint: Any) -> list[str]:
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
-        return list(dict.fromkeys(name for arg in get_args(hint) for name in _type_names(arg)))
+        parts = [_type_names(arg) for arg in get_args(hint)]
+        return list(dict.fromkeys(name for part in parts for name in part)) if all(parts) else []
     if origin is typing.Literal:
         return list(dict.fromkeys(_TYPES.get(type(value), "string") for value in get_args(hint)))
     base = origin or hint
-    if base is Any:
-        return []
     if base in _TYPES:
         return [_TYPES[base]]
-    if isinstance(base, type) and issubclass(base, Sequence):
+    if not isinstance(base, type) or issubclass(base, bytes | bytearray):
+        return []
+    for kind in (str, int, float):  # an `IntEnum`, a `StrEnum`, a class of one's own over them
+        if issubclass(base, kind):
+            return [_TYPES[kind]]
+    if issubclass(base, Sequence):
         return ["array"]
-    return ["object"] if isinstance(base, type) else []
+    is_record = dataclasses.is_dataclass(base) or hasattr(base, "model_fields") or hasattr(base, "__struct_fields__")
+    return ["object"] if is_record or issubclass(base, Mapping) else []  # of dates, ids, sets, … JSON has no type

@@ -145,4 +145,5 @@ class NodeKinds:
         return () if keys is None else keys()
 
     def reducer(self, name: str) -> Callable[[Any, Any], Any] | None:
-        return self._reducers.get(name)
+        """The function behind `"x-reduce": "fn:NAME"`: one that is registered as a reducer, or as a function."""
+        return self._reducers.get(name) or self._functions.get(name)

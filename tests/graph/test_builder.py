@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import operator
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import InitVar, dataclass, field
+from datetime import date, datetime
+from enum import IntEnum, StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, ClassVar, TypedDict
 
 import pytest
 from hypothesis import given, settings
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 import graphflow.messages
+from graphflow import load_graph
 from graphflow.errors import DefinitionError
 from graphflow.graph.builder import Graph, append, branch_only, each_run, max_, merge, messages, min_, sum_, union
 from graphflow.graph.compiler import check_document
@@ -31,6 +36,14 @@ def test_what_is_exported_and_imported_is_the_same_document_with_the_same_hash(m
     assert again.document() == made.document
     hashes = {check_document(g.document(), made.kinds).digest for g in (graph, again)}
     assert hashes == {check_document(made.document, made.kinds).digest}
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Rank(IntEnum):
+    LOW = 1
 
 
 @dataclass
@@ -118,10 +131,36 @@ def test_an_imported_graph_can_be_built_on():
     assert list(graph.document()["nodes"]) == ["one", "two"]
 
 
-@pytest.mark.parametrize("text", ["[]", '{"graphflow": ', '"x"'])
+@pytest.mark.parametrize("text", ["[]", '{"graphflow": ', '"x"', b"\xff", '{"nodes": []}', '{"nodes": null}'])
 def test_what_is_no_document_is_refused_when_it_is_imported(text):
     with pytest.raises(DefinitionError):
         Graph.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"state": {}}, {"budget": {}}, {"key": ""}, {"graphflow": "2"}, {"state": [1]}, {"budget": {"max_steps": 5}}, {"version": None}],
+)  # fmt: skip
+def test_what_was_imported_is_exported_as_it_was_right_or_wrong(keys):
+    source = {"graphflow": "1", "start": "one", "nodes": {"one": {"use": "model", "next": None}}, **keys}
+    assert Graph.from_json(source).document() == source
+
+
+async def test_the_reducers_of_an_imported_graph_are_among_its_functions():
+    @dataclass
+    class Product:
+        product: Annotated[int, operator.mul] = 5
+
+    graph = Graph(Product, result="state.product")
+    graph.add("one", use="fn:three", set={"product": "out"})
+
+    def three() -> int:
+        return 3
+
+    again = Graph.from_json(graph.to_json(), functions=[three, operator.mul])
+    assert (await again.compile().run()).output == 15
+    loaded = load_graph(graph.document(), functions={"three": three, "mul": operator.mul})
+    assert (await loaded.run()).output == 15
 
 
 def test_the_order_of_branches_tells_graphs_apart():
@@ -258,6 +297,122 @@ def test_a_map_and_a_parallel_may_be_tried_again():
     assert [graph.document()["nodes"][name]["retry"] for name in ("fan", "both")] == [retry, retry]
 
 
+def test_only_what_an_instance_holds_is_a_state_key():
+    @dataclass
+    class Record:
+        limit: ClassVar[int] = 3
+        seed: InitVar[int] = 2
+        kept: int = 1
+
+    class Model(BaseModel):
+        model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+        kept: int = 1
+        _private: int = 2
+
+    class Plain:
+        limit: ClassVar[int] = 3
+        kept: int = 1
+
+    assert [list(Graph(state).document()["state"]["properties"]) for state in (Record, Model, Plain)] == [["kept"]] * 3
+
+
+def test_a_type_that_json_has_not_is_left_open_and_one_over_text_or_numbers_is_that():
+    @dataclass
+    class Record:
+        when: datetime | None = None
+        day: date = field(default_factory=lambda: date(2026, 1, 2))
+        raw: bytes = b""
+        colour: Colour = Colour.RED
+        rank: Rank = Rank.LOW
+        part: Part = field(default_factory=Part)
+        table: Mapping[str, int] = field(default_factory=dict)
+
+    properties = Graph(Record).document()["state"]["properties"]
+    assert {key: schema.get("type") for key, schema in properties.items()} == {
+        "when": None, "day": None, "raw": None, "colour": "string", "rank": "integer", "part": "object", "table": "object",
+    }  # fmt: skip
+    assert (properties["colour"], properties["rank"]["default"]) == ({"type": "string", "default": "red"}, 1)
+    assert type(properties["colour"]["default"]) is str
+
+
+async def test_a_date_may_be_written_to_the_key_that_is_declared_as_one():
+    class State(TypedDict):
+        when: datetime
+
+    graph = Graph(State, result="state.when")
+
+    @graph.node
+    def now(state: State) -> dict[str, Any]:
+        return {"when": datetime(2026, 1, 2)}  # noqa: DTZ001
+
+    assert (await graph.compile().run()).output == datetime(2026, 1, 2)  # noqa: DTZ001
+
+
+def test_reducers_of_one_name_are_never_mixed_up():
+    class State(TypedDict):
+        total: Annotated[int, lambda old, new: old + new]
+        best: Annotated[int, lambda old, new: old * new]
+
+    with pytest.raises(ValueError, match="'best' names another reducer '<lambda>'"):
+        Graph(State)
+
+
+def test_what_has_no_name_is_refused_where_the_document_needs_one():
+    class State(TypedDict):
+        total: Annotated[int, functools.partial(max)]
+
+    with pytest.raises(TypeError, match="'total' is marked with .* which has no name"):
+        Graph(State)
+    with pytest.raises(TypeError, match=r"has no name; give it one: @graph\.node\(name="):
+        Graph().node(functools.partial(print))
+
+
+def test_a_default_that_json_has_no_form_for_is_refused():
+    @dataclass
+    class State:
+        call: Any = print
+
+    with pytest.raises(TypeError, match="has no form for <built-in function print>"):
+        Graph(State).document()
+
+
+def test_a_graph_that_contains_itself_is_refused():
+    outer, inner = Graph(name="outer"), Graph()
+    outer.subgraph("a", inner)
+    inner.map("b", "[1]", outer)
+    with pytest.raises(ValueError, match="graph 'outer' contains itself"):
+        outer.document()
+    with pytest.raises(ValueError, match="graph 'outer' contains itself"):
+        outer.compile()
+
+
+def test_a_time_limit_is_kept_to_the_millisecond():
+    assert Graph().add("a", use="model", timeout_s=1.001).document()["nodes"]["a"]["timeoutMs"] == 1_001
+
+
+def test_sets_are_written_in_one_order():
+    words = [f"word{number}" for number in range(30)]
+    graph = Graph(interrupt_before=set(words))
+    assert graph.document()["interruptBefore"] == sorted(words)
+
+
+def test_a_question_has_the_keys_of_its_node_beside_its_own():
+    graph = Graph().ask("q", "Well?", hold_ms=5, show=None, error=[{"to": "end"}], description="asks")
+    assert graph.document()["nodes"]["q"] == {
+        "ask": {"message": "Well?", "holdMs": 5}, "next": "end", "error": [{"to": "end"}], "description": "asks",
+    }  # fmt: skip
+
+
+def test_a_type_that_only_a_function_knows_is_refused_by_name():
+    class Local: ...
+
+    class State(TypedDict):
+        part: Local
+
+    with pytest.raises(TypeError, match="annotations of State name 'Local', which its module does not have"):
+        Graph(State)
+
+
 def test_something_without_fields_is_no_state():
     with pytest.raises(TypeError, match="a class with annotated fields or a JSON Schema, not 5"):
         Graph(5)  # type: ignore[call-overload]
@@ -267,8 +422,9 @@ def test_something_without_fields_is_no_state():
 
 
 async def test_a_function_may_be_a_reducer_and_a_registered_function_a_node():
-    class Product(TypedDict):
-        product: Annotated[int, operator.mul]
+    @dataclass
+    class Product:
+        product: Annotated[int, operator.mul] = 1
 
     graph = Graph(Product, result="state.product")
 
@@ -278,7 +434,6 @@ async def test_a_function_may_be_a_reducer_and_a_registered_function_a_node():
 
     graph.add("one", use="fn:factor", with_={"n": 3}, set={"product": "out"}, next="two")
     graph.add("two", use="fn:factor", with_={"n": 5}, set={"product": "out"})
-    graph._schema["properties"]["product"]["default"] = 1
     assert (await graph.compile().run()).output == 60
 
 

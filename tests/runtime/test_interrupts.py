@@ -210,7 +210,7 @@ async def test_a_skipped_node_does_not_run(compile_graph: Compile) -> None:
 
 async def test_an_answer_after_the_expiry_is_stale_and_the_expired_route_is_taken(compile_graph: Compile) -> None:
     graph, clock = Graph(Counter), FakeClock()
-    graph.ask("question", "well?", expires="PT1H", onExpire="late", set={"log": "[answer]"})
+    graph.ask("question", "well?", expires="PT1H", on_expire="late", set={"log": "[answer]"})
 
     @graph.node(name="late")
     async def late(state: Any) -> dict[str, Any]:

@@ -94,7 +94,14 @@ graph.add("work", use="fn:shout", with_={"text": "${part}"}, set={"results": "[o
 graph.parallel(
     "both", {"a": "first", "b": Graph(Letter, name="letter"), "c": {"graph": "review"}}, after={"b": ["a"]}, wait=2
 )
-graph.ask("approve", "Send?", schema={"type": "object"}, next=[{"if": "answer.ok", "to": "end"}, {"to": "plan"}])
+graph.ask(
+    "approve",
+    "Send?",
+    schema={"type": "object"},
+    expires="P2D",
+    on_expire="wrap_up",
+    next=[{"if": "answer.ok", "to": "end"}, {"to": "plan"}],
+)
 graph.subgraph("child", Graph(Chat), with_={"query": "${input.query}"}, set={"results": "[out]"}, next="end").start(
     "plan"
 )

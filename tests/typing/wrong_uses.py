@@ -68,6 +68,7 @@ graph.parallel("both", ["a", "b"])  # expect: arg-type
 graph.parallel("both", {"a": 1})  # expect: dict-item
 graph.parallel("both", {"a": "x"}, after={"a": 1})  # expect: dict-item
 graph.ask("question", "Well?", next=1)  # expect: arg-type
+graph.ask("question", "Well?", expire="P2D")  # expect: call-arg
 Graph(5)  # expect: call-overload
 
 
