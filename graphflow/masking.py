@@ -29,7 +29,8 @@ _SECRET = (
     r"|(?P<scheme>\b(?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=\-]{6,}"
     r"|(?P<address>://[^\s/:@]*:)[^\s/@]+(?=@)"
     r"|(?P<armour>-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----)[\s\S]*?(?=-----END|\Z)"
-    r"|\beyJ[\w\-]{8,}\.[\w\-]+(?:\.[\w\-]*)?"
+    # only where a word begins, dashes in it included, and without going back: else a text of `-eyJ-eyJ…` costs its square
+    r"|(?<![\w\-])eyJ[\w\-]{8,}+\.[\w\-]+(?:\.[\w\-]*)?"
     rf"|{_PREFIXES}[A-Za-z0-9_\-]{{12,}}"
     r"|\b(?:AKIA|AIza)[A-Za-z0-9_\-]{12,}"
 )
@@ -39,7 +40,7 @@ _SECRET_BEGUN = re.compile(
     rf"{_SECRET}"
     r"|(?P<scheme_begun>\b(?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=\-]+\Z"
     r"|(?P<address_begun>://[^\s/:@]*:)(?!\d{1,5}\Z)[^\s/@]+\Z"
-    rf"|\beyJ[\w\-.]+\Z|{_PREFIXES}[A-Za-z0-9_\-]+\Z|\b(?:AKIA|AIza)[A-Za-z0-9_\-]+\Z",
+    rf"|(?<![\w\-])eyJ[\w\-.]++\Z|{_PREFIXES}[A-Za-z0-9_\-]+\Z|\b(?:AKIA|AIza)[A-Za-z0-9_\-]+\Z",
     re.IGNORECASE,
 )
 _NAMED = ("name", "key", "header")

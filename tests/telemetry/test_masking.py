@@ -179,6 +179,7 @@ def test_of_a_text_only_the_secret_goes(text: str, masked: str) -> None:
         "a-" * 50_000,
         "\\" * 100_000,
         "eyJ" * 30_000,
+        "-eyJ" * 25_000,
         "--token " * 10_000,
         "-" * 100_000,
         "cookie: " * 10_000,
