@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -109,10 +110,10 @@ def _inside(checking: Checking, name: str, node: NodeDefinition, roots: Roots) -
     return roots.without(answer=_NO_ANSWER).having(out=_out_schema(checking, name, node))
 
 
-def _out_schema(checking: Checking, name: str, node: NodeDefinition) -> Any:
+def _out_schema(checking: Checking, name: str, node: NodeDefinition, depth: int = 0) -> Any:
     """The schema of the node's output; a kind may tell it for this very node (`out_schema_of`)."""
     if is_fan(node):
-        return fan_schema(checking, name, node, lambda name, node: _out_schema(checking, name, node))
+        return fan_schema(checking, name, node, functools.partial(_out_schema, checking), depth)
     if node.ask is not None:
         return node.ask.schema or None
     kind = checking.kinds.find(node.use) if node.use is not None else None

@@ -18,8 +18,11 @@ from graphflow.graph.roots import Roots
 OUTCOMES = ("done", "failed")
 """What `status` of a branch may be in a fan's `out`; one that was cancelled or skipped is left out."""
 
-OutSchema = Callable[[str, NodeDefinition], Any]
-"""The schema of what a node gives, None when it is not known."""
+TOLD = 8
+"""How deep the outputs of branches in branches are told; below, anything may be named."""
+
+OutSchema = Callable[[str, NodeDefinition, int], Any]
+"""The schema of what a node gives, None when it is not known; the number is how many fans' outputs it stands in."""
 
 
 class Places:
@@ -74,19 +77,23 @@ class Places:
         return self._items[fan]
 
 
-def fan_schema(checking: Checking, name: str, node: NodeDefinition, out_schema: OutSchema) -> dict[str, Any]:
+def fan_schema(
+    checking: Checking, name: str, node: NodeDefinition, out_schema: OutSchema, depth: int
+) -> dict[str, Any] | None:
     """What a fan gives: of a map a list, of a parallel an object by branch name (E10)."""
+    if depth >= TOLD:
+        return None
     regions = checking.survey.regions.get(name, {})
-    branches = {branch: _branch_schema(checking, region, out_schema) for branch, region in regions.items()}
+    branches = {branch: _branch_schema(checking, region, out_schema, depth) for branch, region in regions.items()}
     if node.map is not None:
-        return {"type": "array", "items": branches.get("") or _branch_schema(checking, None, out_schema)}
+        return {"type": "array", "items": branches.get("") or _branch_schema(checking, None, out_schema, depth)}
     return {"type": "object", "properties": branches, "additionalProperties": False}
 
 
-def _branch_schema(checking: Checking, region: Region | None, out_schema: OutSchema) -> dict[str, Any]:
+def _branch_schema(checking: Checking, region: Region | None, out_schema: OutSchema, depth: int) -> dict[str, Any]:
     last = _last_nodes(checking, region)
     known = len(last) == 1 and region is not None and not _opens(checking, last[0], region)
-    out = out_schema(last[0], checking.nodes[last[0]]) if known else None
+    out = out_schema(last[0], checking.nodes[last[0]], depth + 1) if known else None
     return {
         "type": "object",
         "properties": {

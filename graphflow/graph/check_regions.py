@@ -16,6 +16,8 @@ from graphflow.graph.types import show
 from graphflow.graph.words import choose
 
 WAITS = ("all", "any")
+MAX_NESTING = 100
+"""Branches in branches."""
 
 
 def check_regions(checking: Checking) -> None:
@@ -123,7 +125,13 @@ def place_of(checking: Checking, region: Region | None) -> str:
 
 
 def _check_nesting(checking: Checking) -> None:
-    """A fan that lies, through whatever other fans, in its own body."""
+    """A fan that lies, through whatever other fans, in its own body; one that lies too deep."""
+    deep = next(
+        (name for name in checking.survey.regions if len(list(checking.survey.around(name))) >= MAX_NESTING), None
+    )
+    if deep is not None:
+        message = f"node {deep!r} opens branches in more than {MAX_NESTING} others"
+        checking.fault(at("nodes", deep), message, "put the inner ones into a subgraph", kind="graph")
     inside: dict[str, list[str]] = {name: [] for name in checking.survey.regions}
     for name in inside:
         region = checking.survey.home.get(name)

@@ -32,6 +32,9 @@ from graphflow.graph.words import choose
 
 __all__ = ["CheckedDocument", "check_document"]
 
+MAX_NESTING = 100
+"""Graphs in graphs; the same holds for branches in branches (`check_regions.py`)."""
+
 
 def check_document(source: Source | Mapping[str, Any], kinds: Kinds, *, file: str | None = None) -> CheckedDocument:
     """The document behind a source or plain data, with its subgraphs.
@@ -138,6 +141,10 @@ class _Compiler:
                 "a graph can't contain itself",
                 kind="graph",
             )
+            return None
+        if len(above) >= MAX_NESTING:
+            message = f"graph {key!r} stands more than {MAX_NESTING} graphs deep"
+            checking.fault(pointer, message, "let one graph hold what several only pass on", kind="graph")
             return None
         data = self._kinds.graph(key)
         if data is None:

@@ -434,6 +434,15 @@ def test_subgraphs_are_checked_and_hashed_with_their_parent():
     assert one.digest != other.digest
 
 
+def test_graphs_in_graphs_are_checked_to_a_depth_that_is_told():
+    def chain(depth):
+        return {f"g{n}": document({"a": {"graph": f"g{n + 1}"}}) for n in range(depth)} | {f"g{depth}": document()}
+
+    assert isinstance(check(document({"a": {"graph": "g1"}}), chain(100)), CheckedDocument)
+    (fault,) = faults_of(document({"a": {"graph": "g1"}}), chain(400))
+    assert fault.message.endswith("graph 'g101' stands more than 100 graphs deep")
+
+
 def test_a_graph_in_place_is_checked_with_lines_of_the_same_file():
     inner = document({"answer": {"use": "model", "next": "edn"}})
     text = json.dumps(document({"child": {"graph": inner}}), indent=1)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from graphflow.errors import DefinitionError
 from graphflow.graph.compiler import CheckedDocument, check_document
 from graphflow.graph.document import GraphRef, Join, decode_document, document_schema
+from graphflow.graph.drawing import draw_svg
 from graphflow.graph.regions import branch_order, predecessors, regions, survey
 from tests.graph.documents import FakeKinds, document
 
@@ -234,6 +235,22 @@ def test_a_map_has_its_parts_and_no_others(node, pointer, message, hint):
     fault = found[f"/nodes/fan{pointer}"]
     assert message in fault.message
     assert hint in (fault.hint or "")
+
+
+def nested(depth: int) -> dict[str, Any]:
+    nodes: dict[str, Any] = {
+        f"f{n}": {"map": "[1]", "as": f"x{n}", "do": f"f{n + 1}", "set": {"count": "size(out)"}} for n in range(depth)
+    }
+    return document(
+        {**nodes, f"f{depth}": MODEL}, state={"count": {"type": "integer", "x-reduce": "sum", "default": 0}}
+    )
+
+
+def test_branches_in_branches_are_checked_and_drawn_to_a_depth_that_is_told():
+    drawn = draw_svg(check(nested(100)).document)
+    assert drawn.count('class="group"') == 100
+    fault = only_fault(nested(400))
+    assert fault.message == "node 'f100' opens branches in more than 100 others"
 
 
 def test_an_item_may_not_hide_the_item_of_a_map_around_it():
