@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,16 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints.journal import load_thread
-from graphflow.errors import AnswerRefused
+from graphflow.errors import GraphflowError
 from graphflow.graph.machine import Interrupt
 from graphflow.graph.state import thaw
 from graphflow.runtime.compiled import CompiledGraph
 from tests.crash.boundaries import Boundaries, install
 from tests.crash.diary import Diary, read_diary
 from tests.crash.scenarios import Scenario, World
+
+MOVED = {"answer_stale", "thread_waiting", "nothing_to_resume"}
+"""Refusals of who has looked at a thread that has gone on since."""
 
 
 class Habits(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +50,16 @@ async def live(
     diary: Diary,
     path: Path,
     draw: random.Random,
+    hear_out: Callable[[], Awaitable[None]] | None = None,
 ) -> bool:
-    """Goes on until the run is over (True) or the process leaves at a question."""
+    """Goes on until the run is over (True) or the process leaves at a question.
+
+    A dead process's last commit may arrive after we have looked. Then going on or answering is refused, and we look
+    again. Only a first input would be taken as a second one.
+
+    Args:
+        hear_out: waits until the dead have nothing more to say; None where they never speak.
+    """
     World.diary, World.boundaries = diary, boundaries
     install(boundaries, diary, store)
     app = scenario.open(store)
@@ -58,7 +69,10 @@ async def live(
         runs.lease_ms = 20
     came = True
     while True:
-        status, questions = await look(app, store)
+        status, questions, head = await look(app, store)
+        if status == "new" and hear_out is not None:
+            await hear_out()
+            status, questions, head = await look(app, store)
         if status == "idle" or (status == "failed" and habits.blind):  # a call that was skipped may fail its node
             return True
         if status == "waiting" and not came and draw.random() < habits.leaves:
@@ -66,22 +80,22 @@ async def live(
         came = False
         try:
             await drive(app, scenario, habits, status, questions, diary, path, draw)
-        except AnswerRefused as refusal:
-            if refusal.code != "answer_stale":
+        except GraphflowError as refusal:
+            if refusal.code not in MOVED or (await look(app, store))[2] == head:
                 raise
-            diary.note("looks again", why=refusal.message)  # a dead process's last words were still on their way
+            diary.note("looks again", why=refusal.message)
 
 
-async def look(app: CompiledGraph, store: Any) -> tuple[str, tuple[Interrupt, ...]]:
-    """Where the thread is: `new`, `running` (its process died), `waiting`, `idle`, `failed`."""
+async def look(app: CompiledGraph, store: Any) -> tuple[str, tuple[Interrupt, ...], str | None]:
+    """Where the thread is: `new`, `running` (its process died), `waiting`, `idle`, `failed`; its questions, its head."""
     await store.setup()
     row = await store.thread(World.thread)
     if row is None or row.head is None:
-        return "new", ()
+        return "new", (), None
     loaded = await load_thread(store, World.thread)
     assert loaded is not None
     machine = loaded.machine
-    return machine.status, tuple(machine.interrupts.values())
+    return machine.status, tuple(machine.interrupts.values()), loaded.row.head
 
 
 async def drive(

@@ -26,6 +26,8 @@ class Place(msgspec.Struct, kw_only=True):
     """The address of its server."""
     seeds: int
     """How many a test run takes."""
+    kills: int
+    """How many processes must have died by then; if fewer have, more seeds follow."""
     boundaries: set[str]
     """Its own, beside those that every store has."""
 
@@ -34,14 +36,16 @@ class Place(msgspec.Struct, kw_only=True):
 def serve_stores() -> Iterator[dict[str, Place]]:
     """Every kind's place, for as long as the block lasts."""
     statements = {f"sql {word} {side}" for word in ("BEGIN", "INSERT", "UPDATE", "COMMIT") for side in "<>"}
-    places = {"sqlite": Place(seeds=220, boundaries=statements)}
+    places = {"sqlite": Place(seeds=220, kills=550, boundaries=statements)}
     if not _HAS_SERVER:
         yield places
         return
     from graphflow.testing.postgres import PostgresServer
 
     with PostgresServer() as server:
-        places["postgres"] = Place(where=server.url(), seeds=190, boundaries={"trip <", "trip >", "trip answered"})
+        places["postgres"] = Place(
+            where=server.url(), seeds=190, kills=475, boundaries={"trip <", "trip >", "trip answered"}
+        )  # fmt: skip
         yield places
 
 
@@ -58,8 +62,8 @@ def prepare_store(kind: str, where: str, folder: str) -> None:
         asyncio.run(make(open_store(kind, where, folder, 0)))
 
 
-def open_store(kind: str, where: str, folder: str, seed: int, *, sync_disk: bool = False) -> Any:
-    """The store of one seed, not yet set up."""
+def open_store(kind: str, where: str, folder: str, seed: int, *, life: int = 0, sync_disk: bool = False) -> Any:
+    """The store of one seed in one of its lives, not yet set up."""
     if kind == "sqlite":
         path = Path(folder) / f"seed{seed}" / "t.db"
         if not path.exists() and seed % 8:  # every eighth seed is killed while it makes the file, too
@@ -69,5 +73,29 @@ def open_store(kind: str, where: str, folder: str, seed: int, *, sync_disk: bool
     if kind == "postgres":
         from graphflow.checkpoints.postgres import PostgresCheckpointer
 
-        return PostgresCheckpointer(where, schema=SCHEMA)
+        return PostgresCheckpointer(f"{where}&application_name={_session(seed, life)}", schema=SCHEMA)
     raise ValueError(f"no store {kind!r} to be killed over")
+
+
+async def hear_out(kind: str, where: str, seed: int, life: int) -> None:
+    """Returns when nothing that the dead processes of this seed have sent is under way any more.
+
+    A database server works off what it was sent, however long the sender has been dead.
+    """
+    if kind != "postgres":
+        return
+    from psycopg import AsyncConnection
+
+    speaking = (
+        "SELECT count(*), pg_sleep(0.001) FROM pg_stat_activity WHERE application_name ^@ %s AND application_name <> %s"
+    )
+    async with await AsyncConnection.connect(where, autocommit=True) as connection:
+        while True:
+            row = await (await connection.execute(speaking, (_session(seed), _session(seed, life)))).fetchone()
+            if row is None or not row[0]:
+                return
+
+
+def _session(seed: int, life: int | str = "") -> str:
+    """What the database calls the connections of one life; without a life, how those of all begin."""
+    return f"seed{seed}.{life}"

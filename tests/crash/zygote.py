@@ -16,7 +16,8 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,14 @@ from tests.crash.diary import Diary, read_diary
 from tests.crash.lives import Habits, final, live, report
 from tests.crash.sabotage import SABOTAGES
 from tests.crash.scenarios import Scenario, World, make_scenario
-from tests.crash.stores import open_store, prepare_store
+from tests.crash.stores import hear_out, open_store, prepare_store
 
 LIVES = 30
 """More lives than any seed needs; a thread that is not over by then never ends."""
-LIMIT_S = 20
+LIMIT_S = 120
+"""For a process that nobody kills. It takes a fraction of a second, so whoever takes longer hangs, on any machine."""
+ENOUGH = 5
+"""Broken seeds, after which a zygote stops."""
 _SQL = tuple(f"sql {word} {side}" for word in ("BEGIN", "INSERT", "UPDATE", "COMMIT") for side in "<>")
 STORE_NAMES = {"sqlite": (*_SQL, "renew <", "renew >"), "postgres": ("trip <", "trip >", "trip answered", "renew >")}
 """Boundaries inside a store or of long runs, which the run over memory that counts the others does not have."""
@@ -51,8 +55,10 @@ class Job(msgspec.Struct, kw_only=True):
     """Processes that are killed per seed, at most."""
     sabotage: str = ""
     """A promise that is broken on purpose, to see that somebody notices (see `sabotage.py`)."""
-    until_broken: bool = False
-    """Stop at the first seed that breaks a promise."""
+    aims: list[str] = []
+    """Boundaries to die at; empty draws from all, and from moments that have nothing to do with any."""
+    until: str = ""
+    """A file that is made with the first seed that breaks a promise, and at which all zygotes stop."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -69,12 +75,16 @@ def main(job: Job) -> None:
     prepare_store(job.store, job.where, job.folder)
     gc.collect()
     gc.freeze()
+    broken = 0
     for seed in job.seeds:
+        if broken >= ENOUGH or (job.until and Path(job.until).exists()):
+            return
         outcome = run_seed(job, seed)
         sys.stdout.buffer.write(msgspec.json.encode(outcome) + b"\n")
         sys.stdout.buffer.flush()
-        if job.until_broken and outcome.broken:
-            return
+        broken += bool(outcome.broken)
+        if job.until and outcome.broken:
+            Path(job.until).touch()
 
 
 def run_seed(job: Job, seed: int) -> Outcome:
@@ -104,7 +114,7 @@ def run_seed(job: Job, seed: int) -> Outcome:
     while not over and out.lives < LIVES:
         out.lives += 1
         killable = len(out.kills) < job.kills
-        name, number, after_s = _choose(draw, counts) if killable else (None, 0, None)
+        name, number, after_s = _choose(draw, counts, job.aims) if killable else (None, 0, None)
         ended = fork(
             lambda: _one_life(job, scenario, habits, diary, out.lives, seed, name, number),  # noqa: B023
             after_s,
@@ -130,11 +140,13 @@ def run_seed(job: Job, seed: int) -> Outcome:
     return out
 
 
-def _choose(draw: random.Random, counts: Counter[str]) -> tuple[str | None, int, float | None]:
+def _choose(
+    draw: random.Random, counts: Counter[str], aims: Sequence[str]
+) -> tuple[str | None, int, float | None]:  # fmt: skip
     """A boundary, or a moment that has nothing to do with any."""
-    if draw.random() < 0.15:
+    if not aims and draw.random() < 0.15:
         return None, 0, draw.random() * 0.04
-    name = draw.choice(sorted(counts))
+    name = draw.choice(aims or sorted(counts))
     return name, 1 + int(counts[name] * draw.random() ** 2), None
 
 
@@ -165,8 +177,9 @@ def _one_life(
     async def whole() -> bytes:
         if job.sabotage:
             SABOTAGES[job.sabotage]()
-        store = open_store(job.store, job.where, job.folder, seed, sync_disk=habits.sync_disk)
-        over = await live(scenario, store, habits, boundaries, diary, path, draw)
+        store = open_store(job.store, job.where, job.folder, seed, life=life, sync_disk=habits.sync_disk)
+        spoken = partial(hear_out, job.store, job.where, seed, life)
+        over = await live(scenario, store, habits, boundaries, diary, path, draw, spoken)
         if draw.random() < 0.3:
             await store.close()
         return b"over" if over else b"left"
