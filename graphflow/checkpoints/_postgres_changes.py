@@ -298,8 +298,8 @@ async def import_thread(
         raise refusals.exists(name)
     for queued in copy.queue:
         await db.run(_ENQUEUE(name, queued.at, queued.kind, queued.body))
-    if copy.document is not None:
-        await db.run(_PUT_DOCUMENT(copy.document.digest, copy.document.data))
+    for document in copy.documents:
+        await db.run(_PUT_DOCUMENT(document.digest, document.data))
     return name
 
 

@@ -15,7 +15,7 @@ from graphflow.checkpoints._postgres_rows import (
     thread_row,
 )
 from graphflow.checkpoints._postgres_wire import Statement
-from graphflow.checkpoints.export import LooseItem, QueuedInput, StoredDocument, ThreadCopy
+from graphflow.checkpoints.export import LooseItem, QueuedInput, StoredDocument, ThreadCopy, named_documents
 from graphflow.checkpoints.port import (
     SPENT_FIGURES,
     SPENT_KEY,
@@ -341,13 +341,9 @@ async def copy_thread(db: Transaction, thread_id: str) -> ThreadCopy:
     if row is None:
         raise refusals.unknown_thread(thread_id)
     thread = thread_row(row)
-    interrupts, inputs, runs, document = await db.run(
-        _INTERRUPTS(thread_id), _INPUTS(thread_id), _RUNS(thread_id), _DOCUMENT(thread.facts.document)
-    )
-    digest = thread.facts.document
+    interrupts, inputs, runs = await db.run(_INTERRUPTS(thread_id), _INPUTS(thread_id), _RUNS(thread_id))
     copy = ThreadCopy(
         thread=thread,
-        document=StoredDocument(digest=digest, data=document[0][0]) if digest is not None and document else None,
         interrupts=[interrupt_row(row) for row in interrupts],
         queue=[QueuedInput(body=body, at=at, kind=kind) for body, at, kind in inputs],
         runs=[run for (run,) in runs],
@@ -362,6 +358,9 @@ async def copy_thread(db: Transaction, thread_id: str) -> ThreadCopy:
             for record, frame, channel, ordinal, data in entries
             if record not in there
         ]
+    for digest in named_documents(copy):
+        for (data,) in await db.rows(_DOCUMENT(digest)):
+            copy.documents.append(StoredDocument(digest=digest, data=data))
     return copy
 
 

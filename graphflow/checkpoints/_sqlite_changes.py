@@ -248,6 +248,6 @@ def import_thread(
     db.executemany(ADD_RUN, [(pack(run), pack(name)) for run in copy.runs])
     for queued in copy.queue:
         enqueue(db, name, queued.body, queued.at, queued.kind)
-    if copy.document is not None:
-        put_document(db, copy.document.digest, copy.document.data)
+    for document in copy.documents:
+        put_document(db, document.digest, document.data)
     return name

@@ -19,7 +19,7 @@ from graphflow.checkpoints._sqlite_rows import (
     thread_row,
     unpack,
 )
-from graphflow.checkpoints.export import LooseItem, QueuedInput, StoredDocument, ThreadCopy
+from graphflow.checkpoints.export import LooseItem, QueuedInput, StoredDocument, ThreadCopy, named_documents
 from graphflow.checkpoints.port import (
     SPENT_FIGURES,
     SPENT_KEY,
@@ -397,7 +397,7 @@ def copy_thread(db: sqlite3.Connection, thread_id: str) -> ThreadCopy:
     if thread is None:
         raise refusals.unknown_thread(thread_id)
     name = pack(thread_id)
-    copy = ThreadCopy(thread=thread, document=_document(db, thread.facts.document))
+    copy = ThreadCopy(thread=thread)
     for step in reversed(_scope(db, thread_id, all_lineages=True)):
         parent, cut = db.execute(
             "SELECT p.number, l.cut FROM lineages l LEFT JOIN lineages p ON p.lineage = l.parent WHERE l.lineage = ?",
@@ -411,12 +411,10 @@ def copy_thread(db: sqlite3.Connection, thread_id: str) -> ThreadCopy:
     sql = "SELECT body, at, kind FROM inputs WHERE thread = ? ORDER BY position"
     copy.queue = [QueuedInput(body=body, at=at, kind=kind) for body, at, kind in db.execute(sql, (name,))]
     copy.runs = [unpack(run) for (run,) in db.execute("SELECT run FROM runs WHERE thread = ?", (name,))]
+    for digest in named_documents(copy):
+        for (data,) in db.execute("SELECT data FROM documents WHERE digest = ?", (digest,)):
+            copy.documents.append(StoredDocument(digest=digest, data=data))
     return copy
-
-
-def _document(db: sqlite3.Connection, digest: str | None) -> StoredDocument | None:
-    row = db.execute("SELECT data FROM documents WHERE digest = ?", (digest,)).fetchone()
-    return None if row is None or digest is None else StoredDocument(digest=digest, data=row[0])
 
 
 def _whole_records(db: sqlite3.Connection, step: Step) -> list[Record]:

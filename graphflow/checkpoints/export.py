@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from graphflow.checkpoints import records
 from graphflow.checkpoints.port import Item, Lineage, OpenInterrupt, Place, Record, Rewrite, ThreadRow
 from graphflow.errors import StoreError
 
@@ -47,11 +48,14 @@ class LooseItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThreadCopy(msgspec.Struct, kw_only=True):
-    """Everything that a store holds of one thread: its own lineages, and its ancestors' up to the cuts."""
+    """Everything that a store holds of one thread: its own lineages, and its ancestors' up to the cuts.
+
+    Not the ledger: what was used stays with the store in which it was used, as it stays when a thread is deleted.
+    """
 
     thread: ThreadRow
-    document: StoredDocument | None = None
-    """The one that the thread is pinned to."""
+    documents: list[StoredDocument] = msgspec.field(default_factory=list)
+    """The one that the thread is pinned to, and those of its past that records name (see `named_documents`)."""
     lineages: list[Lineage] = msgspec.field(default_factory=list)
     """Parents before children."""
     records: list[Record] = msgspec.field(default_factory=list)
@@ -62,14 +66,24 @@ class ThreadCopy(msgspec.Struct, kw_only=True):
     runs: list[str] = msgspec.field(default_factory=list)
 
 
+def named_documents(copy: ThreadCopy) -> list[str]:
+    """Hashes of the documents that have to go along: of the version that the thread is pinned to, and of those before.
+
+    Records that are sealed name none.
+    """
+    pinned = copy.thread.facts.document
+    named = [] if pinned is None else [pinned]
+    for record in copy.records:
+        named += records.named_documents(record.data, record.snapshot)
+    return list(dict.fromkeys(named))
+
+
 def to_lines(copy: ThreadCopy) -> Iterator[dict[str, Any]]:
     """The lines of a copy, in the order in which `from_lines` wants them."""
     count = 2
     yield {"kind": FORMAT, "version": VERSION, "thread": msgspec.to_builtins(copy.thread), "runs": copy.runs}
-    if copy.document is not None:
-        count += 1
-        yield {"kind": "document", "row": msgspec.to_builtins(copy.document)}
     for kind, rows in (
+        ("document", copy.documents),
         ("lineage", copy.lineages),
         ("record", copy.records),
         ("item", copy.items),
@@ -104,7 +118,7 @@ async def from_lines(lines: AsyncIterator[Mapping[str, Any]]) -> ThreadCopy:
             if line.get("lines") != count:
                 raise StoreError(f"the export says it has {line.get('lines')} lines, but {count} came: export it again")
         elif kind == "document":
-            copy.document = _row(line, StoredDocument, count)
+            copy.documents.append(_row(line, StoredDocument, count))
         elif kind == "lineage":
             copy.lineages.append(_row(line, Lineage, count))
         elif kind == "record":
@@ -138,12 +152,9 @@ def changed(copy: ThreadCopy, change: Rewrite) -> ThreadCopy:
     """The copy with every blob but the title changed; a blob's place is that which it has in the copy."""
     replace = msgspec.structs.replace
     name = copy.thread.thread_id
-    document = copy.document
-    if document is not None:
-        document = replace(document, data=change(Place("document", document.digest), document.data))
     return replace(
         copy,
-        document=document,
+        documents=[replace(row, data=change(Place("document", row.digest), row.data)) for row in copy.documents],
         records=[_changed(record, change) for record in copy.records],
         items=[replace(item, data=change(_place(item.lineage, item.record, item), item.data)) for item in copy.items],
         interrupts=[
@@ -204,7 +215,7 @@ def _placed(copy: ThreadCopy, thread_id: str | None, is_taken: Callable[[int], b
             owner=None,
             lease_until=0,
         ),
-        document=copy.document,
+        documents=copy.documents,
         lineages=[
             replace(
                 lineage,

@@ -596,13 +596,8 @@ class MemoryCheckpointer:
 
     def _copy(self, thread: ThreadState) -> export.ThreadCopy:
         tree = sorted(reach(thread).items(), key=lambda pair: pair[0].order)
-        digest = thread.facts.document
-        document = None if digest is None else self._documents.get(digest)
-        return export.ThreadCopy(
+        copy = export.ThreadCopy(
             thread=thread.row(),
-            document=None
-            if digest is None or document is None
-            else export.StoredDocument(digest=digest, data=document),
             lineages=[
                 Lineage(
                     number=lineage.number,
@@ -622,6 +617,10 @@ class MemoryCheckpointer:
             queue=self._queue.copies(thread.id),
             runs=[run for run, owner in self._runs.items() if owner == thread.id],
         )
+        for digest in export.named_documents(copy):
+            if digest in self._documents:
+                copy.documents.append(export.StoredDocument(digest=digest, data=self._documents[digest]))
+        return copy
 
     async def import_thread(
         self,
@@ -652,6 +651,6 @@ class MemoryCheckpointer:
                 self._queue.push(thread.id, queued)
             for run_id in copy.runs:
                 self._runs.setdefault(run_id, thread.id)
-            if copy.document is not None:
-                self._documents.setdefault(copy.document.digest, copy.document.data)
+            for document in copy.documents:
+                self._documents.setdefault(document.digest, document.data)
             return thread.id

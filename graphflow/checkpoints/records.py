@@ -457,6 +457,25 @@ def _check_format(form: int) -> None:
         )
 
 
+def named_documents(data: bytes, snapshot: bytes | None = None) -> list[str]:
+    """Hashes of the documents that a record and its snapshot bring to a run; none for bytes that no journal wrote."""
+    body = data[4 : 4 + int.from_bytes(data[:4], "big")]
+    found = (_document_in(body, 5), _document_in(snapshot or b"", 1))
+    return [digest for digest in found if digest]
+
+
+def _document_in(blob: bytes, machine: int) -> str:
+    """The document of the machine at this position of a blob, if it tells of one."""
+    if not blob or blob[0] != codec.PLAIN:
+        return ""
+    try:
+        # Not by the codec, which would need every type that the state has.
+        digest = msgspec.msgpack.decode(blob[1:])[machine][MACHINE_CODES["document"]]
+    except (msgspec.MsgspecError, ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    return digest if isinstance(digest, str) else ""
+
+
 def complete(events: list[Any]) -> None:
     """Puts back what the end of a node run shares with its start, when that is the row before it."""
     begun: list[Any] = []

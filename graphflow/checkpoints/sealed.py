@@ -420,6 +420,11 @@ class SealedCheckpointer:
         """The thread as it is without a seal: an export is for any store, and must be kept as its owner sees fit."""
         copy = await export.from_lines((await self._ready()).export_thread(thread_id))
         opened = export.changed(copy, self.seal.open)
+        there = {document.digest for document in opened.documents}
+        for digest in export.named_documents(opened):  # the store behind could not read their names
+            document = None if digest in there else await self.document(digest)
+            if document is not None:
+                opened.documents.append(export.StoredDocument(digest=digest, data=document))
         for line in export.to_lines(_titled(opened, self.seal.open_title)):
             yield line
 
