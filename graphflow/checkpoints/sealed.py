@@ -38,7 +38,7 @@ from graphflow.checkpoints.port import (
     ThreadFacts,
     ThreadRow,
 )
-from graphflow.checkpoints.sealing import Key, Seal
+from graphflow.checkpoints.sealing import ENCRYPTED, Key, Seal
 from graphflow.errors import StoreError
 
 _replace = msgspec.structs.replace
@@ -173,16 +173,22 @@ class SealedCheckpointer:
 
         def change(place: Place, blob: bytes) -> bytes:
             if place.kind == "title":
-                title = blob.decode()
-                if not (plain and not title.startswith("seal:")):
-                    title = self.seal.open_title(place.name, title)
-                return self.seal.seal_title(place.name, title).encode()
+                return self.seal.seal_title(place.name, self._title(place.name, blob.decode(), plain=plain)).encode()
             if self.seal.is_newest(blob) and self.seal.keys:
                 return blob
-            is_bare = plain and (not blob or blob[0] < 0xFA)
+            is_bare = plain and (not blob or blob[0] < ENCRYPTED)
             return self.seal.seal(place, (bare if is_bare else self.seal).open(place, blob))
 
         return change
+
+    def _title(self, thread_id: str, title: str, *, plain: bool) -> str:
+        """A title as it was before it was sealed, if it was; only where a store gets its first key some are not."""
+        try:
+            return self.seal.open_title(thread_id, title)
+        except StoreError:
+            if not plain:
+                raise
+            return title
 
     # --- what passes as it is ---
 

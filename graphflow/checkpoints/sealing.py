@@ -201,7 +201,11 @@ class Seal:
         place = Place("title", thread_id)
         if not title.startswith(TITLE):
             raise _not_sealed(place)
-        return self.open(place, base64.b64decode(title[len(TITLE) :])).decode()
+        try:
+            blob = base64.b64decode(title[len(TITLE) :], validate=True)
+        except ValueError as error:
+            raise _moved(place) from error
+        return self.open(place, blob).decode()
 
 
 def _bound(place: Place) -> bytes:

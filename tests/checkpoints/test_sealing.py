@@ -227,6 +227,20 @@ async def test_a_plain_store_is_not_opened_with_keys_until_it_is_rekeyed(tmp_pat
     await again.close()
 
 
+async def test_a_title_that_only_looks_sealed_is_sealed_with_the_rest(tmp_path: Path) -> None:
+    plain = SqliteCheckpointer(tmp_path / "threads.db")
+    titles = {"a": "seal: the deal", "b": "seal:" + base64.b64encode(b"\xfa" * 50).decode(), "c": "seal:"}
+    for name, title in titles.items():
+        driver = await drive(plain, name)
+        await driver.commit(driver.record(), facts=facts(title=title))
+    await plain.close()
+    store = sealed(tmp_path, NEW)
+    await store.rekey()
+    await store.rekey()
+    assert {row.thread_id: row.facts.title for row in await store.threads()} == titles
+    await store.close()
+
+
 async def test_keys_rotate_the_newest_writes_and_old_ones_read(tmp_path: Path) -> None:
     store = sealed(tmp_path, OLD)
     driver = await thread_with_secrets(store)
@@ -293,6 +307,7 @@ async def test_a_rekey_that_was_cut_off_is_finished_by_the_next(tmp_path: Path) 
         ("UPDATE records SET data = x'00'", "load"),
         ("UPDATE records SET data = x'fa'", "load"),
         ("UPDATE threads SET title = 'by somebody else'", "load"),
+        ("UPDATE threads SET title = 'seal:by somebody else'", "load"),
         ("UPDATE interrupts SET data = (SELECT data FROM documents WHERE digest LIKE 'sha%')", "open_interrupts"),
         ("UPDATE inputs SET body = x'00'", "queued"),
     ],
