@@ -241,9 +241,9 @@ async def put_note(pool: Pool, name: str, note: bytes) -> None:
     await pool.do(_PUT_NOTE(name, note))
 
 
-async def swap_note(pool: Pool, name: str, note: bytes, instead_of: bytes | None) -> bool:
+async def swap_note(db: Transaction, name: str, note: bytes, instead_of: bytes | None) -> bool:
     swap = _FIRST_NOTE(name, note) if instead_of is None else _SWAP_NOTE(name, note, instead_of)
-    return bool((await pool.do(swap))[0])
+    return bool(await db.rows(swap))
 
 
 async def enqueue(

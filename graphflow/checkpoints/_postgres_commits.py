@@ -23,7 +23,7 @@ from graphflow.checkpoints._postgres_wire import (
     boolean,
     integer,
 )
-from graphflow.checkpoints.port import SPENT_FIGURES, OpenInterrupt, Record, Spent
+from graphflow.checkpoints.port import SPENT_FIGURES, OpenInterrupt, Record, Spent, ThreadFacts
 from graphflow.errors import StoreError
 
 _NOT_MOVED, INPUT_GONE, PRUNED = "GF001", "GF002", "GF003"
@@ -176,6 +176,11 @@ def calls_of(run: Run, life: Life) -> list[Call]:
         if promise.consumes is not None:
             calls.append(_CONSUME(promise.consumes, first.thread_id))
     return calls
+
+
+def facts_kept(facts: ThreadFacts, user: str | None) -> ThreadFacts:
+    """What the thread's row says after a commit of these facts, whose user it leaves as it is."""
+    return msgspec.structs.replace(facts, title=clean(facts.title), user=user)
 
 
 def interrupts_of(opened: Iterable[OpenInterrupt]) -> list[Call]:

@@ -18,7 +18,6 @@ from psycopg import OperationalError
 
 from graphflow.checkpoints._postgres_errors import PASSING, closed, forked, store_error, unreachable
 from graphflow.checkpoints._postgres_wire import Call, Connection, ConnectionLost, PostgresError, Statement, connect
-from graphflow.errors import GraphflowError
 
 T = TypeVar("T")
 
@@ -173,8 +172,8 @@ class Pool:
             transaction = Transaction(connection, begin)
             try:
                 result = await work(transaction)
-            except (PostgresError, GraphflowError):
-                if transaction.begun:
+            except BaseException:  # whatever broke it off: the next who borrows the connection begins anew
+                if transaction.begun and not connection.busy and not connection.lost:
                     connection.send_off(b"ROLLBACK")
                 raise
             if transaction.begun and begin is _BEGIN_READING:

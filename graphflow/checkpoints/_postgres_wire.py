@@ -223,6 +223,8 @@ class Connection:
 
     def wait_here(self, seconds: float) -> bool:
         """Blocks until what is under way is answered, `done` included, or so long; whether it was."""
+        if not hasattr(select, "poll"):  # Windows
+            return False
         poll = select.poll()
         poll.register(self._link.socket, select.POLLIN)
         while self._done is not None and not self._writing:

@@ -425,7 +425,9 @@ class PostgresCheckpointer:
         await self._change(lambda pool: changes.put_note(pool, name, note))
 
     async def swap_note(self, name: str, note: bytes, *, instead_of: bytes | None) -> bool:
-        return await self._change(lambda pool: changes.swap_note(pool, name, note, instead_of))
+        return await self._change(
+            lambda pool: pool.write(lambda db: changes.swap_note(db, name, note, instead_of))
+        )  # fmt: skip
 
     async def note(self, name: str) -> bytes | None:
         rows = await self._rows(READ_NOTE, name)

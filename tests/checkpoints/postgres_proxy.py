@@ -96,9 +96,11 @@ async def _gone(writer: asyncio.StreamWriter) -> None:
 async def proxy_to(server: Path) -> AsyncIterator[Proxy]:
     proxy = Proxy(server)
     listening = await asyncio.start_unix_server(proxy._serve, str(proxy.folder / SOCKET))
-    yield proxy
-    listening.close()
-    await proxy.cut()
-    while proxy._tasks:
-        await asyncio.sleep(0)
-    proxy._folder.cleanup()
+    try:
+        yield proxy
+    finally:
+        listening.close()
+        await proxy.cut()
+        while proxy._tasks:
+            await asyncio.sleep(0)
+        proxy._folder.cleanup()

@@ -37,7 +37,7 @@ async def proxy(schemas: Schemas) -> AsyncIterator[Proxy]:
 @pytest.fixture
 async def store(proxy: Proxy, schema: str) -> AsyncIterator[PostgresCheckpointer]:
     """Behind the proxy; answers are durable when they are given."""
-    store = PostgresCheckpointer(proxy.url, schema=schema, patience_s=10, synchronous_commit="on")
+    store = PostgresCheckpointer(proxy.url, schema=schema, patience_s=120, synchronous_commit="on")
     await store.setup()
     yield store
     await store.close()
@@ -45,7 +45,7 @@ async def store(proxy: Proxy, schema: str) -> AsyncIterator[PostgresCheckpointer
 
 @pytest.fixture
 async def direct(schemas: Schemas, schema: str) -> AsyncIterator[PostgresCheckpointer]:
-    store = PostgresCheckpointer(schemas.url, schema=schema, patience_s=20, synchronous_commit="on")
+    store = PostgresCheckpointer(schemas.url, schema=schema, patience_s=120, synchronous_commit="on")
     await store.setup()
     yield store
     await store.close()
@@ -122,6 +122,22 @@ async def test_a_rewind_and_a_release_whose_outcome_is_unknown_are_found_out(
 
 
 @pytest.mark.parametrize("what", ["request", "answer"])
+async def test_a_users_thread_is_given_back_once_whatever_is_lost(
+    store: PostgresCheckpointer, proxy: Proxy, what: str
+) -> None:
+    """A thread's row says whose it is, the facts of a commit need not."""
+    await store.assign("thread", "ann", now=NOW)
+    driver = await drive(store)
+    await driver.add(b"0")
+    proxy.lose(what)
+    await driver.commit(facts=facts(status="idle", title="nul \x00"), release=True)
+    row = await store.thread("thread")
+    assert row is not None
+    assert (row.owner, row.facts.user, row.facts.status, row.facts.title) == (None, "ann", "idle", "nul ")
+    assert proxy.lost == 1
+
+
+@pytest.mark.parametrize("what", ["request", "answer"])
 async def test_a_taking_whose_outcome_is_unknown_is_one_life(
     store: PostgresCheckpointer, proxy: Proxy, what: str
 ) -> None:
@@ -163,7 +179,12 @@ async def test_a_change_whose_outcome_is_unknown_is_done_once(
     await warm(store)
     lose()
     await store.delete_thread("fork")
-    assert proxy.lost == 4
+    await warm(store)
+    for note, before in ((b"1", None), (b"2", b"1")):
+        lose()
+        assert await store.swap_note("note", note, instead_of=before)
+    assert proxy.lost == 6
+    assert await store.note("note") == b"2"
     assert await store.queue("thread") == []
     assert await store.thread("fork") is None
 
