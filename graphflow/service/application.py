@@ -120,6 +120,7 @@ class Application:
         return ToolRunner(
             self.tools,
             approval=self.settings.tools.approval_mode,
+            max_result_chars=self.settings.tools.max_result_chars,
             legacy=self.settings.tools.legacy_adapter,
             breaker=self._breaker,
             rules=self.rules,

@@ -95,6 +95,12 @@ class ToolsSettings:
         unit="ms",
         least=0,
     )
+    max_result_chars: int = _setting(
+        50_000,
+        "Characters of a tool's result that the model is given; the whole is kept in the thread.",
+        env="AGENT_TOOLS_MAX_RESULT_CHARS",
+        least=1,
+    )
     legacy_adapter: bool = _setting(True, "Convert tool results of the older dict format.", env="ENABLE_LEGACY_ADAPTER")
     mcp_servers: str | None = _setting(
         None, "MCP servers as JSON, beside `[mcp.NAME]`.", env="MCP_SERVERS", reserved=True
