@@ -72,6 +72,7 @@ def _tool(found: Tool) -> dict[str, Any]:
         "toolType": found.viewport_type,
         "viewportKey": found.viewport,
         "holdMs": found.hold_ms,
+        "payload": found.payload,
     }
     return line | {key: value for key, value in optional.items() if value is not None}
 

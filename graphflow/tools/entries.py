@@ -13,7 +13,7 @@ from typing import Any
 from graphflow.errors import Fault
 from graphflow.tools.json_files import read_json
 from graphflow.tools.port import ToolKind
-from graphflow.tools.schema import did_you_mean, schema_error, shown
+from graphflow.tools.schema import did_you_mean, parameters_error, schema_error, shown
 
 KINDS: dict[str, ToolKind] = {
     ".backend": "backend",
@@ -33,6 +33,7 @@ FIELDS: dict[str, tuple[str, type]] = {
     "idempotent": ("idempotent", bool),
     "undo": ("undo", str),
     "holdMs": ("hold_ms", int),
+    "payload": ("payload", dict),
     "version": ("version", str),
 }
 """Wire name → field of `Tool` and its type."""
@@ -153,5 +154,10 @@ def _faults(entry: Entry) -> Iterator[Fault]:
     hold = data.get("holdMs")
     if isinstance(hold, int) and hold < 0:
         yield entry.fault(f"holdMs is {hold}", "a time in milliseconds is not below 0", at="/holdMs")
-    if "parameters" in data and (wrong := schema_error(data["parameters"])) is not None:
+    if "parameters" in data and (wrong := parameters_error(data["parameters"])) is not None:
         yield entry.fault(wrong, "write a JSON Schema of an object", at="/parameters")
+    if "payload" in data and entry.kind != "frontend":
+        hint = "only a frontend tool (.html, .qlc, .dqlc) has one: what a person submits"
+        yield entry.fault(f"{entry.kind} tools have no payload", hint, at="/payload")
+    elif isinstance(data.get("payload"), Mapping) and (wrong := schema_error(data["payload"], "payload")) is not None:
+        yield entry.fault(wrong, "write the JSON Schema of what a person submits", at="/payload")

@@ -27,7 +27,7 @@ async def await_form(
     """What a person submits for this call.
 
     The answer is bound to the call as the model wrote it, so a tool file that changes or goes while the thread waits
-    loses nobody's answer.
+    loses nobody's answer; it is held against the tool's `payload` as that was when the question was asked.
 
     Args:
         tool: None when its file has gone since the question was asked.
@@ -47,6 +47,7 @@ async def await_form(
         message,
         kind="frontend",
         key=form_key(key),
+        schema=None if tool is None or tool.payload is None else dict(tool.payload),
         payload=payload,
         tool_id=call.id,
         tool_name=call.name,

@@ -79,6 +79,8 @@ class Tool:
     """Key of the viewport that a frontend tool renders."""
     viewport_type: ViewportType | None = None
     """What kind of viewport that is; given exactly for frontend tools."""
+    payload: Mapping[str, Any] | None = None
+    """JSON Schema of what a person submits to a frontend tool; what does not fit is refused. None: anything."""
     timeout_s: float | None = None
     """None: the runner's default."""
     version: str | None = None

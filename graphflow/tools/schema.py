@@ -44,18 +44,23 @@ def is_flat(schema: Any) -> bool:
     return isinstance(schema.get("additionalProperties", True), bool) and all(is_flat(child) for child in children)
 
 
-def schema_error(schema: Any) -> str | None:
+def parameters_error(schema: Any) -> str | None:
     """What is wrong with a parameters schema itself, or None; tools take an object."""
-    if not isinstance(schema, Mapping):
-        return f"parameters are {shown(schema)}; expected a JSON Schema object"
-    if schema.get("type", "object") != "object":
+    if isinstance(schema, Mapping) and schema.get("type", "object") != "object":
         return f"parameters have type {schema['type']!r}; a tool takes an object"
+    return schema_error(schema, "parameters")
+
+
+def schema_error(schema: Any, name: str) -> str | None:
+    """What is wrong with the schema itself that stands under this name, or None."""
+    if not isinstance(schema, Mapping):
+        return f"{name}: {shown(schema)} is no JSON Schema; expected an object"
     import jsonschema_rs
 
     try:
         jsonschema_rs.validator_for(dict(schema))
     except (ValueError, jsonschema_rs.ValidationError) as error:
-        return f"parameters are no valid JSON Schema: {str(error).splitlines()[0]}"
+        return f"{name}: no valid JSON Schema: {str(error).splitlines()[0]}"
     return None
 
 

@@ -95,6 +95,25 @@ def result_of(events: list[dict[str, Any]]) -> str:
 # --- forms ------------------------------------------------------------------------------------------------------------
 
 
+async def test_a_payload_that_does_not_fit_the_forms_schema_is_refused_and_the_form_waits_on(folder: Path):
+    days = {"type": "object", "required": ["days"], "properties": {"days": {"type": "integer"}}}
+    write_form(folder, holdMs=0, payload=days)
+    async with serving(application(folder)) as (client, _):
+        seen = await ask(client, agentKey="former", chatId="c")
+        (asked,) = [event for event in seen.events if event["type"] == "interrupt.request"]
+        assert asked["schema"] == days
+        for wrong in ({}, None, {"days": "two"}, "two days"):
+            refused = await submit(client, asked["runId"], wrong)
+            assert (refused["accepted"], refused["status"]) == (False, "invalid")
+            assert "the question stays open" in refused["detail"]
+        write_form(folder, holdMs=0, payload={"type": "object", "required": ["never"]})
+        assert (await submit(client, asked["runId"], {"days": 2}))["accepted"], "it is held against what was asked for"
+        rest = await take(client, "GET", f"/api/runs/{asked['runId']}/events")
+        assert result_of(rest.events) == '{"days":2}'
+        (line,) = [line for line in (await client.get("/api/tools")).json()["data"] if line["name"] == "leave_form"]
+        assert "payload" in line
+
+
 async def test_a_form_names_its_viewport_waits_on_the_stream_and_its_payload_is_the_result(folder: Path):
     async with serving(application(folder)) as (client, server):
         seen = Client()
@@ -345,7 +364,8 @@ async def test_the_sources_of_a_result_follow_it_live_and_in_history(folder: Pat
             assert events[at + 1]["url"] == "https://a.example"
 
 
-async def test_a_cut_result_is_kept_whole_and_can_be_fetched(folder: Path):
+@pytest.mark.parametrize(("environ", "limit"), [({}, 50_000), ({"AGENT_TOOLS_MAX_RESULT_CHARS": "100"}, 100)])
+async def test_a_cut_result_is_kept_whole_and_can_be_fetched(folder: Path, environ: dict[str, str], limit: int):
     @tool(effects="read")
     async def long_list() -> str:
         """Gives much."""
@@ -353,10 +373,11 @@ async def test_a_cut_result_is_kept_whole_and_can_be_fetched(folder: Path):
 
     write(folder / "graphs" / "former.json", {**AGENT, "tools": ["long_list"]})
     script = {"turns": [{"tool_calls": [{"name": "long_list", "arguments": {}, "id": "t1"}]}, {"text": "Done."}]}
-    async with serving(make_application(folder, script=script, tools=[long_list])) as (client, _):
+    app = make_application(folder, script=script, tools=[long_list], environ=environ)
+    async with serving(app) as (client, _):
         seen = await ask(client, agentKey="former", chatId="c")
-        assert len(result_of(seen.events)) < 51_000
-        assert "50000 of 60000 characters shown" in result_of(seen.events)
+        assert result_of(seen.events).startswith("x" * limit + "\n[CUT: ")
+        assert f"{limit} of 60000 characters shown" in result_of(seen.events)
         whole = await client.get("/api/tool/result", params={"chatId": "c", "toolId": "t1"})
         assert whole.json()["data"] == {"toolId": "t1", "toolName": "long_list", "result": "x" * 60_000, "cut": True}
         raw = (await client.get("/api/chat", params={"chatId": "c", "includeRawMessages": "true"})).json()["data"]

@@ -69,6 +69,15 @@ async def test_whatever_is_submitted_is_the_result_as_a_text(payload: Any, text:
     assert RUNNER.message(ONE, result).content == text
 
 
+async def test_what_a_form_gives_is_asked_for_by_the_schema_of_its_payload():
+    days = {"type": "object", "required": ["days"], "properties": {"days": {"type": "integer"}}}
+    for payload in (days, None):
+        ctx = FakeContext()
+        with pytest.raises(Waiting):
+            await ToolRunner(ToolRegistry([LEAVE.changed(payload=payload)])).run(ONE, ctx)
+        assert ctx.asked[0]["schema"] == payload
+
+
 async def test_arguments_that_do_not_fit_are_an_error_result_and_nobody_is_asked():
     ctx = FakeContext()
     result = await RUNNER.run(call("leave_form", {}), ctx)
@@ -92,6 +101,7 @@ async def test_a_form_is_never_a_matter_of_approval():
         [],
         [LEAVE.changed(description="Other words.", viewport="other")],
         [LEAVE.changed(body=ClientBody({"type": "object", "required": ["never"]}))],
+        [LEAVE.changed(payload={"type": "object", "required": ["never"]})],
     ],
 )
 async def test_an_answer_is_kept_whatever_became_of_the_tools_file_while_the_thread_waited(newer: list[Tool]):

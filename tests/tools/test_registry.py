@@ -228,7 +228,7 @@ def test_a_syntax_fault_names_line_and_column(tmp_path: Path):
         ({"name": "lookup", "type": "html"}, "/tools/0/type", "expected 'function'"),
         ({"name": "lookup", "effects": "some"}, "/tools/0/effects", "none, read, write"),
         ({"name": "lookup", "parameters": {"type": "array"}}, "/tools/0/parameters", "a tool takes an object"),
-        ({"name": "lookup", "parameters": []}, "/tools/0/parameters", "expected a JSON Schema object"),
+        ({"name": "lookup", "parameters": []}, "/tools/0/parameters", "is no JSON Schema; expected an object"),
         (
             {"name": "lookup", "parameters": {"properties": {"a": {"type": "strnig"}}}},
             "/tools/0/parameters",
@@ -243,6 +243,23 @@ def test_a_faulty_entry_names_its_place_value_and_rule_and_the_others_stay(
     tools, faults = load(tmp_path)
     assert list(tools) == ["task_done"]
     assert [fault.pointer for fault in faults] == [pointer]
+    assert words in faults[0].render()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "payload", "words"),
+    [
+        ("action", {"type": "object"}, "only a frontend tool"),
+        ("backend", {}, "only a frontend tool"),
+        ("html", {"type": "strnig"}, "no valid JSON Schema"),
+        ("qlc", "object", "payload is 'object'"),
+    ],
+)
+def test_only_a_form_has_a_payload_and_it_is_a_schema(tmp_path: Path, suffix: str, payload: Any, words: str):
+    write(tmp_path, f"x.{suffix}", {"name": "other" if suffix != "backend" else "lookup", "payload": payload})
+    tools, faults = load(tmp_path)
+    assert tools == {}
+    assert [fault.pointer for fault in faults] == ["/tools/0/payload"]
     assert words in faults[0].render()
 
 
