@@ -489,6 +489,26 @@ _NODE_END = 2
 """Code of `node.end`, see `event_log`."""
 
 
+def put_entries(patch: Patch, number: int, channel: str, entries: Sequence[LogEntry], first: int) -> None:
+    """Makes a patch that was read whole: puts back the entries that its record adds to one log.
+
+    Args:
+        first: ordinal of the first of them.
+    """
+    change = patch.frames[number]
+    assert change is not None
+    fields = change.fields
+    branch = fields.get("branch") if "parent" in fields else None
+    inherited = 0 if branch is None else branch.inherited.get(channel, 0)
+    if change.inherited is not None and inherited:
+        change.inherited.logs[channel] = list(entries[:inherited])
+    if len(entries) > inherited or not inherited:
+        change.update = change.update or Update({}, {}, {})
+        change.update.logs[channel] = list(entries[inherited:])
+    if channel == "messages" and isinstance(given := fields.get("input"), inputs.Referenced):
+        fields["input"] = given.resolved(entries, first)
+
+
 def _machine_value(code: str, value: Any) -> Any:
     if code == "k":
         return tuple([(name, freeze(payload)) for name, payload in value])

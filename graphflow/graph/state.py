@@ -357,7 +357,8 @@ def apply_update(state: State, update: Update) -> State:
         return state.evolve(update.sets)
     changes: dict[str, Any] = dict(update.sets)
     for key, entries in update.logs.items():
-        changes[key] = (state[key] if key in state else ListView([])).changed(entries)
+        old = state.get(key)  # no log where the key is new, or a migration made it one
+        changes[key] = (old if type(old) is ListView else ListView([])).changed(entries)
     for key, changed in update.merges.items():
         changes[key] = FrozenDict({**(state.get(key) or {}), **changed})
     return state.evolve(changes) if changes else state

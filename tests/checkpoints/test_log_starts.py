@@ -85,6 +85,19 @@ async def test_a_query_before_the_restart_is_still_found() -> None:
     assert [m.content for m in loaded.machine.root.state.messages] == ["instead", LONG + "again"]
 
 
+async def test_a_page_of_states_reads_each_entry_once() -> None:
+    store = Watched()
+    app = compiled(store)
+    for _ in range(30):
+        await app.run({}, "t")
+    thread = app.thread("t")
+    store.entries = 0
+    states = await thread.states(20)
+    assert store.entries < 30 + 11 * 21  # the list `log`, and the notes of the eleven runs that the page is of
+    assert [len(state.values.log) for state in states[::2]] == list(range(30, 20, -1))
+    assert len({id(state.values.log._items) for state in states}) == 1
+
+
 @pytest.mark.parametrize("seed", range(8))
 async def test_whatever_is_written_reads_back_at_every_checkpoint(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphflow.checkpoints.journal.SNAPSHOT_MIN_BYTES", 600)
@@ -115,3 +128,5 @@ async def test_whatever_is_written_reads_back_at_every_checkpoint(seed: int, mon
         assert (await thread.state()).values == state.values
     for checkpoint_id, values in known.items():
         assert (await thread.state(checkpoint_id)).values == values
+    tree = {state.checkpoint_id: state.values for state in await thread.states(all_lineages=True)}
+    assert {checkpoint_id: tree[checkpoint_id] for checkpoint_id in known} == known

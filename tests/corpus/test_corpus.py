@@ -21,8 +21,8 @@ from graphflow.checkpoints.port import Checkpointer
 from graphflow.checkpoints.records import FORMAT, decode_body
 from tests.corpus import kinds
 from tests.corpus.make import after, make
-from tests.corpus.picture import picture
-from tests.corpus.scenarios import SCENARIOS
+from tests.corpus.picture import picture, state_of
+from tests.corpus.scenarios import SCENARIOS, Stage, newer
 
 HERE = Path(__file__).parent
 FOLDERS = sorted(HERE.glob("format-*"))
@@ -89,6 +89,20 @@ async def test_a_stored_thread_is_read_as_it_was_and_goes_on(store, path):
     assert found == {key: value for key, value in seen.items() if key not in ("scenario", "goesOn")}
     if "goesOn" in seen:
         assert as_json(await after(store, path.stem)) == seen["goesOn"]
+
+
+@pytest.mark.parametrize("path", THREADS, ids=thread_id)
+async def test_states_that_are_read_in_one_pass_are_those_that_are_read_one_by_one(store, path):
+    await put(store, path)
+    thread = newer(Stage(store)).thread(path.stem)
+    for everything in (False, True):
+        rows = await thread.history(all_lineages=everything)
+        wanted = [state_of(await thread.state(row.id)) for row in rows]
+        states = await thread.states(all_lineages=everything)
+        assert [state.checkpoint_id for state in states] == [row.id for row in rows]
+        assert [state_of(state) for state in states] == wanted
+        page = await thread.states(2, before=rows[0].id, all_lineages=everything)
+        assert [state_of(state) for state in page] == wanted[1:3]
 
 
 @pytest.mark.parametrize("path", THREADS, ids=thread_id)

@@ -41,6 +41,8 @@ async def sound(thread: Thread, result: Any) -> None:
     for slot in SLOTS:
         if text := state.values.get(slot):
             await true_to(await thread.blame(f"state.{slot}"), text)
+    tree = await thread.tree()
+    assert await thread.states(all_lineages=True) == [await thread.state(row.id) for row in tree]
     for row in await thread.history():
         await thread.why(row.id)
 

@@ -67,6 +67,7 @@ async def test_every_checkpoint_that_is_left_has_the_state_that_it_had(compile_g
     assert [row.id for row in left] == [*[row.id for row in rows[:10]], rows[50].id]
     for row in left:
         assert await thread.state(row.id) == states[row.id]
+    assert await thread.states() == [states[row.id] for row in left]  # across what is missing between them
     assert (await fork.state()).values == forked.values
     with pytest.raises(CheckpointNotFound):
         await thread.state(rows[20].id)

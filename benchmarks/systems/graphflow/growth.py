@@ -10,12 +10,9 @@ from typing import Any
 from harness import Case, Facts, Place, Timed, growth_facts
 from payloads import Chat
 
-from graphflow import AIMessage, CompiledGraph, HumanMessage, Thread, ToolCall, ToolMessage
+from graphflow import AIMessage, CompiledGraph, HumanMessage, ToolCall, ToolMessage
 from systems.graphflow.base import store_of
 from systems.graphflow.talk import agent_loop
-
-MOST = 1000
-"""Turns up to which a page of history is also read with its states, one by one."""
 
 
 def talk(chat: Chat) -> Any:
@@ -70,7 +67,9 @@ class Grown:
         start = time.perf_counter()
         newest = await thread.history(limit=100)
         history = time.perf_counter() - start
-        states = await self.states(thread, newest) + history if self.chat.turns <= MOST else None
+        start = time.perf_counter()
+        assert len(await thread.states(limit=100)) == len(newest)
+        states = time.perf_counter() - start
         points = await thread.history()
         forks = []
         for _ in range(5):
@@ -79,12 +78,6 @@ class Grown:
             forks.append(time.perf_counter() - start)
         await store.close()
         return {"load": load, "history": history, "states": states, "fork": sorted(forks)[2]}
-
-    async def states(self, thread: Thread, points: list[Any]) -> float:
-        start = time.perf_counter()
-        for point in points:
-            await thread.state(point.id)
-        return time.perf_counter() - start
 
     async def cold(self, thread_id: str) -> float:
         """Median of five turns, each by a store and a graph that have never seen the thread."""
