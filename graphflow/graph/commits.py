@@ -27,7 +27,7 @@ class Commits:
     """
 
     def __init__(self, executor: Executor, journal: Journal | None, checkpoint_id: str | None) -> None:
-        self._executor, self._journal = executor, journal
+        self.executor, self._journal = executor, journal
         executor.outlet.tasks = TaskEvents.of(executor)
         self.checkpoint_id = checkpoint_id
         self.pending: deque[After] = deque()
@@ -48,11 +48,11 @@ class Commits:
             finished: how the run is over with it, if it is.
             begins: whether its tick sets anything in motion.
         """
-        if (tasks := self._executor.outlet.tasks) is not None:
+        if (tasks := self.executor.outlet.tasks) is not None:
             tasks.tell()
         after = After(commit, None, requests, finished, self.checkpoint_id)
         if self._journal is not None:
-            executor = self._executor
+            executor = self.executor
             pauses = executor.machine.status == "waiting"
             self.paused = pauses and not begins and executor.rests()
             release = finished is not None or self.paused
@@ -66,7 +66,7 @@ class Commits:
 
     def announce(self) -> None:
         """Sends what follows each durable commit, in the order of the commits."""
-        executor, pending = self._executor, self.pending
+        executor, pending = self.executor, self.pending
         while pending:
             after = pending[0]
             durable = after.durable
@@ -88,12 +88,12 @@ class Commits:
 
     async def acknowledged(self, but: int = 0) -> None:
         """Waits until every commit so far is durable, but for the newest `but`."""
-        while len(self.pending) > but and self._executor.error is None:
-            await self._executor.rest()
+        while len(self.pending) > but and self.executor.error is None:
+            await self.executor.rest()
 
     async def acknowledged_soon(self) -> None:
         """As `acknowledged`, by the shortest way that the store knows; the run goes no further before."""
-        executor = self._executor
+        executor = self.executor
         if self._journal is not None and not executor.tasks.running:
             self._journal.hurry()
         if self.pending or executor.clock.monotonic() - self._gave_way > GIVE_WAY_S:
@@ -106,7 +106,7 @@ class Commits:
         It takes a record of what was sent since the last one: the commit that opened the questions could not know what
         nodes would still send before they were left (E1).
         """
-        executor = self._executor
+        executor = self.executor
         if self.paused:
             return executor.machine.last_at
         at = max(executor.clock.now_ms(), executor.machine.last_at)

@@ -8,8 +8,9 @@ may feed their ticks from any task of the loop while a node runs.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from graphflow.errors import Fenced, GraphflowError, StoreError
 from graphflow.events import (
@@ -311,6 +312,7 @@ class Executor:
             self.holding.disarm()
             self.timers.disarm()
             await self._end_tasks()
+            self._loosen()
         if self.error is not None:
             raise self.error
 
@@ -453,3 +455,15 @@ class Executor:
             task.cancel()
         if tasks:
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _loosen(self) -> None:
+        """The life is over: what it is made of holds it no longer, so that it goes with its last user, and its state too.
+
+        In a circle both would stay until the garbage collector comes by, which in a busy process is late.
+        """
+        self.runs.forget()
+        known = cast("Executor", weakref.proxy(self))
+        for part in (self.runs, self.holding, self.commits, self.tasks, self.timers, self.outlet.tasks):
+            if part is not None:
+                part.executor = known
+        self.lease = None

@@ -26,7 +26,7 @@ class Holding:
     """
 
     def __init__(self, executor: Executor, hold_ms: int) -> None:
-        self._executor, self._hold_ms = executor, hold_ms
+        self.executor, self._hold_ms = executor, hold_ms
         self._waiters: dict[str, Waiter] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due: asyncio.TimerHandle | None = None
@@ -45,15 +45,15 @@ class Holding:
 
     def would_hold(self) -> bool:
         """Whether any open question is still held."""
-        return any(self.time_of(i) > 0 for i in self._executor.machine.interrupts.values())
+        return any(self.time_of(i) > 0 for i in self.executor.machine.interrupts.values())
 
     def nobody_works(self) -> bool:
         """Whether every question comes from an `ask` node: a node that asks by itself may do more before it is left."""
-        return all(i.key == "" or i.kind == "breakpoint" for i in self._executor.machine.interrupts.values())
+        return all(i.key == "" or i.kind == "breakpoint" for i in self.executor.machine.interrupts.values())
 
     def open(self, asked: Interrupt) -> Interrupt:
         """Feeds a question; the interrupt as it is open now."""
-        executor = self._executor
+        executor = self.executor
         before = set(executor.machine.interrupts)
         executor.feed(
             NodeAsked(id=executor.ids.new_id(), at=executor.clock.now_ms(), frame=asked.frame, interrupt=asked)
@@ -62,7 +62,7 @@ class Holding:
 
     def find(self, frame: int, key: str) -> Interrupt | None:
         """The open interrupt of this operation, if it has asked already."""
-        return next((i for i in self._executor.machine.interrupts.values() if i.frame == frame and i.key == key), None)
+        return next((i for i in self.executor.machine.interrupts.values() if i.frame == frame and i.key == key), None)
 
     async def wait(self, asked: Interrupt) -> Any:
         """Opens the interrupt, or finds it open, and waits for its answer while the process holds the run.
@@ -86,7 +86,7 @@ class Holding:
         self._waiters[interrupt.id] = Waiter(future, asked.frame, ACTS_AROUND.get(), self.time_of(interrupt) > 0)
         if not self.time_of(interrupt):
             loop.call_soon(self.quiet, asked.frame)  # what else the node has begun by then comes to its end first
-        ctx = self._executor.runs.get(asked.frame)
+        ctx = self.executor.runs.get(asked.frame)
         limit = None if ctx is None else ctx.limit
         remaining = None
         if limit is not None and (when := limit.when()) is not None:  # waiting is not active time (E11)
@@ -95,6 +95,7 @@ class Holding:
         try:
             return await future
         finally:
+            del future  # what it raises holds this frame: a circle
             self._waiters.pop(interrupt.id, None)
             if limit is not None and remaining is not None and not limit.expired():
                 limit.reschedule(asyncio.get_running_loop().time() + remaining)
@@ -112,21 +113,21 @@ class Holding:
     def arm(self) -> None:
         """Lets go of the run when every open question has been held for its time."""
         self.disarm()
-        longest = max((self.time_of(i) for i in self._executor.machine.interrupts.values()), default=0)
+        longest = max((self.time_of(i) for i in self.executor.machine.interrupts.values()), default=0)
         if longest > 0:
-            self._timer = asyncio.get_running_loop().call_later(longest / 1000, self._executor.release)
+            self._timer = asyncio.get_running_loop().call_later(longest / 1000, self.executor.release)
             self._arm_due()
 
     def _arm_due(self) -> None:
         """What is due while the process holds the run happens in time; else a sweep finds it."""
-        due = [i.expires_at for i in self._executor.machine.interrupts.values() if i.expires_at is not None]
+        due = [i.expires_at for i in self.executor.machine.interrupts.values() if i.expires_at is not None]
         if due:
-            wait_s = max(min(due) - self._executor.clock.now_ms(), 1) / 1000
+            wait_s = max(min(due) - self.executor.clock.now_ms(), 1) / 1000
             self._due = asyncio.get_running_loop().call_later(min(wait_s, MAX_TIMER_S), self._on_due)
 
     def _on_due(self) -> None:
         self._due = None
-        executor = self._executor
+        executor = self.executor
         now = executor.clock.now_ms()
         due = [i.id for i in executor.machine.interrupts.values() if i.expires_at is not None and i.expires_at <= now]
         if not due:
@@ -153,7 +154,7 @@ class Holding:
 
         Leaving a node cancels what it does beside asking, and a write that is cut off is one of unknown outcome.
         """
-        ctx = self._executor.runs.get(frame)
+        ctx = self.executor.runs.get(frame)
         for waiter in self._waiters.values():
             if waiter.frame == frame and not waiter.held and not waiter.future.done():
                 if ctx is None or ctx.acts <= waiter.around:

@@ -25,7 +25,7 @@ class NodeRuns:
     """The node runs that are under way, one at most per frame."""
 
     def __init__(self, executor: Executor, life: int) -> None:
-        self._executor, self._life = executor, life
+        self.executor, self._life = executor, life
         self._by_frame: dict[int, Context] = {}
         self._starts: dict[int, Started] = {}
         self._made = 0
@@ -42,6 +42,10 @@ class NodeRuns:
     def numbers(self) -> list[int]:
         """Frames with a node run under way."""
         return list(self._by_frame)
+
+    def forget(self) -> None:
+        """No node run is under way any more."""
+        self._by_frame.clear()
 
     def partials(self, status: str) -> dict[int, Any]:
         """The messages that were being streamed, by frame (E15)."""
@@ -77,7 +81,7 @@ class NodeRuns:
 
     def start(self, number: int) -> Context:
         """The node run of a frame: begun now, unless the frame's node is being gone on with."""
-        executor = self._executor
+        executor = self.executor
         started = self._starts.pop(number, None)
         frame = executor.machine.frames[number]
         node = executor.plan.graphs[frame.graph].nodes[frame.node]
@@ -103,9 +107,9 @@ class NodeRuns:
 
     def announce(self, started: Started, node_run_id: str = "") -> None:
         """Says that a node begins; before it, what became of the run's plan where no record has told of it."""
-        if (tasks := self._executor.outlet.tasks) is not None:
+        if (tasks := self.executor.outlet.tasks) is not None:
             tasks.tell()
-        self._executor.emit(
+        self.executor.emit(
             NodeStart(
                 node=started.node,
                 node_run_id=node_run_id or started.node_run_id,
@@ -117,7 +121,7 @@ class NodeRuns:
 
     def take_up(self, interrupt: Interrupt) -> None:
         """A node run that asked in an earlier life goes on in this one: it has no second `node.start`."""
-        executor, number = self._executor, interrupt.frame
+        executor, number = self.executor, interrupt.frame
         frame = executor.machine.frames.get(number)
         if not interrupt.node_run_id or number in self._by_frame or frame is None:
             return
@@ -128,7 +132,7 @@ class NodeRuns:
 
     def take_up_opened(self) -> list[int]:
         """The open nodes of an earlier life go on in this one, under their own ids; their frames."""
-        executor, taken = self._executor, list[int]()
+        executor, taken = self.executor, list[int]()
         for number, frame in executor.machine.frames.items():
             if frame.opened is not None and number not in self._by_frame:
                 node = executor.plan.graphs[frame.graph].nodes[frame.node]
@@ -143,7 +147,7 @@ class NodeRuns:
             return
         ctx.alive = False
         self._settle(ctx)
-        duration = int((self._executor.clock.monotonic() - ctx.started) * 1000)
+        duration = int((self.executor.clock.monotonic() - ctx.started) * 1000)
         self._say_over(command, ctx.node_run_id, duration)
 
     def err(self, command: Erred) -> None:
@@ -166,7 +170,7 @@ class NodeRuns:
             )
         else:
             event = NodeError(node=over.node, node_run_id=node_run_id, error=over.error, will_retry=over.will_retry)
-        self._executor.emit(event)
+        self.executor.emit(event)
 
     def cancel(self, number: int, *, tells: bool) -> None:
         """Ends a node run that is wanted no longer; `tells` says so to the run's readers."""
@@ -174,7 +178,7 @@ class NodeRuns:
         if ctx is not None and tells:
             failure = NodeFailed(f"node {ctx.node!r} was cancelled: what it would give is not needed", code="cancelled")
             error = failure.as_dict(ctx.node)
-            self._executor.emit(NodeError(node=ctx.node, node_run_id=ctx.node_run_id, error=error, will_retry=False))
+            self.executor.emit(NodeError(node=ctx.node, node_run_id=ctx.node_run_id, error=error, will_retry=False))
 
     def drop(self, number: int) -> Context | None:
         """Ends a node run without a word: its blocks are closed, and what it still does has no effect."""
@@ -195,15 +199,15 @@ class NodeRuns:
             NodeTimeout: it took longer; what it gives later counts for nothing.
         """
         assert node.run is not None
-        lease = self._executor.lease
-        if lease is not None and self._executor.machine.last_at > lease.until:
+        lease = self.executor.lease
+        if lease is not None and self.executor.machine.last_at > lease.until:
             await lease.confirm()  # this process stood still, and another may have taken the thread
         if node.returns_updates:
             given: Any = frame.state
         elif node.arguments is None:
             given = {}
         else:
-            executor = self._executor
+            executor = self.executor
             given = node.arguments.evaluate(scope_of(executor.plan.graphs[frame.graph], executor.machine, frame))
         run = node.run if node.effects != "write" or node.kind in _RECORDING else partial(_write, node)
         if node.timeout_s is None:
@@ -235,7 +239,7 @@ class NodeRuns:
                     f"node {node.name!r} returned {type(out).__name__}; return a mapping of state updates, nothing, or Goto"
                 )
             updates, out = out, None
-        executor = self._executor
+        executor = self.executor
         return NodeSucceeded(
             id=executor.ids.new_id() if executor.journal is not None else "",  # only a record needs one
             at=executor.clock.now_ms(),
@@ -261,7 +265,7 @@ class NodeRuns:
 
     def failed(self, ctx: Context, error: BaseException) -> NodeFailedTick:
         """The tick of a node that raised."""
-        executor = self._executor
+        executor = self.executor
         status = "timeout" if isinstance(error, NodeTimeout) else "error"
         return NodeFailedTick(
             id=executor.ids.new_id(),
@@ -277,7 +281,7 @@ class NodeRuns:
 
     def failed_open(self, number: int, node: PlanNode) -> NodeFailedTick:
         """The tick of an open node that took too long."""
-        executor = self._executor
+        executor = self.executor
         return NodeFailedTick(
             id=executor.ids.new_id(),
             at=executor.clock.now_ms(),
@@ -288,7 +292,7 @@ class NodeRuns:
 
     def question(self, ctx: Context, frame: Frame, node: PlanNode) -> Interrupt:
         """What an `ask` node asks; its id and time come with the tick that opens it."""
-        executor, question = self._executor, node.question
+        executor, question = self.executor, node.question
         assert question is not None
         scope = scope_of(executor.plan.graphs[frame.graph], executor.machine, frame)
         payload = {"message": question.message.evaluate(scope)}

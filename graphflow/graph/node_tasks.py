@@ -23,7 +23,7 @@ class NodeTasks:
     """The nodes of one life that are ready, and those that run."""
 
     def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+        self.executor = executor
         self.ready: dict[int, None] = {}
         """Frames whose node is to be run, in their order."""
         self.running: dict[int, asyncio.Task[None]] = {}
@@ -41,7 +41,7 @@ class NodeTasks:
 
     def add(self, number: int) -> None:
         """The frame's node is to be run, unless its coroutine is alive and its answer has just woken it."""
-        ctx = self._executor.runs.get(number)
+        ctx = self.executor.runs.get(number)
         if ctx is None or not ctx.alive or (self._here != number and number not in self.running):
             self.ready[number] = None
 
@@ -85,7 +85,7 @@ class NodeTasks:
 
     def _goes_on(self, number: int) -> bool:
         """Whether the task that has run the frame's node may run the next one too; else the loop makes another."""
-        executor = self._executor
+        executor = self.executor
         if number not in self.ready or self.running.get(number) is not asyncio.current_task() or executor.error:
             return False
         return executor.machine.durability != "sync" and len(executor.commits.pending) <= MAX_UNACKNOWLEDGED
@@ -95,8 +95,8 @@ class NodeTasks:
         if self.running.get(number) is task:
             del self.running[number]
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._executor.fail(error)
-        self._executor.wake()
+            self.executor.fail(error)
+        self.executor.wake()
 
     def cancel(self, number: int) -> None:
         """Cancels the task that runs the frame's node, unless that is where we are."""
@@ -119,7 +119,7 @@ class NodeTasks:
     # --- one node
 
     async def _run(self, number: int) -> None:
-        executor = self._executor
+        executor = self.executor
         frame = executor.machine.frames[number]
         node = executor.plan.graphs[frame.graph].nodes[frame.node]
         ctx = executor.runs.start(number)
@@ -158,7 +158,7 @@ class NodeTasks:
 
     def _ask(self, ctx: Context, frame: Frame, node: PlanNode) -> None:
         """An `ask` node asks at once; there is nothing to run."""
-        executor = self._executor
+        executor = self.executor
         if executor.holding.find(frame.number, "") is not None:
             return
         try:

@@ -50,7 +50,7 @@ class TaskEvents:
     """
 
     def __init__(self, executor: Executor, key: str, nodes: frozenset[str]) -> None:
-        self._executor, self._key, self._nodes = executor, key, nodes
+        self.executor, self._key, self._nodes = executor, key, nodes
         self._seen = executor.machine
         self._takes_up = _is_moved(executor.machine)
         """Whether nothing was told yet in this run of a plan that an earlier run has made."""
@@ -69,7 +69,7 @@ class TaskEvents:
 
     def tell(self) -> None:
         """Sends what has become of the plan since the last call."""
-        machine, seen = self._executor.machine, self._seen
+        machine, seen = self.executor.machine, self._seen
         if machine is seen:
             return
         self._seen = machine
@@ -80,15 +80,15 @@ class TaskEvents:
             return  # it stands still, and whoever goes on with it says first that the run is resumed
         told, now = self._told, self._shown(machine)
         self._takes_up, self._told = False, now
-        for event in _between(told, now, machine.run_id, self._executor.thread_id, takes_up=takes_up):
-            self._executor.emit(event)
+        for event in _between(told, now, machine.run_id, self.executor.thread_id, takes_up=takes_up):
+            self.executor.emit(event)
 
     def fail(self, error: dict[str, Any]) -> None:
         """The run ends by what no record can keep: so does the task that is active."""
         told = self._told
         if told is not None and told.active is not None:
             self._told = None
-            self._executor.emit(TaskFail(task_id=told.active, error=error))
+            self.executor.emit(TaskFail(task_id=told.active, error=error))
 
     def _shown(self, machine: Machine) -> Shown | None:
         root = machine.frames.get(ROOT)

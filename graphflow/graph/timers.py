@@ -16,7 +16,7 @@ class Timers:
     """The timers of one life. What one of them raises ends the run."""
 
     def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+        self.executor = executor
         self._deadline: asyncio.TimerHandle | None = None
         self._open: dict[int, asyncio.TimerHandle] = {}
         """Of open nodes with a time limit, by frame."""
@@ -25,7 +25,7 @@ class Timers:
 
     def keep_deadline(self) -> None:
         """Lets the run's clock run while the run does; waiting for people is not active time."""
-        machine = self._executor.machine
+        machine = self.executor.machine
         if machine.status == "waiting":
             if self._deadline is not None:
                 self._deadline.cancel()
@@ -36,7 +36,7 @@ class Timers:
 
     def _on_deadline(self) -> None:
         self._deadline = None
-        executor = self._executor
+        executor = self.executor
         machine = executor.machine
         if machine.status != "running" or machine.wrapping:
             return
@@ -54,7 +54,7 @@ class Timers:
         Args:
             spent_ms: of that time, so far.
         """
-        executor = self._executor
+        executor = self.executor
         frame = executor.machine.frames[number]
         limit = executor.plan.graphs[frame.graph].nodes[frame.node].timeout_s
         if limit is None or frame.opened is None:
@@ -64,7 +64,7 @@ class Timers:
         self._open[number] = self._later(left, lambda: self._on_open_limit(number, node_run_id, begun))
 
     def _on_open_limit(self, number: int, node_run_id: str, begun: int) -> None:
-        executor = self._executor
+        executor = self.executor
         machine = executor.machine
         frame = machine.frames.get(number)
         if frame is None or frame.opened is None or frame.opened.node_run_id != node_run_id:
@@ -85,7 +85,7 @@ class Timers:
         sleeper.add_done_callback(self._woken)
 
     async def _sleep(self, command: Backoff) -> None:
-        executor = self._executor
+        executor = self.executor
         await executor.clock.sleep(max(0, command.until - executor.clock.now_ms()) / 1000)
         frame = executor.machine.frames.get(command.frame)
         if frame is not None and frame.status == "backoff" and not executor.closed:
@@ -94,19 +94,19 @@ class Timers:
     def _woken(self, sleeper: asyncio.Task[None]) -> None:
         self.sleepers.discard(sleeper)
         if not sleeper.cancelled() and (error := sleeper.exception()) is not None:
-            self._executor.fail(error)
-        self._executor.wake()
+            self.executor.fail(error)
+        self.executor.wake()
 
     def _later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(seconds, self._ring, callback)
 
     def _ring(self, callback: Callable[[], None]) -> None:
-        if self._executor.closed:
+        if self.executor.closed:
             return
         try:
             callback()
         except Exception as error:  # noqa: BLE001 - nobody else would hear of it
-            self._executor.fail(error)
+            self.executor.fail(error)
 
     def disarm(self) -> None:
         """No timer rings after this."""

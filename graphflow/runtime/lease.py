@@ -104,9 +104,13 @@ class Lease:
             raise self._lost
 
     async def settle(self) -> None:
-        """At the end of the life: nothing stays withheld."""
-        while self._withheld and self._lost is None:
-            try:
+        """At the end of the life: nothing stays withheld, and the gate is let go."""
+        try:
+            while self._withheld and self._lost is None:
                 await self.confirm()
-            except GraphflowError:
-                return
+        except GraphflowError:
+            return
+        finally:
+            if self._gate is not None:
+                self._gate.withhold = None
+                self._gate = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 from collections.abc import Callable
 
@@ -15,6 +16,10 @@ from graphflow.settings import Settings
 
 CLOSING_S = 5
 """How long connections may take to end after the runs have; the rest is cut."""
+
+COLLECT_EVERY = (5_000, 20, 20)
+"""How many objects more than before bring the garbage collector (`gc.set_threshold`). Runs that have ended leave it next to
+nothing, while it stops every stream for as long as it looks through those that flow."""
 
 
 class Server(uvicorn.Server):
@@ -90,5 +95,13 @@ def serve(
     token: str | None = None,
     on_start: Callable[[str], None] | None = None,
 ) -> None:
-    """Serves until a signal ends it; see `make_server`."""
-    make_server(Application(settings), host=host, port=port, token=token, on_start=on_start).run()
+    """Serves until a signal ends it; see `make_server`. The process is the server's: its garbage collector is set too."""
+
+    def started(url: str) -> None:
+        gc.collect()
+        gc.freeze()  # modules and routes stay: no collection has to look at them again
+        gc.set_threshold(*COLLECT_EVERY)
+        if on_start is not None:
+            on_start(url)
+
+    make_server(Application(settings), host=host, port=port, token=token, on_start=started).run()

@@ -140,18 +140,43 @@ async def test_leaving_a_stream_early_frees_everything(compile_graph: Compile) -
     assert asyncio.all_tasks() == before
 
 
-async def test_a_finished_run_leaves_no_loop_behind(compile_graph: Compile) -> None:
-    app = compile_graph(loop(20))
-    live = await app.launch(thread_id="t")
-    await live.over.wait()
-    executor = weakref.ref(live.executor)
-    assert live.task is not None
-    await live.task
-    del live
-    async with asyncio.timeout(10):
-        while executor() is not None:
-            gc.collect()  # does nothing at all while another thread, of a store that an earlier test left, collects
-            await asyncio.sleep(0.01)
+@pytest.mark.parametrize("how", ["completed", "failed", "cancelled", "waiting", "in branches"])
+async def test_a_life_that_is_over_is_gone_at_once_without_the_garbage_collector(
+    compile_graph: Compile, how: str
+) -> None:
+    graph, gate = Graph(Counter), asyncio.Event()
+
+    async def work(state: Any, ctx: Context) -> dict[str, Any]:
+        if how == "failed":
+            raise ValueError("no")
+        if how == "cancelled":
+            gate.set()
+            await asyncio.Event().wait()
+        if how == "waiting":
+            await ctx.ask("Go on?")
+        return {}
+
+    if how == "in branches":
+        graph.parallel("both", {"one": chain("a")[0], "two": chain("b")[0]})
+    else:
+        graph.node(work)
+    app = compile_graph(graph)
+    gc.disable()
+    try:
+        live = await app.launch(thread_id="t", hold_ms=0)
+        if how == "cancelled":
+            await gate.wait()
+            live.executor.cancel()
+        await live.over.wait()
+        executor, task = weakref.ref(live.executor), live.task
+        assert task is not None
+        await task
+        del live, task
+        async with asyncio.timeout(10):
+            while executor() is not None:  # the store's thread may still hold the last commit
+                await asyncio.sleep(0.01)
+    finally:
+        gc.enable()
 
 
 async def test_one_graph_serves_many_threads_at_once(compile_graph: Compile) -> None:
