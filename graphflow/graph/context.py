@@ -15,7 +15,7 @@ from graphflow.errors import GraphflowError, NodeFailed, NodeTimeout
 from graphflow.events import NodeProgress
 from graphflow.graph.blocks import Blocks
 from graphflow.graph.machine import Interrupt, NodeAsked, Operation, OperationRecorded, timed
-from graphflow.graph.scope import add_usage, check_budget, check_spending
+from graphflow.graph.scope import add_usage, check_budget, check_spending, usage_between
 from graphflow.graph.state import State, freeze, thaw
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ class Context:
     """
 
     __slots__ = (
-        "_blocks", "_counts", "_executor", "_used", "acts", "alive", "attempt", "facts", "finish_reason", "frame", "limit", "node",
-        "node_run_id", "partial", "plan_node", "started", "state", "usage", "visit",
+        "_blocks", "_counts", "_executor", "_used", "acts", "alive", "attempt", "counted", "facts", "finish_reason", "frame", "limit",
+        "node", "node_run_id", "partial", "plan_node", "started", "state", "usage", "visit",
     )  # fmt: skip
 
     def __init__(self, executor: Executor, frame: Frame, plan_node: PlanNode, node_run_id: str) -> None:
@@ -113,7 +113,9 @@ class Context:
         self.started = 0.0
         self.limit: asyncio.Timeout | None = None
         self.usage: dict[str, Any] | None = None
-        """What this node run used so far; counted with the run's when the node ends."""
+        """What this node run used so far."""
+        self.counted: dict[str, Any] | None = None
+        """The part of it that records have brought to the run's usage; the rest follows when the node ends."""
         self.finish_reason: str | None = None
         self.facts: dict[str, Any] | None = None
         """What the node's record keeps of its operations: the `model` called, results of writes that end it (E5)."""
@@ -286,6 +288,18 @@ class Context:
         self.usage = add_usage(self.usage or {}, used)
         if self.alive:
             self._executor.runs.note_usage(used)
+
+    @property
+    def uncounted(self) -> dict[str, Any] | None:
+        """What of its usage no record has brought to the run's."""
+        if not self.counted:
+            return self.usage
+        return usage_between(self.counted, self.usage or {}) or None
+
+    def record_usage(self) -> None:
+        """Brings what the node run has used to the run's usage: the node is left, and entered again as another."""
+        if self.alive and self.uncounted:
+            self._feed_operation(None, None)
 
     # recorded operations (E5)
 
@@ -460,7 +474,7 @@ class Context:
     def forget(self, key: str) -> None:
         """A write that surely did nothing leaves nothing: the next attempt does it."""
         if self.alive and key in self._executor.machine.frames[self.frame].operations:
-            self._executor.feed(self._tick(OperationRecorded, frame=self.frame, key=key, operation=None))
+            self._feed_operation(key, None)
 
     async def _settle(self, key: str, operation: Operation) -> Operation | None:
         """Asks what became of a cut-off write; None means: do it again."""
@@ -478,11 +492,33 @@ class Context:
         self, key: str, operation: Operation, facts: dict[str, Any] | None = None, settles: str | None = None
     ) -> None:
         if self.alive:
-            self._executor.feed(
-                self._tick(
-                    OperationRecorded, frame=self.frame, key=key, operation=operation, facts=facts, settles=settles
-                )
+            self._feed_operation(key, operation, facts, settles)
+
+    def _feed_operation(
+        self,
+        key: str | None,
+        operation: Operation | None,
+        facts: dict[str, Any] | None = None,
+        settles: str | None = None,
+    ) -> None:
+        """Feeds the record, which also counts what the node run has used until now: a crash loses both or none."""
+        usage = self.uncounted
+        if usage and self.facts and "model" in self.facts:
+            facts = {**(facts or {}), "model": self.facts["model"]}
+        self._executor.feed(
+            self._tick(
+                OperationRecorded,
+                frame=self.frame,
+                key=key,
+                operation=operation,
+                usage=usage,
+                facts=facts,
+                settles=settles,
             )
+        )
+        if usage:
+            self.counted = self.usage
+            self._executor.runs.note_usage({name: -value for name, value in usage.items()})
 
     def _tick(self, cls: Any, **fields: Any) -> Any:
         return cls(id=self._executor.ids.new_id(), at=self._executor.clock.now_ms(), **fields)

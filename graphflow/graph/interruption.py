@@ -135,11 +135,12 @@ def on_expired(step: Step, tick: Expired) -> None:
 
 def on_recorded(step: Step, tick: OperationRecorded) -> None:
     frame = step.table[tick.frame]
-    operation = tick.operation or frame.operations.get(tick.key)
+    operation = tick.operation or frame.operations.get(tick.key or "")
     undoes = operation is not None and operation.kind == "undo"
     step.source, step.checkpoint, step.frame_no = "undo" if undoes else "operation", False, tick.frame
     step.node, step.facts = frame.node, tick.facts
     if tick.settles is not None:
         step.fields["reuse"] = {k: v for k, v in step.before.reuse.items() if k != tick.settles}
     step.add_usage(tick.usage)
-    step.change(tick.frame, {}, operations={tick.key: tick.operation})
+    if tick.key is not None:
+        step.change(tick.frame, {}, operations={tick.key: tick.operation})

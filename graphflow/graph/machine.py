@@ -229,6 +229,8 @@ class Tick(msgspec.Struct, kw_only=True):
 
     id: str
     at: int
+    usages: dict[int, dict[str, Any]] | None = None
+    """Frame → what its node run, which has not ended by itself, has used: of those that the tick ends."""
 
 
 class Input(Tick):
@@ -276,7 +278,8 @@ class NodeAsked(Tick):
 
 class OperationRecorded(Tick):
     frame: int
-    key: str
+    key: str | None
+    """None records no operation, only what the node run has used so far."""
     operation: Operation | None
     usage: dict[str, Any] | None = None
     facts: dict[str, Any] | None = None
@@ -330,15 +333,11 @@ class Deadline(Tick):
 
     partials: dict[int, Any] = msgspec.field(default_factory=dict)
     """Frame → the message as far as it came (E15)."""
-    usages: dict[int, dict[str, Any]] = msgspec.field(default_factory=dict)
-    """Frame → what its node run, which has not ended, has used."""
 
 
 class Cancel(Tick):
     partials: dict[int, Any] = msgspec.field(default_factory=dict)
     """Frame → the message as far as it came (E15)."""
-    usages: dict[int, dict[str, Any]] = msgspec.field(default_factory=dict)
-    """Frame → what its node run, which has not ended, has used."""
 
 
 class Edited(Tick):
@@ -441,7 +440,6 @@ class Ended(msgspec.Struct):
     frame: int
     node: str
     writes: tuple[str, ...]
-    usage: dict[str, Any] | None = None
 
 
 class Erred(msgspec.Struct):

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import NodeFailed, NodeTimeout, error_dict
 from graphflow.events import NodeEnd, NodeError, NodeStart
 from graphflow.graph.context import Context, Goto, OutcomeUnknown
-from graphflow.graph.machine import Ended, Erred, Frame, Interrupt, NodeSucceeded, Started
+from graphflow.graph.machine import (
+    AnyTick,
+    CancelNode,
+    Command,
+    Ended,
+    Erred,
+    Frame,
+    Interrupt,
+    NodeSucceeded,
+    Started,
+)
 from graphflow.graph.machine import NodeFailed as NodeFailedTick
 from graphflow.graph.plan import PlanNode
 from graphflow.graph.scope import add_usage, scope_of, told_usage
@@ -30,7 +40,7 @@ class NodeRuns:
         self._starts: dict[int, Started] = {}
         self._made = 0
         self._used: dict[str, Any] = {}
-        """What the node runs under way have used; the machine learns of it when they end."""
+        """What the node runs under way have used and no record has told the machine."""
         self._refs: dict[int, tuple[tuple[str, ...], ...]] = {}
         """Node (by identity) → what its conditions read of its output."""
 
@@ -60,13 +70,27 @@ class NodeRuns:
         self._used = add_usage(self._used, figures)
 
     def usages(self) -> dict[int, dict[str, Any]]:
-        """What the node runs under way have used, by frame."""
-        return {number: ctx.usage for number, ctx in self._by_frame.items() if ctx.usage}
+        """What the node runs under way have used and no record has told the machine, by frame."""
+        return {number: usage for number, ctx in self._by_frame.items() if (usage := ctx.uncounted)}
+
+    def cut_short(self, tick: AnyTick, commands: Iterable[Command]) -> dict[int, dict[str, Any]]:
+        """What the node runs have used that these commands end before they have ended by themselves, by frame.
+
+        Args:
+            tick: what the commands follow; what it says itself is left out.
+        """
+        if not self._used or tick.usages is not None:
+            return {}
+        over = {command.frame for command in commands if isinstance(command, CancelNode | Erred)}
+        if isinstance(tick, NodeSucceeded | NodeFailedTick):
+            over.discard(tick.frame)
+        known = ((number, self._by_frame.get(number)) for number in over)
+        return {number: usage for number, ctx in known if ctx is not None and (usage := ctx.uncounted)}
 
     def _settle(self, ctx: Context) -> None:
         """The node run is over: what it used has been counted with its end, or is not counted."""
-        if ctx.usage:
-            self._used = add_usage(self._used, {name: -value for name, value in ctx.usage.items()})
+        if usage := ctx.uncounted:
+            self._used = add_usage(self._used, {name: -value for name, value in usage.items()})
 
     def close_blocks(self) -> None:
         """Every block is closed before a pause or a terminal (spec 3.3)."""
@@ -90,7 +114,7 @@ class NodeRuns:
             # Entered again after an answer: the same node run goes on.
             again = self._by_frame[number] = Context(executor, frame, node, ctx.node_run_id)
             again.started = ctx.started
-            again.usage = ctx.usage
+            again.usage, again.counted = ctx.usage, ctx.counted
             return again
         if started is not None and started.node_run_id:
             node_run_id = started.node_run_id
@@ -148,7 +172,7 @@ class NodeRuns:
         ctx.alive = False
         self._settle(ctx)
         duration = int((self.executor.clock.monotonic() - ctx.started) * 1000)
-        self._say_over(command, ctx.node_run_id, duration)
+        self._say_over(command, ctx.node_run_id, duration, ctx.usage)
 
     def err(self, command: Erred) -> None:
         ctx = self.drop(command.frame)
@@ -160,11 +184,13 @@ class NodeRuns:
         self.announce(started)
         self._say_over(over, started.node_run_id)
 
-    def _say_over(self, over: Ended | Erred, node_run_id: str, duration_ms: int = 0) -> None:
+    def _say_over(
+        self, over: Ended | Erred, node_run_id: str, duration_ms: int = 0, used: Mapping[str, Any] | None = None
+    ) -> None:
         event: NodeEnd | NodeError
         if isinstance(over, Ended):
             writes = list(over.writes) or None
-            usage = None if over.usage is None else told_usage(over.usage)
+            usage = told_usage(used) if used else None
             event = NodeEnd(
                 node=over.node, node_run_id=node_run_id, duration_ms=duration_ms, writes=writes, usage=usage
             )
@@ -247,7 +273,7 @@ class NodeRuns:
             out=out,
             updates=updates,
             goto=goto,
-            usage=ctx.usage,
+            usage=ctx.uncounted,
             finish=ctx.finish_reason,
             facts=self._facts(ctx, node, out),
         )
@@ -274,7 +300,7 @@ class NodeRuns:
             error=error_dict(error, ctx.node),
             jitter=executor.ids.random(),
             partial=ctx.partial(status) if ctx.partial is not None else None,
-            usage=ctx.usage,
+            usage=ctx.uncounted,
             final=isinstance(error, OutcomeUnknown),
             facts={"model": ctx.facts["model"]} if ctx.facts and "model" in ctx.facts else None,
         )

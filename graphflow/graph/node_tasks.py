@@ -137,6 +137,7 @@ class NodeTasks:
         except (Suspended, BaseExceptionGroup) as left:
             if is_suspension(left):
                 ctx.close_blocks()
+                ctx.record_usage()
                 return
             if not isinstance(left, ExceptionGroup):
                 raise

@@ -81,7 +81,7 @@ def short_way(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machin
     patch = Patch(fields, patches, {})
     commit = Commit(tick.id, tick.at, "node", True, patch, node.name, number, facts, machine, after)
     writes = () if update is None else (*update.sets, *update.logs, *update.merges)
-    return after, [commit, Ended(number, node.name, writes, None), *follows]
+    return after, [commit, Ended(number, node.name, writes), *follows]
 
 
 def _goes_straight(tick: NodeSucceeded, frame: Frame, home: Plan, node: PlanNode) -> bool:

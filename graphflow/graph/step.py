@@ -97,6 +97,7 @@ class Step:
         "table",
         "tick",
         "touched",
+        "uncounted",
         "usage",
     )
 
@@ -131,6 +132,8 @@ class Step:
         self.limits, self.usage = machine.limits, machine.usage
         self.spent: dict[str, Any] | None = None
         """What the tick adds to the usage."""
+        self.uncounted: dict[int, dict[str, Any]] | None = None
+        """What is left of the tick's `usages`, once one of them was counted."""
         self.stops_before, self.stops_after = machine.before, machine.after
 
     # reading
@@ -217,6 +220,7 @@ class Step:
     def _close(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             frame = self.table.pop(number)
+            self.count_unfinished(number)
             self._forget_ended(frame)
             self.touched[number] = None
             self.commands.append(CancelNode(number))
@@ -277,6 +281,13 @@ class Step:
         if more:
             self.usage = add_usage(self.usage, more)
             self.spent = add_usage(self.spent or {}, more)
+
+    def count_unfinished(self, number: int) -> None:
+        """Counts what the frame's node run has used, which this tick ends before it has ended by itself."""
+        if self.tick.usages:
+            if self.uncounted is None:
+                self.uncounted = dict(self.tick.usages)
+            self.add_usage(self.uncounted.pop(number, None))
 
     def _count_time(self) -> None:
         """The run rests, and has called a model or a tool: the time until now is a part of what it has used."""

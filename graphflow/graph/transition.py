@@ -139,7 +139,6 @@ def _on_deadline(step: Step, tick: Deadline) -> None:
     error = exceeded("timeoutMs", limit, step.get("active_ms"))
     if leaves:
         leaf = leaves[0]
-        step.add_usage(tick.usages.get(leaf))
         fail(step, leaf, error.as_dict(step.table[leaf].node), partial=tick.partials.get(leaf), final=True)
 
 

@@ -34,8 +34,6 @@ from graphflow.graph.way import breaks, keep_partial, leave, run, succeed
 def on_cancel(step: Step, tick: Cancel) -> None:
     step.source = "cancel"
     step.node = step.before.root.node if step.before.frames else ""
-    for usage in tick.usages.values():
-        step.add_usage(usage)
     stop(step, tick.partials)
 
 
@@ -43,6 +41,7 @@ def stop(step: Step, partials: Mapping[int, Any]) -> None:
     """Every branch ends; nothing that was recorded is lost, and a resume goes on from there."""
     for frame in list(step.table.values()):
         if frame.status in ("ready", "waiting", "backoff"):
+            step.count_unfinished(frame.number)
             step.void(frame.number, "cancelled")
             if not step.node_of(frame).opens:
                 keep_partial(step, frame.number, step.node_of(frame), partials.get(frame.number))

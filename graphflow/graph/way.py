@@ -311,7 +311,7 @@ def succeed(
     if not quiet:
         step.steps += 1
         writes = () if wrote is None else (*wrote.update.sets, *wrote.update.logs, *wrote.update.merges)
-        step.commands.append(Ended(number, node.name, writes, dict(usage) if usage else None))
+        step.commands.append(Ended(number, node.name, writes))
     plan = step.plan_of(frame)
     if plan.kept is not None and not quiet:
         plan.kept.note_finished(step, number, node)
@@ -403,6 +403,7 @@ def fail(
     frame = step.table[number]
     node = step.node_of(frame)
     step.node, step.frame_no = step.node or node.name, number
+    step.count_unfinished(number)
     step.void(number, "cancelled")
     if not final and _retries(frame, node, error):
         _retry(step, number, node, error, jitter)
@@ -519,6 +520,7 @@ def _give_up(step: Step, number: int, error: dict[str, Any]) -> None:
     step.fields |= {"status": "failed", "error": error}
     for other in list(step.table.values()):
         if other.number != number and other.status in ("ready", "backoff", "waiting"):
+            step.count_unfinished(other.number)
             step.void(other.number, "cancelled")
             step.change(other.number, {"status": "ready"})
             step.commands.append(CancelNode(other.number))

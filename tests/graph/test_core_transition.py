@@ -179,7 +179,7 @@ def test_a_success_writes_through_the_reducers_and_goes_on() -> None:
     core = Core(plan_of(PAIR))
     core.begin()
     commands = core.feed(NodeSucceeded, frame=ROOT, updates={"n": 1, "log": ["x", "y"]})
-    assert commands == [Ended(ROOT, "a", ("n", "log"), None), Started(ROOT, "b", 1, 1, 2, ""), Run(ROOT)]
+    assert commands == [Ended(ROOT, "a", ("n", "log")), Started(ROOT, "b", 1, 1, 2, ""), Run(ROOT)]
     assert (core.state.n, list(core.state.log), core.machine.steps) == (1, ["x", "y"], 1)
 
 
@@ -187,7 +187,7 @@ def test_the_last_success_completes_the_run() -> None:
     core = Core(plan_of({"a": {**WORK, "next": "end"}}))
     core.begin()
     assert core.feed(NodeSucceeded, frame=ROOT, usage={"toolCalls": 2}) == [
-        Ended(ROOT, "a", (), {"toolCalls": 2}), Finished("complete"),
+        Ended(ROOT, "a", ()), Finished("complete"),
     ]  # fmt: skip
     machine = core.machine
     assert (machine.status, machine.finish_reason, machine.root.node) == ("idle", "stop", "end")
@@ -351,7 +351,7 @@ def test_the_answer_of_an_ask_node_is_its_output() -> None:
     core.begin()
     interrupt = core.ask(key="")
     assert core.answer(interrupt, "yes") == [
-        Resolve(interrupt, "answered", "yes"), Ended(ROOT, "a", ("log",), None), Started(ROOT, "b", 1, 1, 2, ""), Run(ROOT),
+        Resolve(interrupt, "answered", "yes"), Ended(ROOT, "a", ("log",)), Started(ROOT, "b", 1, 1, 2, ""), Run(ROOT),
     ]  # fmt: skip
     assert (list(core.state.log), core.machine.interrupts, core.machine.status) == (["yes"], {}, "running")
     assert core.commit.facts is not None

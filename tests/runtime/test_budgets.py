@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from graphflow import CompiledGraph, MemoryCheckpointer, load_graph
 from graphflow.checkpoints.port import Checkpointer
+from graphflow.events import NodeEnd
 from graphflow.graph.step import MOST_PASSED
 from graphflow.graph.way import WRAP_UP_STEPS
+from graphflow.testing import collect
 
 STATE = {"n": {"type": "integer", "x-reduce": "sum", "default": 0}, "items": {"type": "array", "default": []}}
 ANY = [{"on": ["any"], "to": "a"}]
@@ -227,3 +230,114 @@ async def test_with_a_larger_budget_a_run_that_wrapped_up_in_vain_goes_on_as_any
     result = await app.resume("t", budget={"maxModelCalls": 5, "maxSteps": 3})
     assert (result.status, result.finish_reason) == ("completed", "max_steps")
     assert work.ran == ["a", "wrap", "more", "more", "wrap", "more", "b"]
+
+
+# --- what counts
+
+
+class Branches(Nodes):
+    """The branch of item 0 ends by itself; those of others have called a model and go on until they are cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = 0
+        self.all_begun = asyncio.Event()
+
+    async def calls(self, state: Any, ctx: Any) -> None:
+        await super().calls(state, ctx)
+        self.begun += 1
+        if self.begun % 3 == 0:
+            self.all_begun.set()
+        if ctx.path.endswith("[0]"):
+            await self.all_begun.wait()
+            self.all_begun.clear()
+        else:
+            await asyncio.Event().wait()
+
+
+def race(**keys: Any) -> dict[str, Any]:
+    fan = {"map": "[0, 1, 2]", "as": "item", "do": "body", "join": {"wait": "any"}, **keys}
+    return {"fan": fan, "body": node("calls")}
+
+
+async def test_what_losers_have_used_counts_for_the_run(store: Checkpointer) -> None:
+    result = await Branches().graph(race(), store=store).run({}, "t")
+    assert (result.status, result.usage["modelCalls"], result.usage["promptTokens"]) == ("completed", 3, 300)
+    assert sum(row.model_calls for row in await store.spent()) == 3
+
+
+async def test_losers_can_not_carry_a_run_past_its_limit() -> None:
+    work = Branches()
+    again = [{"if": "visits.fan < 50", "to": "fan"}, {"to": "end"}]
+    result = await work.graph(race(next=again), maxModelCalls=6, maxSteps=500).run()
+    assert (used_up(result.error), result.usage["modelCalls"]) == (("budget_exceeded", "modelCalls"), 6)
+
+
+async def test_what_the_branches_of_a_fan_that_took_too_long_have_used_counts() -> None:
+    work = Branches()
+    keys = {"join": {"wait": "all"}, "timeoutMs": 20, "error": [{"on": ["timeout"], "to": "end"}]}
+    result = await work.graph(race(**keys)).run()
+    assert (result.status, result.usage["modelCalls"]) == ("completed", 3)
+
+
+async def test_what_branches_have_used_counts_where_a_sibling_ends_the_run() -> None:
+    work = Branches()
+    branches = {"first": "calls", "second": "fails_once_begun"}
+
+    async def fails_once_begun(state: Any, ctx: Any) -> None:
+        while work.begun < 1:
+            await asyncio.sleep(0)
+        raise ValueError("no")
+
+    document = {
+        "graphflow": "1",
+        "start": "both",
+        "state": {},
+        "nodes": {"both": {"parallel": branches}, **{name: node(name) for name in branches.values()}},
+    }
+    app = load_graph(document, nodes={"calls": work.calls, "fails_once_begun": fails_once_begun})
+    result = await app.run()
+    assert (result.status, result.usage["modelCalls"]) == ("failed", 1)
+
+
+async def test_what_a_node_used_before_it_waited_counts_though_it_is_entered_again(store: Checkpointer) -> None:
+    async def asks(state: Any, ctx: Any) -> None:
+        async def call() -> int:
+            ctx.charge("modelCalls")
+            ctx.add_usage(promptTokens=10, costUsd=0.5)
+            return 1
+
+        await ctx.once("first", call, effects="none")
+        await ctx.ask("go on?")
+        await ctx.once("second", call, effects="none")
+
+    document = {"graphflow": "1", "start": "asks", "state": {}, "nodes": {"asks": node("asks")}}
+    app = load_graph(document, nodes={"asks": asks}, checkpointer=store)
+    waiting = await app.run({}, "t", budget={"maxModelCalls": 1})
+    assert (waiting.status, waiting.usage["modelCalls"]) == ("waiting", 1)
+    failed = await app.answer("t", {waiting.interrupts[0].id: "yes"})
+    assert (used_up(failed.error), failed.usage["modelCalls"]) == (("budget_exceeded", "modelCalls"), 1)
+    done = await app.resume("t", budget={"maxModelCalls": 2})
+    assert (done.status, done.usage["modelCalls"], done.usage["promptTokens"]) == ("completed", 2, 20)
+    assert done.usage["costUsd"] == 1.0
+
+
+async def test_what_an_operation_used_is_durable_with_its_record_and_told_at_the_nodes_end(store: Checkpointer) -> None:
+    """A crash loses both or none; what a node's operations used is counted once."""
+    durable: list[int] = []
+
+    async def calls(state: Any, ctx: Any) -> None:
+        async def call() -> int:
+            durable.append(sum(row.tool_calls for row in await store.spent()))
+            ctx.charge_tool_call()
+            return 1
+
+        for name in ("a", "b"):
+            await ctx.once(name, call, effects="write")
+
+    document = {"graphflow": "1", "start": "calls", "state": {}, "nodes": {"calls": node("calls")}}
+    app = load_graph(document, nodes={"calls": calls}, checkpointer=store)
+    events = await collect(app.stream({}, "t", budget={"maxToolCalls": 2}))
+    ends = [event.usage for event in events if isinstance(event, NodeEnd)]
+    assert (durable, ends) == ([0, 1], [{"toolCalls": 2}])
+    assert sum(row.tool_calls for row in await store.spent()) == 2
