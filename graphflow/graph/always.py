@@ -19,7 +19,7 @@ import msgspec
 
 from graphflow.errors import NodeFailed
 from graphflow.graph.document import Branch, GraphDefinition, GraphRef, NodeDefinition
-from graphflow.graph.regions import bodies_of, body_name, predecessors
+from graphflow.graph.regions import bodies_of, body_name, predecessors, survey
 from graphflow.graph.types import show
 
 if TYPE_CHECKING:
@@ -151,20 +151,50 @@ def _weight(document: GraphDefinition, node: NodeDefinition, use: str) -> int:
     if node.use == use:
         return 1
     tool = use.removeprefix("tool:")
-    if node.use != "tools" or tool == use or not (document.tools is None or tool in document.tools):
+    if node.use != "tools" or tool == use or not _may_call(document, node, tool):
         return 0
     limit = node.with_.get("max") if isinstance(node.with_, Mapping) else None
     return limit if isinstance(limit, int) else UNBOUNDED
 
 
+def _may_call(document: GraphDefinition, node: NodeDefinition, tool: str) -> bool:
+    """Whether a `tools` node may run the tool: its own `tools` and `keywords` stand for the document's (spec 6.1)."""
+    if node.with_ is not None and not isinstance(node.with_, Mapping):
+        return True  # an expression gives its arguments
+    given: Mapping[str, Any] = node.with_ or {}
+    own, keywords = given.get("tools"), given.get("keywords")
+    offered = document.tools if own is None else own
+    if keywords is None and own is None:
+        keywords = document.keywords
+    if keywords or not isinstance(offered, list | tuple):
+        return True  # which tools are bound to a keyword, or what an expression gives, is not known here
+    return any(name == tool or (isinstance(name, str) and "${" in name) for name in offered)
+
+
 def _bodies(name: str, node: NodeDefinition) -> Iterator[tuple[str, int]]:
-    """Keys of the subgraphs that a node opens, and how often in one entry."""
+    """Keys of the subgraphs that a node opens, and how often in one entry: each attempt opens them anew."""
+    attempts = _attempts(node)
     if node.graph is not None:
-        yield node.graph if isinstance(node.graph, str) else name, 1
+        yield node.graph if isinstance(node.graph, str) else name, attempts
     for body in bodies_of(name, node):
         if isinstance(body.do, GraphRef):
             key = body.do.graph if isinstance(body.do.graph, str) else body_name(name, body.branch)
-            yield key, 1 if node.parallel is not None else UNBOUNDED
+            yield key, attempts if node.parallel is not None else UNBOUNDED
+
+
+def _attempts(node: NodeDefinition) -> int:
+    return 1 if node.retry is None else node.retry.max
+
+
+def with_retries(document: GraphDefinition, weights: Mapping[str, int]) -> dict[str, int]:
+    """The weights for a proof: a fan that is tried again enters what its branches run again."""
+    found = survey(document)
+    out: dict[str, int] = {}
+    for name, weight in weights.items():
+        for region in found.around(name):
+            weight *= _attempts(document.nodes[region.fan])
+        out[name] = min(weight, UNBOUNDED)
+    return out
 
 
 def _inside(graph: CheckedDocument, use: str, most: int) -> int:
@@ -174,7 +204,7 @@ def _inside(graph: CheckedDocument, use: str, most: int) -> int:
         return 0
     from graphflow.graph.always_proof import most_entries
 
-    return max(1, most_entries(graph.document, weights, most))
+    return max(1, most_entries(graph.document, with_retries(graph.document, weights), most))
 
 
 # --- keeping them at run time --------------------------------------------------------------------

@@ -14,6 +14,7 @@ from graphflow.graph.always import (
     finished_by,
     names_of,
     parse,
+    with_retries,
 )
 from graphflow.graph.checked import CheckedDocument
 from graphflow.graph.checking import Checking, at
@@ -69,8 +70,11 @@ def _prove(checking: Checking, pointer: str, found: Property, subgraphs: Mapping
             way = way_around(document, entered_by(document, subgraphs, node), finished_by(document, first))
             hint = f"route every way to {node!r} through {first!r}; a way that leaves it by an error or an expiry has not finished it"
         case AtMost(node=node, count=count):
-            weights = entered_by(document, subgraphs, node, count)
-            way, hint = too_many(document, weights, count), _bound(document, weights, node, count)
+            entered = entered_by(document, subgraphs, node, count)
+            way, hint = (
+                too_many(document, with_retries(document, entered), count),
+                _bound(document, entered, node, count),
+            )
         case EndReachable():
             way = way_to_a_trap(document)
             hint = "give its last node a route to 'end'"
@@ -83,6 +87,8 @@ def _bound(document: GraphDefinition, weights: Mapping[str, int], name: str, cou
     if heavy and count:
         return f"one run of {heavy[0]!r} may use {name!r} more than {count} times, and a proof can't bound that"
     node = next(iter(weights))
+    if count and weights[node] < (retried := with_retries(document, weights)[node]):
+        return f"the branches that {node!r} runs in are tried again, up to {retried} times: lower `retry.max`, or raise the number"
     return (
         f'bound the cycle by a condition on visits, as in {{"if": "visits.{node} < {max(count, 1)}", "to": …}}, or raise the number'
         if count

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from graphflow.errors import DefinitionError, Fault
+from graphflow.graph.always import entered_by
 from graphflow.graph.always_proof import too_many, way_around
 from graphflow.graph.compiler import check_document
 from graphflow.graph.document import decode_document
@@ -96,6 +97,47 @@ def test_a_tools_node_may_run_any_tool_that_the_document_offers():
     assert proved(nodes, "tool:bash at most 7", tools=["bash"]) == "think → act"
     limited = {**nodes, "act": {"use": "tools", "with": {"max": 2}, "next": "ask_first"}}
     assert proved(limited, "tool:bash at most 3", tools=["bash"]) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "keys", "may"),
+    [
+        ({"tools": ["bash"]}, {"tools": ["other"]}, True),
+        ({"tools": ["other"]}, {"tools": ["bash"]}, False),
+        ({"tools": ["other"]}, {}, False),
+        ({"tools": "${state.names}"}, {"tools": ["other"]}, True),
+        ({"tools": ["other", "${state.name}"]}, {}, True),
+        ({"keywords": ["shell"]}, {"tools": ["other"]}, True),
+        ({}, {"tools": ["other"], "keywords": ["shell"]}, True),
+        ({"tools": ["other"]}, {"keywords": ["shell"]}, False),
+        (None, {"tools": ["other"]}, False),
+        (None, {}, True),
+        ("${state.all}", {"tools": ["other"]}, True),
+    ],
+)
+def test_a_tools_node_may_run_what_it_is_offered_itself(given, keys, may):
+    node = {"use": "tools", "next": "end", **({} if given is None else {"with": given})}
+    found = entered_by(decode_document(document({"act": node}, **keys)), {}, "tool:bash")
+    assert bool(found) == may
+
+
+def test_each_attempt_of_a_subgraph_or_a_fan_enters_what_is_inside_again():
+    once = document({"a": {"use": "tool:bash", "with": {"command": "ls"}, "next": "end"}})
+    kinds = FakeKinds({"once": once})
+    retry = {"max": 3, "on": ["any"]}
+    for node in ({"graph": "once"}, {"parallel": {"x": {"do": {"graph": "once"}}}}):
+        assert proved({"sub": {**node, "retry": retry}}, "tool:bash at most 3", kinds=kinds) is None
+        assert proved({"sub": {**node, "retry": retry}}, "tool:bash at most 2", kinds=kinds) == "sub"
+    fan = {"fan": {"parallel": {"x": "work"}, "retry": retry}, "work": {"use": "node:worker"}}
+    assert proved(fan, "work at most 3") is None
+    assert proved(fan, "work at most 2") == "fan → work"
+    (fault,) = faults_of(document(fan, always=["work at most 2"]))
+    assert (
+        fault.hint
+        == "the branches that 'work' runs in are tried again, up to 3 times: lower `retry.max`, or raise the number"
+    )
+    assert proved({"sub": {"graph": document(fan), "next": "last"}, "last": END}, "node:worker at most 2") == "sub"
+    assert proved({"work": {"use": "node:worker", "retry": retry}}, "work at most 1") is None
 
 
 def test_a_subgraph_that_uses_it_counts_as_one_that_does():

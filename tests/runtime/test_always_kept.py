@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from graphflow import load_graph
+from graphflow import Goto, load_graph
 from graphflow.checkpoints.port import Checkpointer
 from graphflow.runtime.compiled import CompiledGraph
 from graphflow.testing import FakeIds
@@ -19,7 +19,7 @@ STATE = {"type": "object", "properties": {"n": {"type": "integer", "default": 0}
 def review(store: Checkpointer | None, ran: list[str], **keys: Any) -> CompiledGraph:
     """`draft` → `approve` → `send`, where `approve` must come before `send`."""
 
-    def node(name: str, goto: str | None = None) -> Any:
+    def node(name: str) -> Any:
         async def run(state: Any) -> dict[str, Any]:
             ran.append(name)
             return {"n": state["n"] + 1}
@@ -131,6 +131,24 @@ async def test_a_limit_that_a_request_raises_does_not_raise_how_often_a_node_may
     assert (result.status, len(ran)) == (status, times)
     if status == "failed":
         assert "entry 4" in (result.error or {})["message"]
+
+
+async def test_a_goto_past_a_condition_does_not_raise_how_often_a_node_may_be_entered():
+    ran: list[str] = []
+
+    async def draft(state: Any) -> Goto:
+        ran.append("draft")
+        return Goto("draft")
+
+    data = {
+        "graphflow": "1",
+        "start": "draft",
+        "nodes": {"draft": {"use": "node:draft", "next": [{"if": "visits.draft < 2", "to": "draft"}, {"to": "end"}]}},
+        "budget": {"maxSteps": 50},
+        "always": ["draft at most 2"],
+    }
+    result = await load_graph(data, nodes={"draft": draft}).run({})
+    assert ((result.error or {})["code"], len(ran)) == ("property_violated", 2)
 
 
 async def test_a_thread_without_a_store_is_kept_too():
