@@ -15,7 +15,7 @@ import msgspec
 from graphflow.graph.machine import Frame
 from graphflow.graph.patches import items_of
 from graphflow.graph.plan import PlanNode
-from graphflow.graph.seen import short
+from graphflow.graph.seen import seen, short
 from graphflow.graph.state import Update
 
 Writes = dict[str, Any]
@@ -58,16 +58,7 @@ class Made(msgspec.Struct, frozen=True):
 
 def looked_at(node: PlanNode, scope: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted path → value in short of all that the node's conditions name."""
-    out: dict[str, Any] = {}
-    for ref in dict.fromkeys(ref for arrow in node.arrows if arrow.when is not None for ref in arrow.when.refs):
-        try:
-            value: Any = scope[ref[0]]
-            for name in ref[1:]:
-                value = value[name] if isinstance(value, Mapping) else getattr(value, name)
-        except (KeyError, AttributeError):
-            continue
-        out[".".join(ref)] = short(value)
-    return out
+    return seen(dict.fromkeys(ref for arrow in node.arrows if arrow.when is not None for ref in arrow.when.refs), scope)
 
 
 def moves_of(made: Iterable[Made]) -> list[list[Any]]:

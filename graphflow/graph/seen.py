@@ -6,7 +6,7 @@ visits and of limits is in the machine anyway.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sized
 from typing import Any
 
 from graphflow.graph.plan import PlanNode
@@ -21,14 +21,12 @@ def passing_refs(node: PlanNode) -> tuple[tuple[str, ...], ...]:
     return tuple(dict.fromkeys(ref for ref in found if ref[0] in ("out", "answer")))
 
 
-def seen(refs: Sequence[tuple[str, ...]], roots: Mapping[str, Any]) -> dict[str, Any]:
+def seen(refs: Iterable[tuple[str, ...]], roots: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted path → its value in short, for those that are there."""
     out: dict[str, Any] = {}
     for root, *names in refs:
-        if root not in roots:
-            continue
-        value = roots[root]
         try:
+            value = roots[root]
             for name in names:
                 value = value[name] if isinstance(value, Mapping) else getattr(value, name)
         except (KeyError, AttributeError):
