@@ -67,6 +67,8 @@ class Commits:
     def announce(self) -> None:
         """Sends what follows each durable commit, in the order of the commits."""
         executor, pending = self.executor, self.pending
+        if not pending:
+            return  # the store's late word about a life that is over, which may be gone
         while pending:
             after = pending[0]
             durable = after.durable

@@ -61,6 +61,8 @@ class Timers:
             return
         begun, node_run_id = executor.machine.active_ms - spent_ms, frame.opened.node_run_id
         left = max(0.0, limit - spent_ms / 1000)
+        if (earlier := self._open.get(number)) is not None:
+            earlier.cancel()  # of a node that is over: in a circle they would pile up
         self._open[number] = self._later(left, lambda: self._on_open_limit(number, node_run_id, begun))
 
     def _on_open_limit(self, number: int, node_run_id: str, begun: int) -> None:
