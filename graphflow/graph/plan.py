@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphflow.errors import DefinitionError, Fault
-from graphflow.graph.document import END, FAIL, Budget, Choose, GraphDefinition, GraphRef, Join, NodeDefinition, Route
+from graphflow.graph.document import (
+    END,
+    FAIL,
+    Budget,
+    Choose,
+    GraphDefinition,
+    GraphRef,
+    Join,
+    NodeDefinition,
+    Retry,
+    Route,
+)
 from graphflow.graph.expressions import Expression, Roots, Template, compile_expression, compile_template
 from graphflow.graph.regions import bodies_of, body_name, branch_order, input_of, predecessors, routes_of
 from graphflow.graph.state import StateSchema, channel_of
@@ -115,7 +126,7 @@ class PlanNode(msgspec.Struct, frozen=True, kw_only=True):
     arrows: tuple[Arrow, ...] = ()
     choose: tuple[str, ...] | None = None
     errors: tuple[tuple[frozenset[str], str], ...] = ()
-    retry: Any = None
+    retry: Retry | None = None
     timeout_s: float | None = None
     effects: str = "none"
     idempotent: bool = False

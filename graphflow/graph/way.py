@@ -12,7 +12,7 @@ import msgspec
 
 from graphflow.errors import BudgetExceeded, ExpressionFailed, NodeFailed
 from graphflow.graph import branches
-from graphflow.graph.document import END, FAIL
+from graphflow.graph.document import END, FAIL, Retry
 from graphflow.graph.machine import (
     ROOT,
     Backoff,
@@ -432,11 +432,19 @@ def _error_route(node: PlanNode, error: Mapping[str, Any]) -> str | None:
     return next((target for codes, target in node.errors if matches(codes, error["code"])), None)
 
 
+def _delay_ms(retry: Retry, attempt: int) -> float:
+    """The delay after this attempt, before jitter."""
+    try:
+        return float(min(retry.backoff_ms * retry.factor ** (attempt - 1), retry.max_backoff_ms))
+    except OverflowError:  # larger than any number that Python has is larger than the ceiling
+        return retry.max_backoff_ms
+
+
 def _retry(step: Step, number: int, node: PlanNode, error: dict[str, Any], jitter: float) -> None:
     step.collapse(number)
     frame, retry = step.table[number], node.retry
-    delay = min(retry.backoff_ms * retry.factor ** (frame.attempt - 1), retry.max_backoff_ms)
-    until = step.tick.at + int(delay * (1 + retry.jitter * (2 * jitter - 1)))
+    assert retry is not None
+    until = step.tick.at + int(_delay_ms(retry, frame.attempt) * (1 + retry.jitter * (2 * jitter - 1)))
     step.source, step.checkpoint = "retry", False
     # A retry after a failure forgets the model calls that no other operation follows (E5).
     kept = list(frame.operations.items())

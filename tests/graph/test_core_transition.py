@@ -262,6 +262,16 @@ def test_a_backoff_grows_to_its_ceiling_and_takes_its_jitter_from_the_tick(jitte
     assert kinds_of(core.feed(NodeFailed, frame=ROOT, error=ERROR)) == ["Erred", "Finished"]
 
 
+def test_a_backoff_beyond_every_number_is_its_ceiling() -> None:
+    """2 to the 1,100th is more than a float can be; the policy is legal all the same."""
+    core = Core(plan_of({"a": {**WORK, "retry": {**RETRY, "max": 1200, "factor": 1e200, "jitter": 0}, "next": "end"}}))
+    core.begin()
+    for _ in range(4):
+        *_, backoff = core.feed(NodeFailed, frame=ROOT, error=ERROR)
+        core.feed(BackoffOver, frame=ROOT)
+    assert backoff == Backoff(ROOT, (core.count - 1) * 1000 + 200)
+
+
 @pytest.mark.parametrize(
     ("error", "final"), [(TIMEOUT, False), (ERROR, True)], ids=["an error it does not name", "a final failure"]
 )
