@@ -105,25 +105,26 @@ class SealedCheckpointer:
         await self.store.setup(sealed=True)
         if self._open:
             return
-        note = await read_note(self.store)
-        if note is None:
-            if self.seal.keys and await self.store.threads(limit=1):
+        while True:
+            found = await self.store.note(SEAL)
+            note = SealNote() if found is None else _parse_note(found)
+            if found is not None:
+                check_note(note, self.seal)
+            elif self.seal.keys and await self.store.threads(limit=1):
                 raise _plain_rows("the store was made without keys")
-            note = SealNote()
-        else:
-            check_note(note, self.seal)
-        await self._keep_note(note)
+            new = self._added(note)
+            # Another process may open the store with another key at the same time: then its note stands, and is checked.
+            if new == note or await self.store.swap_note(SEAL, msgspec.json.encode(new), instead_of=found):
+                break
         self._open = True
 
-    async def _keep_note(self, note: SealNote) -> None:
-        """Adds the writing key and compression to the store's note, if they are new."""
+    def _added(self, note: SealNote) -> SealNote:
+        """The note with the writing key and compression."""
         writer = self.seal.writer
         keys = dict(note.keys)
         if writer is not None and writer.id not in keys:
             keys[writer.id] = _checked(writer, self.seal)
-        new = _replace(note, keys=keys, compression=note.compression or self.seal.compression)
-        if new != note:
-            await write_note(self.store, new)
+        return _replace(note, keys=keys, compression=note.compression or self.seal.compression)
 
     async def _ready(self) -> Checkpointer:
         if not self._open:
@@ -153,8 +154,7 @@ class SealedCheckpointer:
         check_keys(note, self.seal)
         if self.seal.keys and not note.keys:
             note = _replace(note, unsealed=True)
-        await write_note(self.store, note)
-        await self._keep_note(note)
+        await write_note(self.store, self._added(note))
         after = await self.store.rewrite(self._anew(plain=note.unsealed or not note.keys))
         while after is not None:
             after = await self.store.rewrite(self._anew(plain=note.unsealed or not note.keys), after=after)
@@ -506,9 +506,14 @@ def snapshot_place(stored: Stored) -> tuple[int, int]:
 
 async def read_note(store: Checkpointer) -> SealNote | None:
     data = await store.note(SEAL)
-    if data is None:
-        return None
-    note = msgspec.json.decode(data, type=SealNote)
+    return None if data is None else _parse_note(data)
+
+
+def _parse_note(data: bytes) -> SealNote:
+    try:
+        note = msgspec.json.decode(data, type=SealNote)
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"the store's note of its seal is damaged: restore it from a backup ({error})") from error
     if note.version > 1:
         raise StoreError(
             f"the store's seal has version {note.version}, this graphflow knows 1: update it", code="store_newer"

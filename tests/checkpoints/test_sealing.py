@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import inspect
 import os
@@ -225,6 +226,33 @@ async def test_a_plain_store_is_not_opened_with_keys_until_it_is_rekeyed(tmp_pat
     again = sealed(tmp_path, NEW)
     await assert_readable(again, driver)
     await again.close()
+
+
+class Crossing(MemoryCheckpointer):
+    """A store that two look into before either of them writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._looked = 0
+        self._both = asyncio.Event()
+
+    async def note(self, name: str) -> bytes | None:
+        found = await super().note(name)
+        self._looked += 1
+        if self._looked == 2:
+            self._both.set()
+        await self._both.wait()
+        return found
+
+
+async def test_of_two_that_open_an_empty_store_with_other_keys_at_once_one_is_refused() -> None:
+    store = Crossing()
+    first, second = SealedCheckpointer(store, [OLD]), SealedCheckpointer(store, [NEW])
+    outcomes = await asyncio.gather(first.setup(), second.setup(), return_exceptions=True)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["NoneType", "StoreError"]
+    note = await read_note(store)
+    assert note is not None
+    assert list(note.keys) == [("old", "new")[outcomes.index(None)]]
 
 
 async def test_a_title_that_only_looks_sealed_is_sealed_with_the_rest(tmp_path: Path) -> None:
