@@ -287,8 +287,8 @@ async def import_thread(
         await db.run(_ADD_LINEAGE(number, name, lineage.parent, lineage.cut, pruned.get(number, 0)))
         for part in _parts([record for record in copy.records if record.lineage == number]):
             await db.run(_rows(number, part))
-    for item in copy.items:
-        await db.run(ADD_ITEM(item.lineage, item.frame, item.channel, item.ordinal, item.record, item.data))
+    for part in _parts(copy.items):
+        await db.run(*[ADD_ITEM(i.lineage, i.frame, i.channel, i.ordinal, i.record, i.data) for i in part])
     rows = await db.run(
         _thread(name, row.facts, row.created_at, row.head, row.lineage, row.ordinal, row.fence),
         *interrupts_of(copy.interrupts),
@@ -296,8 +296,8 @@ async def import_thread(
     )
     if not rows[0]:
         raise refusals.exists(name)
-    for queued in copy.queue:
-        await db.run(_ENQUEUE(name, queued.at, queued.kind, queued.body))
+    for part in _parts(copy.queue):
+        await db.run(*[_ENQUEUE(name, queued.at, queued.kind, queued.body) for queued in part])
     for document in copy.documents:
         await db.run(_PUT_DOCUMENT(document.digest, document.data))
     return name

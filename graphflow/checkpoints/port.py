@@ -87,11 +87,10 @@ class OpenInterrupt(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_cursor(cursor: str) -> tuple[int, str]:
     """`(opened_at, interrupt id)` of an `OpenInterrupt.cursor`."""
-    at, _, interrupt_id = cursor.partition(":")
-    try:
-        return int(at), interrupt_id
-    except ValueError:
-        raise StoreError(f"{cursor!r} is no cursor of open interrupts: pass `OpenInterrupt.cursor`") from None
+    at, colon, interrupt_id = cursor.partition(":")
+    if not colon or not at.isascii() or not at.isdigit() or len(at) > 18:  # more digits are no 64-bit integer
+        raise StoreError(f"{cursor!r:.80} is no cursor of open interrupts: pass `OpenInterrupt.cursor`")
+    return int(at), interrupt_id
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):

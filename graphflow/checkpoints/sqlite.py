@@ -178,7 +178,7 @@ class SqliteCheckpointer:
         assert self._lists is not None
         try:
             return list(await self._lists.execute_fetchall(sql, parameters))
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeEncodeError) as error:
             raise store_error(self.path, error, "read") from error
         except ValueError as error:  # aiosqlite's word for a closed connection
             raise closed(self.path) from error

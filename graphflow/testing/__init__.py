@@ -1,7 +1,8 @@
 """Fakes and conformance suites that users may import into their own tests.
 
-`ScriptedModel`, `FakeClock`, `FakeIds` and `collect` stand in for the world; `checkpointer_conformance`,
-`tool_envelope_conformance` and `chat_model_conformance` are suites to run against one's own implementations.
+`ScriptedModel`, `FakeClock`, `FakeIds` and `collect` stand in for the world, `postgres.PostgresServer` for a database;
+`checkpointer_conformance`, `conversation_store_conformance`, `store_conformance`, `chat_model_conformance` and
+`tool_envelope_conformance` are suites to run against one's own implementations.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, Self
 
 USER = "postgres"
-START_S = 30.0
+START_S = 120.0
+"""Whoever takes longer does not start at all, on any machine."""
 QUICK = {"fsync": "off", "full_page_writes": "off"}
 """Settings for tests of everything but durability: what is kept survives every end of the server but the machine's."""
 

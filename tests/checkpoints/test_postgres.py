@@ -473,6 +473,16 @@ async def test_a_text_that_can_not_be_stored_fails_its_own_commit_only(store: Po
     assert row.facts.title == "for people ?!"
 
 
+async def test_who_asks_for_a_text_that_can_not_be_there_is_told_so_and_the_store_is_well(
+    store: PostgresCheckpointer,
+) -> None:
+    for asked in (store.thread("nul \x00"), store.threads(agent_key="\x00"), store.open_interrupts(owner="\x00")):
+        error = await refused(StoreError, asked)
+        assert error.code == "invalid_input"
+        assert "NUL" in error.message
+    assert await store.threads() == []
+
+
 async def test_a_closed_store_says_so(store: PostgresCheckpointer) -> None:
     driver = await drive(store)
     await store.close()

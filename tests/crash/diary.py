@@ -33,7 +33,7 @@ class Diary:
         self._life, self._sync = life, sync
 
     def note(self, kind: str, **facts: Any) -> None:
-        """`begin, start, effect, read, queued, durable, operation, sent, asked, answered, error, end`."""
+        """`looks, looks again, begin, start, effect, read, queued, durable, sent, answers, killed, error`."""
         os.write(self._file, _encode({"kind": kind, "life": self._life, **facts}) + b"\n")
 
     def close(self) -> None:

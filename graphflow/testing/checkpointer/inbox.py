@@ -62,7 +62,8 @@ class Inbox(Suite):
         await drivers[0].add(closed=(first[-1].interrupt_id,))
         second = await store.open_interrupts(limit=3, cursor=first[-1].cursor)
         assert [i.interrupt_id for i in second] == ["i3", "i4", "i5"]
-        await refused(StoreError, store.open_interrupts(cursor="no cursor"))
+        for cursor in ("no cursor", "", "1", ":i", "-1:i", "1.5:i", "9" * 30 + ":i", "\u0663:i"):
+            await refused(StoreError, store.open_interrupts(cursor=cursor))
 
     @promise
     async def test_a_thread_is_whose_it_was_made_for_whatever_is_committed(self, store: Checkpointer) -> None:

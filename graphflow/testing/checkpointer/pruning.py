@@ -6,6 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from graphflow.checkpoints.port import Checkpointer, Keep, OpenInterrupt, Span
 from graphflow.errors import CheckpointNotFound, GraphflowError, StoreError, ThreadNotFound
 from graphflow.testing.checkpointer.suite import (
@@ -171,7 +173,7 @@ class Pruning(Suite):
         question = OpenInterrupt(
             interrupt_id=f"{record.id}.1", thread_id="thread", run_id="r", kind="ask", node="n", data=b"what?"
         )
-        await driver.commit(_with(record, opened=(question,)))
+        await driver.commit(msgspec.structs.replace(record, opened=(question,)))
         for n in range(3):
             await driver.add(b"%d" % n)
         await store.prune("thread", Keep(newest=1))
@@ -336,12 +338,6 @@ async def pictures(store: Checkpointer, thread_id: str, ids: Sequence[str]) -> d
         logs = await store.read_items(stored.chain, 0, "messages", count)
         out[id_] = (stored.snapshot, [r.data for r in stored.records], logs, stored.target.id)
     return out
-
-
-def _with(record: Any, **fields: Any) -> Any:
-    import msgspec
-
-    return msgspec.structs.replace(record, **fields)
 
 
 async def _wander(store: Checkpointer, draw: random.Random, prefix: str) -> None:
