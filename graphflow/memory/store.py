@@ -24,6 +24,9 @@ END = "\x1f"
 """Ends each part of a namespace as it is stored; no part may hold it."""
 LONGEST = 512
 """Code points of a key, and of a part of a namespace."""
+LONGEST_TTL_S = 1_000_000_000
+"""Some thirty years."""
+MOST_ROWS = 2**31 - 1
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,13 +107,13 @@ class MemoryStore:
     async def search(
         self, namespace: Namespace = (), *, query: str | None = None, limit: int = 20, offset: int = 0
     ) -> list[Item]:
-        checked(namespace, None)
+        namespace = checked_namespace(namespace)
         check_page(limit, offset)
         words = words_of(query or "")
         found = [
             entry
             for (where, _), entry in reversed(self._items.items())
-            if where[: len(namespace)] == tuple(namespace)
+            if where[: len(namespace)] == namespace
             and not self._is_over(entry[1])
             and all(word in entry[2] for word in words)
         ]
@@ -169,11 +172,11 @@ class SqlStore:
     async def search(
         self, namespace: Namespace = (), *, query: str | None = None, limit: int = 20, offset: int = 0
     ) -> list[Item]:
-        checked(namespace, None)
+        namespace = checked_namespace(namespace)
         check_page(limit, offset)
         conditions, values = [_LIVING], list[Any]([self._clock.now_ms()])
         if namespace:
-            place = joined(tuple(namespace))
+            place = joined(namespace)
             conditions += ["root = ?", "substr(namespace, 1, CAST(? AS INTEGER)) = ?"]
             values += [namespace[0], len(place), place]
         if self._seal is None:
@@ -233,8 +236,21 @@ def joined(namespace: Namespace) -> str:
     return "".join(part + END for part in namespace)
 
 
-def checked(namespace: Sequence[str], key: str | None) -> tuple[Namespace, str]:
-    """The place itself; with a key the namespace must have a part.
+def checked(namespace: Sequence[str], key: str) -> tuple[Namespace, str]:
+    """The place itself, whose namespace must have a part.
+
+    Raises:
+        GraphflowError: `invalid_input`.
+    """
+    parts = checked_namespace(namespace)
+    if not parts:
+        raise _refused("a namespace needs at least one part, like ('notes',)")
+    _check_name(key)
+    return parts, key
+
+
+def checked_namespace(namespace: Sequence[str]) -> Namespace:
+    """The namespace itself; an empty one is above all others.
 
     Raises:
         GraphflowError: `invalid_input`.
@@ -242,24 +258,28 @@ def checked(namespace: Sequence[str], key: str | None) -> tuple[Namespace, str]:
     if isinstance(namespace, str):
         raise _refused(f"a namespace is a tuple of texts, not {namespace!r:.80}")
     parts = tuple(namespace)
-    if key is not None and not parts:
-        raise _refused("a namespace needs at least one part, like ('notes',)")
-    for text in parts if key is None else (*parts, key):
-        if not 0 < len(text) <= LONGEST or not text.isprintable():
-            raise _refused(f"{text!r:.80} must be 1 to {LONGEST} characters that can be printed")
-    return parts, "" if key is None else key
+    for part in parts:
+        _check_name(part)
+    return parts
+
+
+def _check_name(text: Any) -> None:
+    if not isinstance(text, str) or not 0 < len(text) <= LONGEST or not text.isprintable():
+        raise _refused(f"{text!r:.80} must be a text of 1 to {LONGEST} characters that can be printed")
 
 
 def check_page(limit: int, offset: int) -> None:
-    if limit < 1 or offset < 0:
-        raise _refused(f"limit={limit!r} must be at least 1, offset={offset!r} at least 0")
+    if not 1 <= limit <= MOST_ROWS or not 0 <= offset <= MOST_ROWS:
+        raise _refused(f"limit={limit!r} must be 1 to {MOST_ROWS}, offset={offset!r} 0 to {MOST_ROWS}")
 
 
 def expiry(now_ms: int, ttl_s: float | None) -> int | None:
     if ttl_s is None:
         return None
-    if not ttl_s > 0:
-        raise _refused(f"ttl_s={ttl_s!r} must be above 0; leave it out to keep the value for ever")
+    if not 0 < ttl_s <= LONGEST_TTL_S:
+        raise _refused(
+            f"ttl_s={ttl_s!r} must be above 0 and at most {LONGEST_TTL_S}; leave it out to keep the value for ever"
+        )
     return now_ms + max(1, int(ttl_s * 1000))
 
 

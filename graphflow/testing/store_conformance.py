@@ -150,6 +150,8 @@ class StoreConformance:
             (("a",), ""),
             (("a",), "k" * 513),
             ("a", "k"),
+            (("a", 7), "k"),
+            (("a",), None),
         ],
         ids=repr,
     )
@@ -165,6 +167,8 @@ class StoreConformance:
             (object(), None, "not_encodable"),
             (2, 0, "invalid_input"),
             (2, -1, "invalid_input"),
+            (2, float("inf"), "invalid_input"),
+            (2, 1e300, "invalid_input"),
         ):
             with pytest.raises(GraphflowError) as refused:
                 await store.put(NOTES, "k", value, ttl_s=ttl_s)
