@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from graphflow.server import envelope, openapi, origins
 from graphflow.server.access import AccessLog
 from graphflow.server.auth import parse_tokens
 from graphflow.server.limits import RateLimit, RunLimit
 from graphflow.server.routes import agents, chats, operators, rules, runs, threads, tools, uploads, usage
+from graphflow.server.routes._parts import refuse_nul
 from graphflow.service.application import Application
 from graphflow.service.sweep import sweep
 from graphflow.telemetry.run_metrics import ServerMetrics
@@ -43,7 +44,14 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
                 await stop(application)
                 metrics.leave(application)
 
-    app = FastAPI(title="graphflow", version=_version(), lifespan=lifespan, docs_url="/docs", redoc_url=None)
+    app = FastAPI(
+        title="graphflow",
+        version=_version(),
+        lifespan=lifespan,
+        docs_url="/docs",
+        redoc_url=None,
+        dependencies=[Depends(refuse_nul)],
+    )
     settings = application.settings.server
     app.state.application = application
     app.state.metrics = metrics = ServerMetrics()

@@ -20,7 +20,8 @@ DEPTH = 64
 """Nesting that a body may have: deep enough for any document, shallow enough for every recursive reader of it."""
 
 M = TypeVar("M", bound="Body")
-Id = Annotated[str, Field(min_length=1, max_length=256)]
+Id = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00]*$")]
+"""What not every store can look for is refused."""
 Family = Literal["contract", "graph"]
 Choice = Literal["reuse", "rerun", "undo", "undone"]
 Effects = (

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints import refusals
 from graphflow.checkpoints.journal import decode_meta, load_thread
 from graphflow.checkpoints.port import Record, ThreadRow
+from graphflow.errors import ThreadNotFound
 from graphflow.events import ChatStart, Event, RequestQuery, RunComplete, event_dict
 from graphflow.graph.machine import ROOT
 from graphflow.memory.conversations import Which
@@ -19,7 +19,7 @@ from graphflow.service.application import Application
 from graphflow.service.callers import Caller, sees
 from graphflow.service.inbox import entry
 from graphflow.service.rejoin import log_of_run
-from graphflow.service.requests import checked_chat_id, unknown_chat
+from graphflow.service.requests import checked_chat_id, unknown_chat, unknown_cursor
 from graphflow.service.submit import flush_live
 
 
@@ -36,6 +36,9 @@ async def chats(
 
     Args:
         query: words that must each be found in a chat's name or in what was said in it.
+
+    Raises:
+        GraphflowError: `invalid_input` for a cursor that is none, or whose chat was deleted.
     """
     await app.runs.ready()
     if query is not None and query.strip():
@@ -44,8 +47,11 @@ async def chats(
         following = found[-1][0].cursor if len(found) == limit else None
         return [await _line(app, row) for _, row in found], following
     if cursor is not None and not await sees(app, Caller(user=user), cursor):
-        raise refusals.unknown_thread(cursor)
-    rows = await app.store.threads(cursor=cursor, limit=limit, agent_key=agent_key, user=user)
+        raise unknown_cursor(cursor)
+    try:
+        rows = await app.store.threads(cursor=cursor, limit=limit, agent_key=agent_key, user=user)
+    except ThreadNotFound:
+        raise unknown_cursor(cursor) from None
     return [await _line(app, row) for row in rows if row.head], rows[-1].thread_id if len(rows) == limit else None
 
 

@@ -11,7 +11,7 @@ from graphflow.errors import StoreError
 from graphflow.graph.machine import WAITS, Interrupt
 from graphflow.graph.state import thaw
 from graphflow.service.application import Application
-from graphflow.service.requests import bad_argument
+from graphflow.service.requests import unknown_cursor
 
 
 async def inbox(
@@ -37,7 +37,7 @@ async def inbox(
         try:
             parse_cursor(cursor)
         except StoreError:
-            raise bad_argument("cursor", f"{cursor!r:.80} is none of a page before") from None
+            raise unknown_cursor(cursor) from None
     await app.runs.ready()
     rows: list[OpenInterrupt] = []
     while True:

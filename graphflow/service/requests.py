@@ -60,6 +60,10 @@ def bad_argument(field: str, message: str) -> GraphflowError:
     return GraphflowError(f"{field}: {message}", code="invalid_input", fields={field: message})
 
 
+def unknown_cursor(cursor: str | None) -> GraphflowError:
+    return bad_argument("cursor", f"{cursor!r:.160} is none of a page before; leave it out to begin anew")
+
+
 def unknown_thread(thread_id: str) -> ThreadNotFound:
     return ThreadNotFound(f"no thread {thread_id!r}; list them with `graphflow threads list`")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import AnswerRefused, ThreadBusy, ThreadNotFound
+from graphflow.errors import AnswerRefused, CheckpointNotFound, ThreadBusy, ThreadNotFound
 from graphflow.graph.state import thaw
 from graphflow.plain import plain
 from graphflow.runtime.answers import check_answers
@@ -19,7 +19,7 @@ from graphflow.service import uploads
 from graphflow.service.application import Application
 from graphflow.service.inbox import interrupt_dict
 from graphflow.service.query import Begun
-from graphflow.service.requests import checked_chat_id
+from graphflow.service.requests import checked_chat_id, unknown_cursor
 from graphflow.service.submit import flush_live, refuse_when_stopping, settled_live
 from graphflow.service.sweep import expire_overdue
 from graphflow.service.usage import added, line_dict
@@ -77,9 +77,16 @@ def _short(value: Any) -> str:
 async def checkpoints(
     app: Application, thread_id: str, *, cursor: str | None = None, limit: int = 50
 ) -> tuple[list[CheckpointInfo], str | None]:
-    """The tree, newest first, and the cursor of the next page."""
+    """The tree, newest first, and the cursor of the next page.
+
+    Raises:
+        GraphflowError: `invalid_input` for a cursor that is none, or whose checkpoint was pruned.
+    """
     thread = await thread_of(app, thread_id)
-    found = await thread.history(limit, before=cursor, all_lineages=True)
+    try:
+        found = await thread.history(limit, before=cursor, all_lineages=True)
+    except CheckpointNotFound:
+        raise unknown_cursor(cursor) from None
     return found, found[-1].id if len(found) == limit else None
 
 

@@ -113,6 +113,34 @@ async def test_a_refusal_says_what_is_wrong_and_what_to_write(
     assert response.status_code == 400 and msg in response.json()["msg"], response.text
 
 
+@pytest.mark.parametrize(
+    ("url", "field"),
+    [
+        ("/api/threads/a%00b", "threadId"), ("/api/runs/%00/events", "runId"), ("/api/chats?cursor=%00", "cursor"),
+        ("/api/chats?agentKey=%00", "agentKey"), ("/api/inbox?owner=a%00", "owner"), ("/api/usage?agentKey=%00", "agentKey"),
+        ("/api/threads/t/state?checkpointId=%00", "checkpointId"),
+    ],
+)  # fmt: skip
+async def test_the_character_that_postgresql_can_not_hold_is_refused_by_its_field(
+    client: httpx.AsyncClient, url: str, field: str
+) -> None:
+    response = await client.get(url)
+    assert response.status_code == 400 and field in response.json()["data"]["fields"]
+    submit = {"chatId": "c", "runId": "\0", "toolId": "t", "payload": "\0 may stand here"}
+    refused = await client.post("/api/submit", json=submit)
+    assert refused.status_code == 400 and set(refused.json()["data"]["fields"]) == {"runId"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["/api/chats?cursor=x", "/api/chats?q=a&cursor=x", "/api/inbox?cursor=x", "/api/threads/t/checkpoints?cursor=x"],
+)
+async def test_a_cursor_that_is_none_is_refused_by_its_field(client: httpx.AsyncClient, url: str) -> None:
+    await ask(client, agentKey="plain", chatId="t")
+    response = await client.get(url)
+    assert response.status_code == 400 and "begin anew" in response.json()["data"]["fields"]["cursor"]
+
+
 async def test_a_body_over_the_limit_is_refused_with_413(folder: Path) -> None:
     (folder / ".env").write_text("GRAPHFLOW_SERVER_MAX_BODY_BYTES=1000\n", encoding="utf-8")
 

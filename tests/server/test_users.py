@@ -112,8 +112,8 @@ async def test_a_cursor_tells_nothing_of_another_users_chat(folder: Path) -> Non
         await waiting_chat(client, "hers", ANN)
         await waiting_chat(client, "his", BOB)
         hers, none = [await client.get(f"/api/chats?cursor={cursor}", headers=BOB) for cursor in ("hers", "none")]
-        assert hers.status_code == none.status_code == 404
-        assert hers.json()["msg"] == none.json()["msg"].replace("none", "hers")
+        assert hers.status_code == none.status_code == 400
+        assert hers.json()["msg"] == none.json()["msg"].replace("'none'", "'hers'")
         assert (await client.get("/api/chats?cursor=his", headers=BOB)).json()["data"] == []
 
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Query, Request
+from pydantic.alias_generators import to_camel
 from starlette.responses import Response
 
 from graphflow.errors import GraphflowError
@@ -34,6 +35,17 @@ EVENTS: dict[str, Any] = {
 def application(request: Request) -> Application:
     found: Application = request.app.state.application
     return found
+
+
+def refuse_nul(request: Request) -> None:
+    """Refuses U+0000 in a path and its query: no name has it, and not every store can even look for it.
+
+    Raises:
+        GraphflowError: `invalid_input`.
+    """
+    for name, value in (*request.path_params.items(), *request.query_params.multi_items()):
+        if "\0" in name + value:
+            raise bad_argument(to_camel(name.replace("\0", "\\0")), "must not hold the character U+0000")
 
 
 def room_for_run(request: Request) -> AbstractContextManager[None]:
