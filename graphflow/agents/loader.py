@@ -135,14 +135,13 @@ def _place(fault: Fault) -> tuple[int, int]:
 
 def _in_mode_file(draft: Draft, fault: Fault) -> Fault | None:
     """A fault of a compiled graph at its place in the agent file; a mere warning about the mode's own graph is none."""
-    fault = replace(fault, file=None, line=None, column=None)
-    if _stands_in(draft.raw, fault.pointer):
-        return draft.locate(fault)
+    place = MODES[draft.mode].written_at(fault.pointer) or fault.pointer
+    if _stands_in(draft.raw, place):
+        return draft.locate(replace(fault, pointer=place, file=None, line=None, column=None))
     if fault.severity == "warning":
         return None
-    return draft.locate(
-        replace(fault, pointer="/mode", message=f"in the mode's graph, {fault.pointer}: {fault.message}")
-    )
+    message = f"in the mode's graph, {fault.pointer}: {fault.message}"
+    return draft.locate(replace(fault, pointer="/mode", message=message, file=None, line=None, column=None))
 
 
 def _stands_in(data: Any, pointer: str) -> bool:

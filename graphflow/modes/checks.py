@@ -207,7 +207,8 @@ def _range_faults(data: Mapping[str, Any]) -> Iterator[Fault]:
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue  # missing, or the shape says so
         if not low <= value <= high:
-            yield _fault(f"/{part}/{field}", f"{field} must be {words}, not {value!r}", None, kind="type")
+            rule = f"at most {high}" if value > high == _MAX_INT else words
+            yield _fault(f"/{part}/{field}", f"{field} must be {rule}, not {value!r}", None, kind="type")
 
 
 def _fault(pointer: str, message: str, hint: str | None, *, kind: str = "property", severity: str = "error") -> Fault:

@@ -87,7 +87,7 @@ def resolve_policies(definition: AgentDefinition, block: Any) -> Policies:
 
 def _tool_policy(definition: AgentDefinition, preset: Preset) -> tuple[ToolPolicy, tuple[Fault, ...]]:
     asked = definition.tool_policy
-    if asked == "REQUIRE" and not (definition.tools or definition.keywords):
+    if asked == "REQUIRE" and not _has_tools(definition):
         return "DISALLOW", (
             _warning(
                 "/toolPolicy",
@@ -104,6 +104,13 @@ def _tool_policy(definition: AgentDefinition, preset: Preset) -> tuple[ToolPolic
             ),
         )
     return asked or preset.tool_policy, ()
+
+
+def _has_tools(definition: AgentDefinition) -> bool:
+    """Whether the model that acts may have tools: those of the agent, of its keywords, or of a team's own `action`."""
+    team = definition.react_team
+    own = None if team is None else team.action
+    return bool(definition.tools or definition.keywords or (own is not None and (own.tools or own.keywords)))
 
 
 def _idle_rounds(mode: str, budget: AgentBudget, preset: Preset) -> Iterator[Fault]:

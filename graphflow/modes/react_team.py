@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from graphflow.modes.definition import AgentDefinition, ReactTeamBlock, TeamStage
@@ -116,6 +117,15 @@ class _Team:
                 {"to": "observation"},
             ],
         }
+
+
+def written_at(pointer: str) -> str | None:
+    """Where the file says what stands at this place of the compiled graph, if it is said in other words there."""
+    agent = _SUBGRAPH.fullmatch(pointer)
+    return None if agent is None else f"/reactTeam/{agent[1]}/agent"
+
+
+_SUBGRAPH = re.compile(r"/nodes/(\w+)/graph")
 
 
 def _taken_over(name: str, agent: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from graphflow.modes.plain_tooling import compile_plain_tooling
 from graphflow.modes.plan_execute import compile_plan_execute
 from graphflow.modes.policies import Policies, resolve_policies
 from graphflow.modes.react import compile_react
-from graphflow.modes.react_team import compile_react_team
+from graphflow.modes.react_team import compile_react_team, written_at
 from graphflow.modes.thinking import compile_thinking
 from graphflow.modes.thinking_tooling import compile_thinking_tooling
 
@@ -29,6 +29,8 @@ class Mode:
     compile: Compiler
     block: str
     """The definition's attribute that holds the mode's block."""
+    written_at: Callable[[str], str | None] = lambda _: None
+    """Pointer into the compiled graph → pointer to what says the same in the agent file; `None`: nothing does."""
 
 
 MODES: Mapping[str, Mode] = {
@@ -38,7 +40,7 @@ MODES: Mapping[str, Mode] = {
     "THINKING_TOOLING": Mode(compile=compile_thinking_tooling, block="thinking_tooling"),
     "REACT": Mode(compile=compile_react, block="react"),
     "PLAN_EXECUTE": Mode(compile=compile_plan_execute, block="plan_execute"),
-    "REACT_TEAM": Mode(compile=compile_react_team, block="react_team"),
+    "REACT_TEAM": Mode(compile=compile_react_team, block="react_team", written_at=written_at),
 }
 
 

@@ -150,6 +150,7 @@ BROKEN: list[tuple[str, Any, str, str]] = [
     ("a negative time", agent(budget={"timeoutMs": -5}), "/budget/timeoutMs", "-5"),
     ("rounds of 0", agent(react={"systemPrompt": "x", "maxSteps": 0}), "/react/maxSteps", "at least 1"),
     ("rounds under two names", agent(budget={"maxSteps": 2, "maxRounds": 3}), "/budget/maxSteps", "alias"),
+    ("rounds without an end", agent(react={"systemPrompt": "x", "maxSteps": 10**30}), "/react/maxSteps", "at most 9007"),
     ("too hot", agent(options={"temperature": 2.5}), "/options/temperature", "from 0 to 2"),
     ("a topP of 0", agent(options={"topP": 0}), "/options/topP", "above 0"),
     ("no tokens", agent(options={"maxTokens": 0}), "/options/maxTokens", "at least 1"),

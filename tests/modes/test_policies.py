@@ -72,6 +72,19 @@ def test_requiring_tools_without_any_falls_back_to_disallow_with_a_warning():
     assert (warning.pointer, warning.severity) == ("/toolPolicy", "warning")
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mode": "REACT", "keywords": ["weather"]},
+        {"mode": "REACT_TEAM", "reactTeam": {"action": {"tools": ["bash"]}}},
+        {"mode": "REACT_TEAM", "reactTeam": {"action": {"keywords": ["weather"]}}},
+    ],
+)
+def test_tools_by_keyword_and_those_of_the_stage_that_acts_are_tools_that_can_be_required(fields):
+    policies = policies_of(**fields, toolPolicy="REQUIRE")
+    assert (policies.tool_policy, policies.warnings) == ("REQUIRE", ())
+
+
 def test_tools_that_the_mode_does_not_offer_are_warned_about():
     policies = policies_of("PLAIN", tools=["bash"])
     assert policies.tool_policy == "DISALLOW"

@@ -6,9 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from graphflow import MemoryCheckpointer, load_graph
+from graphflow.agents.loader import load_agent
+from graphflow.errors import DefinitionError
 from graphflow.graph.document import decode_document
 from graphflow.messages import AIMessage, HumanMessage
+from graphflow.nodes.kinds import NodeKinds
 from graphflow.tools.listing import list_tools, with_tools
 from graphflow.tools.offered import offered_tools
 from graphflow.tools.registry import ToolRegistry
@@ -47,6 +52,15 @@ async def test_an_agent_may_act_in_its_own_way_and_the_rounds_end_the_work(tmp_p
     assert events[-1].finish_reason == "max_rounds"
     shown = [message.content for message in model.asked[2][0][2:4]]
     assert shown == ["[thinking]: Look.", "[action]: Acted."]
+
+
+def test_an_agent_that_is_not_there_is_told_where_the_file_names_it() -> None:
+    text = '{"mode": "REACT_TEAM", "reactTeam": {\n  "thinking": {"agent": "nobody"}\n}}'
+    with pytest.raises(DefinitionError) as refused:
+        load_agent(text, kinds=NodeKinds(ToolRegistry()))
+    [fault] = refused.value.faults
+    assert (fault.pointer, fault.line, fault.column) == ("/reactTeam/thinking/agent", 2, 25)
+    assert "'nobody'" in fault.message and "in the mode's graph" not in fault.message
 
 
 def registry() -> ToolRegistry:
