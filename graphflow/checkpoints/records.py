@@ -39,7 +39,7 @@ INPUT_BY_REFERENCE = "j"
 """Instead of `i`: `[input without its query, ordinal of the query's message in the frame's log]`; see `inputs`."""
 _SCALARS = frozenset({str, float, bool, type(None), bytes, int})
 _MACHINE_FIELDS = {code: field for field, code in MACHINE_CODES.items()}
-_FRAME_FIELDS = {code: field for field, code in FRAME_CODES.items()}
+_FRAME_FIELDS = {**{code: field for field, code in FRAME_CODES.items()}, INPUT_BY_REFERENCE: "input"}
 
 Starts = dict[str, int]
 """Channel of the root → ordinal of the entry that wrote its list anew last; what comes before it is dead."""
@@ -226,6 +226,7 @@ def interrupt_data(interrupt: Interrupt) -> dict[str, Any]:
     return {k: storable(v, channel=k) for k, v in fields.items() if k not in defaults or defaults[k] != v}
 
 
+_INTERRUPT_FIELDS = dict.fromkeys(Interrupt.__struct_fields__, "")
 _INTERRUPT_DEFAULTS = {
     f.name: f.default for f in msgspec.structs.fields(Interrupt) if f.default is not msgspec.NODEFAULT
 }
@@ -421,6 +422,7 @@ def _read_body(data: bytes) -> Body:
     source, node, frame, at, machine, frames, interrupts, facts = content
     seq, tail, events = codec.decode(data[end:])
     complete(events)
+    _check_known(machine, _MACHINE_FIELDS)
     fields = {_MACHINE_FIELDS[code]: _machine_value(code, value) for code, value in machine.items()}
     fields["last_at"] = at
     changes: dict[int, FramePatch | None] = {}
@@ -476,6 +478,15 @@ def _document_in(blob: bytes, machine: int) -> str:
     return digest if isinstance(digest, str) else ""
 
 
+def _check_known(fields: Mapping[str, Any], known: Mapping[str, str]) -> None:
+    """Refuses fields that were added to the format after this version."""
+    if not fields.keys() <= known.keys():
+        raise CodecError(
+            f"it has the field {min(fields.keys() - known.keys())!r}, which a newer version wrote: update graphflow",
+            code="store_newer",
+        )
+
+
 def complete(events: list[Any]) -> None:
     """Puts back what the end of a node run shares with its start, when that is the row before it."""
     begun: list[Any] = []
@@ -518,8 +529,9 @@ def _machine_value(code: str, value: Any) -> Any:
 
 
 def _frame_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    _check_known(fields, _FRAME_FIELDS)
     referred = fields.get(INPUT_BY_REFERENCE)
-    out = {_FRAME_FIELDS[code]: value for code, value in fields.items() if code != INPUT_BY_REFERENCE}
+    out = {_FRAME_FIELDS[code]: value for code, value in fields.items()}
     if referred is not None:
         out["input"] = inputs.Referenced(freeze(referred[0]), referred[1])
     elif "input" in out:
@@ -549,7 +561,12 @@ _FRAME_PARTS: dict[str, Callable[..., Any]] = {"opened": _read_opened, "join": _
 
 
 def decode_interrupt(data: Mapping[str, Any]) -> Interrupt:
-    """The interrupt that `interrupt_data` made plain."""
+    """The interrupt that `interrupt_data` made plain.
+
+    Raises:
+        CodecError: `store_newer` when it has fields that this version does not know.
+    """
+    _check_known(data, _INTERRUPT_FIELDS)
     return Interrupt(**{k: freeze(v) for k, v in data.items()})
 
 
@@ -599,6 +616,7 @@ def _read_snapshot(data: bytes) -> Folded:
         put(table, msgspec.structs.replace(frame, state=frame.state.evolve({k: freeze(v) for k, v in state.items()})))
         counts |= {(number, channel): count for channel, count in logs.items()}
     opened = {i["id"]: decode_interrupt(i) for i in interrupts}
+    _check_known(fields, _MACHINE_FIELDS)
     values = {_MACHINE_FIELDS[code]: _machine_value(code, value) for code, value in fields.items()}
     machine = Machine(**values, last_at=last_at, frames=table, interrupts=opened)
     return Folded(machine, counts, seq, tail, last_at, *starts)
