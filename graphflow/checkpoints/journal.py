@@ -372,7 +372,9 @@ class ThreadJournal:
         return (*self._chain, (self.lineage, self._ordinal))
 
     async def release(self) -> None:
-        if not self._released:
+        """Gives the thread back, unless the last record did; a record that was not kept did not."""
+        lost = self._last is not None and self._last.error is not None and not self._keep
+        if lost or not self._released:
             self._released = True
             await self.store.release(self.row.thread_id, self.row.fence)
 

@@ -81,6 +81,8 @@ class Runs:
         self._hot: OrderedDict[str, Loaded] = OrderedDict()
         self._renewer: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._owed: dict[str, int] = {}
+        """Thread → fence of a life that ended when the store could not be written: it is still to be given back."""
 
     @classmethod
     def over(cls, store: Checkpointer, clock: Clock) -> Runs:
@@ -120,6 +122,7 @@ class Runs:
     async def take(self, thread_id: str, *, create: bool = True) -> ThreadRow:
         """Takes the thread, or raises `ThreadBusy`."""
         await self.ready()
+        await self._give_back(thread_id)
         return await self.store.take(
             thread_id, owner=self.store.owner, now=self.clock.now_ms(), lease_ms=self.lease_ms, create=create
         )
@@ -163,8 +166,10 @@ class Runs:
             if self.by_thread.get(thread_id) is live:
                 del self.by_thread[thread_id]
             if live.journal is not None:
-                with contextlib.suppress(GraphflowError):
+                try:
                     await asyncio.shield(live.journal.release())
+                except GraphflowError:
+                    self._owed[thread_id] = live.journal.row.fence
             if live.lease is not None:
                 await asyncio.shield(live.lease.settle())
             if self.on_end:
@@ -238,7 +243,19 @@ class Runs:
         finally:
             self._renewer = None
 
+    async def _give_back(self, *thread_ids: str) -> None:
+        """Releases what these threads' lives could not, as far as the store can be written again."""
+        for thread_id in thread_ids:
+            fence = self._owed.get(thread_id)
+            if fence is None:
+                continue
+            with contextlib.suppress(GraphflowError):
+                await self.store.release(thread_id, fence)
+                if self._owed.get(thread_id) == fence:  # no later life has come to owe its own meanwhile
+                    del self._owed[thread_id]
+
     async def _renew(self) -> None:
+        await self._give_back(*self._owed)  # or they would be renewed with the others, and nobody could take them
         now = self.clock.now_ms()
         held = [live.lease for live in self.by_thread.values() if live.lease is not None and live.lease.until >= now]
         await self.store.renew(self.store.owner, lease_until=now + self.lease_ms)

@@ -71,6 +71,8 @@ async def test_a_disk_that_fills_up_fails_the_run_and_room_lets_it_go_on(store: 
     await store._change(lambda db: db.execute("PRAGMA max_page_count = 1000000").fetchone())
     done = await loop(10).compile(checkpointer=store).run(thread_id="other")
     assert done.status == "completed"
+    resumed = await app.resume("t")
+    assert (resumed.status, resumed.state.n) == ("completed", 10)
 
 
 async def test_a_file_that_becomes_read_only_fails_the_run(store: SqliteCheckpointer) -> None:
@@ -85,24 +87,54 @@ async def test_a_file_that_becomes_read_only_fails_the_run(store: SqliteCheckpoi
     await assert_readable_up_to(app, 4)
 
 
-async def test_a_store_that_stays_locked_fails_the_run_and_later_ones_pass(store: SqliteCheckpointer) -> None:
-    other = sqlite3.connect(":memory:")
+@contextmanager
+def locked_at(store: SqliteCheckpointer, step: int) -> Iterator[CompiledGraph]:
+    """A graph in whose step another process locks the store until the end: no write passes, not even one that gives a thread back."""
+    other: list[sqlite3.Connection] = []
 
     async def lock() -> None:
-        nonlocal other
-        other = sqlite3.connect(store.path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
+        other.append(sqlite3.connect(store.path, isolation_level=None))
+        other[0].execute("BEGIN IMMEDIATE")
 
-    app = growing(4, lock).compile(checkpointer=store)
-    with pytest.raises(StoreError, match="locked") as caught:
-        await app.run(thread_id="t", durability="sync")
-    assert caught.value.code == "store_failed"
-    forget(app, "t")
-    await assert_readable_up_to(app, 4)  # readers never wait for a writer
-    other.execute("ROLLBACK")
-    other.close()
+    yield growing(step, lock).compile(checkpointer=store)
+    other[0].execute("ROLLBACK")
+    other[0].close()
+
+
+async def test_a_store_that_stays_locked_fails_the_run_and_later_ones_pass(store: SqliteCheckpointer) -> None:
+    with locked_at(store, 4) as app:
+        with pytest.raises(StoreError, match="locked") as caught:
+            await app.run(thread_id="t", durability="sync")
+        assert caught.value.code == "store_failed"
+        forget(app, "t")
+        await assert_readable_up_to(app, 4)  # readers never wait for a writer
     done = await loop(10).compile(checkpointer=store).run(thread_id="other")
     assert done.status == "completed"
+
+
+@pytest.mark.parametrize("step", [4, 9], ids=["in the middle", "with the commit that would give it back"])
+async def test_a_thread_that_could_not_be_given_back_goes_on_as_soon_as_the_store_can_be_written(
+    store: SqliteCheckpointer, step: int
+) -> None:
+    with locked_at(store, step) as app, pytest.raises(StoreError, match="locked"):
+        await app.run(thread_id="t", durability="sync")
+    row = await store.thread("t")
+    assert row is not None and row.owner == store.owner
+    again = growing(-1, None).compile(checkpointer=store)
+    resumed = await again.resume("t")  # at once: nobody waits for the lease to run out
+    assert (resumed.status, resumed.state.n) == ("completed", 10)
+
+
+async def test_a_thread_that_could_not_be_given_back_is_not_renewed_with_those_that_run(
+    store: SqliteCheckpointer,
+) -> None:
+    with locked_at(store, 4) as app, pytest.raises(StoreError, match="locked"):
+        await app.run(thread_id="t", durability="sync")
+    runs = app.lives.runs()
+    assert runs is not None
+    await runs._renew()
+    row = await store.thread("t")
+    assert row is not None and row.owner is None  # any other process may take it
 
 
 @pytest.mark.parametrize(
