@@ -97,6 +97,11 @@ def say_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, right: S
         say(line(row))
 
 
+def count(number: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
 def shortened(text: str, limit: int) -> str:
     """The text on one line, cut at `limit` characters."""
     flat = " ".join(text.split())

@@ -164,7 +164,7 @@ def _models(settings: Settings) -> Iterator[Finding]:
         yield "model", "error", error.message
         return
     where = f" at {chosen.base_url}" if chosen.base_url else ""
-    why = f" (by {chosen.source})" if chosen.source else ""
+    why = f" ({chosen.source})" if chosen.source else ""
     yield "model", "ok", f"{chosen.key}: {chosen.model or 'no model named'}{where}{why}"
 
 

@@ -40,7 +40,8 @@ def exit_code(code: str, retryable: bool = False) -> int:
 
 
 def exit_code_of(error: GraphflowError) -> int:
-    return exit_code(error.code, error.retryable)
+    """The exit code of an error that refuses a command: a value that does not fit the state was then given, not written by a node."""
+    return USAGE if error.code == "state_error" else exit_code(error.code, error.retryable)
 
 
 def next_step(code: str, detail: dict[str, Any], thread_id: str | None = None) -> str | None:
@@ -52,6 +53,8 @@ def next_step(code: str, detail: dict[str, Any], thread_id: str | None = None) -
         case "thread_waiting":
             return _answer_hint(detail)
         case "agent_not_found":
+            if detail.get("known") == []:
+                return "`graphflow new NAME` writes an agent"
             return "`graphflow agents list` shows all agents, also the refused ones"
         case "thread_not_found":
             return "`graphflow threads list`"

@@ -172,15 +172,15 @@ async def replay(
 ) -> int:
     """Play a thread's newest run back up to a node and run it again from there, on a thread of its own."""
     from graphflow.cli.approvals import policy_of
-    from graphflow.cli.opening import opened, thread_named
+    from graphflow.cli.opening import forked, opened, thread_named
     from graphflow.cli.travel import go_on
 
     policy, figures = policy_of(approve), figures_of(budget)
     async with opened() as app:
         found = await thread_named(app, thread)
         point = await found.replay_point(until)
-        forked = await found.fork(point.id, thread_id=new_id, effects=choices_of(effects))
-        note(f"thread {forked.id}: recorded up to {short(point.id)} (step {point.step}), runs {', '.join(point.next)}")
+        new = await forked(found, point.id, new_id, choices_of(effects))
+        note(f"thread {new.id}: recorded up to {short(point.id)} (step {point.step}), runs {', '.join(point.next)}")
         return await go_on(
-            app, forked.id, text=None, policy=policy, figures=figures, as_json=as_json, as_lines=as_lines, model=model
+            app, new.id, text=None, policy=policy, figures=figures, as_json=as_json, as_lines=as_lines, model=model
         )

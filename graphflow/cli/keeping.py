@@ -129,13 +129,17 @@ def _content(file: str) -> str:
 async def _lines(file: str) -> AsyncIterator[dict[str, Any]]:
     import msgspec
 
-    for number, line in enumerate(_content(file).splitlines(), 1):
+    from graphflow.checkpoints.export import FORMAT
+
+    hint = "import takes what `graphflow threads export` wrote"
+    lines = _content(file).splitlines()
+    if not lines:
+        stop(exits.USAGE, f"{file} is empty", hint=hint)
+    for number, line in enumerate(lines, 1):
         try:
             value = msgspec.json.decode(line)
         except msgspec.DecodeError as error:
-            stop(
-                exits.USAGE,
-                f"{file}:{number}: no JSON: {error}",
-                hint="import takes what `graphflow threads export` wrote",
-            )
+            stop(exits.USAGE, f"{file}:{number}: no JSON: {error}", hint=hint)
+        if number == 1 and not (isinstance(value, dict) and value.get("kind") == FORMAT):
+            stop(exits.USAGE, f"{file}:1: this is no exported thread", hint=hint)
         yield value

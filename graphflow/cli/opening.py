@@ -43,8 +43,7 @@ def quiet_logs(settings: Settings) -> None:
 
         set_up_logs("debug" if Verbosity.verbose else settings.log.level, form=settings.log.format)
         return
-    logging.getLogger().addHandler(logging.NullHandler())
-    logging.getLogger("graphflow").setLevel(logging.CRITICAL)
+    logging.getLogger().addHandler(logging.NullHandler())  # else warnings go to stderr as the last resort
 
 
 @asynccontextmanager
@@ -132,6 +131,16 @@ async def checkpoint_named(thread: Thread, given: str) -> CheckpointInfo:
         if row.id == wanted:
             return row
     raise CheckpointNotFound(f"thread {thread.id!r} has no checkpoint {given!r}", threadId=thread.id)
+
+
+async def forked(thread: Thread, checkpoint_id: str, new_id: str | None, effects: Any) -> Thread:
+    """A new thread from the checkpoint on, under `new_id` if it is given."""
+    from graphflow.errors import ThreadBusy
+
+    try:
+        return await thread.fork(checkpoint_id, thread_id=new_id, effects=effects)
+    except ThreadBusy as error:  # the store's word for an id that is taken
+        stop(exits.USAGE, error.message, hint="--id NEW stores it under another id")
 
 
 def _only(found: list[str], given: str, what: str) -> str:

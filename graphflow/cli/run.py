@@ -47,17 +47,26 @@ async def run(
 ) -> int:
     """Run one turn of an agent; on a pipe, stdout is the final text alone."""
     from graphflow.cli.approvals import policy_of
-    from graphflow.cli.opening import graph_named, opened
+    from graphflow.cli.opening import agent_named, opened
     from graphflow.cli.turns import Turn, begin, code_of
     from graphflow.cli.values import message_text, pairs
     from graphflow.cli.views import view_of
 
+    if thread == "":
+        stop(exits.USAGE, "--thread is empty; it takes the id of a thread")
     fields = pairs(given or (), "--input")
     if (text := message_text(message)) is not None:
         fields["query"] = text
     presets, figures, policy = pairs(state or (), "--state"), figures_of(budget, time_limit), policy_of(approve)
     async with opened() as app:
-        graph = graph_named(app, agent)
+        loaded = agent_named(app, agent)
+        if loaded.mode != "GRAPH" and not fields.get("query"):
+            stop(
+                exits.USAGE,
+                f"agent {agent!r} needs a message",
+                hint=f'graphflow run {agent} "MSG"; with - it is read from stdin',
+            )
+        graph = app.compiled(loaded)
         thread_id = thread or app.ids.new_id()
         view = view_of(as_json=as_json, as_lines=as_lines, title=f"{graph.agent_key} · thread {thread_id}")
         turn = Turn(graph=graph, thread_id=thread_id, policy=policy, view=view, presets=presets)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphflow.cli.commands import command, group
+from graphflow.cli import exits
+from graphflow.cli.commands import command, group, stop
 from graphflow.cli.console import note, one_line_json, say, say_json, say_table, shortened
 
 if TYPE_CHECKING:
+    from graphflow.checkpoints.port import ThreadRow
     from graphflow.runtime.thread import CheckpointInfo, Thread
+    from graphflow.service.application import Application
 
 threads = group("threads", "Threads: their past, their state, and travelling in it.")
 
@@ -18,6 +22,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 ThreadId = Annotated[
     str, typer.Argument(metavar="THREAD", help="A thread's id; an end or beginning that fits one is enough.")
 ]
+STATUSES = ("idle", "running", "waiting", "failed", "stopped")
+PAGE = 200
 BAR = 24
 """Cells of the longest time bar."""
 
@@ -34,7 +40,7 @@ def register(app: typer.Typer) -> None:
 
 @command(threads, "list")
 async def list_threads(
-    status: Annotated[str | None, typer.Option(help="idle, running, waiting, failed or stopped.")] = None,
+    status: Annotated[str | None, typer.Option(metavar="|".join(STATUSES), help="In this status.")] = None,
     agent: Annotated[str | None, typer.Option(help="Of this agent.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
     cursor: Annotated[str | None, typer.Option(metavar="ID", help="After this thread.")] = None,
@@ -44,20 +50,22 @@ async def list_threads(
     from graphflow.cli.inbox import moment
     from graphflow.cli.opening import opened
 
+    if status is not None and status not in STATUSES:
+        stop(exits.USAGE, f"--status takes {', '.join(STATUSES)}, not {status!r}")
     async with opened() as app:
         await app.runs.ready()
-        rows = await app.store.threads(cursor=cursor, limit=limit, status=status, agent_key=agent)
-    facts: list[dict[str, Any]] = [
-        {
-            "threadId": row.thread_id,
-            "status": "stopped" if row.facts.status == "running" and row.owner is None else row.facts.status,
-            "agentKey": row.facts.agent_key,
-            "title": row.facts.title,
-            "createdAt": row.created_at,
-            "updatedAt": row.facts.updated_at,
-        }
-        for row in rows
-    ]
+        rows = [row async for row in _threads(app, status, agent, cursor, limit)]
+        facts: list[dict[str, Any]] = [
+            {
+                "threadId": row.thread_id,
+                "status": app.status_of(row),
+                "agentKey": row.facts.agent_key,
+                "title": row.facts.title,
+                "createdAt": row.created_at,
+                "updatedAt": row.facts.updated_at,
+            }
+            for row in rows
+        ]
     if as_json:
         say_json(facts)
     elif facts:
@@ -68,6 +76,22 @@ async def list_threads(
         say_table(("thread", "status", "agent", "last used", "title"), cells)
     else:
         note("no threads")
+
+
+async def _threads(
+    app: Application, status: str | None, agent: str | None, cursor: str | None, limit: int
+) -> AsyncIterator[ThreadRow]:
+    """At most `limit` threads. A killed process leaves `running` in the store, so what is stopped is looked for among all."""
+    stored = None if status == "stopped" else status
+    while limit:
+        page = await app.store.threads(cursor=cursor, limit=PAGE, status=stored, agent_key=agent)
+        fitting = [row for row in page if status is None or app.status_of(row) == status]
+        for row in fitting[:limit]:
+            yield row
+        limit -= len(fitting[:limit])
+        if len(page) < PAGE:
+            return
+        cursor = page[-1].thread_id
 
 
 @command(threads, "show")

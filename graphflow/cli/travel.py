@@ -8,13 +8,15 @@ import typer
 
 from graphflow.cli import exits
 from graphflow.cli.commands import command
-from graphflow.cli.console import note, say, say_json
+from graphflow.cli.console import count, note, say, say_json
 from graphflow.cli.run import Approve, AsJson, AsLines, Budget, Timeout, figures_of
 from graphflow.cli.threads import ThreadId
+from graphflow.errors import GraphflowError
 
 if TYPE_CHECKING:
     from graphflow.cli.approvals import Policy
     from graphflow.runtime.compiled import CompiledGraph
+    from graphflow.runtime.thread import Thread
     from graphflow.service.application import Application
 
 Target = Annotated[
@@ -91,7 +93,7 @@ async def fork(
     """A new thread that shares the past up to a checkpoint; the first one is untouched. Prints its id."""
     from graphflow.cli.approvals import policy_of
     from graphflow.cli.commands import stop
-    from graphflow.cli.opening import opened, target_named, thread_named
+    from graphflow.cli.opening import forked, opened, target_named, thread_named
     from graphflow.cli.values import json_object, message_text
 
     if message is not None and not run:
@@ -107,21 +109,28 @@ async def fork(
         if dry_run:
             note(f"would begin a thread that shares {thread.id} up to {at.id} (step {at.step}, {at.node or at.source})")
             return exits.OK
-        forked = await thread.fork(at.id, thread_id=new_id, effects=choices_of(effects))
+        new = await forked(thread, at.id, new_id, choices_of(effects))
         if values is not None:
-            await forked.edit(values, as_node, path=path)
+            await _edit(new, values, as_node, path)
         if not run:
             if as_json or as_lines:
-                say_json({"threadId": forked.id, "from": {"threadId": thread.id, "checkpointId": at.id}})
+                say_json({"threadId": new.id, "from": {"threadId": thread.id, "checkpointId": at.id}})
             else:
-                say(forked.id)
-                note(f"next: `graphflow threads resume {forked.id}`, or `graphflow run AGENT MSG --thread {forked.id}`")
+                say(new.id)
+                note(f"next: `graphflow threads resume {new.id}`, or `graphflow run AGENT MSG --thread {new.id}`")
             return exits.OK
-        note(f"thread {forked.id}")
+        note(f"thread {new.id}")
         text = message_text(message)
-        return await go_on(
-            app, forked.id, text=text, policy=policy, figures=figures, as_json=as_json, as_lines=as_lines
-        )
+        return await go_on(app, new.id, text=text, policy=policy, figures=figures, as_json=as_json, as_lines=as_lines)
+
+
+async def _edit(new: Thread, values: dict[str, Any], as_node: str | None, path: str | None) -> None:
+    """Sets the state of a thread that was forked just now; a refused edit leaves no fork behind."""
+    try:
+        await new.edit(values, as_node, path=path)
+    except GraphflowError:
+        await new.delete()
+        raise
 
 
 async def resume(
@@ -154,7 +163,7 @@ async def cancel(thread: ThreadId, dry_run: DryRun = False, as_json: PlainJson =
         found = await thread_named(app, thread)
         state = await found.state()
         if dry_run:
-            note(f"thread {found.id} is {state.status}; would close {len(state.interrupts)} questions")
+            note(f"thread {found.id} is {state.status}; would close {count(len(state.interrupts), 'question')}")
             return
         done = await found.cancel()
     if as_json:

@@ -170,8 +170,14 @@ async def outcome(graph: CompiledGraph, thread_id: str, checkpoint_id: str | Non
 def begin(
     graph: CompiledGraph, given: Any, thread_id: str, presets: Mapping[str, Any], **options: Any
 ) -> AsyncIterator[Event]:
-    """The events of a new run. With `presets` it stops before its first node, where the turn sets them."""
+    """The events of a new run. With `presets` it stops before its first node, where the turn sets them.
+
+    Raises:
+        StateError: the state can't hold the presets; no run has begun then.
+    """
     if presets:
+        schema = graph.documents.newest().schema
+        schema.reduce(schema.initial(), presets)
         options["interrupt_before"] = (graph.documents.checked().document.start,)
     return graph.stream(given, thread_id, **options)
 

@@ -9,7 +9,7 @@ import typer
 
 from graphflow.cli import exits
 from graphflow.cli.commands import command, stop
-from graphflow.cli.console import note, say, say_json
+from graphflow.cli.console import count, note, say, say_json
 
 if TYPE_CHECKING:
     from graphflow.errors import Fault
@@ -118,8 +118,5 @@ def _relative(fault: Fault) -> str:
 
 
 def _summary(files: int, errors: int, warnings: int) -> str:
-    def count(number: int, noun: str) -> str:
-        return f"{number} {noun}" + ("" if number == 1 else "s")
-
     text = f"{count(files, 'file')} checked: {count(errors, 'error')}"
     return text + (f", {count(warnings, 'warning')}" if warnings else "")

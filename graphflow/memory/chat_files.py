@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import threading
@@ -28,6 +29,7 @@ try:
 except ImportError:  # Windows: one process writes a chat at a time, as the thread's lease has it
     fcntl = None
 
+log = logging.getLogger("graphflow.memory")
 KNOWN_CHATS = 256
 """Chats whose file's end is remembered, so that the next line costs no reading."""
 LONGEST_NAME = 200
@@ -135,16 +137,9 @@ class ChatFiles:
             return end.runs - end.waiting
 
     def _warn(self, chat_id: str, damaged: list[Damage]) -> None:
-        import structlog
-
-        log = structlog.get_logger("graphflow.memory")
         for damage in damaged:
-            log.warning(
-                "a damaged line of the chat record was skipped",
-                file=str(self.path(chat_id)),
-                line=damage.line,
-                reason=damage.reason,
-            )
+            facts = {"file": str(self.path(chat_id)), "line": damage.line, "reason": damage.reason}
+            log.warning("a damaged line of the chat record was skipped", extra={"facts": facts})
 
     # --- writing
 

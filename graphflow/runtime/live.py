@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
@@ -24,6 +25,7 @@ from graphflow.runtime.lease import Gate, Lease
 from graphflow.runtime.queue import Signal, Stop, decode_queued, encode_queued, kind_of
 from graphflow.runtime.run_log import RunLog
 
+log = logging.getLogger("graphflow.runtime")
 LEASE_MS = 15_000
 WATCH_S = 0.5
 """How often a process with live runs looks for what others ask of them."""
@@ -186,12 +188,9 @@ class Runs:
         for listener in list(self.on_end):
             try:
                 await listener(live)
-            except Exception:  # noqa: BLE001 - the run has ended, whatever becomes of what is written about it
-                import structlog
-
-                structlog.get_logger("graphflow.runtime").exception(
-                    "a listener failed at the end of a run", thread_id=live.thread_id, run_id=live.run_id
-                )
+            except Exception:  # the run has ended, whatever becomes of what is written about it
+                facts = {"thread_id": live.thread_id, "run_id": live.run_id}
+                log.exception("a listener failed at the end of a run", extra={"facts": facts})
 
     def start(self, live: LiveRun, tick: AnyTick | None, before: Callable[[], None] | None = None) -> None:
         """Drives a life detached from any caller (E18); `close` ends what is still running."""

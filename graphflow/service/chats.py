@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ from graphflow.service.inbox import entry
 from graphflow.service.rejoin import log_of_run
 from graphflow.service.requests import checked_chat_id, unknown_chat, unknown_cursor
 from graphflow.service.submit import flush_live
+
+log = logging.getLogger("graphflow.memory")
 
 
 async def chats(
@@ -102,9 +105,7 @@ async def _heal_record(app: Application, chat_id: str) -> None:
     try:
         await app.chat_record.heal(chat_id)
     except OSError:
-        import structlog
-
-        structlog.get_logger("graphflow.memory").exception("the chat record could not be mended", chat_id=chat_id)
+        log.exception("the chat record could not be mended", extra={"facts": {"chat_id": chat_id}})
 
 
 async def history(app: Application, chat_id: str, chain: Chain) -> list[Event]:

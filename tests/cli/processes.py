@@ -112,13 +112,12 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 @contextlib.contextmanager
 def _own_logging() -> Iterator[None]:
     """A command sets logging up for its process; here it has to be put back."""
-    root, ours = logging.getLogger(), logging.getLogger("graphflow")
-    before = root.handlers[:], ours.level
+    root = logging.getLogger()
+    before = root.handlers[:]
     try:
         yield
     finally:
-        root.handlers[:] = before[0]
-        ours.setLevel(before[1])
+        root.handlers[:] = before
 
 
 class Terminal:

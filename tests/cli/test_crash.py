@@ -16,6 +16,8 @@ def test_after_kill_9_resume_goes_on_from_the_last_finished_node(cli, held_model
     run.kill()
     run.communicate()
     held_model.release()
+    assert [row["threadId"] for row in cli("threads", "list", "--status", "stopped", "--json").json] == ["t1"]
+    assert cli("threads", "list", "--status", "running", "--json").json == []
 
     finished = {event["nodeRunId"] for event in before if event["type"] == "node.end"}
     done = cli.process("threads", "resume", "t1", "--approve", "all", "--jsonl")

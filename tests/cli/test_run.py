@@ -107,6 +107,32 @@ def test_state_is_set_before_the_first_node(cli):
     assert "use fewer words" in cli("threads", "state", "t1", "draft").out
 
 
+def test_state_that_does_not_fit_is_refused_before_a_run_begins(cli):
+    done = cli("run", "demo_review", "graphs", "--state", "draft=5")
+    assert done.code == 2 and "'draft' takes string" in done.err
+    assert cli("run", "demo_review", "graphs", "--state", "nope=x").code == 2
+    assert cli("threads", "list", "--json").json == []
+
+
+def test_an_agent_that_works_on_a_message_is_not_run_without_one(cli):
+    for message in ((), ("",), ("-",)):
+        done = cli("run", "demo_plain", *message)
+        assert done.code == 2 and "needs a message" in done.err and 'graphflow run demo_plain "MSG"' in done.err
+    assert cli("threads", "list", "--json").json == []
+
+
+def test_an_empty_thread_id_is_not_taken_for_none(cli):
+    assert cli("run", "demo_plain", "hello", "--thread", "").code == 2
+
+
+def test_nothing_that_is_logged_gets_between_the_result_and_its_reader(cli, project):
+    cli("run", "demo_plain", "hello", "--thread", "t1")
+    record = next((project / "checkpoints" / "chats").glob("t1*"))
+    record.write_bytes(b"{ damaged\n" + record.read_bytes())
+    done = cli.process("run", "demo_plain", "and again", "--thread", "t1", "--json")
+    assert done.json["status"] == "completed" and done.err == ""
+
+
 def test_an_unknown_agent_names_near_ones(cli):
     done = cli("run", "demo_reakt", "hello")
     assert done.code == 2 and "did you mean 'demo_react'" in done.err and "Traceback" not in done.err

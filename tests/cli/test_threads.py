@@ -95,6 +95,31 @@ def test_a_fork_can_be_edited_first(cli, project):
     assert cli("threads", "state", "t1", "draft").json != "A text of my own."
 
 
+def test_a_fork_whose_edit_is_refused_is_not_left_behind(cli):
+    cli("run", "demo_review", "graphs", "--thread", "t1")
+    done = cli("threads", "fork", "t1", "--edit", '{"draft": 5}')
+    assert done.code == 2 and "'draft' takes string" in done.err
+    assert [row["threadId"] for row in cli("threads", "list", "--json").json] == ["t1"]
+
+
+def test_an_id_that_is_taken_is_wrong_usage_for_forks_and_replays(cli, told):
+    for command in ("threads fork", "replay"):
+        done = cli(*command.split(), "t1", "--id", "t1", "--effects", "rerun")
+        assert done.code == 2 and "exists already" in done.err and "--id NEW" in done.err, done
+
+
+def test_a_status_that_no_thread_can_have_is_wrong_usage(cli, told):
+    done = cli("threads", "list", "--status", "done")
+    assert done.code == 2 and "idle, running, waiting, failed, stopped" in done.err
+    assert [row["threadId"] for row in cli("threads", "list", "--status", "idle", "--json").json] == ["t1"]
+
+
+@pytest.mark.parametrize("content", ["", "[]\n", '{"kind": "other"}\n', "no json\n"])
+def test_what_is_no_exported_thread_is_wrong_usage(cli, content):
+    done = cli("threads", "import", "-", input=content)
+    assert done.code == 2 and "graphflow threads export" in done.err
+
+
 def test_a_fork_that_waits_can_be_answered_on_its_own(cli):
     cli("run", "demo_react", QUESTION, "--thread", "t1")
     cli("threads", "fork", "t1", "--id", "t2")

@@ -159,7 +159,9 @@ def test_writers_of_two_processes_do_not_lose_each_other_s_lines(tmp_path: Path)
 # --- damage --------------------------------------------------------------------------------------
 
 
-def test_a_half_written_last_line_is_skipped_and_reported_and_the_others_load(tmp_path: Path, capsys: Any) -> None:
+def test_a_half_written_last_line_is_skipped_and_reported_and_the_others_load(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     files = ChatFiles(tmp_path)
     for number in range(3):
         files.write("c", record(f"r{number}"))
@@ -170,7 +172,7 @@ def test_a_half_written_last_line_is_skipped_and_reported_and_the_others_load(tm
     assert [run["runId"] for run in found.runs] == ["r0", "r1"]
     (damage,) = found.damaged
     assert (damage.line, damage.offset) == (3, data.rindex(b"\n", 0, -1) + 1)
-    assert "a damaged line of the chat record was skipped" in capsys.readouterr().out
+    assert "a damaged line of the chat record was skipped" in caplog.text
 
 
 @pytest.mark.parametrize("fresh", [False, True], ids=["the same process", "a new process"])

@@ -283,14 +283,15 @@ async def test_a_served_run_s_line_is_there_when_its_log_ends(open_application: 
 
 
 async def test_a_record_that_can_t_be_written_fails_no_run(
-    open_application: Opened, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    open_application: Opened, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     app = await open_application()
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "chats").write_text("a file where the folder should be", encoding="utf-8")
     result = await app.graph("plain").run("hi", "c")
     assert result.status == "completed"
-    assert "a listener failed at the end of a run" in capsys.readouterr().out
+    assert "a listener failed at the end of a run" in caplog.text
+    assert capsys.readouterr().out == "", "stdout is the program's own"
 
 
 async def test_deleting_a_thread_deletes_its_record(open_application: Opened) -> None:
