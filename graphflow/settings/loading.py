@@ -25,6 +25,8 @@ from graphflow.settings.values import as_text, converted, did_you_mean
 FILES = ("graphflow.local.toml", "graphflow.toml")
 """Settings files, the stronger first."""
 TABLES = ("settings", "tools", "providers", "prices", "mcp")
+SECRET_FIELDS = ("headers", "env")
+"""Fields of providers and servers whose values may be keys."""
 
 
 def load_settings(
@@ -46,7 +48,7 @@ def load_settings(
     base = Path(folder or ".").resolve()
     rows = {row.name: row for row in all_settings()}
     faults: list[Fault] = []
-    env = _merged_environ(base, os.environ if environ is None else environ)
+    env = _merged_environ(base, os.environ if environ is None else environ, faults)
     files = [(name, _read_toml(base, name, faults)) for name in FILES]
     values: dict[str, Any] = {}
     for place, name, raw in _given_values(rows, files, env, flags or {}, faults):
@@ -54,7 +56,7 @@ def load_settings(
             try:
                 values[name] = converted(rows[name], raw, base)
             except ValueError as error:
-                shown = "***" if rows[name].secret else repr(raw)
+                shown = "***" if rows[name].secret else f"{raw!r:.160}"
                 faults.append(
                     Fault(pointer="", message=f"{place} is {shown}; setting {name} takes {error}", kind="type")
                 )
@@ -84,13 +86,17 @@ def _section(section: str, rows: Mapping[str, Setting], values: Mapping[str, Any
     return SECTIONS[section](**given)
 
 
-def _merged_environ(base: Path, environ: Mapping[str, str]) -> dict[str, str]:
+def _merged_environ(base: Path, environ: Mapping[str, str], faults: list[Fault]) -> dict[str, str]:
     dotenv = base / ".env"
     if not dotenv.is_file():
         return dict(environ)
     from dotenv import dotenv_values
 
-    from_file = {name: value for name, value in dotenv_values(dotenv, encoding="utf-8").items() if value}
+    try:
+        from_file = {name: value for name, value in dotenv_values(dotenv, encoding="utf-8").items() if value}
+    except (OSError, UnicodeDecodeError) as error:
+        faults.append(Fault(pointer="", message=f"can't be read: {error}", file=".env", kind="syntax"))
+        return dict(environ)
     # An empty variable counts as not set, so it must not hide the file's value.
     return from_file | {name: value for name, value in environ.items() if value or name not in from_file}
 
@@ -114,7 +120,7 @@ def _read_toml(base: Path, name: str, faults: list[Fault]) -> dict[str, Any]:
         faults.append(
             Fault(pointer="", message=f"is no TOML: {error}", file=name, line=line, column=column, kind="syntax")
         )
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # no UTF-8, a number without end, nested without end
         faults.append(Fault(pointer="", message=f"can't be read: {error}", file=name, kind="syntax"))
     return {}
 
@@ -187,7 +193,8 @@ def _tables(kind: str, known: Mapping[str, Kinds], files: Files, faults: list[Fa
                 if name not in known:
                     faults.append(_unknown(file, pointer, name, known))
                 elif type(value) not in known[name]:
-                    rule = f"is {value!r}; it must be of type {' or '.join(kind.__name__ for kind in known[name])}"
+                    shown = "***" if name in SECRET_FIELDS else f"{value!r:.160}"
+                    rule = f"is {shown}; it must be of type {' or '.join(kind.__name__ for kind in known[name])}"
                     faults.append(Fault(pointer=pointer, message=rule, file=file, kind="type"))
             merged[key] = merged.get(key, {}) | dict(fields_)
     return merged

@@ -278,9 +278,9 @@ class Settings:
     viewports: ViewportsSettings = ViewportsSettings()
     trace: TraceSettings = TraceSettings()
     context: ContextSettings = ContextSettings()
-    providers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    providers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     """`[providers.KEY]` as written, keys and types checked."""
-    mcp: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    mcp: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     """`[mcp.NAME]` as written, keys and types checked."""
     prices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """`[prices."PROVIDER/MODEL"]` as written, checked."""

@@ -24,7 +24,7 @@ def converted(row: Setting, raw: Any, base: Path) -> Any:
     if kind in (int, float):
         return _number(raw, row, kind)
     if kind is Path:
-        return base / Path(_text(raw, "a path")).expanduser()
+        return base / _path(_text(raw, "a path"))
     if get_origin(kind) is tuple:
         return _words(raw)
     return _text(raw, "a text")
@@ -61,8 +61,15 @@ def _number(raw: Any, row: Setting, kind: Any) -> float:
     return _refuse(rule) if low or high or math.isnan(value) else value
 
 
+def _path(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        _refuse("a path; its ~ names no home folder")
+
+
 def _text(raw: Any, rule: str) -> str:
-    return str(raw) if isinstance(raw, str | os.PathLike) else _refuse(rule)
+    return str(raw) if isinstance(raw, str | os.PathLike) and "\0" not in str(raw) else _refuse(rule)
 
 
 def _words(raw: Any) -> tuple[str, ...]:

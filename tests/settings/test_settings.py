@@ -142,6 +142,37 @@ def test_all_faults_of_all_sources_come_at_once_each_with_place_value_and_rule(t
     assert "/providers/p/modle: unknown key 'modle' (did you mean 'model'?)" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "rule"),
+    [
+        ("graphflow.toml", b"[settings.server]\nport = 1" + b"0" * 5_000, "4300 digits"),
+        ("graphflow.toml", b"a = " + b"[" * 50_000, "recursion"),
+        ("graphflow.toml", b"[settings.server]\nhost = '\xe9'", "0xe9"),
+        ("graphflow.toml", None, "Is a directory"),
+        (".env", b"LLM_MODEL_ID=\xe9\n", "0xe9"),
+    ],
+    ids=["a number without end", "depth", "no UTF-8", "a folder", ".env of no UTF-8"],
+)
+def test_a_file_that_can_not_be_read_is_a_fault_that_names_it(tmp_path, name, content, rule):
+    if content is None:
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).write_bytes(content)
+    (fault,) = faults(tmp_path)
+    assert fault.startswith(f"{name}: can't be read: ") and rule in fault
+
+
+@pytest.mark.parametrize("text", ["~nobody-of-this-name/chats", "a\0b"])
+def test_what_can_be_no_path_is_refused_as_any_wrong_value(tmp_path, text):
+    (fault,) = faults(tmp_path, environ={"MEMORY_CHAT_DIR": text})
+    assert "takes a path" in fault and "MEMORY_CHAT_DIR" in fault
+
+
+def test_a_long_value_is_shown_by_its_beginning(tmp_path):
+    (fault,) = faults(tmp_path, environ={"SERVER_PORT": "9" * 100_000})
+    assert len(fault) < 400 and "a whole number from 0 to 65535" in fault
+
+
 def test_a_file_that_is_no_toml_is_named_with_line_and_column(tmp_path):
     write(tmp_path, "graphflow.toml", "[settings]\nserver = = 1")
     (found,) = faults(tmp_path)
@@ -177,6 +208,12 @@ def test_a_secret_is_never_shown(tmp_path):
     settings = load_settings(tmp_path / "none", environ={"LLM_API_KEY": "sk-verysecret"})
     assert settings.llm.api_key == "sk-verysecret"
     assert "verysecret" not in repr(settings)
+
+
+def test_headers_that_are_no_table_are_not_shown(tmp_path):
+    write(tmp_path, "graphflow.toml", '[providers.mine]\nheaders = "Bearer hunter2"\n[mcp.x]\nenv = "KEY=hunter2"')
+    found = faults(tmp_path)
+    assert len(found) == 2 and "hunter2" not in "".join(found)
 
 
 def test_an_unknown_graphflow_variable_is_a_warning_that_guesses_the_right_one(tmp_path):
