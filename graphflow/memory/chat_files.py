@@ -34,6 +34,8 @@ KNOWN_CHATS = 256
 """Chats whose file's end is remembered, so that the next line costs no reading."""
 LONGEST_NAME = 200
 """Bytes of a file's name; file systems allow 255."""
+NO_LINE = (UnicodeError, msgspec.MsgspecError, RecursionError)
+"""What reading a damaged line raises; the last is for one that is nested without end."""
 _ODD = re.compile(rb"[^A-Za-z0-9._:-]" if os.name == "posix" else rb"[^A-Za-z0-9._-]")
 
 
@@ -58,7 +60,7 @@ class _Line(msgspec.Struct, frozen=True):
     """What must be known of a line to write beside it."""
 
     run_id: str = msgspec.field(name="runId")
-    messages: list[msgspec.Raw]
+    messages: list[dict[str, msgspec.Raw]]
     status: str | None = msgspec.field(name="_status", default=None)
     system: Any = None
 
@@ -119,7 +121,7 @@ class ChatFiles:
                     continue
                 msgspec.json.decode(text, type=_Line)
                 runs.append(found)
-            except (UnicodeError, msgspec.MsgspecError) as error:
+            except NO_LINE as error:
                 if raw.strip():
                     damaged.append(Damage(line=number, offset=offset, reason=str(error)))
         if damaged:
@@ -231,7 +233,7 @@ class ChatFiles:
     def _decoded(self, raw: bytes) -> _Line | None:
         try:
             return msgspec.json.decode(raw.decode(self.charset), type=_Line)
-        except (UnicodeError, msgspec.MsgspecError):
+        except NO_LINE:
             return None
 
     @contextmanager

@@ -242,11 +242,16 @@ def _said(run: ConversationRun) -> str:
     """What a search looks through: texts of messages, names and arguments of calls; neither ids nor reasoning."""
     out: list[Any] = []
     for message in run.messages:
-        out += [part.get("text") for part in message.get("content") or () if isinstance(part, Mapping)]
-        for call in message.get("tool_calls") or ():
-            function = call.get("function") or {}
-            out += [function.get("name"), function.get("arguments")]
+        out += [part.get("text") for part in _objects(message.get("content"))]
+        for call in _objects(message.get("tool_calls")):
+            for function in _objects([call.get("function")]):
+                out += [function.get("name"), function.get("arguments")]
     return folded_texts(*out)
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    """The objects of a list; what people have written into a record by hand is passed over."""
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list | tuple) else []
 
 
 def parse_cursor(cursor: str | None) -> tuple[int, str] | None:

@@ -48,7 +48,7 @@ class ChatSearch:
     async def refresh(self) -> None:
         """Takes over what has changed since the last call; the first call of a process looks at every thread's row."""
         async with self._turn:
-            newest = self._upto
+            newest, whole = self._upto, True
             cursor = None
             while rows := await self._page(cursor):
                 fresh = [row for row in rows if row.facts.updated_at >= self._upto]
@@ -56,11 +56,12 @@ class ChatSearch:
                 for row in fresh:
                     newest = max(newest, row.facts.updated_at)
                     if row.head is not None and known.get(row.thread_id) != row.facts.updated_at:
-                        await self._take_over(row)
+                        whole = await self._take_over(row) and whole
                 if len(fresh) < PAGE:
                     break
                 cursor = rows[-1].thread_id
-            self._upto = newest
+            if whole:
+                self._upto = newest
 
     async def _page(self, cursor: str | None) -> list[ThreadRow]:
         try:
@@ -68,10 +69,17 @@ class ChatSearch:
         except ThreadNotFound:  # it was deleted meanwhile: from the top, where what is known costs little
             return await self._app.store.threads(limit=PAGE)
 
-    async def _take_over(self, row: ThreadRow) -> None:
+    async def _take_over(self, row: ThreadRow) -> bool:
+        """False when the chat's record can't be read or mended now: the others are found all the same."""
         app, chat_id = self._app, row.thread_id
-        await app.chat_record.heal(chat_id)
-        lines = (await app.chat_record.read(chat_id)).runs
+        try:
+            await app.chat_record.heal(chat_id)
+            lines = (await app.chat_record.read(chat_id)).runs
+        except OSError:
+            import structlog
+
+            structlog.get_logger("graphflow.memory").exception("a chat can't be searched", chat_id=chat_id)
+            return False
         await app.conversations.save(
             Conversation(
                 chat_id=chat_id,
@@ -83,3 +91,4 @@ class ChatSearch:
                 runs=tuple(ConversationRun(run_id=line["runId"], messages=line["messages"]) for line in lines),
             )
         )
+        return True

@@ -198,7 +198,18 @@ def test_system_is_written_again_when_the_line_that_had_it_is_lost(tmp_path: Pat
     assert prompts(files) == ["a"]
 
 
-@pytest.mark.parametrize("line", [b"nonsense", b"[1]", b'{"runId": 1, "messages": []}', b'{"runId": "x"}', b"\xff\xfe"])
+DEEP = b"[" * 50_000 + b"]" * 50_000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"nonsense", b"[1]", b"null", b'{"runId": 1, "messages": []}', b'{"runId": "x"}', b"\xff\xfe", b"\x00", DEEP,
+        b'{"runId": "x", "messages": [1]}', b'{"runId": "x", "messages": {}}', b'{"runId": "x", "messages": ' + DEEP + b"}",
+        b'{"runId": "x", "messages": [], "system": ' + DEEP + b"}", b'{"_type": ' + DEEP + b"}",
+    ],
+    ids=lambda line: repr(line[:40]),
+)  # fmt: skip
 def test_whatever_a_line_holds_the_others_load_and_stay_as_they_are(tmp_path: Path, line: bytes) -> None:
     files = ChatFiles(tmp_path)
     files.write("c", record("r1"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from graphflow.errors import GraphflowError
@@ -89,6 +90,31 @@ async def test_a_chat_that_is_deleted_while_a_search_looks_through_the_threads_d
 
     monkeypatch.setattr(app.conversations, "save", deleting)
     assert await found(app, "hello") == ["d", "b", "a"]
+
+
+async def test_what_was_written_into_a_record_by_hand_breaks_no_search(open_application: Opened) -> None:
+    app = await open_application()
+    await say(app, "hello", "a")
+    await say(app, "hello", "b")
+    odd: list[Any] = [{"content": 7}, {"content": "x"}, {"tool_calls": 7}, {"tool_calls": [7, {"function": "f"}]}]
+    line = {"chatId": "a", "runId": "by-hand", "messages": odd}
+    with app.chat_record.files.path("a").open("ab") as file:
+        file.write(msgspec.json.encode(line) + b"\n")
+    assert await found(app, "hello") == ["b", "a"]
+
+
+async def test_a_record_that_can_not_be_read_hides_its_chat_alone_and_only_as_long(open_application: Opened) -> None:
+    app = await open_application()
+    await say(app, "hello", "a")
+    await say(app, "hello", "b")
+    path = app.chat_record.files.path("a")
+    whole = path.read_bytes()
+    path.unlink()
+    path.mkdir()
+    assert await found(app, "hello") == ["b"]
+    path.rmdir()
+    path.write_bytes(whole)
+    assert await found(app, "hello") == ["b", "a"]
 
 
 async def test_a_run_whose_line_a_crash_has_left_out_is_found(open_application: Opened) -> None:
