@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from graphflow.errors import Fault
 from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition, NodeDefinition
+from graphflow.nodes.thread_context import ThreadContext
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction
@@ -54,7 +55,10 @@ class FunctionKind:
 
 
 class NodeKind:
-    """`use: node:NAME`: called as `f(state, ctx)`; returns updates, nothing, or a `Goto`."""
+    """`use: node:NAME`: called as `f(state, ctx)`; returns updates, nothing, or a `Goto`.
+
+    A sync function runs in a thread, where the calls of its `ctx` return their results instead of something to await.
+    """
 
     name = "node"
     effects = "none"
@@ -86,7 +90,10 @@ class NodeKind:
             return run
 
         async def run_in_thread(state: Any, ctx: Context) -> Any:
-            return await asyncio.to_thread(function, *((state, ctx) if takes_context else (state,)))
+            if not takes_context:
+                return await asyncio.to_thread(function, state)
+            in_thread = ThreadContext(ctx)
+            return await in_thread.run(function, state, in_thread)
 
         return run_in_thread
 
