@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from graphflow.checkpoints.port import (
     ThreadFacts,
     ThreadRow,
 )
-from graphflow.checkpoints.pruning import Branch, Change
+from graphflow.checkpoints.pruning import Change
 from graphflow.errors import StoreError
 
 
@@ -315,40 +315,6 @@ def last_of(chain: Sequence[tuple[LineageRows, int]]) -> Record | None:
         if cut:
             return bare(lineage.found(cut - 1, cut)[0])
     return None
-
-
-def branches_of(
-    thread: ThreadState,
-    lineages: Sequence[LineageRows],
-    alive: Callable[[str], bool],
-    wanted: Sequence[tuple[int, int]] = (),
-) -> list[Branch]:
-    """The thread's branches whose rows may go: its own, and those that deleted threads left.
-
-    Args:
-        lineages: all of the store.
-        wanted: `Keep.records`.
-    """
-    scope = {
-        rows: None if rows.thread_id == thread.id else upto
-        for rows, upto in reach(thread).items()
-        if rows.thread_id == thread.id or not alive(rows.thread_id)
-    }
-    return [
-        Branch(
-            lineage=lineage.order,
-            parent=None if lineage.parent is None else lineage.parent.order,
-            cut=lineage.cut,
-            upto=upto,
-            checkpoints={r.ordinal: r.id for r in lineage.found(0, len(lineage.records)) if r.checkpoint},
-            snapshots=lineage.snapshots,
-            effects=[r.ordinal for r in lineage.found(0, len(lineage.records)) if r.effect],
-            head=thread.ordinal if lineage is thread.lineage else None,
-            forks={other.cut for other in lineages if other.parent is lineage and other not in scope},
-            wanted={n for number, n in wanted if number == lineage.number and lineage.found(n - 1, n)},
-        )
-        for lineage, upto in scope.items()
-    ]
 
 
 def read_log(lineages: Sequence[LineageRows], log: Log) -> list[bytes]:
