@@ -34,7 +34,7 @@ from graphflow.graph.state import State, StateSchema, Update, answer_open_calls
 from graphflow.graph.step import Step, Written, followed, written
 from graphflow.messages import HumanMessage
 
-WRAP_UP_STEPS = 100
+WRAP_UP_STEPS = 1_000
 """Nodes that may finish once the budget's `then` node has been entered: a few are meant, and a circle comes to its end."""
 
 
