@@ -181,11 +181,12 @@ class Seal:
         return opened
 
     def is_newest(self, blob: bytes) -> bool:
-        """Whether the blob is sealed as `seal` would do it today."""
-        form = blob[0] if blob else 0
-        if self.writer is None:
-            return form < ENCRYPTED
-        return form in (ENCRYPTED, BOTH) and blob[1:5] == self.writer.mark
+        """Whether the blob is encrypted as `seal` would do it today; False also where only doing it would tell."""
+        if self.writer is None or blob[1:5] != self.writer.mark:
+            return False
+        if self._compress is None:
+            return blob[0] == ENCRYPTED
+        return blob[0] == BOTH or (blob[0] == ENCRYPTED and len(blob) < COMPRESSED_FROM)
 
     # --- titles, which have to stay text ---
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from graphflow.checkpoints.memory import MemoryCheckpointer
 from graphflow.checkpoints.port import Checkpointer, OpenInterrupt, Place
 from graphflow.checkpoints.sealed import SealedCheckpointer, read_note, with_seal
-from graphflow.checkpoints.sealing import Seal, new_key, parse_keys
+from graphflow.checkpoints.sealing import BOTH, ENCRYPTED, Seal, new_key, parse_keys
 from graphflow.checkpoints.sqlite import SqliteCheckpointer
 from graphflow.errors import StoreError
 from graphflow.testing.checkpointer.suite import Driver, drive, facts, forked, lines_of, messages, refused, stream
@@ -293,6 +293,17 @@ async def test_keys_rotate_the_newest_writes_and_old_ones_read(tmp_path: Path) -
     assert note is not None
     assert list(note.keys) == ["new"]
     await only.close()
+
+
+async def test_a_rekey_compresses_as_it_is_set_today_under_the_same_key_too(tmp_path: Path) -> None:
+    driver = None
+    for compression, form in ((False, ENCRYPTED), (True, BOTH), (False, ENCRYPTED)):
+        store = sealed(tmp_path, NEW, compression=compression)
+        driver = driver or await thread_with_secrets(store)
+        await store.rekey()
+        await assert_readable(store, driver)
+        await store.close()
+        assert execute(tmp_path, "SELECT data FROM snapshots")[0][0][0] == form
 
 
 async def test_a_rekey_that_was_cut_off_is_finished_by_the_next(tmp_path: Path) -> None:
