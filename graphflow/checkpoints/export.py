@@ -108,6 +108,8 @@ async def from_lines(lines: AsyncIterator[Mapping[str, Any]]) -> ThreadCopy:
     count, ended = 0, False
     async for line in lines:
         count += 1
+        if not isinstance(line, Mapping):
+            raise StoreError(f"line {count} of the export is no object, but {line!r:.80}")
         kind = line.get("kind")
         if ended:
             raise StoreError(f"line {count} follows the end of the export: one file holds one thread")
@@ -240,7 +242,9 @@ def _head(line: Mapping[str, Any]) -> ThreadCopy:
     if line.get("kind") != FORMAT:
         raise StoreError(f"the first line has kind {line.get('kind')!r}, not {FORMAT!r}: this is no exported thread")
     version = line.get("version")
-    if not isinstance(version, int) or version > VERSION:
+    if type(version) is not int or version < 1:
+        raise StoreError(f"line 1 of the export has format version {version!r}, which never was: it is damaged")
+    if version > VERSION:
         raise StoreError(
             f"the export has format version {version!r}, this is version {VERSION}: update graphflow to import it",
             code="store_newer",
@@ -288,6 +292,24 @@ def _check(copy: ThreadCopy) -> None:
             )
     if copy.thread.lineage is not None and copy.thread.lineage not in known:
         raise StoreError(f"the exported thread's head is in lineage {copy.thread.lineage}, which is missing")
+    _check_head(copy)
+
+
+def _check_head(copy: ThreadCopy) -> None:
+    """The record that the thread stands at is there; that of a fresh fork is where its lineage was cut."""
+    thread = copy.thread
+    if thread.head is None:
+        return
+    lineages = {lineage.number: lineage for lineage in copy.lineages}
+    number, ordinal = thread.lineage, thread.ordinal
+    while number is not None and ordinal == 0:
+        lineage = lineages[number]
+        number, ordinal = lineage.parent, lineage.cut
+    if not any(r.id == thread.head and (r.lineage, r.ordinal) == (number, ordinal) for r in copy.records):
+        raise StoreError(
+            f"the exported thread stands at {thread.head!r}, record {ordinal} of lineage {number}, which is missing:"
+            " export it again"
+        )
 
 
 def _fresh(number: int, is_taken: Callable[[int], bool]) -> int:

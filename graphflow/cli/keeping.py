@@ -132,8 +132,8 @@ async def _lines(file: str) -> AsyncIterator[dict[str, Any]]:
     from graphflow.checkpoints.export import FORMAT
 
     hint = "import takes what `graphflow threads export` wrote"
-    lines = _content(file).splitlines()
-    if not lines:
+    lines = _content(file).removesuffix("\n").split("\n")  # a text may have other line breaks
+    if lines == [""]:
         stop(exits.USAGE, f"{file} is empty", hint=hint)
     for number, line in enumerate(lines, 1):
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 QUESTION = "What time is it in Beijing? And list the files"
@@ -143,6 +145,16 @@ def test_export_and_import_are_loss_free(cli, told, project):
     assert cli("threads", "import", "t1.jsonl", "--id", "copy").out == "copy\n"
     assert cli("threads", "state", "copy").out == cli("threads", "state", "t1").out
     assert len(_checkpoints(cli, "copy")) == len(_checkpoints(cli))
+
+
+def test_a_text_with_line_breaks_of_other_alphabets_is_imported_whole(cli, told, project):
+    cli("threads", "export", "t1", "t1.jsonl")
+    first, *others = (project / "t1.jsonl").read_text(encoding="utf-8").split("\n")
+    head = json.loads(first)
+    head["thread"]["facts"]["title"] = title = "one\u2028two\x85three"
+    (project / "t1.jsonl").write_text("\n".join([json.dumps(head, ensure_ascii=False), *others]), encoding="utf-8")
+    assert cli("threads", "import", "t1.jsonl", "--id", "copy").out == "copy\n"
+    assert title in [row["title"] for row in cli("threads", "list", "--json").json]
 
 
 def test_an_import_of_something_else_names_the_line(cli, project):

@@ -93,6 +93,11 @@ class Exports(Suite):
             lines[:2] + lines[3:],
             [*lines, lines[-1]],
             [{**lines[0], "version": 99}, *lines[1:]],
+            [{**lines[0], "version": 0}, *lines[1:]],
+            [{**lines[0], "version": True}, *lines[1:]],
+            ["no object", *lines[1:]],  # type: ignore[list-item]
+            [{**lines[0], "thread": {**lines[0]["thread"], "head": "elsewhere"}}, *lines[1:]],
+            [{**lines[0], "thread": {**lines[0]["thread"], "lineage": None}}, *lines[1:]],
             [lines[0], {"kind": "surprise"}, *lines[2:]],
             [lines[0], {**lines[1], "kind": "record"}, *lines[2:]],
             _doubled(lines, "lineage"),
