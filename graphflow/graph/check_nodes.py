@@ -16,7 +16,7 @@ from graphflow.graph.words import choose, nearest
 _EVERY = frozenset({"set", "next", "error", "description"})
 _KEYS_OF = {
     "use": _EVERY | {"with", "retry", "timeoutMs", "effects", "idempotent", "undo"},
-    "graph": _EVERY | {"with", "retry", "timeoutMs"},
+    "graph": _EVERY | {"with", "retry", "timeoutMs", "stream"},
     "ask": _EVERY,
     "map": _EVERY | {"with", "as", "do", "max", "join", "retry", "timeoutMs"},
     "parallel": _EVERY | {"with", "join", "retry", "timeoutMs"},

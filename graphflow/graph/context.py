@@ -147,6 +147,20 @@ class Context:
         return self._executor.machine.frames[self.frame].path
 
     @property
+    def speaks(self) -> bool:
+        """Whether what a model says here goes to the reader unless the node says otherwise (E10): at the root, and in a
+        subgraph whose node says `stream: "content"`.
+        """
+        frames, graphs = self._executor.machine.frames, self._executor.plan.graphs
+        frame = frames[self.frame]
+        while frame.path:
+            above = frames[frame.parent]
+            if frame.branch is not None or graphs[above.graph].document.nodes[above.node].stream != "content":
+                return False
+            frame = above
+        return True
+
+    @property
     def limits(self) -> Mapping[str, Any]:
         return self._executor.machine.limits
 

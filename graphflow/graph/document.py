@@ -115,6 +115,8 @@ class NodeDefinition(_Part, frozen=True):
     map: str | None = None
     parallel: dict[str, str | Branch] | None = None
     graph: str | dict[str, Any] | None = None
+    stream: Literal["content"] | None = None
+    """Of a `graph`: what its models say goes to the reader, as at the root; by itself it is hidden (E10)."""
     ask: Ask | None = None
     with_: Any = msgspec.field(name="with", default=None)
     set: dict[str, str] = msgspec.field(default_factory=dict)

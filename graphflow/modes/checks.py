@@ -129,13 +129,7 @@ def _team_faults(
         place = f"/reactTeam/{stage}"
         yield from _tool_faults(own.get("tools"), tools, place)
         yield from _provider_faults(own.get("providerKey"), providers, place)
-        if stage == "final" and own.get("agent") is not None:
-            yield _fault(
-                f"{place}/agent",
-                "no other agent can take the place of `final`: its answer is streamed to the user as it comes",
-                "give `final` a model or a prompt of its own, or let the agent take the place of another stage",
-            )
-        elif own.get("agent") is not None and (more := sorted(own.keys() - {"agent"})):
+        if own.get("agent") is not None and (more := sorted(own.keys() - {"agent"})):
             yield _fault(place, f"the agent in its place brings its own {', '.join(more)}", "keep `agent` alone")
 
 

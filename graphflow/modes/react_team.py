@@ -35,21 +35,27 @@ def compile_react_team(definition: AgentDefinition, policies: Policies) -> dict[
     assert block is not None
     team = _Team(definition, policies, block)
     acts = block.action is None or block.action.agent is None
+    nodes = {
+        "thinking": {**team.stage("thinking"), "next": "action"},
+        "action": {**team.stage("action"), "next": team.after_action() if acts else "observation"},
+        **({"tools": team.tools()} if acts else {}),
+        "observation": {
+            **team.stage("observation"),
+            "next": [{"if": "visits.thinking < limits.rounds", "to": "thinking"}, {"to": "final"}],
+        },
+        "final": {**team.stage("final"), "next": "end"},
+    }
+    last = "final"
+    if "graph" in nodes["final"] and policies.verify == "NONE":
+        # Another agent may need more than the one call that is left at a limit, so the team's own `final` answers then.
+        last = "wrap_up"
+        nodes[last] = {**team.own("final"), "next": "end"}
     document = {
         "graphflow": "1",
         "state": STATE,
-        "budget": {**policies.budget, "then": "final"},
+        "budget": {**policies.budget, "then": last},
         "start": "thinking",
-        "nodes": {
-            "thinking": {**team.stage("thinking"), "next": "action"},
-            "action": {**team.stage("action"), "next": team.after_action() if acts else "observation"},
-            **({"tools": team.tools()} if acts else {}),
-            "observation": {
-                **team.stage("observation"),
-                "next": [{"if": "visits.thinking < limits.rounds", "to": "thinking"}, {"to": "final"}],
-            },
-            "final": {**team.stage("final"), "next": "end"},
-        },
+        "nodes": nodes,
     }
     return append_verify(document, policies, block.final_system_prompt or DEFAULTS["final"])
 
@@ -66,9 +72,15 @@ class _Team:
         return found or TeamStage()
 
     def stage(self, name: str) -> dict[str, Any]:
+        """The node of a stage, without its routes."""
+        agent = self._settings(name).agent
+        if agent is None:
+            return self.own(name)
+        return self._spokesman(agent) if name == "final" else _taken_over(name, agent)
+
+    def own(self, name: str) -> dict[str, Any]:
+        """The stage as the team itself does it."""
         settings, policies = self._settings(name), self.policies
-        if settings.agent is not None:
-            return _taken_over(name, settings.agent)
         prompt = getattr(self.block, f"{name}_system_prompt") or DEFAULTS[name]
         with_: dict[str, Any] = {
             "stage": name,
@@ -90,6 +102,15 @@ class _Team:
             if policies.verify != "NONE":
                 with_["stream"], written["candidate"] = "candidate", "out.candidate"
         return {"use": "stage", "with": with_, "set": written}
+
+    def _spokesman(self, agent: str) -> dict[str, Any]:
+        """Another agent in the place of `final`: what it says is streamed as it comes, and its answer is the team's."""
+        answer = "out == null ? '' : out"
+        if self.policies.verify != "NONE":
+            candidate = f"{{'text': {answer}, 'reasoning': '', 'finishReason': 'stop'}}"
+            return {**_subgraph(agent), "set": {"candidate": candidate}}
+        message = f"[{{'role': 'assistant', 'content': {answer}}}]"
+        return {**_subgraph(agent), "stream": "content", "set": {"messages": message}}
 
     def _offered(self, name: str) -> dict[str, Any]:
         """The tools that the stage is told of: its own, else those of `action`, else the agent's."""
@@ -130,8 +151,9 @@ _SUBGRAPH = re.compile(r"/nodes/(\w+)/graph")
 
 def _taken_over(name: str, agent: str) -> dict[str, Any]:
     """Another agent in the place of a stage: it is told the request and the notes, and its answer is a note."""
-    return {
-        "graph": agent,
-        "with": {"query": "${input.query}\n\nNotes of the team so far:\n${state.notes}"},
-        "set": {"notes": f"[{{'stage': '{name}', 'text': out == null ? '' : out, 'at': size(state.messages)}}]"},
-    }
+    note = f"[{{'stage': '{name}', 'text': out == null ? '' : out, 'at': size(state.messages)}}]"
+    return {**_subgraph(agent), "set": {"notes": note}}
+
+
+def _subgraph(agent: str) -> dict[str, Any]:
+    return {"graph": agent, "with": {"query": "${input.query}\n\nNotes of the team so far:\n${state.notes}"}}

@@ -84,7 +84,7 @@ class PlanKind(_PlanNode):
             prompt=asked,
             tools=[],
             lastTurn=True,
-            stream="hidden" if ctx.path else "candidate",
+            stream="candidate" if ctx.speaks else "hidden",
         )
         again, steps = False, list[dict[str, str]]()
         try:

@@ -16,7 +16,7 @@ from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition, NodeDefinition
 from graphflow.graph.state import answer_open_calls
 from graphflow.memory.window import last_runs
-from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage
+from graphflow.messages import AIMessage, HumanMessage, Message
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
 from graphflow.nodes.pairing import NOT_RUN, paired
 from graphflow.nodes.plan_view import request_of
@@ -88,8 +88,6 @@ class StageKind(ModelKind):
             }
             out = await turns.turn(arguments, ctx).run()
             if stage == "final":
-                if ctx.finish_reason is None and is_done(messages):
-                    ctx.finish_reason = TASK_DONE
                 return {**out, "notes": []}
             note = {"stage": stage, "text": out["text"], "at": len(messages)}
             return {**out, "messages": _calls_only(out["messages"]), "notes": [note] if out["text"].strip() else []}
@@ -113,7 +111,7 @@ def _manner(given: Mapping[str, Any], ctx: Context, names: Sequence[str]) -> dic
     if stage == "final":
         own = {key: given[key] for key in ("stream", "output") if key in given}
         return {**own, "tools": [], "lastTurn": True}
-    aside = {"stream": "hidden" if ctx.path else "reasoning"}
+    aside = {"stream": "reasoning" if ctx.speaks else "hidden"}
     if stage == "action":
         must = {key: given[key] for key in ("toolChoice", "mustCall") if key in given}
         return {**aside, **must, "tools": list(names)}
@@ -130,16 +128,6 @@ def _calls_only(messages: Sequence[Message]) -> list[Message]:
             said = message.reasoning + message.content
             out.append(msgspec.structs.replace(message, content="", reasoning=said))
     return out
-
-
-def is_done(messages: Sequence[Any]) -> bool:
-    """Whether `task_done` was called since the person spoke."""
-    for message in reversed(messages):
-        if isinstance(message, HumanMessage):
-            return False
-        if isinstance(message, ToolMessage) and message.name == TASK_DONE and not message.error:
-            return True
-    return False
 
 
 def view(ctx: Context, notes: Sequence[Mapping[str, Any]]) -> list[Message]:

@@ -54,11 +54,16 @@ def _never_for_the_end(names: Iterable[str], approval: Any) -> Any:
     return {**others, TASK_DONE: "DISABLED"}
 
 
+def _ends_work(result: Mapping[str, Any]) -> bool:
+    return result["tool"] == TASK_DONE and "error" not in result
+
+
 class ToolsKind:
     """`use: tools`.
 
     The calls run in order; at once when each of them only reads, refers to no result of another and asks nobody, unless
-    the node says `parallel: false`. `tools` and `keywords` say which may be called, instead of the document's.
+    the node says `parallel: false`. `tools` and `keywords` say which may be called, instead of the document's; where
+    `task_done` is among these `tools`, a call of it is the run's finish reason.
     """
 
     name = "tools"
@@ -90,7 +95,7 @@ class ToolsKind:
             if calls is None:
                 calls = last.tool_calls if isinstance(last, AIMessage) else ()
             calls = [_as_call(call, index, ctx) for index, call in enumerate(calls)]
-            if not ctx.path:  # what branches call is hidden, as what their models say
+            if ctx.speaks:  # what others call is hidden, as what their models say
                 for call in calls:
                     await _stream_call(ctx, call, runner.registry.get(call.name))
             if isinstance(last, AIMessage) and last.status == "length" and arguments.get("calls") is None:
@@ -108,6 +113,8 @@ class ToolsKind:
                 )
             replies = [runner.message(call, result) for call, result in zip(calls, results, strict=True)]
             told = [{"tool": call.name, **_plain(result)} for call, result in zip(calls, results, strict=True)]
+            if TASK_DONE in arguments.get("tools", ()) and any(map(_ends_work, told)):
+                ctx.finish_reason = TASK_DONE
             return {"results": told, "messages": replies}
 
         return run

@@ -86,10 +86,10 @@ class Turn:
         self.ids: dict[int, str] = {}
         """Position in the turn → call id."""
         # What branches and subgraphs say is for the graph around them, unless it says otherwise (E10).
-        self.stream = given.get("stream", "hidden" if ctx.path else "content")
+        self.stream = given.get("stream", "content" if ctx.speaks else "hidden")
         self.candidate = self.stream == "candidate"
         """Whether a `verify` node follows, so that the answer is kept for it."""
-        if self.candidate and ctx.path:
+        if self.candidate and not ctx.speaks:
             self.stream = "hidden"
         shown = given.get("showReasoning", True)
         self.speech = Speech(ctx, self.stream, show_reasoning=shown, summary=self.summary)

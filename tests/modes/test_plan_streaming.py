@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,11 +57,23 @@ AGENTS: dict[str, tuple[dict[str, Any], list[tuple[dict[str, Any], Way]]]] = {
             ({"text": "Ein „Graph“ ist ein Ding.\n\tDone."}, "content"),
         ],
     ),
+    "team whose answer another agent gives": (
+        {"mode": "REACT_TEAM", "reactTeam": {"final": {"agent": "speaker"}}},
+        [
+            ({"text": "Finished."}, "hidden"),
+            (DONE, "hidden"),
+            ({"text": "I look.", **LOOK}, "content"),
+            ({"text": "Ein „Graph“ ist ein Ding.\n\tDone."}, "content"),
+        ],
+    ),
     "team that keeps its work to itself": (
         {"mode": "REACT_TEAM", "reactTeam": {}},
         [({"text": "Finished."}, "hidden"), ({"text": "So.", **DONE}, "hidden"), ({"text": "The answer."}, "content")],
     ),
 }
+
+
+SPEAKER = {"mode": "REACT", "tools": ["look_up"], "react": {"systemPrompt": "S"}}
 
 
 def expected(delta: Delta, way: Way, exposes: bool) -> Shown:
@@ -79,6 +92,8 @@ async def test_what_a_delta_gives_is_with_the_client_before_the_next_delta_is_se
     agent, turns = AGENTS[name]
     exposes = any(way == "reasoning" or "reasoning" in turn for turn, way in turns)
     gate, model = DeltaGate(), Watched([{**turn, "piece": 3} for turn, _ in turns])
+    (tmp_path / "graphs").mkdir()
+    (tmp_path / "graphs" / "speaker.json").write_text(json.dumps(SPEAKER), encoding="utf-8")
     async with agent_over_sockets(tmp_path, model, gate, {**agent, "tools": ["look_up"]}) as (client, upstream):
         body = {"message": "go", "agentKey": "agent"}
         async with client.stream("POST", "/api/query", json=body) as response:

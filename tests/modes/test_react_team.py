@@ -90,8 +90,10 @@ async def test_a_run_with_a_second_pass_sends_these_events(case: str, snapshot: 
                 "maxSteps": 4,
             },
         },
+        {"block": {"final": {"agent": "speaker"}}},
+        {"block": {"final": {"agent": "speaker"}}, "verify": "SECOND_PASS_FIX"},
     ],
-    ids=["as it is", "verify", "require", "disallow", "stages"],
+    ids=["as it is", "verify", "require", "disallow", "stages", "another final", "another final, verified"],
 )
 def test_it_compiles_to_this_graph(fields: dict[str, Any], snapshot: Any) -> None:
     assert document(**fields) == snapshot
@@ -241,7 +243,7 @@ async def test_an_ejected_team_sends_the_same_events() -> None:
     [
         ({"action": {"tools": ["look_upp"]}}, "/reactTeam/action/tools/0"),
         ({"thinking": {"providerKey": "nobody"}}, "/reactTeam/thinking/providerKey"),
-        ({"final": {"agent": "x"}}, "/reactTeam/final/agent"),
+        ({"final": {"agent": "x", "tools": []}}, "/reactTeam/final"),
         ({"thinking": {"agent": "x", "model": "m"}}, "/reactTeam/thinking"),
     ],
 )
