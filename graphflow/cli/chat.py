@@ -116,6 +116,8 @@ async def _converse(talk: Chat, prompt: PromptSession[str]) -> None:
                     await _turn(talk, events, interrupts)
             except GraphflowError as error:
                 report(error, talk.thread_id)
+            except typer.Exit:
+                pass  # a command that could not be done has said so; only /quit leaves
     finally:
         interrupts.restore()
 

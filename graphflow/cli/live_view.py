@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphflow.cli.approvals import say_waiting
-from graphflow.cli.console import one_line_json, rich_console, shortened
+from graphflow.cli.console import count, one_line_json, rich_console, shortened
 from graphflow.cli.views import output_text, say_ending
 from graphflow.events import (
     ActionArgs,
@@ -179,9 +179,9 @@ class LiveView:
         tokens = (usage.get("promptTokens") or 0) + (usage.get("completionTokens") or 0)
         facts = [
             result.status if result.finish_reason in (None, "stop") else f"{result.status} ({result.finish_reason})",
-            f"{self._done} nodes",
-            f"{usage.get('modelCalls', 0)} model calls",
-            f"{usage.get('toolCalls', 0)} tool calls",
+            count(self._done, "node"),
+            count(usage.get("modelCalls", 0), "model call"),
+            count(usage.get("toolCalls", 0), "tool call"),
             f"{tokens:,} tokens",
             f"{time.monotonic() - self._begun:.1f} s",
             f"thread {result.thread_id}",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from graphflow.runtime.compiled import CompiledGraph
     from graphflow.runtime.result import RunResult
 
+LEFT_OPEN = "left open; `graphflow inbox list` shows what waits"
 POLL_S = 0.3
 """How often a thread that another process drives is looked at."""
 
@@ -79,7 +80,7 @@ class Turn:
             return result
         except asyncio.CancelledError:  # Ctrl-C
             self.view.close()
-            note(self.stopped.format(thread=self.thread_id) if self._running else "left open")
+            note(self.stopped.format(thread=self.thread_id) if self._running else LEFT_OPEN)
             raise
         finally:
             self.view.close()

@@ -66,6 +66,7 @@ def test_ctrl_c_at_a_question_leaves_it_open(terminal, cli):
     run = terminal("run", "demo_react", "list the files", "--thread", "t1")
     run.sees("leave open: ")
     run.presses_ctrl_c()
+    run.sees("left open; `graphflow inbox list`")
     assert run.ends() == 130
     assert "Traceback" not in run.text
     assert len(cli("inbox", "--json").json) == 1
@@ -127,6 +128,7 @@ def test_a_conversation_asks_inline_and_can_branch_off(terminal, cli):
         ("/tools", "city_datetime"),
         ("/model", "scripted"),
         ("/nonsense", "/rewind"),
+        ("/save /nowhere/x.jsonl", "can't be written"),
     ):
         chat.enters(command)
         chat.sees(shown)
