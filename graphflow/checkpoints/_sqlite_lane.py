@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from graphflow.checkpoints._entries import Call, Entry, deliver
-from graphflow.checkpoints._sqlite_schema import open_reader, store_error
+from graphflow.checkpoints._sqlite_schema import FAULTS, open_reader, store_error
 from graphflow.checkpoints._sqlite_worker import Worker
 from graphflow.errors import StoreError
 
@@ -35,7 +35,7 @@ class Lane(Worker):
             try:
                 db = db or open_reader(self.path, busy_timeout_s=self._busy_timeout_s)
                 call.result = _visit(db, call.function)
-            except sqlite3.Error as error:
+            except FAULTS as error:
                 call.error = store_error(self.path, error, "read")
                 call.error.__cause__ = error
             except Exception as error:  # noqa: BLE001 – the caller gets it; the thread must outlive any defect

@@ -21,6 +21,9 @@ PAGE_SIZE = 8192
 WAL_PAGES = 1000
 """8 MiB of log between the checkpoints of SQLite: the batch that trips one waits for some 10 ms."""
 
+FAULTS = (sqlite3.Error, UnicodeDecodeError)
+"""What a statement raises: the second where SQLite's words for an error hold bytes of a damaged file."""
+
 MIGRATIONS = Path(__file__).parent / "migrations" / "sqlite"
 
 
@@ -49,7 +52,7 @@ def open_writer(
         migrate(db, path)
         if not sealed and is_sealed(db):
             raise refusals.sealed(str(path))
-    except (sqlite3.Error, OSError) as error:
+    except (*FAULTS, OSError) as error:
         if db is not None:
             db.close()
         raise store_error(path, error, "opened") from error
@@ -71,7 +74,7 @@ def open_reader(path: Path, *, busy_timeout_s: float) -> sqlite3.Connection:
         db = _connect(path, busy_timeout_s)
         db.execute("PRAGMA query_only = ON")
         db.execute("SELECT 1 FROM threads LIMIT 1").fetchone()
-    except sqlite3.Error as error:
+    except FAULTS as error:
         if db is not None:
             db.close()
         raise store_error(path, error, "opened") from error
@@ -189,9 +192,12 @@ def store_error(path: Path, error: BaseException, doing: str) -> StoreError:
     start = f"the store {str(path)!r} could not be {doing}"
     if isinstance(error, sqlite3.IntegrityError):
         return StoreError(f"{start}: a row of this commit is there already; ordinals are never reused ({error})")
-    kind = (
-        _OF_ERRNO.get(error.errno or 0) if isinstance(error, OSError) else getattr(error, "sqlite_errorcode", 0) & 0xFF
-    )
+    if isinstance(error, UnicodeDecodeError):
+        kind: int | None = sqlite3.SQLITE_CORRUPT
+    elif isinstance(error, OSError):
+        kind = _OF_ERRNO.get(error.errno or 0)
+    else:
+        kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
     why = _REASONS.get(kind)
     told = f"{type(error).__name__}: {error}"
     return StoreError(f"{start}: {told}" if why is None else f"{start}: {why} ({told})")

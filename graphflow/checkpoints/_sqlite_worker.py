@@ -11,6 +11,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from graphflow.checkpoints._entries import Entry, deliver, fail
+from graphflow.checkpoints._sqlite_schema import store_error
 from graphflow.errors import StoreError
 
 
@@ -72,6 +73,9 @@ class Worker(ABC):
             self.run()
         except StoreError as error:
             reason = error
+        except Exception as error:  # noqa: BLE001 – whoever asks is told of it, instead of nobody
+            reason = store_error(self.path, error, "opened")
+            reason.__cause__ = error
         finally:
             self.ended = reason
             self._refuse()

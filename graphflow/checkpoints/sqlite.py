@@ -38,7 +38,7 @@ from graphflow.checkpoints._sqlite_rows import (
     thread_row,
     unpack,
 )
-from graphflow.checkpoints._sqlite_schema import store_error
+from graphflow.checkpoints._sqlite_schema import FAULTS, store_error
 from graphflow.checkpoints._sqlite_worker import Worker, closed, forked
 from graphflow.checkpoints._sqlite_writer import Writer
 from graphflow.checkpoints.owners import OwnerLock
@@ -178,7 +178,7 @@ class SqliteCheckpointer:
         assert self._lists is not None
         try:
             return list(await self._lists.execute_fetchall(sql, parameters))
-        except (sqlite3.Error, UnicodeEncodeError) as error:
+        except (*FAULTS, UnicodeEncodeError) as error:
             raise store_error(self.path, error, "read") from error
         except ValueError as error:  # aiosqlite's word for a closed connection
             raise closed(self.path) from error
@@ -189,8 +189,12 @@ class SqliteCheckpointer:
         # A store that nobody closed must not keep the interpreter from ending.
         thread: Any = getattr(connection, "_thread", connection)
         thread.daemon = True
-        await connection
-        await connection.execute("PRAGMA query_only = ON")
+        try:
+            await connection
+            await connection.execute("PRAGMA query_only = ON")
+        except FAULTS as error:
+            await connection.close()
+            raise store_error(self.path, error, "opened") from error
         with self._opening:
             surplus = connection if self._lists is not None or self._closed else None
             self._lists = self._lists or (None if self._closed else connection)

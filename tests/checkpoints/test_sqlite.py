@@ -352,6 +352,20 @@ async def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     await again.close()
 
 
+async def test_damage_that_sqlite_can_not_put_into_words_is_named_all_the_same(store: SqliteCheckpointer) -> None:
+    driver = await drive(store)
+    await driver.add()
+    await store.close()
+    damaged = "UPDATE sqlite_master SET sql = 'CREATE TABLE ' || CAST(x'c2c3' AS TEXT) || '(' WHERE name = 'runs'"
+    raw(store, "PRAGMA writable_schema = ON", damaged)
+    again = SqliteCheckpointer(store.path)
+    for reading in (again.setup(), again.load("thread"), again.threads()):
+        error = await refused(StoreError, reading)
+        assert error.code == "store_failed"
+        assert str(store.path) in error.message and "damaged" in error.message
+    await again.close()
+
+
 @pytest.mark.parametrize(
     ("make", "code", "words"),
     [
