@@ -1,1 +1,1 @@
-"""Listeners beside the service: logs now; trace files and OpenTelemetry have their place here."""
+"""Listeners beside the service: logs, and the figures of `/metrics`."""

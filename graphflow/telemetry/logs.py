@@ -7,6 +7,7 @@ Imported lazily: structlog is no part of `import graphflow`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -99,18 +100,19 @@ class _LineFactory:
 
 
 class _Lines:
-    """Writes one line a call; a reader that went away ends the lines, not the run."""
+    """Writes one line a call; a stream that takes no more ends the lines, not the run."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
 
     def msg(self, line: str) -> None:
         stream = self._stream or sys.stderr
-        try:
-            stream.write(line + "\n")
+        with contextlib.suppress(OSError, ValueError):  # no reader, no room, or closed by the interpreter's end
+            try:
+                stream.write(line + "\n")
+            except UnicodeEncodeError as error:  # half a character, or a stream that has few of them
+                stream.write(line.encode(error.encoding, "backslashreplace").decode(error.encoding) + "\n")
             stream.flush()
-        except (BrokenPipeError, ValueError):  # closed by its reader, or by the interpreter's end
-            pass
 
     log = debug = info = warn = warning = error = critical = fatal = exception = failure = msg
 
@@ -122,13 +124,21 @@ class _Carry(logging.Handler):
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        logger = structlog.get_logger()
-        facts: dict[str, Any] = {"logger": record.name, **getattr(record, "facts", {})}
-        if record.exc_info:
-            facts["exc_info"] = record.exc_info
-        logger.log(record.levelno, record.getMessage(), **facts)
+        try:
+            facts: dict[str, Any] = {"logger": record.name, **getattr(record, "facts", {})}
+            if record.exc_info:
+                facts["exc_info"] = record.exc_info
+            structlog.get_logger().log(_standard(record.levelno), record.getMessage(), **facts)
+        except Exception:  # noqa: BLE001 - a line that its library got wrong must not reach what the library does
+            self.handleError(record)
 
 
+def _standard(level: int) -> int:
+    """The level as structlog knows it: libraries make some of their own between."""
+    return max(number for number in (0, *_LEVELS) if number <= level)
+
+
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 _QUIET = {
     "httpx": logging.WARNING,
     "httpcore": logging.WARNING,

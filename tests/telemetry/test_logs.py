@@ -130,3 +130,31 @@ def test_a_closed_stream_ends_the_lines_and_not_the_run():
     set_up_logs(stream=stream)
     stream.close()
     structlog.get_logger().info("nobody reads this")
+
+
+def test_a_character_that_the_stream_does_not_know_costs_no_line():
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    set_up_logs(form="json", stream=stream)
+    structlog.get_logger().info("北京", half="\ud83d")
+    stream.seek(0)
+    line = json.loads(stream.read())
+    assert (line["event"], line["half"]) == ("北京", "\ud83d")
+
+
+def test_a_stream_without_room_ends_the_lines_and_not_the_run():
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    set_up_logs(stream=Full())
+    structlog.get_logger().info("nobody reads this")
+
+
+def test_a_line_that_a_library_got_wrong_harms_nobody_but_the_line(monkeypatch: pytest.MonkeyPatch):
+    stream = io.StringIO()
+    set_up_logs("info", form="json", stream=stream)
+    monkeypatch.setattr(logging, "raiseExceptions", False)  # else the standard library tells of it on stderr
+    log = logging.getLogger("some.library")
+    log.warning("%d apples", "three")
+    log.log(logging.INFO + 5, "between two levels")
+    assert [(line["level"], line["event"]) for line in lines(stream)] == [("info", "between two levels")]
