@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from graphflow.graph import check_nodes
-
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
 
@@ -36,9 +34,6 @@ def test_each_example_has_a_test():
     assert EXAMPLES == [
         "first_run", "http_client", "human_approval", "map_fan_out", "parallel_reviews", "plain_python_graph", "time_travel",
     ]  # fmt: skip
-
-
-BRANCHES_RUN = getattr(check_nodes, "BRANCHES_RUN", True)
 
 
 def test_the_first_run_shows_graph_tokens_tools_approval_and_checkpoints():
@@ -74,7 +69,6 @@ def test_a_graph_of_plain_functions(snapshot):
     assert _run("plain_python_graph") == snapshot
 
 
-@pytest.mark.skipif(not BRANCHES_RUN, reason="the engine does not run `map` and `parallel` yet")
 def test_a_map_opens_a_branch_for_each_item_and_keeps_their_order():
     assert _run("map_fan_out").splitlines() == [
         "6 nodes: 4 branches, opened by 'fan'",
@@ -85,7 +79,6 @@ def test_a_map_opens_a_branch_for_each_item_and_keeps_their_order():
     ]
 
 
-@pytest.mark.skipif(not BRANCHES_RUN, reason="the engine does not run `map` and `parallel` yet")
 def test_a_branch_waits_for_others_and_for_a_person():
     assert _run("parallel_reviews").splitlines() == [
         "waiting: Print it?",

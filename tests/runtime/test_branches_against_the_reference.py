@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from graphflow import Goto, MemoryCheckpointer, NodeFailed
 from graphflow.checkpoints.port import Checkpointer
 from graphflow.errors import Fault
-from graphflow.graph import check_nodes
 from graphflow.graph.compiler import check_document
 from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition, NodeDefinition
@@ -20,10 +19,6 @@ from graphflow.graph.state import thaw
 from graphflow.runtime.compiled import CompiledGraph
 from tests.graph.random_documents import REDUCERS, RandomDocument, RandomKinds, random_documents
 from tests.graph.reference import Call, Failure, interpret, number_of, work
-
-pytestmark = pytest.mark.skipif(
-    not getattr(check_nodes, "BRANCHES_RUN", True), reason="the engine does not run `map` and `parallel` yet"
-)
 
 
 class WorkKind:

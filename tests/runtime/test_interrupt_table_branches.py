@@ -13,15 +13,10 @@ from graphflow import Context, load_graph, tool
 from graphflow.checkpoints.journal import load_thread
 from graphflow.checkpoints.port import Checkpointer
 from graphflow.errors import AnswerRefused
-from graphflow.graph import check_nodes
 from graphflow.graph.machine import Interrupt
 from graphflow.runtime.compiled import CompiledGraph
 from graphflow.testing import FakeClock, FakeIds, collect
 from tests.runtime.questions import forget
-
-pytestmark = pytest.mark.skipif(
-    not getattr(check_nodes, "BRANCHES_RUN", True), reason="the engine does not run `map` and `parallel` yet"
-)
 
 STATE: dict[str, Any] = {
     "type": "object",
