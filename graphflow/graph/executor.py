@@ -300,8 +300,7 @@ class Executor:
             StoreError: the store failed; `error` says why.
         """
         self.tasks.loop = asyncio.current_task()
-        for number in self.runs.take_up_opened():
-            self.timers.limit_open(number)
+        self.take_up()
         try:
             if first is not None:
                 self.feed(first)
@@ -318,6 +317,13 @@ class Executor:
             self._loosen()
         if self.error is not None:
             raise self.error
+
+    def take_up(self) -> None:
+        """Node runs that an earlier life has left open, or waiting for people, go on in this one; once is enough."""
+        for interrupt in self.machine.interrupts.values():
+            self.runs.take_up(interrupt)
+        for number in self.runs.take_up_opened():
+            self.timers.limit_open(number)
 
     async def _loop(self) -> None:
         commits, tasks, sleepers = self.commits, self.tasks, self.timers.sleepers
@@ -396,7 +402,6 @@ class Executor:
 
     def _resolve(self, command: Resolve) -> None:
         interrupt = command.interrupt
-        self.runs.take_up(interrupt)
         self.emit(InterruptResolve(interrupt_id=interrupt.id, decision=command.decision))
         self.holding.resolve(interrupt, command.decision, command.answer)
 

@@ -7,7 +7,7 @@ refused before anything has changed, and the thread is given back.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -133,7 +133,7 @@ class Lives:
             await check_turn(begin, row)
             await app.documents.keep(plan)
             loaded = await runs.load(row)
-            if loaded is not None and loaded.machine.status == "waiting":
+            if loaded is not None and (loaded.machine.status == "waiting" or questions_of(loaded.machine)):
                 if overdue := overdue_in(loaded.machine, app.clock.now_ms()):
                     return await self._after_expiry(row, overdue, lambda: self._begun(begin))
                 if on_waiting == "answer" and begin.consumes is None:
@@ -218,14 +218,11 @@ class Lives:
     ) -> Life:
         run = await self._going_on(row, loaded, audience)
         executor = run.executor
+        if any(answer.decision == "terminate" for answer in checked):
+            await executor.outlet.calls.learn()  # those that earlier lives have told of get a result too
 
         def before() -> None:
-            _say_again(executor, loaded)
-            for event in audience.preamble:
-                executor.emit(event)
-            executor.resuming = RunResume(
-                run_id=loaded.machine.run_id, chat_id=row.thread_id, checkpoint_id=executor.checkpoint_id or ""
-            )
+            self._take_up(executor, loaded, audience.preamble)
             executor.together = True
             for answer in checked:
                 if answer.interrupt_id in executor.machine.interrupts:  # else another of these has closed it
@@ -250,10 +247,7 @@ class Lives:
         executor = run.executor
 
         def before() -> None:
-            _say_again(executor, loaded)
-            executor.resuming = RunResume(
-                run_id=loaded.machine.run_id, chat_id=thread_id, checkpoint_id=executor.checkpoint_id or ""
-            )
+            self._take_up(executor, loaded)
             executor.together = True
             for key in due:
                 executor.expire(key)
@@ -285,10 +279,7 @@ class Lives:
         assert journal is not None
 
         def before() -> None:
-            _say_again(executor, loaded)
-            executor.resuming = RunResume(
-                run_id=machine.run_id, chat_id=thread_id, checkpoint_id=executor.checkpoint_id or ""
-            )
+            self._take_up(executor, loaded)
             runs.signal(run, journal, signal, position)
 
         return Life(run, None, before)
@@ -352,6 +343,27 @@ class Lives:
         run = self._life(plan, loaded.machine, row, journal, audience, seq=loaded.mark)
         run.executor.go_on_from([entry for entry in loaded.pending if entry[0].seq <= loaded.mark])
         return run
+
+    def _take_up(self, executor: Executor, loaded: Loaded, preamble: Iterable[Event] = ()) -> None:
+        """Says that the run is resumed, just before what wakes it is fed.
+
+        On a thread that was cut off, rewound, forked or edited, nodes may be unfinished beside the questions: with
+        the answer the whole run goes on.
+        """
+        machine = loaded.machine
+        executor.take_up()
+        _say_again(executor, loaded)
+        for event in preamble:
+            executor.emit(event)
+        executor.resuming = RunResume(
+            run_id=machine.run_id, chat_id=executor.thread_id, checkpoint_id=executor.checkpoint_id or ""
+        )
+        if machine.status == "waiting":
+            return
+        executor.together = True
+        crashed = machine.status == "running"
+        executor.feed(self.tick(Recovered) if crashed else self.tick(Resumed, run_id=machine.run_id, limits={}))
+        executor.together = False
 
     async def _stale(self, thread_id: str, refusal: AnswerRefused) -> AnswerRefused:
         """An id whose checkpoint the thread has was open once: `stale`, not `unmatched` (E8)."""

@@ -12,7 +12,7 @@ from graphflow import Context, Graph, MemoryCheckpointer
 from graphflow.checkpoints.journal import load_thread
 from graphflow.checkpoints.port import Checkpointer
 from graphflow.errors import StoreError
-from graphflow.testing import FakeIds, collect
+from graphflow.testing import FakeClock, FakeIds, collect
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking, chain
 
@@ -296,15 +296,12 @@ async def test_a_node_that_the_runs_deadline_ends_has_its_error_event(compile_gr
 
 
 async def test_a_question_that_expires_without_a_route_has_its_error_event(compile_graph: Compile) -> None:
-    graph = Graph(Counter)
+    graph, clock = Graph(Counter), FakeClock()
     graph.ask("question", "well?", expires="PT1H")
-    app = compile_graph(graph)
+    app = compile_graph(graph, clock=clock)
     events = await collect(app.stream(thread_id="t"))
-    life = await app.lives.answering("t", {events[-1].interrupts[0]["interruptId"]: "x"})  # type: ignore[attr-defined]
-    heard: list[Any] = []
-    life.run.executor.outlet.sink = heard.append
-    life.run.executor.expire(events[-1].interrupts[0]["interruptId"])  # type: ignore[attr-defined]
-    await life.run.executor.drive()
-    assert life.run.journal is not None
-    await life.run.journal.release()
-    assert ends_of([*events, *heard]) == [("question", "node.error")]
+    clock.advance(3601)
+    live = await app.launch_expired("t", [events[-1].interrupts[0]["interruptId"]])  # type: ignore[attr-defined]
+    await live.over.wait()
+    assert live.log is not None
+    assert ends_of([*events, *live.log.ring]) == [("question", "node.error")]
