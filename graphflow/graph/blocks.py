@@ -140,7 +140,7 @@ class Blocks:
         self._end_reasoning()
         self._end_content()
         call = self._calls[call_id] = _Call(call_id, name, action, facts)
-        self._told.started.add(call_id)
+        self._told.started[call_id] = action
         common: dict[str, Any] = {"run_id": self.run_id, "task_id": self.task_id, "node_run_id": self.node_run_id}
         start: Event
         if action:

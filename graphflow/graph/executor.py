@@ -23,6 +23,7 @@ from graphflow.graph.commits import Commits
 from graphflow.graph.context import Soon
 from graphflow.graph.flag import Flag
 from graphflow.graph.holding import Holding
+from graphflow.graph.interruption import ENDED_BY_PERSON
 from graphflow.graph.machine import (
     Answered,
     AnyTick,
@@ -233,6 +234,9 @@ class Executor:
                 if command.how == "complete":
                     self._say_resuming()
                 self.runs.close_blocks()
+                if self.machine.finish_reason == "rejected":
+                    for result in self.outlet.calls.settle(ENDED_BY_PERSON):
+                        self.emit(result)
                 return command.how
             case _:
                 raise AssertionError("one tick makes one commit")

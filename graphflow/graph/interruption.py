@@ -31,6 +31,9 @@ from graphflow.graph.travel import stop
 from graphflow.graph.waiting import take_kept, wake
 from graphflow.graph.way import begin, enter, fail, leave, succeed
 
+ENDED_BY_PERSON = "the run was ended by the person who was asked"
+"""The result of calls that the end of the run leaves without one."""
+
 
 def on_asked(step: Step, tick: NodeAsked) -> None:
     if step.before.signals and take_kept(step, tick):
@@ -106,9 +109,7 @@ def _terminate(step: Step, interrupt: Interrupt) -> None:
     step.void(ROOT, "cancelled")
     step.commands.append(CancelNode(ROOT))
     root = step.table[ROOT]
-    if step.plan.has_messages and (
-        more := answer_open_calls(root.state.get("messages", ()), "the run was ended by the person who was asked")
-    ):
+    if step.plan.has_messages and (more := answer_open_calls(root.state.get("messages", ()), ENDED_BY_PERSON)):
         step.write(ROOT, {"messages": more})
     step.fields["finish_reason"] = "rejected"
     leave(step, ROOT)

@@ -6,8 +6,7 @@
   leads on from it.
 - A block starts with its first piece. Reasoning and content of a node run close each other, input of a call closes both;
   several calls may be open at once. An id is never opened again. Snapshots close nothing.
-- A result needs a known call whose input is closed, and a call has one result. `run.complete` leaves no call without one,
-  unless a person has ended the run.
+- A result needs a known call whose input is closed, and a call has one result. `run.complete` leaves no call without one.
 - Nothing is open at the end of its node run, at the end of a task, at `run.waiting` or at a terminal.
 - `plan.*` and `task.*`: see `plan_rules`.
 
@@ -169,7 +168,7 @@ class StreamRules:
         self._of_run(event)
         self._nothing_open("a terminal")
         _demand(self.plans.task_id is None, f"task {self.plans.task_id!r} is still active")
-        if isinstance(event, ev.RunComplete) and event.finish_reason != "rejected":
+        if isinstance(event, ev.RunComplete):
             waiting = [
                 key for key, block in self._blocks.items() if block.is_call and block.state in ("ended", "param")
             ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 from graphflow.events import ActionResult, ActionSnapshot, Event, ToolResultEvent, ToolSnapshot
@@ -25,7 +25,8 @@ class ToldCalls:
 
     def __init__(self, *, complete: bool) -> None:
         self.complete = complete
-        self.started: set[str] = set()
+        self.started: dict[str, bool] = {}
+        """Id → whether the call is of an action."""
         self.answered: dict[str, Any] = {}
         """Those whose result was told, with it."""
         self.recall: Recall | None = None
@@ -40,13 +41,23 @@ class ToldCalls:
             self.note(await self.recall())
             self.complete = True
 
+    def settle(self, text: str) -> Iterator[Event]:
+        """Gives every call that was told of and has no result this one."""
+        for call_id, action in self.started.items():
+            if call_id not in self.answered:
+                self.answered[call_id] = text
+                if action:
+                    yield ActionResult(action_id=call_id, result=text)
+                else:
+                    yield ToolResultEvent(tool_id=call_id, result=text)
+
     def note(self, events: Iterable[Event]) -> None:
         """These events of the run were sent in an earlier life."""
         for event in events:
             if isinstance(event, ToolSnapshot):
-                self.started.add(event.tool_id)
+                self.started[event.tool_id] = False
             elif isinstance(event, ActionSnapshot):
-                self.started.add(event.action_id)
+                self.started[event.action_id] = True
             elif isinstance(event, ToolResultEvent):
                 self.answered[event.tool_id] = event.result
             elif isinstance(event, ActionResult):

@@ -117,7 +117,7 @@ RIGHT = {
     "a run that waits is cancelled": "run.waiting; run.cancel",
     "a run that goes on from a checkpoint brings what began before it":
         "run.start; run.resume; node.end 9.9; tool.result t0; run.complete",
-    "a person has ended the run before its call had a result": "tool.start t1; tool.end t1; run.complete finishReason=rejected",
+    "a person has ended the run, and its call says so": "tool.start t1; tool.end t1; tool.result t1; run.complete finishReason=rejected",
     "a failed run leaves a call without a result": "tool.start t1; tool.end t1; run.error",
 }  # fmt: skip
 WRONG = {
@@ -125,6 +125,9 @@ WRONG = {
     "run.start twice": ("run.start; run.start", "started already"),
     "a query twice": ("request.query; request.query", "comes once"),
     "chat.start after run.start": ("run.start; chat.start", "started already"),
+    "a person has ended the run, and its call has no result": (
+        "tool.start t1; tool.end t1; run.complete finishReason=rejected", "calls without a result: ['t1']"
+    ),
     "two terminals": ("run.complete; run.error", "nothing comes after a terminal"),
     "text after the terminal": (f"run.cancel; {TEXT}", "nothing comes after a terminal"),
     "another run's terminal": ("run.complete runId=z", "names run 'z'"),

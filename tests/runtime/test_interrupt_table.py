@@ -19,6 +19,7 @@ from tests.runtime.questions import (
     STATE,
     Waiting,
     forget,
+    paying,
     paying_graph,
     two_at_once,
     wait_at_breakpoint,
@@ -254,6 +255,38 @@ async def test_each_decision_about_a_call_does_what_its_word_says(
     assert (done.status, done.finish_reason, waiting.did) == ("completed", reason, did)
     said = [m.content for m in done.state.messages if type(m).__name__ == "ToolMessage"]
     assert reason == "rejected" or text in said[0]
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["held", "restarted"])
+async def test_ending_the_run_gives_every_call_that_was_told_of_a_result(store: Checkpointer, restarted: bool) -> None:
+    """Every call has its result before `run.complete` (spec 3.3): of one that the end leaves undone it says so."""
+    calls = [{"id": f"c{n}", "name": "pay", "arguments": {"to": name}} for n, name in enumerate(["Ada", "Bob"], 1)]
+    nodes = {"act": {"use": "tools", "with": {"calls": calls}, "set": {"messages": "out.messages"}}}
+    did: list[str] = []
+    document = {"graphflow": "1", "start": "act", "state": STATE, "nodes": nodes}
+    app = load_graph(document, checkpointer=store, tools=[paying(did)], ids=FakeIds())
+    live = await app.launch({}, "t", hold_ms=0 if restarted else 60_000)
+    events, asked = [], False
+    assert live.log is not None
+    async with asyncio.timeout(10):
+        async for event in live.log.follow(0):
+            events.append(event)
+            if event.type == "interrupt.request" and not restarted and not asked:
+                asked = True
+                live.executor.answer(event.interrupt_id, {"decision": "approve"}, "approve")  # type: ignore[attr-defined]
+            elif event.type == "interrupt.request" and not restarted:
+                live.executor.answer(event.interrupt_id, {"decision": "terminate"}, "terminate")  # type: ignore[attr-defined]
+    if restarted:
+        questions = (await app.thread("t").state()).interrupts
+        forget(app)
+        events += await collect(app.stream_answer("t", {questions[0].id: {"decision": "terminate"}}))
+    results = {e.tool_id: e.result for e in events if e.type == "tool.result"}  # type: ignore[attr-defined]
+    assert sorted(results) == ["c1", "c2"]
+    assert "ended by the person" in results["c2"]
+    assert ("ended by the person" in results["c1"]) == restarted == (did == [])
+    assert (events[-1].type, events[-1].finish_reason) == ("run.complete", "rejected")  # type: ignore[attr-defined]
+    stored = [event for event, _ in await app.thread("t").events()]
+    assert [e for e in stored if e.type == "tool.result"] == [e for e in events if e.type == "tool.result"]
 
 
 OUTCOMES = [("retry", ["paid", "paid"], ["done"]), ("skip", ["paid"], [None]), ("result", ["paid"], ["by hand"])]
