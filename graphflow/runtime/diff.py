@@ -52,12 +52,14 @@ def _own(frame: Frame, machine: Machine) -> Mapping[str, Any]:
 
 def json_patch(old: Any, new: Any, pointer: str = "") -> list[dict[str, Any]]:
     """Operations that make `new` of `old`. Lists are compared by their common head; messages as their fields."""
-    if old is new or (type(old) is type(new) and old == new):
+    if old is new:
         return []
     if isinstance(old, dict) and isinstance(new, dict):
         return _objects(old, new, pointer)
     if isinstance(old, list) and isinstance(new, list):
         return _lists(old, new, pointer)
+    if type(old) is type(new) and old == new:  # not of lists and objects: to Python [1] equals [true]
+        return []
     return [{"op": "replace", "path": pointer, "value": new}]
 
 

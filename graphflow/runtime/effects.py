@@ -212,6 +212,11 @@ def choose(effects: Sequence[Effect], given: Choices, what: str, allowed: Sequen
 def _words(effects: Sequence[Effect], given: Choices, what: str, allowed: Sequence[str]) -> dict[str, str]:
     if given is None:
         return {}
+    if not isinstance(given, str | Mapping):
+        raise GraphflowError(
+            f"effects is {given!r}; give one word for all, or words by effect id: {', '.join(allowed)}",
+            code="invalid_input",
+        )
     words = {"*": given} if isinstance(given, str) else dict(given)
     known = {effect.id: effect for effect in effects}
     for name, word in words.items():

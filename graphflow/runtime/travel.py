@@ -6,7 +6,7 @@ state's lists matters to a rewind or a fork: they read what changed since the la
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -15,6 +15,8 @@ from graphflow.checkpoints.journal import Loaded, ThreadJournal
 from graphflow.checkpoints.port import Lineage, ThreadRow
 from graphflow.errors import StateError, ThreadBusy, ThreadNotFound
 from graphflow.graph.machine import ROOT, Edited, Machine, Moved, all_frames
+from graphflow.graph.plan import Plan
+from graphflow.graph.transition import advance
 from graphflow.runtime.effects import CHOICES, Choice, Choices, Effect, choose, effects_behind, reuse_rows, spared
 from graphflow.runtime.live import Runs
 from graphflow.runtime.undo import undo_effects
@@ -50,7 +52,8 @@ class Travel:
 
     async def rewind_to(self, target: Loaded, effects: Choices, cancel: bool, by: str | None) -> str:
         """The same to a checkpoint that was read; one with an empty chain stands before all of them."""
-        runs, row, choices, found = await self._ready("rewind", target, effects, cancel)
+        await self._plan(target)  # a version that is gone is told before anything is cancelled or taken back
+        runs, row, choices, found = await self._ready("rewind", lambda head: target, effects, cancel)
         try:
             tick = self._moved("rewind", found, choices, by)
             return await self._commit(runs, row, target, tick, self._branch(target))
@@ -67,6 +70,7 @@ class Travel:
         app, runs = self._app, self._runs()
         found = await effects_behind(runs.store, head, target)
         choices = choose(found, effects, "fork", allowed=("reuse", "rerun"))
+        await self._plan(target)  # a version that is gone is told before the new thread is there
         new_id = new_id or app.ids.new_id()
         facts = msgspec.structs.replace(target.row.facts, status="stopped", run_id=None, updated_at=app.clock.now_ms())
         assert checkpoint_id is not None
@@ -82,13 +86,15 @@ class Travel:
     async def edit(self, edit: Edit, checkpoint_id: str | None, effects: Choices, cancel: bool, by: str | None) -> str:
         """See `Thread.edit`."""
         target = await self._load(checkpoint_id)
-        frame = frame_at(target.machine, edit)
-        spares = spared(target.machine, frame) if edit.as_node is not None else set[int]()
-        runs, row, choices, found = await self._ready("edit", _without(target, spares), effects, cancel)
+        await self._check(edit, target)
+
+        def behind(head: Loaded) -> Loaded:
+            return _without_edited(head if checkpoint_id is None else target, edit)
+
+        runs, row, choices, found = await self._ready("edit", behind, effects, cancel)
         try:
             if checkpoint_id is None:
                 target = await self._head(runs, row)
-                frame = frame_at(target.machine, edit)
             waits = checkpoint_id is None and target.machine.status == "waiting"
             tick = Edited(
                 id=self._app.ids.new_id(),
@@ -96,7 +102,7 @@ class Travel:
                 values=edit.values,
                 run_id=target.machine.run_id if waits else self._app.ids.new_id(),
                 as_node=edit.as_node,
-                frame=frame,
+                frame=frame_at(target.machine, edit),
                 replace=edit.replace,
                 reuse=reuse_rows(found, choices),
                 facts=_facts(choices, by, edit.as_node),
@@ -107,6 +113,25 @@ class Travel:
             await runs.store.release(self._id, row.fence)
             raise
 
+    async def _check(self, edit: Edit, target: Loaded) -> None:
+        """Refuses an edit that does not fit, before a run is cancelled for it or an effect taken back."""
+        if unknown := [key for key in edit.replace if key not in edit.values]:
+            raise StateError(
+                f"replace names {', '.join(map(repr, unknown))}, for which the edit gives no value; it gives "
+                f"{', '.join(edit.values) or 'none'}",
+                code="invalid_input",
+            )
+        tick = Edited(
+            id="",
+            at=target.machine.last_at,
+            values=edit.values,
+            run_id=target.machine.run_id,
+            as_node=edit.as_node,
+            frame=frame_at(target.machine, edit),
+            replace=edit.replace,
+        )
+        advance(await self._plan(target), target.machine, tick)
+
     # --- parts
 
     def _runs(self) -> Runs:
@@ -114,24 +139,31 @@ class Travel:
         assert runs is not None  # `load` has read the store
         return runs
 
+    async def _plan(self, target: Loaded) -> Plan:
+        """The plan of the version that the thread had there."""
+        return await self._app.documents.of(target.machine, target.row.facts.document)
+
     async def _ready(
-        self, what: str, target: Loaded, effects: Choices, cancel: bool
+        self, what: str, target_of: Callable[[Loaded], Loaded], effects: Choices, cancel: bool
     ) -> tuple[Runs, ThreadRow, dict[str, Choice], list[Effect]]:
-        """The thread taken, every effect chosen about, and undone where that was chosen."""
+        """The thread taken, every effect chosen about, and undone where that was chosen.
+
+        Args:
+            target_of: where the thread goes, from its head as it is: an edit of the head goes with it.
+        """
         runs = self._runs()
         head = await self._load(logs=False)
-        found = await effects_behind(runs.store, head, target)
+        found = await effects_behind(runs.store, head, target_of(head))
         choices = choose(found, effects, what, CHOICES)
         await self._make_way(runs, cancel)
         row = await runs.take(self._id, create=False)
         try:
-            undo = "undo" in choices.values()
-            if row.head != head.row.head or undo:
-                head = await self._load(logs=undo)
-                found = await effects_behind(runs.store, head, target)
+            if row.head != head.row.head:
+                head = await self._load(logs=False)
+                found = await effects_behind(runs.store, head, target_of(head))
                 choices = choose(found, effects, what, CHOICES)
-            if undo:
-                row = await undo_effects(self._app, runs, row, head, [e for e in found if choices.get(e.id) == "undo"])
+            if undone := [effect for effect in found if choices.get(effect.id) == "undo"]:
+                row = await undo_effects(self._app, runs, row, await self._load(), undone)
         except BaseException:
             await runs.store.release(self._id, row.fence)
             runs.forget(self._id)
@@ -228,10 +260,11 @@ def frame_at(machine: Machine, edit: Edit) -> int:
     return open_[edit.path]
 
 
-def _without(target: Loaded, frames: set[int]) -> Loaded:
-    """The thread without what these frames left unfinished: the edit takes it as finished."""
-    if not frames:
+def _without_edited(target: Loaded, edit: Edit) -> Loaded:
+    """The thread without what frames left unfinished that the edit takes as finished: it does not run again."""
+    if edit.as_node is None:
         return target
+    frames = spared(target.machine, frame_at(target.machine, edit))
     table = {number: frame for number, frame in target.machine.frames.items() if number not in frames}
     return msgspec.structs.replace(target, machine=msgspec.structs.replace(target.machine, frames=table))
 

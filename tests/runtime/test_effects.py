@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from graphflow import Context, Graph, GraphflowError, tool
 from graphflow.checkpoints.port import Checkpointer
-from graphflow.errors import EffectsNeedChoice
+from graphflow.errors import EffectsNeedChoice, StateError
 from graphflow.runtime.compiled import CompiledGraph
 from graphflow.tools.context import ToolContext
 from tests.runtime.conftest import Compile
@@ -408,3 +409,68 @@ async def test_a_node_that_writes_as_a_whole_is_reused_and_undone_like_any_other
     pay_effect, choose_effect = await app.thread("t").effects(start)
     await app.thread("t").rewind(start, effects={pay_effect.id: "undo", choose_effect.id: "rerun"})
     assert undone == [({"amount": 5}, {"receipt": 1})]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"values": {"n": "x"}}, {"values": {}, "as_node": "nope"}, {"values": {"n": 1}, "replace": ["log"]}],
+    ids=["value", "node", "replace"],
+)
+async def test_an_edit_that_does_not_fit_is_refused_before_any_effect_is_taken_back(
+    compile_graph: Compile, post: Post, wrong: dict[str, Any]
+) -> None:
+    app, _ = build(compile_graph, post)
+    await app.run(thread_id="t")
+    before = await app.thread("t").history()
+    early = await at(app, "draft")
+    with pytest.raises(StateError):
+        await app.thread("t").edit(**wrong, checkpoint_id=early, effects="undo")
+    assert post.recalled == []
+    assert await app.thread("t").history() == before
+    assert [effect.undone for effect in await app.thread("t").effects(early)] == ["", ""]
+
+
+async def test_choices_that_are_no_words_are_refused(compile_graph: Compile, post: Post) -> None:
+    app, _ = build(compile_graph, post)
+    await app.run(thread_id="t")
+    with pytest.raises(GraphflowError, match="one word for all") as caught:
+        await app.thread("t").rewind(await at(app, "draft"), effects=["undo"])  # type: ignore[arg-type] # the point
+    assert caught.value.code == "invalid_input"
+
+
+async def test_an_edit_of_the_head_passes_over_nothing_that_a_run_did_until_it_was_cancelled(
+    compile_graph: Compile,
+) -> None:
+    """Effects are asked about where a thread goes back; an edit with `cancel` goes on from wherever the run is stopped."""
+    graph, did, begun, go, inside = Graph(Counter), list[str](), asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @graph.node(next="rest")
+    async def act(state: Any, ctx: Context) -> dict[str, Any]:
+        begun.set()
+        await go.wait()
+        await ctx.once("mail", lambda: did.append("mail"))
+        return {"n": 1}
+
+    @graph.node
+    async def rest(state: Any) -> None:
+        inside.set()
+        await asyncio.Event().wait()
+
+    app = compile_graph(graph)
+    live = await app.launch({}, "t")
+    await begun.wait()
+    await live.executor.flush()
+    thread = app.thread("t")
+    load = thread._load
+
+    async def looked(checkpoint_id: str | None = None, *, logs: bool = True) -> Any:
+        loaded = await load(checkpoint_id, logs=logs)
+        go.set()
+        await inside.wait()
+        await live.executor.flush()
+        return loaded
+
+    thread._load = looked  # type: ignore[method-assign] # the run writes once the edit has looked where it stands
+    await thread.edit({"n": 7}, as_node="rest", cancel=True)
+    state = await app.thread("t").state()
+    assert (state.status, state.values.n, did) == ("idle", 7, ["mail"])

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from graphflow import Context, Graph
-from graphflow.errors import AnswerRefused, CheckpointNotFound, EffectsNeedChoice, StateError, ThreadNotFound
+from graphflow.checkpoints.port import Checkpointer
+from graphflow.errors import (
+    AnswerRefused,
+    CheckpointNotFound,
+    EffectsNeedChoice,
+    StateError,
+    StoreError,
+    ThreadNotFound,
+)
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking, chain
 
@@ -200,3 +208,43 @@ async def test_a_rewound_thread_takes_new_input_too(compile_graph: Compile) -> N
     await app.thread("t").rewind((await app.thread("t").history())[1].id)
     result = await app.run(thread_id="t")
     assert (result.status, result.state.n) == ("completed", 3)
+
+
+async def test_replace_of_a_key_without_a_value_is_refused(compile_graph: Compile) -> None:
+    app = compile_graph(chain("a")[0])
+    await app.run(thread_id="t")
+    for names in (["lgo"], "log"):  # a list that is misspelt, and a text in place of a list
+        with pytest.raises(StateError, match="gives no value") as caught:
+            await app.thread("t").edit({"log": ["only"]}, replace=names)
+        assert caught.value.code == "invalid_input"
+    assert list((await app.thread("t").state()).values.log) == ["a"]
+
+
+async def test_diff_tells_true_from_one_wherever_they_stand(compile_graph: Compile) -> None:
+    graph = Graph({"type": "object", "properties": {"v": {"default": {"deep": [1, 0]}}}})
+
+    @graph.node
+    async def change(state: Any) -> dict[str, Any]:
+        return {"v": {"deep": [True, 0]}}
+
+    app = compile_graph(graph)
+    await app.run(thread_id="t")
+    after, before = [row.id for row in await app.thread("t").history()]
+    assert await app.thread("t").diff(before, after) == {"v": [{"op": "replace", "path": "/deep/0", "value": True}]}
+    assert await app.thread("t").diff(before, before) == {}
+
+
+async def test_a_fork_that_can_not_be_made_leaves_no_thread_behind(
+    compile_graph: Compile, store: Checkpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = compile_graph(chain("a")[0])
+    await app.run(thread_id="t")
+    other = compile_graph(chain("b")[0], ids=app.ids)  # another version, and the first one's document is gone
+
+    async def gone(digest: str) -> None:
+        return None
+
+    monkeypatch.setattr(store, "document", gone)
+    with pytest.raises(StoreError, match="no document"):
+        await other.thread("t").fork(thread_id="u")
+    assert await store.thread("u") is None
