@@ -67,27 +67,36 @@ def check_unfinished(machine: Machine) -> None:
 def check_breakpoints(plan: Plan, before: Iterable[str], after: Iterable[str]) -> None:
     """Raises `invalid_input` for the name of no node of the run's own graph: nothing would ever stop there."""
     for field, names in (("interruptBefore", before), ("interruptAfter", after)):
+        if isinstance(names, str):
+            raise _wrong(field, f"a list of node names: [{names!r}]")
         for name in names:
             if name != "*" and name not in plan.nodes:
-                rule = f"no node is named {name!r}; {choose(name, [*plan.nodes, '*'])}"
-                raise GraphflowError(f"{field}: {rule}", code="invalid_input", fields={field: rule})
+                raise _wrong(field, f"no node is named {name!r}; {choose(name, [*plan.nodes, '*'])}")
 
 
 FIGURES = tuple(field.encode_name for field in msgspec.structs.fields(Budget) if field.name != "then")
 
 
 def budget_figures(budget: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A request's budget (`maxSteps`, …) by the names of `limits`; unknown figures are refused."""
+    """A request's budget (`maxSteps`, …) by the names of `limits`; what can be no limit is refused."""
     if not budget:
         return {}
-    unknown = next((name for name in budget if name not in FIGURES), None)
+    if not isinstance(budget, Mapping):
+        raise _wrong("budget", f'figures by name, as {{"maxSteps": 20}}, not {budget!r:.80}')
+    if unknown := [name for name in budget if name not in FIGURES]:
+        raise _wrong("budget", f"{unknown[0]!r:.80} is no figure; {choose(unknown[0], FIGURES)}")
     try:
-        if unknown is None:
-            return limits_of(msgspec.convert(dict(budget), Budget))
-        rule = f"{unknown!r:.80} is no figure; {choose(unknown, FIGURES)}"
+        figures = limits_of(msgspec.convert(dict(budget), Budget))
     except msgspec.ValidationError as error:
-        rule = str(error)
-    raise GraphflowError(f"budget: {rule}", code="invalid_input", fields={"budget": rule})
+        raise _wrong("budget", str(error)) from None
+    for name, value in budget.items():
+        if value is not None and not 0 <= value < float("inf"):
+            raise _wrong("budget", f"{name} is {value}; a limit is a figure from 0 on, and is left out for none")
+    return figures
+
+
+def _wrong(field: str, rule: str) -> GraphflowError:
+    return GraphflowError(f"{field}: {rule}", code="invalid_input", fields={field: rule})
 
 
 def overdue_in(machine: Machine, now: int) -> list[str]:

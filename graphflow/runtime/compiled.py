@@ -178,7 +178,12 @@ class CompiledGraph:
         """Runs every input on a thread of its own; results in the order of the inputs.
 
         The first exception is raised after the rest is cancelled, or stands in its place with `return_exceptions`.
+
+        Raises:
+            GraphflowError: `invalid_input` when nothing may run at all.
         """
+        if max_concurrency < 1:
+            raise GraphflowError(f"max_concurrency is {max_concurrency}; let at least 1 run", code="invalid_input")
         gate = asyncio.Semaphore(max_concurrency)
 
         async def one(given: Any) -> Any:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 
 NOBODY = Audience()
+UNFINISHED = ("running", "waiting")
+"""Statuses of a run that can be cancelled; `running` without a driver is one whose process died."""
 
 
 class Lives:
@@ -327,6 +329,25 @@ class Lives:
         fresh = self.tick(Resumed, run_id=run_id, limits=figures)
         tick: AnyTick = self.tick(Recovered) if crashed and not figures else fresh
         return Life(run, tick, _resume(run, loaded, run_id))
+
+    async def cancelling(self, thread_id: str) -> bool:
+        """Cancels a run that nobody drives: one that waits, or whose process has died. Whether there was one."""
+        runs = self._need_runs()
+        async with self._taken(runs, thread_id) as row:
+            loaded = await self._loaded(runs, row)
+            if loaded.machine.status not in UNFINISHED:
+                await runs.store.release(thread_id, row.fence)
+                return False
+            plan = await self._app.documents.pinned(row.facts.document)
+            journal = ThreadJournal(runs.store, row, row.facts, loaded=loaded)
+            executor = self.executor(plan, loaded.machine, thread_id, journal, seq=loaded.seq)
+            executor.go_on_from(list(loaded.pending))
+            executor.cancel()
+            await executor.flush()
+            await journal.release()
+        runs.keep_hot(journal.as_loaded(executor.machine, executor.seq, executor.sent))
+        await runs.tell(LiveRun(executor, journal))
+        return True
 
     async def _stands_at(self, runs: Runs, thread_id: str, checkpoint_id: str) -> bool:
         """Whether the checkpoint is the head: to name it is to go on, not to do anything again."""

@@ -2,78 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import re
 
 from graphflow.checkpoints.journal import was_checkpoint
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.port import Checkpointer, Record
+from graphflow.checkpoints.records import Body
 from graphflow.errors import GraphflowError
 from graphflow.graph.document import END
 from graphflow.runtime.past import Chain, machine_before, walk_back
 
-if TYPE_CHECKING:
-    from graphflow.runtime.thread import CheckpointInfo
-
 SHOWN = 20
 """Nodes that a refusal names."""
+_WITH_VISIT = re.compile(r"(?P<name>.+)#(?P<visit>[0-9]+)")
 
 
-def newest_run(rows: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
-    """The checkpoints since the newest input, oldest first.
-
-    Args:
-        rows: a branch of the history, newest first.
-
-    Raises:
-        GraphflowError: there is none.
-    """
-    out: list[CheckpointInfo] = []
-    for row in rows:
-        out.append(row)
-        if row.source == "input":
-            break
-    if not out:
-        raise GraphflowError("the thread has no run yet; send it an input first", code="nothing_to_resume")
-    return out[::-1]
-
-
-async def moment_of(store: Checkpointer, thread_id: str, chain: Chain, until: str) -> str:
-    """The checkpoint from which a replay runs again: the one in which the newest run came to a node.
+async def moment_of(store: Checkpointer, thread_id: str, chain: Chain, until: str | None) -> str:
+    """Id of the checkpoint from which a replay runs again: the one in which the newest run came to a node.
 
     Args:
         until: the node that is the first to run again: `NODE`, `NODE#VISIT` for a later time, with its frame's path
-            before it if the name alone fits several: `fan#1[2]/work`.
+            before it if the name alone fits several: `fan#1[2]/work`. None: the run's first.
 
     Raises:
-        GraphflowError: `invalid_input` when the newest run never came to that node.
+        GraphflowError: `invalid_input` when the newest run never came to that node, `nothing_to_resume` without a run.
+        CheckpointNotFound: records of the run were pruned.
     """
-    name, _, visit = until.rpartition("#") if _ends_in_visit(until) else (until, "", "1")
-    came = await _arrivals(store, thread_id, chain)
+    run = await _newest_run(store, thread_id, chain)
+    if until is None:
+        return run[0][0].id
+    match = _WITH_VISIT.fullmatch(until)
+    name, visit = (match["name"], int(match["visit"])) if match is not None else (until, 1)
+    came = await _arrivals(store, thread_id, chain, run)
     fitting = [checkpoint for checkpoint, place in came if place == name or place.rpartition("/")[2] == name]
-    if len(fitting) < int(visit):
+    if not 1 <= visit <= len(fitting):
         places = list(dict.fromkeys(place for _, place in came))
         reached = ", ".join(places[:SHOWN]) + (", …" if len(places) > SHOWN else "")
         raise GraphflowError(
-            f"the newest run came {len(fitting)} time(s) to {name!r}, not {visit}; it came to {reached or 'no node'}",
+            f"the newest run came {len(fitting)} time(s) to {name!r}, so there is no visit {visit} of it; it came to "
+            f"{reached or 'no node'}",
             code="invalid_input",
         )
-    return fitting[int(visit) - 1]
+    return fitting[visit - 1]
 
 
-async def _arrivals(store: Checkpointer, thread_id: str, chain: Chain) -> list[tuple[str, str]]:
-    """(checkpoint, node with its frame's path) for every time that a frame of the newest run came to stand on a node."""
-    records = []
+Run = list[tuple[Record, Body]]
+
+
+async def _newest_run(store: Checkpointer, thread_id: str, chain: Chain) -> Run:
+    """The records since the newest input, oldest first."""
+    records: Run = []
     async for record, body in walk_back(store, thread_id, chain):
         records.append((record, body))
         if body.source == "input":
-            break
-    if not records:
-        return []
-    before = await machine_before(store, thread_id, chain, records[-1][0])
+            return records[::-1]
+    raise GraphflowError("the thread has no run yet; send it an input first", code="nothing_to_resume")
+
+
+async def _arrivals(store: Checkpointer, thread_id: str, chain: Chain, run: Run) -> list[tuple[str, str]]:
+    """(checkpoint, node with its frame's path) for every time that a frame of the run came to stand on a node."""
+    before = await machine_before(store, thread_id, chain, run[0][0])
     at = {number: (frame.path, frame.node) for number, frame in before.frames.items()}
     out: list[tuple[str, str]] = []
     came: dict[int, None] = {}
-    for record, body in reversed(records):
+    for record, body in run:
         for number, change in body.patch.frames.items():
             if change is None:
                 came.pop(number, None)
@@ -91,7 +82,3 @@ async def _arrivals(store: Checkpointer, thread_id: str, chain: Chain) -> list[t
             ]
             came.clear()
     return out
-
-
-def _ends_in_visit(until: str) -> bool:
-    return until.rpartition("#")[2].isdigit() and "/" not in until.rpartition("#")[2] and "#" in until

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphflow.checkpoints.journal import Loaded, ThreadJournal, decode_meta, load_thread
+from graphflow.checkpoints.journal import Loaded, decode_meta, load_thread
 from graphflow.checkpoints.port import Checkpointer, Keep, Pruned, ThreadRow
 from graphflow.checkpoints.states import load_machines
 from graphflow.errors import CheckpointNotFound, GraphflowError, StateError, ThreadBusy, ThreadNotFound
@@ -17,7 +17,8 @@ from graphflow.graph.scope import known_usage
 from graphflow.graph.state import State
 from graphflow.runtime.diff import diff_of
 from graphflow.runtime.effects import Choices, Effect, effects_behind, kept_places
-from graphflow.runtime.live import LiveRun, Runs
+from graphflow.runtime.live import Runs
+from graphflow.runtime.lives import UNFINISHED
 from graphflow.runtime.queue import QueuedRun, Signal, decode_queued
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.runtime.signals import deliver
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 REPLAY_PAGE = 200
-"""Checkpoints that are read at once while the beginning of the newest run is looked for."""
+"""Checkpoints that are listed at once while the one to replay from is looked for."""
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -99,7 +100,9 @@ class Thread:
             if await store.thread(self.id) is None:
                 raise ThreadNotFound(f"no thread {self.id!r}")
             raise CheckpointNotFound(
-                f"thread {self.id!r} has no checkpoint {checkpoint_id!r}; list them with history()"
+                f"thread {self.id!r} has no checkpoint yet; run it first"
+                if checkpoint_id is None
+                else f"thread {self.id!r} has no checkpoint {checkpoint_id!r}; list them with history()"
             )
         return loaded
 
@@ -214,21 +217,22 @@ class Thread:
 
     async def replay_point(self, until: str | None = None) -> CheckpointInfo:
         """The checkpoint from which `app.replay` runs again; see there."""
-        from graphflow.runtime.replay import moment_of, newest_run
+        from graphflow.runtime.replay import moment_of
 
-        rows: list[CheckpointInfo] = []
-        page: list[CheckpointInfo] = []
-        while not rows or (len(page) == REPLAY_PAGE and all(row.source != "input" for row in page)):
-            page = await self.history(REPLAY_PAGE, before=rows[-1].id if rows else None)
-            rows += page
-            if not page:
-                break
-        run = newest_run(rows)
-        if until is None:
-            return run[0]
         loaded = await self._load(logs=False)
         found = await moment_of(await self._store(), self.id, loaded.chain, until)
-        return next(row for row in run if row.id == found)
+        before: str | None = None
+        while page := await self.history(REPLAY_PAGE, before=before):
+            for row in page:
+                if row.id == found:
+                    return row
+            before = page[-1].id
+        raise CheckpointNotFound(
+            f"thread {self.id!r} can't be replayed from {until or 'the beginning of its newest run'}: that checkpoint was"
+            " pruned; those that are left are listed by history()",
+            threadId=self.id,
+            pruned=True,
+        )
 
     async def events(self, run_id: str | None = None, *, whole: bool = True) -> list[Logged]:
         """The stored log of a run (default: the newest): blocks as snapshots, numbered as they were sent (E1).
@@ -416,31 +420,15 @@ class Thread:
     async def cancel(self) -> bool:
         """Cancels the run that drives or waits on the thread; whether there was one."""
         runs = await self._runs()
-        if self.id in runs.by_thread:
-            await runs.make_way(self.id)
-            return True
         found = await runs.store.thread(self.id)
-        if found is not None and found.facts.status in ("waiting", "running") and runs.is_driven(found):
+        if self.id in runs.by_thread or (
+            found is not None and found.facts.status in UNFINISHED and runs.is_driven(found)
+        ):
             await runs.make_way(self.id)
             return True
-        loaded = await self._load()
-        if loaded.machine.status not in ("waiting", "running"):
+        if (await self._load(logs=False)).machine.status not in UNFINISHED:
             return False
-        row = await runs.take(self.id, create=False)
-        fresh = await runs.load(row)
-        if fresh is None or fresh.machine.status not in ("waiting", "running"):
-            await runs.store.release(self.id, row.fence)
-            return False
-        plan = await self._app.documents.pinned(row.facts.document)
-        journal = ThreadJournal(runs.store, row, row.facts, loaded=fresh)
-        executor = self._app.lives.executor(plan, fresh.machine, self.id, journal, seq=fresh.seq)
-        executor.go_on_from(list(fresh.pending))
-        executor.cancel()
-        await executor.flush()
-        await journal.release()
-        runs.keep_hot(journal.as_loaded(executor.machine, executor.seq, executor.sent))
-        await runs.tell(LiveRun(executor, journal))
-        return True
+        return await self._app.lives.cancelling(self.id)
 
     # sync twins
 

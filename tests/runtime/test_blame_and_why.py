@@ -367,3 +367,14 @@ async def test_naming_the_head_goes_on_and_does_nothing_again(compile_graph: Com
     assert (await app.resume("t", head.id)).status == "completed"
     assert ran == ["part", "failed"]
     assert "rewind" not in {r.source for r in await app.thread("t").tree()}
+
+
+@pytest.mark.parametrize("until", ["a#0", "a#2", "a#²", "nowhere#0", "#1", ""])
+async def test_replay_from_a_visit_that_never_was_is_refused_with_those_that_were(
+    compile_graph: Compile, until: str
+) -> None:
+    app = compile_graph(chain("a", "b")[0])
+    await app.run(thread_id="t")
+    with pytest.raises(GraphflowError, match="it came to a, b") as caught:
+        await app.replay("t", until)
+    assert caught.value.code == "invalid_input"

@@ -280,3 +280,18 @@ async def test_a_run_is_stored_sealed_and_comes_back(tmp_path: Path) -> None:
     content = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
     assert b"page 1" not in content
     assert b"0042004200420042" not in content
+
+
+async def test_a_replay_from_what_was_pruned_is_refused_and_runs_nothing(compile_graph: Compile) -> None:
+    graph, ran = chain("a", "b", "c", "d")
+    app = compile_graph(graph)
+    await app.run(thread_id="t")
+    await app.thread("t").prune(newest=2)
+    ran.clear()
+    for until in (None, "a", "b", "c"):
+        with pytest.raises(CheckpointNotFound, match="pruned") as caught:
+            await app.replay("t", until)
+        assert caught.value.detail["pruned"] is True
+    assert ran == []
+    assert (await app.replay("t", "d")).state.n == 4
+    assert ran == ["d"]

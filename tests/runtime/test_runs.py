@@ -8,10 +8,11 @@ from typing import Any, TypedDict
 import pytest
 
 from graphflow import Context, Goto, Graph, GraphflowError, NodeFailed, load_graph
-from graphflow.errors import ThreadBusy
+from graphflow.checkpoints.port import Checkpointer
+from graphflow.errors import StoreError, ThreadBusy
 from graphflow.testing import FakeClock, collect
 from tests.runtime.conftest import Compile
-from tests.runtime.graphs import Counter, chain, loop
+from tests.runtime.graphs import Counter, asking, chain, loop
 
 
 async def test_a_chain_runs_each_node_once_and_in_order(compile_graph: Compile) -> None:
@@ -378,3 +379,52 @@ async def test_a_subgraph_counts_against_its_own_documents_limits(compile_graph:
     outer = Graph(Counter)
     outer.subgraph("sub", inner, set={"n": "out"}, next="end")
     assert (await compile_graph(outer).run()).state.n == 3
+
+
+@pytest.mark.parametrize("where", ["interrupt_before", "interrupt_after"])
+@pytest.mark.parametrize("names", [["c"], "a", ["a", "end"]])
+async def test_a_breakpoint_that_would_never_stop_a_run_is_refused(
+    compile_graph: Compile, where: str, names: Any
+) -> None:
+    graph, ran = chain("a", "b")
+    app = compile_graph(graph)
+    with pytest.raises(GraphflowError, match="node") as caught:
+        await app.run({}, "t", **{where: names})
+    assert (caught.value.code, ran) == ("invalid_input", [])
+    for right in (["a"], ["*"]):
+        assert (await app.run({}, f"t{right}", **{where: right})).status == "waiting"
+
+
+@pytest.mark.parametrize("budget", [{"maxSteps": -1}, {"maxCostUsd": float("nan")}, {"steps": 3}, 5])
+async def test_a_budget_that_can_be_no_limit_is_refused(compile_graph: Compile, budget: Any) -> None:
+    graph, ran = chain("a")
+    with pytest.raises(GraphflowError, match="budget") as caught:
+        await compile_graph(graph).run({}, "t", budget=budget)
+    assert (caught.value.code, ran) == ("invalid_input", [])
+
+
+async def test_a_batch_of_which_nothing_may_run_is_refused(compile_graph: Compile) -> None:
+    app = compile_graph(chain("a")[0])
+    async with asyncio.timeout(10):
+        with pytest.raises(GraphflowError, match="max_concurrency") as caught:
+            await app.batch([{}], max_concurrency=0)
+    assert caught.value.code == "invalid_input"
+
+
+async def test_a_cancel_that_fails_gives_the_thread_back(
+    compile_graph: Compile, store: Checkpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = compile_graph(asking()[0])
+    await app.run(thread_id="t")
+
+    async def broken(digest: str | None) -> Any:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(app.documents, "pinned", broken)
+        with pytest.raises(StoreError):
+            await app.thread("t").cancel()
+    row = await store.thread("t")
+    assert row is not None and row.owner is None
+    assert await app.thread("t").cancel()
+    assert (await app.thread("t").state()).status == "stopped"
