@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from graphflow.errors import Fenced, GraphflowError, StoreError
+from graphflow.errors import Fenced, GraphflowError
 from graphflow.events import Event
 
 NEVER = 1 << 62
@@ -77,10 +77,10 @@ class Lease:
             self.until = max(self.until, until)
             self._let_out()
             return
-        if error is not None and not isinstance(error, StoreError):
-            raise error
         self._withheld.clear()
-        self._lost = Fenced("the lease ran out while this process stood still, and another life took the thread")
+        why = "another life took the thread" if error is None else f"the store can't say whose the thread is: {error}"
+        self._lost = Fenced(f"the lease ran out while this process stood still, and {why}")
+        self._lost.__cause__ = error
         self._lose(self._lost)
 
     def _let_out(self) -> None:
@@ -95,7 +95,7 @@ class Lease:
         """Returns when the thread is surely still this life's.
 
         Raises:
-            Fenced: it is another's.
+            Fenced: it is another's, or nobody can tell.
         """
         asking = self._asking if self._asking is not None and not self._asking.done() else self._ask()
         await asyncio.wait((asking,))

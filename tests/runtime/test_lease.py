@@ -99,3 +99,20 @@ async def test_an_attached_run_that_has_lost_its_thread_raises_fenced(paused: Pa
         with pytest.raises(Fenced):
             await task
     assert paused.acted == [] and types.count("content.delta") == 1
+
+
+async def test_who_can_not_find_out_whose_the_thread_is_does_nothing(
+    paused: Paused, store: Checkpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await paused.stand_still()
+
+    async def broken(owner: str, *, lease_until: int) -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(store, "renew", broken)
+    paused.gate.set()
+    async with asyncio.timeout(10):
+        await run.over.wait()
+    assert isinstance(run.executor.error, Fenced)
+    assert "the disk is gone" in str(run.executor.error)
+    assert paused.acted == []
