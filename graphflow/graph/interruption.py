@@ -25,11 +25,10 @@ from graphflow.graph.machine import (
 )
 from graphflow.graph.moves import Made
 from graphflow.graph.seen import passing_refs, seen
-from graphflow.graph.state import answer_open_calls
 from graphflow.graph.step import Step
 from graphflow.graph.travel import stop
 from graphflow.graph.waiting import take_kept, wake
-from graphflow.graph.way import begin, enter, fail, leave, succeed
+from graphflow.graph.way import begin, enter, fail, leave, left_open, succeed
 
 ENDED_BY_PERSON = "the run was ended by the person who was asked"
 """The result of calls that the end of the run leaves without one."""
@@ -109,7 +108,7 @@ def _terminate(step: Step, interrupt: Interrupt) -> None:
     step.void(ROOT, "cancelled")
     step.commands.append(CancelNode(ROOT))
     root = step.table[ROOT]
-    if step.plan.has_messages and (more := answer_open_calls(root.state.get("messages", ()), ENDED_BY_PERSON)):
+    if step.plan.has_messages and (more := left_open(root.state.get("messages", ()), root.operations, ENDED_BY_PERSON)):
         step.write(ROOT, {"messages": more})
     step.fields["finish_reason"] = "rejected"
     leave(step, ROOT)

@@ -94,7 +94,7 @@ def _on_input(step: Step, tick: Input) -> None:
     state = root.state if root is not None else State()
     update = initial_update(plan.schema, state, plan.run_keys if root is not None else ())
     if plan.has_messages:
-        greet(plan.schema, state, tick.input, update)
+        greet(plan.schema, state, tick.input, update, root.operations if root is not None else None)
     step.change(
         ROOT,
         {

@@ -32,7 +32,7 @@ from graphflow.graph.plan import PlanNode
 from graphflow.graph.scope import Scope, exceeded, is_spent, limits_in, result_of
 from graphflow.graph.state import State, StateSchema, Update, answer_open_calls
 from graphflow.graph.step import Step, Written, followed, written
-from graphflow.messages import HumanMessage
+from graphflow.messages import HumanMessage, ToolMessage
 
 WRAP_UP_STEPS = 1_000
 """Nodes that may finish once the budget's `then` node has been entered: a few are meant, and a circle comes to its end."""
@@ -52,10 +52,32 @@ def initial_update(schema: StateSchema, state: State, run_keys: Sequence[str]) -
     return update
 
 
-def greet(schema: StateSchema, state: State, given: Any, update: Update) -> None:
-    """Open tool calls get an error result, then the query comes as user message (E9)."""
+def left_open(messages: Sequence[Any], operations: Mapping[str, Operation], text: str) -> list[ToolMessage]:
+    """An error result for every call that has none: it says `text`, unless the call is on record as begun."""
+    out = []
+    for reply in answer_open_calls(messages, text):
+        operation = operations.get(reply.tool_call_id)
+        if operation is not None:
+            told = RUN_AND_LEFT if operation.state == "done" else CUT_OFF
+            reply = msgspec.structs.replace(reply, content=told)
+        out.append(reply)
+    return out
+
+
+RUN_AND_LEFT = "this call was run, and the run ended before its result was passed on; do not repeat it unseen"
+CUT_OFF = "the run ended in the midst of this call: whether it was done is unknown; find out before you repeat it"
+
+
+def greet(
+    schema: StateSchema, state: State, given: Any, update: Update, operations: Mapping[str, Operation] | None = None
+) -> None:
+    """Open tool calls get an error result, then the query comes as user message (E9).
+
+    Args:
+        operations: what the node that ran them has on record.
+    """
     more: list[Any] = list(
-        answer_open_calls(state.get("messages", ()), "this call was not run: the run ended before it")
+        left_open(state.get("messages", ()), operations or {}, "this call was not run: the run ended before it")
     )
     query = given.get("query") if isinstance(given, Mapping) else None
     if isinstance(query, str):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import GraphflowError, StateError
+from graphflow.errors import GraphflowError, StateError, ThreadWaiting
 from graphflow.graph.document import Budget
 from graphflow.graph.machine import Machine
 from graphflow.graph.plan import Plan, limits_of
@@ -52,6 +52,29 @@ def check_state(plan: Plan, machine: Machine) -> None:
             f"{why}; move the thread with `graphflow threads migrate`, or begin a new one",
             code="state_incompatible",
             key=key,
+        )
+
+
+def check_outcomes(thread_id: str, machine: Machine) -> None:
+    """Raises `thread_waiting` for a run that ended in the midst of a `write`: new input would leave it undecided (E9).
+
+    One that somebody has cancelled is theirs to judge.
+    """
+    if machine.status not in ("running", "failed"):
+        return
+    writes = [
+        {"node": frame.node, "path": frame.path, "key": key}
+        for frame in machine.frames.values()
+        for key, operation in frame.operations.items()
+        if operation.effects == "write" and operation.state != "done" and not operation.idempotent
+    ]
+    if writes:
+        named = ", ".join(f"{write['key']!r} of node {write['node']!r}" for write in writes)
+        raise ThreadWaiting(
+            f"the run of thread {thread_id!r} was cut off in the midst of {named}, and whether that happened is unknown; "
+            "resume the thread, which asks what became of it, or pass onWaiting: cancel to leave it undecided",
+            interrupts=[],
+            writes=writes,
         )
 
 

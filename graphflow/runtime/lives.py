@@ -26,6 +26,7 @@ from graphflow.runtime.checks import (
     budget_figures,
     check_breakpoints,
     check_input,
+    check_outcomes,
     check_signal,
     check_state,
     check_unfinished,
@@ -141,6 +142,8 @@ class Lives:
                 if on_waiting == "answer" and begin.consumes is None:
                     return await self._answer_with(row, loaded, tick.input, audience)
                 row, loaded = await self._close_questions(runs, on_waiting, row, loaded)
+            elif loaded is not None and on_waiting != "cancel" and begin.consumes is None:
+                check_outcomes(thread_id, loaded.machine)
             tick.id = app.ids.new_id()  # ids grow along a thread, and this input may have waited
             machine = Machine() if loaded is None else loaded.machine
             check_state(plan, machine)

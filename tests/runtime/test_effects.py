@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from graphflow import Context, Graph, GraphflowError, tool
+from graphflow import AIMessage, Context, Graph, GraphflowError, ToolCall, ToolMessage, load_graph, tool
 from graphflow.checkpoints.port import Checkpointer
-from graphflow.errors import EffectsNeedChoice, StateError
+from graphflow.errors import EffectsNeedChoice, StateError, ThreadWaiting
 from graphflow.runtime.compiled import CompiledGraph
 from graphflow.tools.context import ToolContext
 from tests.runtime.conftest import Compile
@@ -474,3 +474,83 @@ async def test_an_edit_of_the_head_passes_over_nothing_that_a_run_did_until_it_w
     await thread.edit({"n": 7}, as_node="rest", cancel=True)
     state = await app.thread("t").state()
     assert (state.status, state.values.n, did) == ("idle", 7, ["mail"])
+
+
+@pytest.mark.parametrize("how", ["crash", "lost connection"])
+async def test_new_input_waits_until_it_is_known_what_became_of_a_write_that_was_cut_off(
+    compile_graph: Compile, how: str
+) -> None:
+    graph, did, inside = Graph(Counter), list[str](), asyncio.Event()
+
+    @graph.node
+    async def act(state: Any, ctx: Context) -> dict[str, Any]:
+        async def pay() -> None:
+            did.append("paid")
+            if len(did) == 1:
+                inside.set()
+                if how == "lost connection":
+                    raise ConnectionResetError
+                await asyncio.Event().wait()
+
+        await ctx.once("pay", pay)
+        return {"n": state.n + 1}
+
+    app = compile_graph(graph)
+    live = await app.launch({}, "t")
+    await inside.wait()
+    assert live.task is not None
+    if how == "crash":
+        live.executor.abandoned = True
+        live.task.cancel()
+    await asyncio.gather(live.task, return_exceptions=True)
+    before = await app.thread("t").history()
+    with pytest.raises(ThreadWaiting, match="'pay' of node 'act'") as refused:
+        await app.run({}, "t")
+    assert refused.value.detail["writes"] == [{"node": "act", "path": "", "key": "pay"}]
+    assert (await app.thread("t").history(), did) == (before, ["paid"])
+    asked = await app.resume("t")
+    assert [i.kind for i in asked.interrupts] == ["outcome_unknown"]
+    assert (await app.answer("t", {"decision": "skip"})).status == "completed"
+    assert did == ["paid"]
+    assert (await app.run({}, "t")).state.n == 2
+
+
+async def test_the_next_run_is_told_which_calls_of_a_cancelled_one_were_done_cut_off_or_never_begun(
+    store: Checkpointer,
+) -> None:
+    inside = asyncio.Event()
+
+    @tool
+    async def pay(to: str) -> str:
+        """Pays."""
+        if to == "Bob":
+            inside.set()
+            await asyncio.Event().wait()
+        return f"paid {to}"
+
+    calls = [
+        ToolCall(id=f"c{n}", name="pay", arguments=f'{{"to": "{to}"}}') for n, to in enumerate(("Ada", "Bob", "Cy"))
+    ]
+    nodes = {
+        "begin": {"use": "node:begin", "next": [{"if": "visits.act == 0 && state.n == 1", "to": "act"}, {"to": "end"}]},
+        "act": {"use": "tools", "set": {"messages": "out.messages"}},
+    }
+    state = {
+        "n": {"type": "integer", "default": 0, "x-reduce": "sum"},
+        "messages": {"type": "array", "default": [], "x-reduce": "messages"},
+    }
+    document = {"graphflow": "1", "start": "begin", "state": {"type": "object", "properties": state}, "nodes": nodes}
+
+    def begin(state: Any) -> dict[str, Any]:
+        return {"n": 1, "messages": [] if state.n else [AIMessage(content="", tool_calls=tuple(calls))]}
+
+    app = load_graph(document, checkpointer=store, tools=[pay], nodes={"begin": begin})
+    await app.launch("go", "t")
+    await inside.wait()
+    await app.thread("t").cancel()
+    done = await app.run("go on", "t")
+    told = {m.tool_call_id: m.content for m in done.state.messages if isinstance(m, ToolMessage)}
+    assert list(told) == ["c0", "c1", "c2"]
+    assert "this call was run" in told["c0"]
+    assert "unknown" in told["c1"]
+    assert "was not run" in told["c2"]
