@@ -123,7 +123,7 @@ def _say(report: MigrationReport) -> None:
         say(f"  question   {question['kind']} of {question['node']} is asked anew")
     lines = (
         ("new key", report.added),
-        ("dropped", report.dropped),
+        ("dropped", [f"{key}: its value stays in the state, where no node may write it" for key in report.dropped]),
         ("rewritten", report.rewritten),
         ("breakpoint", [f"{name} is no node any more" for name in report.forgotten]),
         ("problem", [f"{p.where}: {p.message}" + (f" ({p.hint})" if p.hint else "") for p in report.problems]),

@@ -47,6 +47,16 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(cli, publish, waiting):
     assert cli("threads", "show", "t1", "--json").json == before
 
 
+def test_a_key_that_is_gone_is_said_to_keep_its_value(cli, publish):
+    publish(extra={"type": "integer", "default": 7})
+    assert cli("run", "review", "go", "--thread", "t1", "--approve", "deny").code == 4
+    publish(after="end", other={"type": "integer", "default": 1})
+    done = cli("threads", "migrate", "t1", "--to", "review")
+    assert done.code == 0, done.err
+    assert "dropped    extra: its value stays in the state, where no node may write it" in done.out
+    assert cli("threads", "state", "t1", "extra").out.strip() == "7"
+
+
 def test_all_moves_every_unfinished_thread_and_says_which_were_refused(cli, publish, waiting):
     publish(ask="confirm")
     refused = cli("threads", "migrate", "--all", "--to", "review")
