@@ -178,7 +178,7 @@ class Executor:
         if self.error is not None:
             raise self.error
         machine, commands = advance(self.plan, self.machine, tick)
-        if used := self.runs.cut_short(tick, commands):
+        if self.runs.used and (used := self.runs.cut_short(tick, commands)):
             tick.usages = used  # losers, say: what they have used counts for the run all the same
             machine, commands = advance(self.plan, self.machine, tick)
         commit = commands[0]

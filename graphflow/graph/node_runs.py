@@ -39,7 +39,7 @@ class NodeRuns:
         self._by_frame: dict[int, Context] = {}
         self._starts: dict[int, Started] = {}
         self._made = 0
-        self._used: dict[str, Any] = {}
+        self.used: dict[str, Any] = {}
         """What the node runs under way have used and no record has told the machine."""
         self._refs: dict[int, tuple[tuple[str, ...], ...]] = {}
         """Node (by identity) → what its conditions read of its output."""
@@ -63,11 +63,11 @@ class NodeRuns:
 
     def usage_with(self, counted: Mapping[str, Any]) -> dict[str, Any]:
         """Usage with that of all node runs under way: side by side they can't pass a limit together."""
-        return add_usage(counted, self._used)
+        return add_usage(counted, self.used)
 
     def note_usage(self, figures: Mapping[str, Any]) -> None:
         """Counts what a node run has just used, or is about to."""
-        self._used = add_usage(self._used, figures)
+        self.used = add_usage(self.used, figures)
 
     def usages(self) -> dict[int, dict[str, Any]]:
         """What the node runs under way have used and no record has told the machine, by frame."""
@@ -79,7 +79,7 @@ class NodeRuns:
         Args:
             tick: what the commands follow; what it says itself is left out.
         """
-        if not self._used or tick.usages is not None:
+        if tick.usages is not None:
             return {}
         over = {command.frame for command in commands if isinstance(command, CancelNode | Erred)}
         if isinstance(tick, NodeSucceeded | NodeFailedTick):
@@ -89,8 +89,8 @@ class NodeRuns:
 
     def _settle(self, ctx: Context) -> None:
         """The node run is over: what it used has been counted with its end, or is not counted."""
-        if usage := ctx.uncounted:
-            self._used = add_usage(self._used, {name: -value for name, value in usage.items()})
+        if ctx.usage and (usage := ctx.uncounted):
+            self.used = add_usage(self.used, {name: -value for name, value in usage.items()})
 
     def close_blocks(self) -> None:
         """Every block is closed before a pause or a terminal (spec 3.3)."""
@@ -273,7 +273,7 @@ class NodeRuns:
             out=out,
             updates=updates,
             goto=goto,
-            usage=ctx.uncounted,
+            usage=None if ctx.usage is None else ctx.uncounted,
             finish=ctx.finish_reason,
             facts=self._facts(ctx, node, out),
         )
