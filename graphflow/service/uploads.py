@@ -2,7 +2,7 @@
 
 A chat's folder holds each file under its id, with its facts beside it in `ID.json`; a file is there once its facts are.
 `ID.new` marks one that no run has told of; in it stands the run that is about to. So a crash neither loses an event nor
-sends it twice: a run that the store does not know has told nobody.
+sends it twice: a run that the store does not know, or that waits for its turn, has told nobody.
 """
 
 from __future__ import annotations
@@ -107,12 +107,17 @@ async def announced(app: Application, chat_id: str, run_id: str) -> list[Request
     folder = folder_of(app, chat_id)
     out = []
     for mark, teller in await asyncio.to_thread(_marks, folder):
-        if teller and teller != run_id and await app.store.find_run(teller) is not None:
+        if teller and teller != run_id and await _has_begun(app, teller):
             await asyncio.to_thread(mark.unlink, missing_ok=True)
         elif (kept := await asyncio.to_thread(_facts, folder, mark.stem)) is not None:
             await asyncio.to_thread(_write, mark, run_id.encode())
             out.append(RequestUpload(request_id=kept.request_id, chat_id=chat_id, upload=kept.facts()))
     return out
+
+
+async def _has_begun(app: Application, run_id: str) -> bool:
+    """Whether the run has told what it was to tell: it is known, and does not wait for its turn."""
+    return await app.store.find_run(run_id) is not None and await app.queues.find(run_id) is None
 
 
 async def resolved(app: Application, chat_id: str, references: Sequence[Any] | None) -> list[Any] | None:

@@ -89,6 +89,27 @@ async def test_an_input_that_waited_for_its_turn_tells_of_them_too(client: httpx
     assert [e["type"] for e in later.result().events[:2]] == ["request.upload", "request.query"]
 
 
+async def test_the_run_that_begins_first_tells_of_them_although_another_input_waits(
+    client: httpx.AsyncClient, gate: Gate
+) -> None:
+    gate.close()
+    query = {"message": "x", "chatId": "q", "agentKey": "plain"}
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        async with client.stream("POST", "/api/query", json=query) as first:
+            stream = first.aiter_bytes()
+            await anext(stream)
+            await send(client, chatId="q")
+            later = group.create_task(ask(client, chatId="q", onBusy="enqueue"))
+            while not (await client.get("/api/threads/q/queue")).json()["data"]:
+                await asyncio.sleep(0)
+            at_once = group.create_task(ask(client, chatId="q", onBusy="interrupt"))
+            async for _ in stream:
+                pass  # it is cancelled
+        gate.open()
+    told = [[event["type"] for event in task.result().events].count("request.upload") for task in (at_once, later)]
+    assert told == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
