@@ -77,7 +77,7 @@ async def follow_stored(
         if row is None:
             return
         if _is_simply_further(app, run, row, run_id):
-            frames = told.take(await _events_since(app, run, row, run_id), row.fence)
+            frames = told.take(await _events_since(app, run, row, run_id))
             run = msgspec.structs.replace(run, row=row, chain=_cut(run.chain, row))
         else:
             run = await read_run(app, thread_id, run_id)
@@ -119,28 +119,32 @@ class _Told:
 
     def __init__(self, after: int) -> None:
         self._after = after
-        """Number of the last event that a record tells."""
+        """Number of the last event that was told from a record."""
         self._foretold: set[tuple[int, type[Event]]] = set()
         """Questions that no record tells yet, with the numbers that they should have."""
+        self._life = 0
+        self._begin = 0
+        """Number after which the life's own events come: what older lives left at work is void."""
+        self._goes_on = True
         self._at_work: set[str] = set()
         """Node runs that have begun and not ended."""
 
     def take_all(self, run: StoredRun) -> list[Frame]:
         """What is new in the whole log."""
-        marks = [mark for _, mark in run.log.lives]
-        self._at_work.clear()
+        self._life, self._goes_on = run.row.fence, run.goes_on
+        self._begin = max((mark for _, mark in run.log.lives), default=0)
         events = [event for event, _ in run.log.events]
-        upto = run.log.sent if run.goes_on else events[-1].seq if events else 0
-        begin = max(marks, default=0)  # what a dead life left at work is void
+        self._at_work.clear()
         for event in events:
-            if begin < event.seq <= self._after:
+            if event.seq <= self._after:
                 self._note(event)
-        told = [event for event in events if event.seq <= upto]
-        foretold = [event for event in events if event.seq > upto]
-        return [*self.take(told, run.row.fence, begin, run.goes_on), *self._foretell(foretold, run.row.fence)]
+        if not run.goes_on:
+            return self.take(events)
+        sent = run.log.sent
+        return [*self.take(e for e in events if e.seq <= sent), *self._foretell(e for e in events if e.seq > sent)]
 
-    def take(self, events: Iterable[Event], life: int, begin: int = 0, goes_on: bool = True) -> list[Frame]:
-        """What is new in these events, which records tell; those after `begin` are of the last life."""
+    def take(self, events: Iterable[Event]) -> list[Frame]:
+        """What is new in these events, which records tell."""
         fresh = [event for event in events if event.seq > self._after]
         if not fresh:
             return []
@@ -150,21 +154,20 @@ class _Told:
             out.append((None, StreamReset(keep_seq=self._after)))
             known = set()
         for event in fresh:
-            if event.seq > begin:
-                self._note(event)
-            is_whole = not (goes_on and self._at_work) or isinstance(event, ENDS)
+            self._note(event)
+            is_whole = not (self._goes_on and self._at_work) or isinstance(event, ENDS)
             if (event.seq, type(event)) not in known:
-                out.append((f"{life if is_whole else life - 1}-{event.seq}", event))
+                out.append((f"{self._life if is_whole else self._life - 1}-{event.seq}", event))
         self._after = fresh[-1].seq
         return out
 
-    def _foretell(self, events: Iterable[Event], life: int) -> list[Frame]:
+    def _foretell(self, events: Iterable[Event]) -> list[Frame]:
         fresh = [event for event in events if (event.seq, type(event)) not in self._foretold]
         self._foretold |= {(event.seq, type(event)) for event in fresh}
-        return [(f"{life - 1}-{event.seq}", event) for event in fresh]
+        return [(f"{self._life - 1}-{event.seq}", event) for event in fresh]
 
     def _note(self, event: Event) -> None:
-        if isinstance(event, NodeStart):
+        if isinstance(event, NodeStart) and event.seq > self._begin:
             self._at_work.add(event.node_run_id)
         elif isinstance(event, NodeEnd | NodeError):
             self._at_work.discard(event.node_run_id)
