@@ -268,12 +268,17 @@ async def withdraw(app: Application, thread_id: str, run_id: str) -> bool:
 
 
 async def delete(app: Application, thread_id: str) -> None:
-    """Removes the thread and all that no other thread shares.
+    """Removes the thread and all that no other thread shares; of a chat that has not begun, its uploads.
 
     Raises:
         ThreadBusy: a run drives it, here or in another process.
     """
-    thread = await thread_of(app, thread_id)
+    try:
+        thread = await thread_of(app, thread_id)
+    except ThreadNotFound:
+        if await uploads.delete(app, thread_id):
+            return
+        raise
     await settled_live(app, thread_id)
     row = await app.store.thread(thread_id)
     if row is not None and app.status_of(row) == "running" and thread_id not in app.runs.by_thread:

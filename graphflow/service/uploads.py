@@ -127,9 +127,12 @@ async def resolved(app: Application, chat_id: str, references: Sequence[Any] | N
     return await asyncio.to_thread(_resolved, folder_of(app, chat_id), references)
 
 
-async def delete(app: Application, chat_id: str) -> None:
-    """Removes every file of a chat."""
-    await asyncio.to_thread(shutil.rmtree, folder_of(app, chat_id), ignore_errors=True)
+async def delete(app: Application, chat_id: str) -> bool:
+    """Removes every file of a chat; whether there was any."""
+    folder = folder_of(app, chat_id)
+    found = await asyncio.to_thread(folder.is_dir)
+    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    return found
 
 
 def folder_of(app: Application, chat_id: str) -> Path:

@@ -89,6 +89,13 @@ async def test_an_input_that_waited_for_its_turn_tells_of_them_too(client: httpx
     assert [e["type"] for e in later.result().events[:2]] == ["request.upload", "request.query"]
 
 
+async def test_files_of_a_chat_that_never_began_can_be_deleted(client: httpx.AsyncClient, folder: Path) -> None:
+    await send(client, chatId="never")
+    assert (await client.delete("/api/threads/never")).status_code == 200
+    assert kept(folder) == {}
+    assert (await client.delete("/api/threads/never")).status_code == 404
+
+
 async def test_the_run_that_begins_first_tells_of_them_although_another_input_waits(
     client: httpx.AsyncClient, gate: Gate
 ) -> None:
