@@ -182,12 +182,15 @@ class _LibraryTurn:
 
     async def open(self) -> None:
         self._reader = self._new_reader()
+        self._failure: ModelError | None = None
         self.ended = False
         client = await self._opened()
         self._chunks = aiter(await self._heard(client.acompletion(**self._fields)))
 
     async def read(self) -> list[Delta]:
         assert self._chunks is not None
+        if self._failure is not None:
+            raise self._failure
         out: list[Delta] = []
         try:
             chunk = await self._heard(anext(self._chunks))
@@ -196,7 +199,13 @@ class _LibraryTurn:
             self.ended = isinstance(out[-1], Finish)
             return out
         self.watch.data()
-        self._reader.feed(SseEvent(chunk.model_dump_json(exclude_none=True).encode()), out)
+        try:
+            self._reader.feed(SseEvent(chunk.model_dump_json(exclude_none=True).encode()), out)
+        except ModelError as error:
+            # As on the native way: what was read before the fault is the caller's, the fault comes with the next read.
+            if not out:
+                raise
+            self._failure = error
         if self._reader.finished:
             self.watch.finished()
         return out

@@ -20,6 +20,7 @@ from graphflow.models.profiles import Profile
 from graphflow.models.providers import Provider, open_model, resolve_provider
 from graphflow.models.retry import Limits
 from tests.models.raw_server import DONE, Answer, Connection, body, event, raw_server, stream
+from tests.models.turns import hear
 
 ASK = (SystemMessage(content="Be brief."), HumanMessage(content="hi"))
 TOOLS = (ToolSpec(name="look_up", description="Looks up."),)
@@ -113,6 +114,17 @@ async def test_its_errors_are_the_ports_and_show_no_key() -> None:
     error = caught.value
     assert (error.code, error.retryable, error.detail["status"]) == ("provider_error", True, 529)
     assert "busy" in error.message and KEY not in str(error.as_dict())
+
+
+async def test_what_came_before_a_fault_in_one_chunk_is_given_out() -> None:
+    choice = {"index": 0, "delta": {"content": "half"}, "finish_reason": "network_error"}
+    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    async with raw_server(stream(event(chunk), DONE)) as server:
+        model = library_model(f"{server.url}/v1", key="mine")
+        heard = await hear(model)
+        await model.aclose()
+    assert heard.deltas == [TextDelta("half")]
+    assert "broke off ('network_error') after 4 characters of text" in heard.failure.message
 
 
 async def test_a_pause_that_a_provider_asks_for_is_kept() -> None:
