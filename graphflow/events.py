@@ -6,7 +6,6 @@ Optional fields that are `None` are left out of the JSON.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -393,6 +392,8 @@ def encode_event(event: Event) -> bytes:
     try:
         return _encode(event)
     except (UnicodeEncodeError, RecursionError, TypeError, ValueError, OverflowError):
+        import json  # for odd events alone, and they pay for it: nothing else of the graph API needs it
+
         return json.dumps(_told(event), separators=(",", ":")).encode()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from os import PathLike
@@ -281,6 +280,8 @@ class Graph(Generic[S]):
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """The document as JSON text; `from_json` reads it back without loss."""
+        import json  # not at the top: nothing else that comes with the graph API needs it
+
         return json.dumps(self.document(), indent=indent, ensure_ascii=False)
 
     @classmethod
