@@ -55,6 +55,16 @@ class Transcript:
         return [{"contentId": key, "text": text} for key, text in texts.items()]
 
 
+def lines_of(parts: Iterable[str]) -> Iterator[str]:
+    """The lines of a text that comes in parts. Only a line feed ends one: httpx's `iter_lines` cuts at U+2028 and others too,
+    which a text inside an event may hold.
+    """
+    rest = ""
+    for part in parts:
+        *whole, rest = (rest + part).split("\n")
+        yield from whole
+
+
 def sse(lines: Iterable[str]) -> Iterator[tuple[str | None, dict[str, Any]]]:
     """`(id, event)` for each frame of a server-sent event stream."""
     event_id, data = None, ""
@@ -77,7 +87,7 @@ def ask(client: httpx.Client, agent: str, message: str, retries: int = 5) -> Tra
             with client.stream(**request) as response:
                 if response.status_code != 200:
                     raise SystemExit(response.read().decode())
-                for event_id, event in sse(response.iter_lines()):
+                for event_id, event in sse(lines_of(response.iter_text())):
                     transcript.take(event, event_id)
                     show(event)
         except httpx.TransportError as error:

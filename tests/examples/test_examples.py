@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,6 @@ def test_each_example_has_a_test():
 
 def test_the_first_run_shows_graph_tokens_tools_approval_and_checkpoints():
     """What `make run` promises, in order."""
-    begun = time.monotonic()
     shown = _run("first_run")
     places = [
         "reason  model",  # the graph
@@ -62,7 +60,6 @@ def test_the_first_run_shows_graph_tokens_tools_approval_and_checkpoints():
     for place in places:
         at = shown.find(place, at)
         assert at >= 0, f"{place!r} is missing, or comes too early:\n{shown}"
-    assert time.monotonic() - begun < 60  # it takes three seconds; a machine may be busy
 
 
 def test_a_graph_of_plain_functions(snapshot):

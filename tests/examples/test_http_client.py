@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,6 +61,14 @@ def test_a_snapshot_stands_for_its_block(client):
 def test_frames_are_read_with_their_ids_and_comments_left_out(client):
     lines = [": beat", "", "id: 1-1", "event: message", 'data: {"type":"run.start","seq":1}', ""]
     assert list(client.sse(lines)) == [("1-1", {"type": "run.start", "seq": 1})]
+
+
+def test_a_text_may_hold_what_other_readers_take_for_the_end_of_a_line(client):
+    event = {"type": "content.delta", "seq": 1, "delta": "a\u2028b\x85c 🌧"}
+    frame = f"id: 1-1\ndata: {json.dumps(event, ensure_ascii=False)}\n\n".encode()
+    blocks = (frame[at : at + 1] for at in range(len(frame)))
+    parts = httpx.Response(200, content=blocks).iter_text()
+    assert list(client.sse(client.lines_of(parts))) == [("1-1", event)]
 
 
 def test_it_talks_to_a_served_agent(client, tmp_path, capsys):
