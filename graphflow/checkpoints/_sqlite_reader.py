@@ -61,7 +61,8 @@ def load(db: sqlite3.Connection, thread_id: str, checkpoint_id: str | None) -> S
     elif lineage is None:
         chain = []
     else:
-        assert thread.lineage is not None
+        if thread.lineage is None:  # its row is gone
+            raise refusals.missing_records(thread_id, thread.ordinal, 0)
         chain = [] if parent is None else _chain(db, parent, parent_cut)
         chain.append(Step(lineage, thread.lineage, thread.ordinal))
     snapshot, records, target = _since_snapshot(db, thread_id, chain)

@@ -421,6 +421,8 @@ def _read_body(data: bytes) -> Body:
     _check_format(form)
     source, node, frame, at, machine, frames, interrupts, facts = content
     seq, tail, events = codec.decode(data[end:])
+    if not (type(seq) is type(tail) is int and _LISTS.issuperset(map(type, events))):
+        raise TypeError("its log is no list of events")
     complete(events)
     _check_known(machine, _MACHINE_FIELDS)
     fields = {_MACHINE_FIELDS[code]: _machine_value(code, value) for code, value in machine.items()}
@@ -450,6 +452,9 @@ def _read_body(data: bytes) -> Body:
             counts[number, channel] = count
     opened = {key: None if i is None else decode_interrupt(i) for key, i in interrupts.items()}
     return Body(source, node, frame, at, Patch(fields, changes, opened), counts, facts, seq, tail, events, renewed)
+
+
+_LISTS = frozenset({list})
 
 
 def _check_format(form: int) -> None:

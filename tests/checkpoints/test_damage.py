@@ -70,8 +70,10 @@ def _body(*parts: Any) -> bytes:
         _body("one", "node", "count", 0, 0, {}, [], {}, None),
         _body(FORMAT, "node", "count", 0, 0, {}, [[0, []]], {}, None),
         _body(FORMAT, "ask", "count", 0, 0, {}, [], {"i": {"kind": "ask"}}, None),
+        encode_data(codec.encode([FORMAT, "node", "count", 0, 0, {}, [], {}, None]), "one", 0, []),  # type: ignore[arg-type]
+        encode_data(codec.encode([FORMAT, "node", "count", 0, 0, {}, [], {}, None]), 1, 0, [7]),
     ],
-    ids=range(8),
+    ids=range(10),
 )
 async def test_a_damaged_record_is_named_and_what_lies_before_it_is_read(blob: bytes) -> None:
     thread, ids = await _damaged("record", 4, blob)

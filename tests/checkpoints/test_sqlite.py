@@ -335,6 +335,16 @@ async def test_a_missing_row_is_an_error_and_earlier_checkpoints_load(store: Sql
     await refused(StoreError, store.read_items(stored.chain, 0, "messages", 4))
 
 
+async def test_a_thread_whose_lineage_is_gone_is_damaged_and_the_others_load(store: SqliteCheckpointer) -> None:
+    driver, other = await drive(store), await drive(store, "other")
+    await driver.add(b"0")
+    await other.add(b"1")
+    raw(store, f"DELETE FROM lineages WHERE number = {driver.lineage}")
+    error = await refused(StoreError, store.load("thread"))
+    assert "damaged" in error.message and "'thread'" in error.message
+    assert await messages(store, "other", count=1) == [b"1"]
+
+
 async def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     store = SqliteCheckpointer(tmp_path / "threads.db")
     driver = await drive(store)
