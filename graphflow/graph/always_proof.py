@@ -96,8 +96,8 @@ class _Around:
         self._graph, self._nodes, self._first = graph, nodes, first
         self._from: dict[Place, tuple[Place | None, str]] = {}
         self._rest: deque[Place] = deque()
-        self._waiting: list[tuple[set[Place], Place, Place]] = []
-        """(places still to be reached, what is reached then, the fan that it belongs to)."""
+        self._waiting: list[tuple[set[Place], Place]] = []
+        """(places still to be reached, what is reached then)."""
 
     def search(self) -> Way | None:
         self._reach(self._graph.document.start, None, "")
@@ -145,13 +145,13 @@ class _Around:
         if not missing:
             self._reach(place, next(iter(sorted(ends)), fan), "")
         else:
-            self._waiting.append((missing, place, fan))
+            self._waiting.append((missing, place))
 
     def _settle(self, place: tuple[str, ...]) -> None:
         if place[0] == "joined" and place[1] not in self._first:
             for _, target in self._graph.routes(place[1]):
                 self._reach(target, place, "")
-        for missing, then, _ in self._waiting:
+        for missing, then in self._waiting:
             if place in missing:
                 missing.discard(place)
                 if not missing:

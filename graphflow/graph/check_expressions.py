@@ -16,7 +16,7 @@ from graphflow.graph.expressions import Expression, Roots, compile_expression, c
 from graphflow.graph.json_schema import check_sketch
 from graphflow.graph.regions import bodies_of, body_name, input_of, is_fan
 from graphflow.graph.templates import Hole
-from graphflow.graph.types import TYPE_NAMES, declared_types, fits, show_types
+from graphflow.graph.types import declared_types, fits, show_types
 from graphflow.graph.words import choose
 
 _NO_OUT = "only `set` and `next` of the node itself see its output; keep it in a state key"
@@ -26,9 +26,6 @@ _SHOWN = {
     "bool": "true or false", "int": "a whole number", "double": "a number with decimals", "string": "text", "list": "a list",
     "map": "an object", "null": "null",
 }  # fmt: skip
-
-DEFAULT_INPUT: Mapping[str, Any] = {"type": "object", "properties": {"query": {"type": "string"}}}
-"""The input schema of a document that has none (E9)."""
 
 
 class Usage:
@@ -150,13 +147,15 @@ def _check_fit(checking: Checking, pointer: str, key: str, expression: Expressio
     """The expression's type is one that the key and its reducer take."""
     schema = checking.state[key]
     reduce = schema.get("x-reduce", "replace")
+    if not isinstance(reduce, str):
+        return  # a fault of its own
     given = _SHOWN.get(expression.type, expression.type)
     if reduce in LIST_REDUCERS:
         if not fits(expression.type, ["array"]):
             message = f"key {key!r} ({reduce}) takes a list and adds its items, and {expression.source!r} gives {given}"
             checking.fault(pointer, message, f'write "[{expression.source}]"', kind="type")
         return
-    if isinstance(reduce, str) and reduce.startswith("fn:"):
+    if reduce.startswith("fn:"):
         return  # the function decides what it takes
     names = declared_types(schema)
     if not fits(expression.type, names):
@@ -308,6 +307,3 @@ def check_state_use(checking: Checking, usage: Usage) -> None:
         elif read is None and written is None and not whole_state_shown:
             message = f"state key {key!r} is neither read nor written"
             checking.fault(pointer, message, "remove it", kind="graph", warning=True)
-
-
-__all__ = ["DEFAULT_INPUT", "TYPE_NAMES", "Usage", "check_expressions", "check_state_use"]

@@ -115,8 +115,8 @@ def _check_join(checking: Checking, name: str, node: NodeDefinition) -> None:
 # --- borders
 
 
-def place_of(checking: Checking, region: Region | None) -> str:
-    """A region in words."""
+def _in_words(region: Region | None) -> str:
+    """A region as a message names it."""
     if region is None:
         return "the main flow"
     if region.branch:
@@ -146,7 +146,7 @@ def _check_nesting(checking: Checking) -> None:
 
 
 def _tell_crossing(checking: Checking, crossing: Crossing) -> None:
-    to, owner = crossing.to, place_of(checking, crossing.owner)
+    to, owner = crossing.to, _in_words(crossing.owner)
     if crossing.source is None:
         message = f"budget.then names {to!r}, which lies in {owner}; it wraps the whole run up"
         hint = "name a node of the main flow, that no branch leads to"
@@ -154,10 +154,10 @@ def _tell_crossing(checking: Checking, crossing: Crossing) -> None:
         message = f"node {to!r} can't be its own body"
         hint = "name another node: the first of each branch"
     elif crossing.body:
-        message = f"{to!r} can't begin {place_of(checking, crossing.inside)}: it belongs to {owner}"
+        message = f"{to!r} can't begin {_in_words(crossing.inside)}: it belongs to {owner}"
         hint = "bodies share no node with each other or with the main flow; give this one a node of its own"
     elif crossing.inside is not None:
-        message = f"the route from {crossing.source!r} to {to!r} leaves {place_of(checking, crossing.inside)}: {to!r} belongs to {owner}"
+        message = f"the route from {crossing.source!r} to {to!r} leaves {_in_words(crossing.inside)}: {to!r} belongs to {owner}"
         hint = f'a branch ends at "end" and {crossing.inside.fan!r} goes on after the join; write "end", or "fail"'
     else:
         message = f"the route from {crossing.source!r} to {to!r} leads into {owner}"

@@ -15,14 +15,21 @@ import msgspec
 
 from graphflow.errors import DefinitionError, Fault
 from graphflow.graph.check_always import check_always
-from graphflow.graph.check_expressions import DEFAULT_INPUT, check_expressions, check_state_use
+from graphflow.graph.check_expressions import check_expressions, check_state_use
 from graphflow.graph.check_nodes import check_nodes
 from graphflow.graph.check_regions import check_regions
 from graphflow.graph.check_routes import check_routes, show_cycle
 from graphflow.graph.check_state import check_budget, check_input, check_state
 from graphflow.graph.checked import CheckedDocument
 from graphflow.graph.checking import Checking, at, open_checking
-from graphflow.graph.document import GraphDefinition, GraphRef, NodeDefinition, decode_document, encode_document
+from graphflow.graph.document import (
+    DEFAULT_INPUT_SCHEMA,
+    GraphDefinition,
+    GraphRef,
+    NodeDefinition,
+    decode_document,
+    encode_document,
+)
 from graphflow.graph.hashing import version_hash
 from graphflow.graph.plain import plain_data
 from graphflow.graph.ports import Kinds
@@ -83,7 +90,7 @@ class _Compiler:
         check_nodes(checking)
         check_routes(checking)
         check_regions(checking)
-        inputs = {place: sub.document.input or DEFAULT_INPUT for place, sub in _by_place(checking, subgraphs)}
+        inputs = {place: sub.document.input or DEFAULT_INPUT_SCHEMA for place, sub in _by_place(checking, subgraphs)}
         check_state_use(checking, check_expressions(checking, inputs))
         check_always(checking, subgraphs)
 

@@ -15,6 +15,9 @@ import msgspec
 END, FAIL = "end", "fail"
 RESERVED_NODES = (END, FAIL)
 
+DEFAULT_INPUT_SCHEMA: dict[str, Any] = {"type": "object", "properties": {"query": {"type": "string"}}}
+"""The input of a document that declares none (E9)."""
+
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """Base of every part of a document: strict, immutable, written without defaults."""

@@ -12,6 +12,7 @@ import msgspec
 
 from graphflow.errors import DefinitionError, Fault
 from graphflow.graph.document import (
+    DEFAULT_INPUT_SCHEMA,
     END,
     FAIL,
     Budget,
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from graphflow.graph.always import Kept
     from graphflow.graph.checked import CheckedDocument
     from graphflow.graph.ports import Kinds, NodeFunction
-
-DEFAULT_INPUT_SCHEMA: dict[str, Any] = {"type": "object", "properties": {"query": {"type": "string"}}}
 
 
 class Arrow(msgspec.Struct, frozen=True):

@@ -600,6 +600,11 @@ def test_a_source_is_located_by_its_text():
         (document({"a": {"use": "model", "timeoutMs": 2**70}}), "/nodes/a/timeoutMs", "beyond 64 bits"),
         (document({"a": {"use": "fn:summarise", "with": {"n": -(2**63) - 1}}}), "/nodes/a/with/n", "beyond 64 bits"),
         (document(state={"a": True}), "/state/properties/a", "is an object, not true"),
+        (
+            document({"a": {"use": "model", "set": {"k": "1"}}}, state={"k": {"x-reduce": []}}),
+            "/state/properties/k/x-reduce",
+            "[] is no reducer",
+        ),
         (document(state={"a": {"$ref": "#/$defs/nope"}}), "/state/properties/a", "no valid JSON Schema"),
         (document({"a": {"graph": "itself"}}), "/nodes/a/graph", "part of itself: itself → itself"),
         (document({"a": {"graph": "list"}}), "/nodes/a/graph", "a document is a JSON object"),
