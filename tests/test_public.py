@@ -39,6 +39,13 @@ def test_every_exported_name_is_there_and_nothing_else_is_offered() -> None:
         graphflow.nothing_of_this_name  # noqa: B018
 
 
+def test_what_is_no_path_key_or_document_is_refused_with_what_to_give() -> None:
+    with pytest.raises(TypeError, match=r"a file's path, a key, or a document as a mapping, not \[1\]"):
+        graphflow.load_graph([1])  # type: ignore[arg-type]
+    with pytest.raises(graphflow.DefinitionError, match=r"JSON text, not a file's path or a key \(give a mapping"):
+        graphflow.load_graph('{"graphflow": "1"}')
+
+
 def test_importing_the_graph_api_and_the_embedded_store_loads_nothing_heavy() -> None:
     """Rule E20."""
     assert not loaded_after("from graphflow import Graph, SqliteCheckpointer, CompiledGraph, Thread") & set(HEAVY)
