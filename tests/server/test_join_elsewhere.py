@@ -26,7 +26,7 @@ QUERY = {"message": "Tell me a story", "chatId": "t", "agentKey": "story"}
 @pytest.fixture
 async def two(folder: Path, gate: Gate) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
     """Two servers with stores of their own over one file; the first one's models wait at the gate."""
-    async with AsyncExitStack() as stack, asyncio.timeout(30):
+    async with AsyncExitStack() as stack:
         a, _ = await stack.enter_async_context(serving(make_application(folder, gate=gate)))
         b, _ = await stack.enter_async_context(serving(make_application(folder)))
         yield a, b
