@@ -23,6 +23,7 @@ from graphflow.cli import (
     validate,
 )
 from graphflow.cli.commands import Verbosity
+from graphflow.cli.console import make_streams_usable
 
 app = typer.Typer(
     name="graphflow",
@@ -76,4 +77,5 @@ for part in (
 
 def main() -> None:
     """The console script."""
+    make_streams_usable()
     app(prog_name="graphflow")

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from graphflow.plain import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def make_streams_usable() -> None:
+    """Output that was closed (`>&-`) goes nowhere, and a character that the terminal's encoding lacks goes out as its escape:
+    neither is a reason to lose a run's result.
+    """
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")
 
 
 def say(text: str = "") -> None:

@@ -53,7 +53,13 @@ def pairs(given: Iterable[str], option: str) -> dict[str, Any]:
 
 def message_text(given: str | None) -> str | None:
     """The message, or all of stdin for `-`."""
-    return sys.stdin.read().strip() if given == "-" else given
+    try:
+        text = sys.stdin.read().strip() if given == "-" else given
+        if text is not None:
+            text.encode()  # bytes that are no UTF-8 come as half characters, which nothing can store
+    except UnicodeError:
+        stop(exits.USAGE, "the message is no UTF-8 text", hint="`iconv -t UTF-8` makes it one")
+    return text
 
 
 def _content(name: str, option: str) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 QUESTION = "What time is it in Beijing? And list the files"
 
@@ -131,6 +134,33 @@ def test_nothing_that_is_logged_gets_between_the_result_and_its_reader(cli, proj
     record.write_bytes(b"{ damaged\n" + record.read_bytes())
     done = cli.process("run", "demo_plain", "and again", "--thread", "t1", "--json")
     assert done.json["status"] == "completed" and done.err == ""
+
+
+@pytest.mark.parametrize("message", [["-"], [os.fsdecode(b"caf\xe9")]])
+def test_a_message_that_is_no_text_is_refused_before_a_run_begins(project, environment, message):
+    for encoding in ("utf-8:strict", "utf-8:surrogateescape"):
+        command = [sys.executable, "-m", "graphflow", "run", "demo_plain", *message]
+        done = subprocess.run(
+            command,
+            cwd=project,
+            env={**environment, "PYTHONIOENCODING": encoding},
+            input=b"caf\xe9",
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 2 and b"no UTF-8 text" in done.stderr
+    assert not (project / "checkpoints" / "threads.db").exists()
+
+
+def test_a_terminal_without_the_answers_characters_gets_their_escapes(cli, environment):
+    environment["PYTHONIOENCODING"] = "ascii"
+    done = cli.process("run", "demo_plain", "北京")
+    assert done.code == 0 and r"\u5317\u4eac" in done.out
+
+
+def test_a_closed_output_is_no_failure(project: Path, environment: dict[str, str]):
+    command = f"{sys.executable} -m graphflow run demo_plain hello >&- 2>&-"
+    assert subprocess.run(["sh", "-c", command], cwd=project, env=environment, check=False).returncode == 0
 
 
 def test_an_unknown_agent_names_near_ones(cli):
