@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,25 @@ def test_an_owner_lives_as_long_as_its_lock(tmp_path: Path) -> None:
     assert mine.is_dead(other.id)
     assert not mine.is_dead(mine.id)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_who_look_at_once_both_see_that_an_owner_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither must take the other's look for the owner's life: its thread would stay taken until the lease ends."""
+    first, second = OwnerLock(tmp_path / "owners"), OwnerLock(tmp_path / "owners")
+    first.acquire()
+    dead = first.id.rpartition("/")[0] + f"/{uuid.uuid4()}"
+    (tmp_path / "owners" / dead.rpartition("/")[2]).touch()
+    unlink, seen = Path.unlink, []
+
+    def meanwhile(path: Path, **options: bool) -> None:  # the first holds its lock still
+        monkeypatch.setattr(Path, "unlink", unlink)
+        seen.append(second.is_dead(dead))
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, "unlink", meanwhile)
+    assert first.is_dead(dead)
+    assert seen == [True]
+    first.release()
 
 
 def test_an_owner_of_another_host_or_form_is_never_judged(tmp_path: Path) -> None:
