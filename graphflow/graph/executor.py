@@ -234,7 +234,7 @@ class Executor:
                 if command.how == "complete":
                     self._say_resuming()
                 self.runs.close_blocks()
-                if self.machine.finish_reason == "rejected":
+                if command.how == "complete" and self.machine.finish_reason == "rejected":
                     for result in self.outlet.calls.settle(ENDED_BY_PERSON):
                         self.emit(result)
                 return command.how

@@ -373,13 +373,24 @@ class Thread:
         migrator = Migrator(self._app, self.id, self._load)
         return await (migrator.plan(names or {}) if dry_run else migrator.migrate(names or {}, by))
 
-    async def delete(self) -> None:
-        """Removes the thread and all that no other thread shares."""
+    async def _free(self) -> Runs:
+        """For what may not happen under a run: the thread is driven by nobody, and this process keeps nothing of it."""
         runs = await self._runs()
+        row = await runs.store.thread(self.id)
         live = runs.by_thread.get(self.id)
-        if live is not None:
-            raise ThreadBusy(f"run {live.run_id} drives thread {self.id!r}; cancel it first", retryAfterMs=1000)
+        if live is not None or (row is not None and runs.is_driven(row)):
+            by = f"run {live.run_id}" if live is not None else "another process"
+            raise ThreadBusy(f"{by} drives thread {self.id!r}; cancel it first", retryAfterMs=1000)
         runs.forget(self.id)
+        return runs
+
+    async def delete(self) -> None:
+        """Removes the thread and all that no other thread shares.
+
+        Raises:
+            ThreadBusy: a run drives the thread.
+        """
+        runs = await self._free()
         await runs.store.delete_thread(self.id)
 
     async def delete_checkpoint(self, checkpoint_id: str) -> None:
@@ -387,14 +398,11 @@ class Thread:
 
         Raises:
             ThreadNotFound, CheckpointNotFound: nothing to delete.
-            ThreadBusy: a run of this process drives the thread.
+            ThreadBusy: a run drives the thread.
             GraphflowError: `invalid_input` when a thread stands on it, an open question belongs to it, or another thread
                 began it.
         """
-        runs = await self._runs()
-        if (live := runs.by_thread.get(self.id)) is not None:
-            raise ThreadBusy(f"run {live.run_id} drives thread {self.id!r}; cancel it first", retryAfterMs=1000)
-        runs.forget(self.id)
+        runs = await self._free()
         await runs.store.delete_checkpoint(self.id, checkpoint_id)
 
     async def prune(

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import AnswerRefused, CheckpointNotFound, ThreadBusy, ThreadNotFound
+from graphflow.errors import AnswerRefused, CheckpointNotFound, ThreadNotFound
 from graphflow.graph.state import thaw
 from graphflow.plain import plain
 from graphflow.runtime.answers import check_answers
@@ -280,9 +280,6 @@ async def delete(app: Application, thread_id: str) -> None:
             return
         raise
     await settled_live(app, thread_id)
-    row = await app.store.thread(thread_id)
-    if row is not None and app.status_of(row) == "running" and thread_id not in app.runs.by_thread:
-        raise ThreadBusy(f"another process drives thread {thread_id!r}; cancel the run first", retryAfterMs=1000)
     await thread.delete()
     await app.chat_record.delete(thread_id)
     await app.conversations.delete(thread_id)

@@ -9,11 +9,11 @@ import pytest
 
 from graphflow import Context, Graph
 from graphflow.checkpoints.port import Checkpointer
-from graphflow.errors import Fenced
+from graphflow.errors import Fenced, ThreadBusy
 from graphflow.runtime.compiled import CompiledGraph
 from graphflow.runtime.live import LEASE_MS, LiveRun
 from graphflow.testing import FakeClock
-from tests.runtime.graphs import Counter
+from tests.runtime.graphs import Counter, chain
 
 
 class Paused:
@@ -116,3 +116,18 @@ async def test_who_can_not_find_out_whose_the_thread_is_does_nothing(
     assert isinstance(run.executor.error, Fenced)
     assert "the disk is gone" in str(run.executor.error)
     assert paused.acted == []
+
+
+async def test_a_thread_that_another_process_drives_is_not_deleted_under_it(store: Checkpointer) -> None:
+    clock = FakeClock()
+    app = chain("a")[0].compile(checkpointer=store, clock=clock)
+    await app.run({}, "t")
+    newest = (await app.thread("t").history())[0].id
+    row = await store.take("t", owner="another/process/x", now=clock.now_ms(), lease_ms=LEASE_MS)
+    for refused in (app.thread("t").delete(), app.thread("t").delete_checkpoint(newest)):
+        with pytest.raises(ThreadBusy, match="another process"):
+            await refused
+    assert len(await app.thread("t").history()) == 2
+    await store.release("t", row.fence)
+    await app.thread("t").delete()
+    assert await store.thread("t") is None
