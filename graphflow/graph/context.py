@@ -34,6 +34,13 @@ class Goto:
         self.update = update
 
 
+_A_TOOL_CALL = {"toolCalls": 1}
+
+
+def _without_tool_calls(usage: dict[str, Any] | None) -> dict[str, Any] | None:
+    return {figure: value for figure, value in usage.items() if figure not in _A_TOOL_CALL} if usage else usage
+
+
 class Suspended(BaseException):
     """The node waits for a person and the process shall not: it is entered again after the answer.
 
@@ -293,8 +300,18 @@ class Context:
                 check_spending(machine.limits, total)
         self.add_usage(**{figure: more})
 
-    def charge_tool_call(self) -> None:
-        self.charge("toolCalls")
+    def charge_tool_call(self, *, counted: bool = False) -> None:
+        """Counts a tool call as `charge` does; one that a record `counted` is only told with what the node run used."""
+        if counted:
+            self.usage = add_usage(self.usage or {}, _A_TOOL_CALL)
+            self.counted = add_usage(self.counted or {}, _A_TOOL_CALL)
+        else:
+            self.charge("toolCalls")
+
+    def go_on_from(self, left: Context) -> None:
+        """Takes up what the node run used before it was left, but for the tool calls: it goes through them again."""
+        self.started = left.started
+        self.usage, self.counted = _without_tool_calls(left.usage), _without_tool_calls(left.counted)
 
     def add_usage(self, **figures: float) -> None:
         """Adds to what this node run used."""
@@ -309,6 +326,17 @@ class Context:
         if not self.counted:
             return self.usage
         return usage_between(self.counted, self.usage or {}) or None
+
+    def to_be_counted(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """What the next record of this node run shall count, and the fact of which model used it."""
+        usage = self.uncounted
+        return usage, {"model": self.facts["model"]} if usage and self.facts and "model" in self.facts else None
+
+    def note_counted(self, usage: Mapping[str, Any] | None) -> None:
+        """The record of `to_be_counted` was fed."""
+        if usage:
+            self.counted = self.usage
+            self._executor.runs.note_usage({name: -value for name, value in usage.items()})
 
     def record_usage(self) -> None:
         """Brings what the node run has used to the run's usage: the node is left, and entered again as another."""
@@ -516,9 +544,7 @@ class Context:
         settles: str | None = None,
     ) -> None:
         """Feeds the record, which also counts what the node run has used until now: a crash loses both or none."""
-        usage = self.uncounted
-        if usage and self.facts and "model" in self.facts:
-            facts = {**(facts or {}), "model": self.facts["model"]}
+        usage, model = self.to_be_counted()
         self._executor.feed(
             self._tick(
                 OperationRecorded,
@@ -526,13 +552,11 @@ class Context:
                 key=key,
                 operation=operation,
                 usage=usage,
-                facts=facts,
+                facts={**(facts or {}), **model} if model else facts,
                 settles=settles,
             )
         )
-        if usage:
-            self.counted = self.usage
-            self._executor.runs.note_usage({name: -value for name, value in usage.items()})
+        self.note_counted(usage)
 
     def _tick(self, cls: Any, **fields: Any) -> Any:
         return cls(id=self._executor.ids.new_id(), at=self._executor.clock.now_ms(), **fields)

@@ -55,9 +55,14 @@ class Holding:
         """Feeds a question; the interrupt as it is open now."""
         executor = self.executor
         before = set(executor.machine.interrupts)
+        ctx = executor.runs.get(asked.frame)
+        usage, facts = (None, None) if ctx is None else ctx.to_be_counted()
+        now = executor.clock.now_ms()
         executor.feed(
-            NodeAsked(id=executor.ids.new_id(), at=executor.clock.now_ms(), frame=asked.frame, interrupt=asked)
+            NodeAsked(id=executor.ids.new_id(), at=now, frame=asked.frame, interrupt=asked, usage=usage, facts=facts)
         )
+        if ctx is not None:
+            ctx.note_counted(usage)
         return next(i for key, i in executor.machine.interrupts.items() if key not in before)
 
     def find(self, frame: int, key: str) -> Interrupt | None:

@@ -41,6 +41,8 @@ def on_asked(step: Step, tick: NodeAsked) -> None:
         tick.interrupt, id=step.new_interrupt_id(), run_id=step.get("run_id"), opened_at=tick.at
     )
     step.source, step.node, step.frame_no = "ask", interrupt.node, interrupt.frame
+    step.facts = tick.facts
+    step.add_usage(tick.usage)
     step.ask(interrupt)
 
 

@@ -274,6 +274,9 @@ class NodeAsked(Tick):
 
     frame: int
     interrupt: Interrupt
+    usage: dict[str, Any] | None = None
+    """What the node run has used before it asked, as with a recorded operation."""
+    facts: dict[str, Any] | None = None
 
 
 class OperationRecorded(Tick):

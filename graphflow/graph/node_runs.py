@@ -113,8 +113,7 @@ class NodeRuns:
         if started is None and ctx is not None and ctx.plan_node is node and ctx.alive:
             # Entered again after an answer: the same node run goes on.
             again = self._by_frame[number] = Context(executor, frame, node, ctx.node_run_id)
-            again.started = ctx.started
-            again.usage, again.counted = ctx.usage, ctx.counted
+            again.go_on_from(ctx)
             return again
         if started is not None and started.node_run_id:
             node_run_id = started.node_run_id

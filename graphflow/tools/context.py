@@ -44,8 +44,12 @@ class CallContext(Protocol):
     def recorded(self, key: str) -> bool:
         """Whether this node run has the operation `key` on record, or its question open: it was entered before."""
 
-    def charge_tool_call(self) -> None:
-        """Counts one tool call; raises `BudgetExceeded` when none is left."""
+    def charge_tool_call(self, *, counted: bool = False) -> None:
+        """Counts one tool call; raises `BudgetExceeded` when none is left.
+
+        Args:
+            counted: a record counts it already; it is only told among what this node run used.
+        """
 
     async def once(
         self,

@@ -36,7 +36,7 @@ class Gate:
         """
         if ctx.recorded(approval_key(key)):  # a person was asked; no rule that came since answers for them
             return await ask_approval(tool, call_id, arguments, ctx, key=key)
-        if ctx.recorded(_rule_key(key)):
+        if ctx.recorded(rule_key(key)):
             return await _by_rule(None, tool, arguments, ctx, key)
         asks, rule = self._asks_by_itself(tool, policy), await self._rule(tool, arguments, policy, ctx)
         if rule is not None and (rule.decision == "deny" or (rule.decision == "allow" and asks)):
@@ -69,7 +69,8 @@ class Gate:
         )
 
 
-def _rule_key(key: str) -> str:
+def rule_key(key: str) -> str:
+    """Of the decision that a standing rule took on the call whose operation is `key`."""
     return f"rule:{key}"
 
 
@@ -91,7 +92,7 @@ async def _by_rule(
         }
 
     record = await ctx.once(
-        _rule_key(key), decision, effects="none", kind="rule", arguments={"tool": tool.name, "arguments": arguments}
+        rule_key(key), decision, effects="none", kind="rule", arguments={"tool": tool.name, "arguments": arguments}
     )
     if record["decision"] == "allow":
         return Approved(arguments=arguments)

@@ -15,7 +15,7 @@ from typing import Any
 
 from graphflow.errors import BudgetExceeded
 from graphflow.messages import ToolCall, ToolMessage
-from graphflow.tools.approval import ApprovalMode
+from graphflow.tools.approval import ApprovalMode, approval_key
 from graphflow.tools.arguments import parse_arguments, result_value
 from graphflow.tools.breaker import CircuitBreaker
 from graphflow.tools.calls import as_called, find_tool, one_too_many, source_facts, unique_keys
@@ -23,7 +23,7 @@ from graphflow.tools.context import CallContext
 from graphflow.tools.envelope import completed, cut_to, from_record, record_of, wire_text
 from graphflow.tools.execution import Execution, Ready
 from graphflow.tools.forms import await_form, form_key
-from graphflow.tools.gate import Gate
+from graphflow.tools.gate import Gate, rule_key
 from graphflow.tools.policy import ANY_TOOL, CallPolicy
 from graphflow.tools.port import Tool, refused_result
 from graphflow.tools.registry import ToolRegistry
@@ -204,7 +204,7 @@ class ToolRunner:
         in_state: bool,
     ) -> _Outcome:
         if ctx.recorded(form_key(key)):  # it waits, or was answered, whatever became of its tool since
-            ctx.charge_tool_call()
+            ctx.charge_tool_call(counted=True)
             return _Outcome(await await_form(self.registry.get(call.name), call, None, ctx, key=key))
         tool = find_tool(self.registry, call.name, policy)
         if isinstance(tool, ToolResult):
@@ -213,7 +213,8 @@ class ToolRunner:
             ready = self._ready(tool, call, parse_arguments(call.arguments), results, key, policy)
         except ArgumentsRefused as refused:
             return _Outcome(refused_result(tool.name, refused))
-        ctx.charge_tool_call()
+        entered_before = any(ctx.recorded(known) for known in (key, rule_key(key), approval_key(key)))
+        ctx.charge_tool_call(counted=entered_before)
         decision = await self._gate.decide(tool, call.id, ready.arguments, policy, ctx, key=key)
         if isinstance(decision, ToolResult):
             return _Outcome(decision, ready.arguments)

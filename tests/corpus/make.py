@@ -2,8 +2,8 @@
 
 Each format version has a folder `format-N` of its own: `NAME.jsonl` is the export of a thread, `NAME.json` what must be seen of it.
 `threads.db` is a SQLite store in which all of them were played once more, after a clean end; where the order of branches, or a time,
-came out another way, `threads.json` says what must be seen. Once released a folder never changes again: what
-a later version writes goes into a new one, and old folders are read for ever.
+came out another way, `threads.json` says what must be seen. A folder never changes again: what a later version writes goes into
+a new one, and old folders are read for ever.
 """
 
 from __future__ import annotations

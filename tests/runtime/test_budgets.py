@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from graphflow import CompiledGraph, MemoryCheckpointer, load_graph
+from graphflow import CompiledGraph, MemoryCheckpointer, load_graph, tool
 from graphflow.checkpoints.port import Checkpointer
-from graphflow.events import NodeEnd
+from graphflow.events import InterruptRequest, NodeEnd
 from graphflow.graph.step import MOST_PASSED
 from graphflow.graph.way import WRAP_UP_STEPS
 from graphflow.testing import collect
@@ -320,6 +320,46 @@ async def test_what_a_node_used_before_it_waited_counts_though_it_is_entered_aga
     done = await app.resume("t", budget={"maxModelCalls": 2})
     assert (done.status, done.usage["modelCalls"], done.usage["promptTokens"]) == ("completed", 2, 20)
     assert done.usage["costUsd"] == 1.0
+
+
+@pytest.mark.parametrize("hold_ms", [0, 60_000], ids=["left", "held"])
+async def test_a_call_counts_once_however_often_its_node_is_entered(store: Checkpointer, hold_ms: int) -> None:
+    ran: list[str] = []
+
+    @tool
+    async def look(place: str) -> str:
+        """Looks."""
+        ran.append(place)
+        return place
+
+    @tool
+    async def go(place: str) -> str:
+        """Goes."""
+        ran.append(f"to {place}")
+        return place
+
+    calls = [{"id": name, "name": name, "arguments": '{"place": "Ulm"}'} for name in ("look", "go")]
+    act = {"use": "tools", "with": {"calls": calls, "parallel": False}, "next": "end"}
+    document = {
+        "graphflow": "1",
+        "start": "act",
+        "nodes": {"act": act},
+        "approval": {"look": "DISABLED", "go": "REQUIRE_APPROVAL"},
+    }
+    app = load_graph(document, tools=[look, go], checkpointer=store)
+    live = await app.launch({}, "t", budget={"maxToolCalls": 2}, hold_ms=hold_ms)
+    assert live.log is not None
+    events = []
+    async for event in live.log.follow(0):
+        events.append(event)
+        if hold_ms and isinstance(event, InterruptRequest):
+            live.executor.answer(event.interrupt_id, {"decision": "approve"}, "approve")
+    if not hold_ms:
+        events = await collect(app.stream_answer("t", {"decision": "approve"}))
+    assert [event.usage for event in events if isinstance(event, NodeEnd)] == [{"toolCalls": 2}]
+    assert (await app.thread("t").state()).usage["toolCalls"] == 2
+    assert ran == ["Ulm", "to Ulm"]
+    assert sum(row.tool_calls for row in await store.spent()) == 2
 
 
 async def test_what_an_operation_used_is_durable_with_its_record_and_told_at_the_nodes_end(store: Checkpointer) -> None:

@@ -50,8 +50,8 @@ class FakeContext:
     def recorded(self, key: str) -> bool:
         return key in self.records or key in self.before
 
-    def charge_tool_call(self) -> None:
-        if self.budget is not None:
+    def charge_tool_call(self, *, counted: bool = False) -> None:
+        if self.budget is not None and not counted:
             if self.budget == 0:
                 raise BudgetExceeded("no tool call is left")
             self.budget -= 1
