@@ -37,8 +37,8 @@ class Goto:
 _A_TOOL_CALL = {"toolCalls": 1}
 
 
-def _without_tool_calls(usage: dict[str, Any] | None) -> dict[str, Any] | None:
-    return {figure: value for figure, value in usage.items() if figure not in _A_TOOL_CALL} if usage else usage
+def _without_tool_calls(usage: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {figure: value for figure, value in (usage or {}).items() if figure not in _A_TOOL_CALL}
 
 
 class Suspended(BaseException):
@@ -98,7 +98,7 @@ class Context:
     """
 
     __slots__ = (
-        "_blocks", "_counts", "_executor", "_used", "acts", "alive", "attempt", "counted", "facts", "finish_reason", "frame", "limit",
+        "_blocks", "_calls", "_counts", "_executor", "_used", "acts", "alive", "attempt", "counted", "facts", "finish_reason", "frame", "limit",
         "node", "node_run_id", "partial", "plan_node", "started", "state", "usage", "visit",
     )  # fmt: skip
 
@@ -123,6 +123,8 @@ class Context:
         """What this node run used so far."""
         self.counted: dict[str, Any] | None = None
         """The part of it that records have brought to the run's usage; the rest follows when the node ends."""
+        self._calls: tuple[str, ...] = ()
+        """Keys of tool calls that were charged, and of which no record has told."""
         self.finish_reason: str | None = None
         self.facts: dict[str, Any] | None = None
         """What the node's record keeps of its operations: the `model` called, results of writes that end it (E5)."""
@@ -300,18 +302,28 @@ class Context:
                 check_spending(machine.limits, total)
         self.add_usage(**{figure: more})
 
-    def charge_tool_call(self, *, counted: bool = False) -> None:
-        """Counts a tool call as `charge` does; one that a record `counted` is only told with what the node run used."""
+    def charge_tool_call(self, key: str | None = None, *, counted: bool = False) -> None:
+        """Counts a tool call as `charge` does.
+
+        Args:
+            key: of the call's operation. A record that is none of this call's does not tell of it: were the process killed
+                between the two, the call would be made, and counted, again.
+            counted: a record has told of it; it is only told again with what the node run used.
+        """
         if counted:
             self.usage = add_usage(self.usage or {}, _A_TOOL_CALL)
             self.counted = add_usage(self.counted or {}, _A_TOOL_CALL)
-        else:
-            self.charge("toolCalls")
+            return
+        self.charge("toolCalls")
+        if key is not None:
+            self._calls = (*self._calls, key)
 
     def go_on_from(self, left: Context) -> None:
         """Takes up what the node run used before it was left, but for the tool calls: it goes through them again."""
         self.started = left.started
-        self.usage, self.counted = _without_tool_calls(left.usage), _without_tool_calls(left.counted)
+        self.usage, self.counted = _without_tool_calls(left.usage) or None, _without_tool_calls(left.counted) or None
+        if left._calls:
+            self._executor.runs.note_usage({"toolCalls": -len(left._calls)})
 
     def add_usage(self, **figures: float) -> None:
         """Adds to what this node run used."""
@@ -327,20 +339,30 @@ class Context:
             return self.usage
         return usage_between(self.counted, self.usage or {}) or None
 
-    def to_be_counted(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """What the next record of this node run shall count, and the fact of which model used it."""
+    def to_be_counted(self, key: str | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """What a record of the operation or question `key` counts, and the fact of which model used it."""
         usage = self.uncounted
+        if usage and (others := len(self._calls_beside(key))):
+            beside = usage["toolCalls"] - others
+            usage = {**_without_tool_calls(usage), **({"toolCalls": beside} if beside else {})} or None
         return usage, {"model": self.facts["model"]} if usage and self.facts and "model" in self.facts else None
 
-    def note_counted(self, usage: Mapping[str, Any] | None) -> None:
-        """The record of `to_be_counted` was fed."""
+    def note_counted(self, key: str | None, usage: Mapping[str, Any] | None) -> None:
+        """The record for which `to_be_counted` gave this was fed."""
+        self._calls = self._calls_beside(key)
         if usage:
-            self.counted = self.usage
+            self.counted = add_usage(self.counted or {}, usage)
             self._executor.runs.note_usage({name: -value for name, value in usage.items()})
+
+    def _calls_beside(self, key: str | None) -> tuple[str, ...]:
+        """The tool calls of which no record has told, but for the one that `key` belongs to (`call_1`, `approval:call_1`)."""
+        if key is None or not self._calls:
+            return self._calls
+        return tuple(call for call in self._calls if key != call and not key.endswith(f":{call}"))
 
     def record_usage(self) -> None:
         """Brings what the node run has used to the run's usage: the node is left, and entered again as another."""
-        if self.alive and self.uncounted:
+        if self.alive and self.to_be_counted(None)[0]:
             self._feed_operation(None, None)
 
     # recorded operations (E5)
@@ -544,7 +566,7 @@ class Context:
         settles: str | None = None,
     ) -> None:
         """Feeds the record, which also counts what the node run has used until now: a crash loses both or none."""
-        usage, model = self.to_be_counted()
+        usage, model = self.to_be_counted(key)
         self._executor.feed(
             self._tick(
                 OperationRecorded,
@@ -556,7 +578,7 @@ class Context:
                 settles=settles,
             )
         )
-        self.note_counted(usage)
+        self.note_counted(key, usage)
 
     def _tick(self, cls: Any, **fields: Any) -> Any:
         return cls(id=self._executor.ids.new_id(), at=self._executor.clock.now_ms(), **fields)

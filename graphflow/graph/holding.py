@@ -56,13 +56,13 @@ class Holding:
         executor = self.executor
         before = set(executor.machine.interrupts)
         ctx = executor.runs.get(asked.frame)
-        usage, facts = (None, None) if ctx is None else ctx.to_be_counted()
+        usage, facts = (None, None) if ctx is None else ctx.to_be_counted(asked.key)
         now = executor.clock.now_ms()
         executor.feed(
             NodeAsked(id=executor.ids.new_id(), at=now, frame=asked.frame, interrupt=asked, usage=usage, facts=facts)
         )
         if ctx is not None:
-            ctx.note_counted(usage)
+            ctx.note_counted(asked.key, usage)
         return next(i for key, i in executor.machine.interrupts.items() if key not in before)
 
     def find(self, frame: int, key: str) -> Interrupt | None:

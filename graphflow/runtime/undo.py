@@ -145,7 +145,7 @@ class UndoContext:
         """The same however often the undoing of this effect is tried."""
         return digest_of((self._effect.idempotency_key, "undo"))
 
-    def charge_tool_call(self, *, counted: bool = False) -> None:
+    def charge_tool_call(self, key: str | None = None, *, counted: bool = False) -> None:
         """Undoing is outside every run's budget."""
 
     async def once(

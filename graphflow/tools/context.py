@@ -44,10 +44,11 @@ class CallContext(Protocol):
     def recorded(self, key: str) -> bool:
         """Whether this node run has the operation `key` on record, or its question open: it was entered before."""
 
-    def charge_tool_call(self, *, counted: bool = False) -> None:
+    def charge_tool_call(self, key: str | None = None, *, counted: bool = False) -> None:
         """Counts one tool call; raises `BudgetExceeded` when none is left.
 
         Args:
+            key: of the call's operation, whose first record tells of it.
             counted: a record counts it already; it is only told among what this node run used.
         """
 

@@ -204,7 +204,7 @@ class ToolRunner:
         in_state: bool,
     ) -> _Outcome:
         if ctx.recorded(form_key(key)):  # it waits, or was answered, whatever became of its tool since
-            ctx.charge_tool_call(counted=True)
+            ctx.charge_tool_call(key, counted=True)
             return _Outcome(await await_form(self.registry.get(call.name), call, None, ctx, key=key))
         tool = find_tool(self.registry, call.name, policy)
         if isinstance(tool, ToolResult):
@@ -214,7 +214,7 @@ class ToolRunner:
         except ArgumentsRefused as refused:
             return _Outcome(refused_result(tool.name, refused))
         entered_before = any(ctx.recorded(known) for known in (key, rule_key(key), approval_key(key)))
-        ctx.charge_tool_call(counted=entered_before)
+        ctx.charge_tool_call(key, counted=entered_before)
         decision = await self._gate.decide(tool, call.id, ready.arguments, policy, ctx, key=key)
         if isinstance(decision, ToolResult):
             return _Outcome(decision, ready.arguments)

@@ -9,9 +9,10 @@ import pytest
 
 from graphflow import CompiledGraph, MemoryCheckpointer, load_graph, tool
 from graphflow.checkpoints.port import Checkpointer
-from graphflow.events import InterruptRequest, NodeEnd
+from graphflow.events import InterruptRequest, NodeEnd, ToolResultEvent
 from graphflow.graph.step import MOST_PASSED
 from graphflow.graph.way import WRAP_UP_STEPS
+from graphflow.runtime.live import Runs
 from graphflow.testing import collect
 
 STATE = {"n": {"type": "integer", "x-reduce": "sum", "default": 0}, "items": {"type": "array", "default": []}}
@@ -360,6 +361,41 @@ async def test_a_call_counts_once_however_often_its_node_is_entered(store: Check
     assert (await app.thread("t").state()).usage["toolCalls"] == 2
     assert ran == ["Ulm", "to Ulm"]
     assert sum(row.tool_calls for row in await store.spent()) == 2
+
+
+async def test_a_call_that_was_cut_off_counts_when_it_is_made_again_and_not_with_the_record_of_another(
+    store: Checkpointer,
+) -> None:
+    slow_began, first_life = asyncio.Event(), True
+
+    @tool(effects="read")
+    async def quick() -> str:
+        """Quick."""
+        return "a"
+
+    @tool(effects="read")
+    async def slow() -> str:
+        """Slow."""
+        slow_began.set()
+        if first_life:
+            await asyncio.Event().wait()
+        return "b"
+
+    calls = [{"id": name, "name": name, "arguments": "{}"} for name in ("quick", "slow")]
+    act = {"use": "tools", "with": {"calls": calls}, "next": "end"}
+    app = load_graph({"graphflow": "1", "start": "act", "nodes": {"act": act}}, tools=[quick, slow], checkpointer=store)
+    live = await app.launch({}, "t", budget={"maxToolCalls": 2})
+    assert live.log is not None
+    await slow_began.wait()
+    async for event in live.log.follow(0):
+        if isinstance(event, ToolResultEvent):
+            break
+    await live.executor.flush()
+    await Runs.over(store, app.clock).close(0)
+    assert sum(row.tool_calls for row in await store.spent()) == 1
+    first_life = False
+    done = await app.resume("t")
+    assert (done.status, done.usage["toolCalls"]) == ("completed", 2)
 
 
 async def test_what_an_operation_used_is_durable_with_its_record_and_told_at_the_nodes_end(store: Checkpointer) -> None:

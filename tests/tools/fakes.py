@@ -50,7 +50,7 @@ class FakeContext:
     def recorded(self, key: str) -> bool:
         return key in self.records or key in self.before
 
-    def charge_tool_call(self, *, counted: bool = False) -> None:
+    def charge_tool_call(self, key: str | None = None, *, counted: bool = False) -> None:
         if self.budget is not None and not counted:
             if self.budget == 0:
                 raise BudgetExceeded("no tool call is left")

@@ -412,9 +412,9 @@ async def test_a_call_that_takes_long_is_waited_for_when_the_one_after_it_can_no
     refused = asyncio.Event()
 
     class Counted(FakeContext):
-        def charge_tool_call(self, *, counted: bool = False) -> None:
+        def charge_tool_call(self, key: str | None = None, *, counted: bool = False) -> None:
             try:
-                super().charge_tool_call(counted=counted)
+                super().charge_tool_call(key, counted=counted)
             except BudgetExceeded:
                 refused.set()
                 raise
