@@ -509,7 +509,7 @@ def test_while_one_call_tries_a_tool_again_others_still_wait():
 
 async def test_each_call_logs_name_and_masked_arguments_then_status_size_and_time():
     with structlog.testing.capture_logs() as lines:
-        await runner_of(echo).run(call("echo", {"text": "token=abcdef123456"}), FakeContext())
+        await runner_of(echo, monotonic=FakeTime()).run(call("echo", {"text": "token=abcdef123456"}), FakeContext())
     structlog.reset_defaults()
     assert [line["event"] for line in lines] == ["tool.start", "tool.end"]
     assert lines[0]["tool"] == "echo"
