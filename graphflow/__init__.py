@@ -27,6 +27,8 @@ _HOMES: dict[str, str] = {
     "MemoryCheckpointer": "graphflow.checkpoints.memory",
     "SqliteCheckpointer": "graphflow.checkpoints.sqlite",
     "PostgresCheckpointer": "graphflow.checkpoints.postgres",
+    "function": "graphflow.nodes.offering",
+    "node": "graphflow.nodes.offering",
     "tool": "graphflow.tools.port",
     "Tool": "graphflow.tools.port",
     "ToolResult": "graphflow.tools.result",
@@ -80,8 +82,10 @@ __all__ = [
     "ToolResult",
     "__version__",
     "append",
+    "function",
     "load_graph",
     "merge",
+    "node",
     "tool",
     "union",
 ]
@@ -112,6 +116,8 @@ if TYPE_CHECKING:
     from graphflow.messages import ToolMessage as ToolMessage
     from graphflow.models.options import ChatOptions as ChatOptions
     from graphflow.models.port import ChatModel as ChatModel
+    from graphflow.nodes.offering import function as function
+    from graphflow.nodes.offering import node as node
     from graphflow.runtime.compiled import CompiledGraph as CompiledGraph
     from graphflow.runtime.result import RunResult as RunResult
     from graphflow.runtime.thread import Thread as Thread

@@ -30,6 +30,7 @@ from graphflow.runtime.identity import SystemClock, Uuid7Ids
 from graphflow.runtime.live import Runs
 from graphflow.service.begun import BegunWith
 from graphflow.service.conversations import ChatSearch
+from graphflow.service.modules import import_modules
 from graphflow.service.queues import Queues
 from graphflow.service.requests import unknown_thread
 from graphflow.service.rules import StandingRules
@@ -54,7 +55,7 @@ class Application:
         settings: default: those of the current folder and environment.
         checkpointer: default: PostgreSQL at `settings.store.url` if that is given, else SQLite at `settings.store.path`.
         models: opens models; default: by provider key and environment.
-        tools: further tools, beside the built-in ones and `settings.tools.modules`.
+        tools: further tools, beside the built-in ones and what `settings.tools.modules` offer.
     """
 
     def __init__(
@@ -78,7 +79,8 @@ class Application:
             threshold=self.settings.tools.circuit_failure_threshold,
             recovery_s=self.settings.tools.circuit_recovery_s,
         )
-        self.toolbox = Toolbox(self.settings, self._registered_tools(tools), self._take_tools)
+        self._offered = import_modules(self.settings.tools.modules, self.settings.folder)
+        self.toolbox = Toolbox(self.settings, self._registered_tools([*self._offered.tools, *tools]), self._take_tools)
         self.tools = self.toolbox.registry
         """The newest version of all tools; what has begun keeps the one it began with."""
         self.runner = self._make_runner()
@@ -106,7 +108,7 @@ class Application:
         self._systems: dict[str | None, Mapping[str, Any] | None] = {}
 
     def _registered_tools(self, more: Sequence[Any]) -> ToolRegistry:
-        """The built-in tools, those of the modules in the settings, and `more`."""
+        """The built-in tools, and `more`."""
         from graphflow.service.registered import registered_tools
 
         tools = memory_tools(lambda: self.long_term, self._user_of)
@@ -158,6 +160,7 @@ class Application:
 
     def _make_kinds(self, agents: AgentRegistry) -> NodeKinds:
         self._kinds = NodeKinds(self.tools, agents=agents, providers=self.providers, priced=self._is_priced)
+        self._offered.register(self._kinds)
         return self._kinds
 
     def _is_priced(self, provider_key: str | None, model: str | None) -> bool:

@@ -21,7 +21,7 @@ def registered_tools(
 
     Args:
         settings: of the application.
-        more: further tools, or plain functions.
+        more: further tools, or plain functions, of modules and of the caller.
         load: checks an agent that a tool is about to write.
         memory: the tools of the long-term store.
     """
@@ -38,11 +38,6 @@ def registered_tools(
     )
     folder = AgentFolder(Path(settings.agents.dir), settings.folder, load)
     registry = ToolRegistry(builtins=[*builtin_tools(bash=bash, http=http), agent_file_tool(folder), *memory])
-    if settings.tools.modules:
-        from graphflow.tools.modules import import_tools
-
-        for tool in import_tools(settings.tools.modules, settings.folder):
-            registry.register(tool)
     for tool in more:
         registry.register(tool)
     return registry

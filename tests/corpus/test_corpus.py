@@ -159,7 +159,10 @@ def _bytes(text: str) -> bytes:
 SINCE = {
     "routed": "a failure that an error route takes counts as a step",
     "tools": "a tool call counts from the question for its approval on, not only when its node ends",
-    **dict.fromkeys(("mapped", "signalled", "travelled_fork"), "the time of a node that waited goes on with the life that takes it up"),
+    **dict.fromkeys(
+        ("mapped", "signalled", "travelled_fork"),
+        "the time of a node that waited goes on with the life that takes it up",
+    ),
 }
 """Threads that are made otherwise today, and why. What is frozen stays as it was: such threads exist."""
 

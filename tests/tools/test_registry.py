@@ -1,9 +1,8 @@
-"""The registry, modules that are named in the settings, and tool files (spec 8.1)."""
+"""The registry, and tool files (spec 8.1)."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from graphflow.errors import DefinitionError, Fault
 from graphflow.messages import ToolCall
 from graphflow.tools.files import load_tool_files
-from graphflow.tools.modules import import_tool_modules, import_tools
 from graphflow.tools.port import Tool, ToolSpec, tool
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.runner import ToolRunner
@@ -80,45 +78,6 @@ def test_specs_are_what_a_model_is_told_in_the_order_asked_for():
     assert second.name == "task_done"
     with pytest.raises(DefinitionError):
         registry.specs(["nothing"])
-
-
-# modules
-
-
-def test_modules_are_imported_from_the_folder_that_is_on_the_path_only_meanwhile(tmp_path: Path):
-    (tmp_path / "my_tools_a.py").write_text(
-        "from graphflow.tools.port import tool\nimport my_helper_a\n"
-        "@tool\ndef first(x: int) -> int:\n    return x\n@tool\ndef second() -> str:\n    return my_helper_a.WORD\nalias = first\n",
-        encoding="utf-8",
-    )
-    (tmp_path / "my_helper_a.py").write_text("WORD = 'hi'\n", encoding="utf-8")
-    loaded = import_tool_modules(["my_tools_a"], tmp_path)
-    assert [each.name for each in loaded.tools] == ["first", "second"]
-    assert loaded.faults == ()
-    assert loaded.modules[0].__name__ == "my_tools_a"
-    assert str(tmp_path.resolve()) not in sys.path
-
-
-def test_a_broken_module_is_a_fault_and_the_others_stay(tmp_path: Path):
-    (tmp_path / "my_tools_b.py").write_text(
-        "from graphflow.tools.port import tool\n@tool\ndef ok(): ...\n", encoding="utf-8"
-    )
-    (tmp_path / "my_broken_b.py").write_text("1 / 0\n", encoding="utf-8")
-    loaded = import_tool_modules(["my_broken_b", "my_missing_b", "my_tools_b"], tmp_path)
-    assert [each.name for each in loaded.tools] == ["ok"]
-    assert [fault.pointer for fault in loaded.faults] == ["/tools/modules/0", "/tools/modules/1"]
-    assert "ZeroDivisionError" in loaded.faults[0].message
-    assert "put my_missing_b.py into" in (loaded.faults[1].hint or "")
-
-
-def test_modules_that_must_all_load_are_refused_with_every_fault(tmp_path: Path):
-    (tmp_path / "my_tools_c.py").write_text(
-        "from graphflow.tools.port import tool\n@tool\ndef ok(): ...\n", encoding="utf-8"
-    )
-    assert [each.name for each in import_tools(["my_tools_c"], tmp_path)] == ["ok"]
-    with pytest.raises(DefinitionError) as caught:
-        import_tools(["my_missing_c", "my_tools_c", "my_missing_d"], tmp_path)
-    assert len(caught.value.faults) == 2
 
 
 # tool files

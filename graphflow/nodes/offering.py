@@ -1,0 +1,67 @@
+"""How a Python module offers its functions to documents: `@function` for `fn:NAME`, `@node` for `node:NAME` (spec 2.1, rule 9)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeVar, overload
+
+F = TypeVar("F", bound=Callable[..., Any])
+_MARK = "__graphflow_offer__"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
+
+
+class Offer(NamedTuple):
+    """What a function is for documents."""
+
+    word: Literal["fn", "node"]
+    name: str
+
+
+@overload
+def function(offered: F, /) -> F: ...
+@overload
+def function(*, name: str) -> Callable[[F], F]: ...
+def function(offered: F | None = None, /, *, name: str | None = None) -> F | Callable[[F], F]:
+    """Offers a function to documents, which call it as `"use": "fn:NAME"` with its arguments, or as `"x-reduce": "fn:NAME"`.
+
+    It counts where `[tools] modules` of `graphflow.toml` names its module, and stays the function that it was.
+
+    Args:
+        name: default: the function's name.
+
+    Raises:
+        ValueError: no document could name it.
+    """
+    return _offering("fn", offered, name)
+
+
+@overload
+def node(offered: F, /) -> F: ...
+@overload
+def node(*, name: str) -> Callable[[F], F]: ...
+def node(offered: F | None = None, /, *, name: str | None = None) -> F | Callable[[F], F]:
+    """Offers a node function, `f(state, ctx)` or `f(state)`, to documents, which run it as `"use": "node:NAME"`.
+
+    See `function` for its arguments and for where it counts.
+    """
+    return _offering("node", offered, name)
+
+
+def offer_of(value: object) -> Offer | None:
+    """What the value was offered as, if it was."""
+    offer = getattr(value, _MARK, None) if callable(value) else None
+    return offer if isinstance(offer, Offer) else None
+
+
+def _offering(word: Literal["fn", "node"], offered: F | None, name: str | None) -> F | Callable[[F], F]:
+    def mark(function: F) -> F:
+        named = function.__name__ if name is None else name
+        if _NAME.fullmatch(named) is None:
+            raise ValueError(
+                f"{named!r} can't be named as {word}:NAME: letters, digits, _ and -, a letter or _ first; give name="
+            )
+        setattr(function, _MARK, Offer(word, named))
+        return function
+
+    return mark if offered is None else mark(offered)
