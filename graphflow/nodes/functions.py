@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -11,6 +10,7 @@ from graphflow.errors import Fault
 from graphflow.graph.context import Context
 from graphflow.graph.document import GraphDefinition, NodeDefinition
 from graphflow.nodes.thread_context import ThreadContext
+from graphflow.tools.blocking import beside_loop
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction
@@ -49,7 +49,7 @@ class FunctionKind:
             return run
 
         async def run_in_thread(arguments: Mapping[str, Any], ctx: Context) -> Any:
-            return await asyncio.to_thread(function, **arguments)
+            return await beside_loop(function, **arguments)
 
         return run_in_thread
 
@@ -91,7 +91,7 @@ class NodeKind:
 
         async def run_in_thread(state: Any, ctx: Context) -> Any:
             if not takes_context:
-                return await asyncio.to_thread(function, state)
+                return await beside_loop(function, state)
             in_thread = ThreadContext(ctx)
             return await in_thread.run(function, state, in_thread)
 

@@ -6,13 +6,30 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial, wraps
+from contextvars import copy_context
+from functools import cache, partial, wraps
+from queue import SimpleQueue
 from threading import Event
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import NodeFailed
 from graphflow.graph.context import Context
+from graphflow.tools.blocking import whole
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+MOST_THREADS = 1_000
+"""Functions that may wait in their calls at once; further ones begin when one of them has ended."""
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads of their own: a function that waits for a person would keep the event loop's few from everybody else."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="graphflow-node")
 
 
 class ThreadContext:
@@ -23,6 +40,8 @@ class ThreadContext:
     wake for them.
     """
 
+    __slots__ = ("_calls", "_ctx", "_loop", "_over")
+
     def __init__(self, ctx: Context) -> None:
         self._ctx, self._loop = ctx, asyncio.get_running_loop()
         self._calls: set[Future[Any]] = set()
@@ -31,7 +50,7 @@ class ThreadContext:
     async def run(self, function: Callable[..., Any], *given: Any) -> Any:
         """What the function gives, run in a thread. Cancelled, it ends at its next call of the context at the latest."""
         try:
-            return await asyncio.to_thread(function, *given)
+            return await self._loop.run_in_executor(_pool(), partial(copy_context().run, whole, function, *given))
         finally:
             self._over.set()
             for call in list(self._calls):
@@ -49,11 +68,28 @@ class ThreadContext:
         return call
 
     def once(self, name: str | None, fn: Callable[[], Any], **options: Any) -> Any:
-        """As `Context.once`; a `fn` that is not async runs in a thread too."""
-        act = fn if inspect.iscoroutinefunction(fn) else partial(asyncio.to_thread, fn)
-        return self._call(self._ctx.once, name, act, **options)
+        """As `Context.once`; a `fn` that is not async runs in the function's own thread, to which what it uses may belong."""
+        wanted: SimpleQueue[bool] = SimpleQueue()
+        given: Future[Any] = Future()
+
+        async def act() -> Any:
+            wanted.put(True)
+            out = await asyncio.wrap_future(given)
+            return await out if inspect.isawaitable(out) else out
+
+        call = self._begin(self._ctx.once, name, act, **options)
+        call.add_done_callback(lambda _: wanted.put(False))
+        if wanted.get() and given.set_running_or_notify_cancel():
+            try:
+                given.set_result(whole(fn))
+            except BaseException as error:  # noqa: BLE001 - it is raised by the call that it belongs to
+                given.set_exception(error)
+        return self._result(call)
 
     def _call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return self._result(self._begin(method, *args, **kwargs))
+
+    def _begin(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
         if self._over.is_set():
             raise NodeFailed(f"node {self._ctx.node!r} is over: what its function still does counts for nothing")
 
@@ -65,6 +101,9 @@ class ThreadContext:
         self._calls.add(call)
         if self._over.is_set():  # meanwhile: `run` may have missed this call
             call.cancel()
+        return call
+
+    def _result(self, call: Future[Any]) -> Any:
         try:
             return call.result()
         finally:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from typing import Any
 
+from graphflow.tools.blocking import beside_loop
 from graphflow.tools.context import ToolContext
 from graphflow.tools.signature import Signature, context_parameter
 
@@ -53,7 +53,7 @@ async def _await(function: Callable[..., Any], given: Mapping[str, Any], ctx: To
 
 
 async def _run_in_thread(function: Callable[..., Any], given: Mapping[str, Any], ctx: ToolContext) -> Any:
-    value = await asyncio.to_thread(_guarded, function, given)
+    value = await beside_loop(function, **given)
     return await value if inspect.isawaitable(value) else value
 
 
@@ -74,7 +74,7 @@ async def _drain_in_thread(function: Callable[..., Any], given: Mapping[str, Any
     last: Any = None
     returned: list[Any] = []
     try:
-        while (step := await asyncio.to_thread(_step, steps, returned)) is not _END:
+        while (step := await beside_loop(_step, steps, returned)) is not _END:
             last = step
             await ctx.progress(step)
     finally:
@@ -90,10 +90,3 @@ def _step(steps: Generator[Any, None, Any], returned: list[Any]) -> Any:
     except StopIteration as end:
         returned.append(end.value)
         return _END
-
-
-def _guarded(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
-    try:
-        return function(**given)
-    except StopIteration as error:  # a future that got it would never end
-        raise RuntimeError(f"{type(error).__name__} left the tool function") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import sys
 import threading
 from functools import partial
@@ -123,3 +124,61 @@ async def test_leaving_the_run_ends_a_function_at_the_call_it_waits_in_and_at_an
         await asyncio.gather(run, return_exceptions=True)
         assert await asyncio.to_thread(over.wait, PATIENCE_S)
     assert ends == ["CancelledError", "NodeFailed"]
+
+
+@pytest.mark.parametrize("how", ["of the node", "of an operation", "of a node without a context", "of a function"])
+async def test_a_stop_iteration_fails_the_node_and_hangs_nobody(how: str) -> None:
+    """A future that gets a `StopIteration` never ends, and `next` of nothing is soon written."""
+
+    def nothing() -> Any:
+        return next(iter(()))
+
+    nodes: dict[str, Any] = {
+        "of the node": lambda state, ctx: nothing(),
+        "of an operation": lambda state, ctx: {"log": [ctx.once("x", nothing)]},
+        "of a node without a context": lambda state: nothing(),
+    }
+    graph = Graph(Log)
+    if how in nodes:
+        graph.node(name="work")(nodes[how])
+    else:
+        graph.function(nothing)
+        graph.add("work", use="fn:nothing")
+    async with asyncio.timeout(PATIENCE_S):
+        result = await graph.compile().run()
+    assert result.error is not None
+    assert "StopIteration left the function" in result.error["message"]
+
+
+async def test_an_operation_runs_in_the_functions_own_thread_so_that_it_may_use_what_belongs_to_it() -> None:
+    def work(state: Any, ctx: Any) -> dict[str, Any]:
+        database = sqlite3.connect(":memory:")
+        try:
+            return {"log": [ctx.once("count", lambda: database.execute("SELECT 5").fetchone()[0])]}
+        finally:
+            database.close()
+
+    assert list((await compiled(work).run()).state["log"]) == [5]
+
+
+async def test_functions_side_by_side_never_wait_for_each_others_threads(store: Checkpointer) -> None:
+    """There are fewer threads of the event loop's than branches here; each function is in one and acts in it."""
+    graph = Graph(Log)
+    graph.map("fan", f"[{', '.join(map(str, range(40)))}]", "work")
+    together = threading.Barrier(40)
+
+    @graph.node
+    def work(state: Any, ctx: Any) -> dict[str, Any]:
+        together.wait(PATIENCE_S)
+        return {"log": [ctx.once("x", lambda: ctx.path)]}
+
+    async with asyncio.timeout(PATIENCE_S):
+        result = await graph.compile(checkpointer=store).run()
+    assert list(result.state["log"]) == [f"fan#1[{n}]" for n in range(40)]
+
+
+async def test_what_an_operation_of_a_function_gives_may_be_awaited_first() -> None:
+    def work(state: Any, ctx: Any) -> dict[str, Any]:
+        return {"log": [ctx.once("x", lambda: asyncio.sleep(0, 5))]}
+
+    assert list((await compiled(work).run()).state["log"]) == [5]
