@@ -198,7 +198,7 @@ def _unknown_use(checking: Checking, pointer: str, use: str) -> None:
 
 
 _NONE_KNOWN = {
-    "agent": "no agents are known here; an agent is a file under graphs/",
+    "agent": '`agent:` nodes are not in this version; {"graph": "KEY"} runs an agent as a subgraph',
     "tool": "no tools are known here; register one in Python, or put a tool file into graphs/tools/",
     "fn": "no functions are registered; graphflow.toml lists the modules to import",
     "node": "no Python nodes are registered; graphflow.toml lists the modules to import",

@@ -138,7 +138,7 @@ TABLE = [
     ("unclosed_object", 1, "syntax", "/nodes", 5, "close every bracket and"),
     ("unclosed_three_quotes", 1, "syntax", "/nodes/answer/with/systemPrompt", 4, 'close it with """'),
     ("undo_by_a_node", 1, "reference", "/nodes/answer/undo", 10, "tool:NAME or fn:NAME"),
-    ("unknown_agent", 1, "reference", "/nodes/answer/use", 6, "no agents are known here;"),
+    ("unknown_agent", 1, "reference", "/nodes/answer/use", 6, "`agent:` nodes are not in this version; "),
     ("unknown_budget_figure", 1, "shape", "/budget/maxTokns", 14, "did you mean 'maxTokens'?"),
     ("unknown_effects", 1, "shape", "/nodes/answer/effects", 10, "did you mean 'write'?"),
     ("unknown_field_of_a_closed_output", 1, "reference", "/nodes/answer/next/0/if", 12, "did you mean 'text'?"),
