@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+from graphflow import load_graph
 from graphflow.events import EVENT_TYPES
+from graphflow.models.scripted import ScriptedModel
 from tests.docs.blocks import ROOT, Block, blocks_of, commands_of, is_runnable, matches, run_page, working_copy
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "checkpoints" / "README.md"])
@@ -62,6 +66,30 @@ def test_links_between_pages_lead_somewhere(path):
 def test_files_of_the_package_that_a_page_names_exist(path):
     for name in re.findall(r"`(graphflow/[\w/]+\.py)`", path.read_text(encoding="utf-8")):
         assert (ROOT / name).exists(), f"{page_id(path)} names {name}"
+
+
+@pytest.mark.parametrize(
+    "block", [b for p in PAGES for b in blocks_of(p) if b.info == "json" and '"mode"' in b.body], ids=lambda b: b.place
+)
+def test_an_agent_file_that_a_page_shows_can_be_loaded(block):
+    assert load_graph(json.loads(block.body), model=ScriptedModel()).version
+
+
+def test_the_example_of_branches_can_be_loaded(tmp_path):
+    shown = next(b.body for b in blocks_of(ROOT / "docs" / "branches.md") if b.info == "json")
+    state = {"parts": "array", "results": "array", "failed": "integer", "verdict": ["string", "null"]}
+    properties: dict[str, dict[str, Any]] = {key: {"type": kind} for key, kind in state.items()}
+    properties["results"]["x-reduce"] = "append"
+    wait = {"use": "wait", "with": {"for": "PT1S"}, "next": "end"}
+    document = {
+        "graphflow": "1",
+        "start": "fan",
+        "state": {"type": "object", "properties": properties},
+        "nodes": json.loads(f"{{{shown}}}") | dict.fromkeys(("read_style", "check_facts", "sum_up"), wait),
+    }
+    (tmp_path / "fans.json").write_text(json.dumps(document), encoding="utf-8")
+    (tmp_path / "researcher.json").write_text('{"mode": "PLAIN", "plain": {"systemPrompt": "x"}}', encoding="utf-8")
+    assert load_graph(tmp_path / "fans.json").version
 
 
 def test_every_decision_is_listed_and_has_the_parts_of_the_template():
