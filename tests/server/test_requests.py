@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphflow.errors import DefinitionError, GraphflowError
+from graphflow.server.app import create_app
 from graphflow.server.auth import parse_tokens
 from graphflow.server.bodies import QueryBody, ResumeBody, SubmitBody, parse
 from graphflow.server.run import make_server
@@ -340,3 +343,20 @@ async def test_the_documentation_and_health_are_served(client: httpx.AsyncClient
     assert "QueryBody" in json.dumps(page["paths"]["/api/query"]["post"]["requestBody"])
     assert "chatId" in page["components"]["schemas"]["QueryBody"]["properties"]
     assert (await client.get("/api/ready")).json()["data"]["status"] == "ready"
+
+
+async def test_no_request_waits_for_a_thread_of_its_own(folder: Path) -> None:
+    """What FastAPI finds to be no coroutine goes through a pool of threads, which costs every request a part of a millisecond."""
+    plain: set[str] = set()
+
+    def look(dependant: Any) -> None:
+        if dependant.call is not None and not inspect.iscoroutinefunction(dependant.call):
+            plain.add(dependant.call.__name__)
+        for inner in dependant.dependencies:
+            look(inner)
+
+    app = create_app(make_application(folder))
+    for route in app.routes:
+        if isinstance(route, APIRoute):
+            look(route.dependant)
+    assert not plain

@@ -37,7 +37,7 @@ def application(request: Request) -> Application:
     return found
 
 
-def refuse_nul(request: Request) -> None:
+async def refuse_nul(request: Request) -> None:
     """Refuses U+0000 in a path and its query: no name has it, and not every store can even look for it.
 
     Raises:
