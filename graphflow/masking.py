@@ -43,6 +43,12 @@ _SECRET_BEGUN = re.compile(
     rf"|(?<![\w\-])eyJ[\w\-.]++\Z|{_PREFIXES}[A-Za-z0-9_\-]+\Z|\b(?:AKIA|AIza)[A-Za-z0-9_\-]+\Z",
     re.IGNORECASE,
 )
+_SIGNS = (
+    "authorization", "cookie", "token", "key", "secret", "pass", "credential", "bearer", "basic", "://", "-----begin", "eyj",
+    "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ms-", "ms_", "ghp", "gho", "ghs", "hf-", "hf_", "glpat", "xox", "github_pat",
+    "akia", "aiza",
+)  # fmt: skip
+"""No secret is without one of these, and they are found a hundred times sooner."""
 _NAMED = ("name", "key", "header")
 """Fields that say in `{name, value}` what the value is."""
 
@@ -57,7 +63,12 @@ def mask_text(text: str) -> str:
 
     JSON inside the text counts too, also JSON inside its strings.
     """
-    return _SECRET_TEXT.sub(_masked, text)
+    return _SECRET_TEXT.sub(_masked, text) if _has_signs(text) else text
+
+
+def _has_signs(text: str) -> bool:
+    folded = text.casefold()
+    return any(sign in folded for sign in _SIGNS)
 
 
 def _masked(found: re.Match[str]) -> str:
@@ -82,6 +93,9 @@ class StreamMasker:
     def feed(self, piece: str) -> str:
         """The piece, with its share of secrets replaced."""
         text, at = self._before + piece, len(self._before)
+        if not _has_signs(text):
+            self._before = text[-_CONTEXT:]
+            return piece
         out, last = "", None
         for last in _SECRET_BEGUN.finditer(text):
             begin, end = max(_begin(last), at), last.end()

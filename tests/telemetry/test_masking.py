@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphflow import masking
 from graphflow.errors import error_dict
 from graphflow.masking import MASK, StreamMasker, is_secret_key, mask, mask_text
 
@@ -191,3 +193,13 @@ def test_no_text_makes_masking_slow(text: str) -> None:
     began = time.process_time()
     mask_text(text)
     assert time.process_time() - began < 5, "the time grows with the length, not with its square"
+
+
+@pytest.mark.parametrize("pattern", [masking._SECRET_TEXT, masking._SECRET_BEGUN], ids=["whole", "begun"])
+@given(data=st.data())
+def test_whatever_the_masker_knows_for_a_secret_has_a_sign_of_one(
+    pattern: re.Pattern[str], data: st.DataObject
+) -> None:
+    """Texts without a sign are not looked through."""
+    text = data.draw(st.from_regex(pattern, alphabet=st.characters(codec="ascii")))
+    assert masking._has_signs(text)
