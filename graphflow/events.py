@@ -6,14 +6,11 @@ Optional fields that are `None` are left out of the JSON.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
-from graphflow.plain import plain
+from graphflow.plain import decode_json, encode_json
 
 Family = Literal["contract", "graph", "always"]
 
@@ -378,50 +375,13 @@ def _concrete(base: type[Event]) -> dict[str, type[Event]]:
 EVENT_TYPES: dict[str, type[Event]] = _concrete(Event)
 """Wire name → class, all of them."""
 
-_encode = msgspec.json.Encoder(enc_hook=plain).encode
-MAX_DEPTH = 64
-"""Levels of a node's own data that are told where it has to be looked through piece by piece."""
-
-
-def encode_event(event: Event) -> bytes:
-    """One event as one line of JSON bytes.
-
-    It never fails, whatever a node has put into it: a stream must not end for one event. Half a character (a lone
-    surrogate) goes out as its escape, keys that are no text as their text, and what contains itself only so deep.
-    """
-    try:
-        return _encode(event)
-    except (UnicodeEncodeError, RecursionError, TypeError, ValueError, OverflowError):
-        import json  # for odd events alone, and they pay for it: nothing else of the graph API needs it
-
-        return json.dumps(_told(event), separators=(",", ":")).encode()
-
-
-def _told(value: Any, depth: int = 0) -> Any:
-    if depth > MAX_DEPTH:
-        return "…"
-    if isinstance(value, Mapping):
-        return {str(key): _told(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, msgspec.Struct):
-        config, fields = value.__struct_config__, msgspec.structs.fields(value)
-        tag = {} if config.tag is None else {str(config.tag_field): config.tag}
-        given = [(f, getattr(value, f.name)) for f in fields]
-        return {**tag, **{f.encode_name: _told(item, depth + 1) for f, item in given if item != f.default}}
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Sequence | AbstractSet) and not isinstance(value, bytes | bytearray):
-        return [_told(item, depth + 1) for item in value]
-    try:
-        return msgspec.to_builtins(value, enc_hook=str)
-    except (TypeError, ValueError):
-        return str(value)
+encode_event = encode_json
+"""One event as one line of JSON bytes. It never fails, whatever a node has put into it: a stream must not end for one event."""
 
 
 def event_dict(event: Event) -> dict[str, Any]:
     """The event as the plain dict that its JSON decodes to."""
-    out: dict[str, Any] = msgspec.json.decode(encode_event(event))
+    out: dict[str, Any] = decode_json(encode_event(event))
     return out
 
 

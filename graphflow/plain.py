@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
+
+import msgspec
+
+MAX_DEPTH = 128
+"""Levels that are told of a value which has to be looked through piece by piece; no state has as many."""
+MAX_PIECES = 10_000
+"""Pieces that are still told of a value once it was found to contain itself: the ways through it may have no end."""
+MAX_BITS = 14_000
+"""A number that is longer has no decimal form in Python (`sys.set_int_max_str_digits`)."""
 
 
 def plain(value: Any) -> Any:
@@ -11,3 +22,92 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     return list(value) if isinstance(value, Sequence) else str(value)
+
+
+_encode = msgspec.json.Encoder(enc_hook=plain).encode
+
+
+def encode_json(value: Any) -> bytes:
+    """Any value as one line of JSON.
+
+    It never fails. Half a character (a lone surrogate) goes out as its escape, keys that are no text as their text, what
+    contains itself only once, and what can't even say what it is as the name of its class.
+    """
+    try:
+        return _encode(value)
+    except Exception:  # noqa: BLE001 - a value's own `__str__` may raise anything
+        import json  # for odd values alone, and they pay for it: nothing else of the graph API needs it
+
+        return json.dumps(_Teller().told(value), separators=(",", ":")).encode()
+
+
+def decode_json(data: bytes) -> Any:
+    """What `encode_json` was given, half characters too."""
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        import json
+
+        return json.loads(data)
+
+
+def whole_characters(value: Any) -> Any:
+    """`value` with every half of a surrogate pair, at any depth, as U+FFFD: no encoder takes halves."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [whole_characters(item) for item in value]
+    if isinstance(value, dict):
+        return {whole_characters(name): whole_characters(item) for name, item in value.items()}
+    return value
+
+
+class _Teller:
+    """Looks through one value piece by piece."""
+
+    def __init__(self) -> None:
+        self._within: set[int] = set()
+        """Identities of the values that the piece at hand stands in."""
+        self._left = math.inf
+        """Pieces that may still be told."""
+
+    def told(self, value: Any, depth: int = 0) -> Any:
+        identity = id(value)
+        if identity in self._within:
+            self._left = min(self._left, MAX_PIECES)
+        self._left -= 1
+        if identity in self._within or depth > MAX_DEPTH or self._left < 0:
+            return "…"
+        self._within.add(identity)
+        try:
+            return self._form(value, depth + 1)
+        except Exception:  # noqa: BLE001 - as in `encode_json`
+            return f"<{type(value).__name__}>"
+        finally:
+            self._within.discard(identity)
+
+    def _form(self, value: Any, deeper: int) -> Any:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return str(value)
+        if isinstance(value, int):
+            return int(value) if value.bit_length() <= MAX_BITS else "…"
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else None
+        if isinstance(value, Mapping):
+            return {str(key): self.told(item, deeper) for key, item in value.items()}
+        if isinstance(value, msgspec.Struct):
+            return self._fields(value, deeper)
+        if isinstance(value, Sequence | AbstractSet) and not isinstance(value, bytes | bytearray):
+            return [self.told(item, deeper) for item in value]
+        return self.told(msgspec.to_builtins(value, enc_hook=str), deeper)
+
+    def _fields(self, value: msgspec.Struct, deeper: int) -> dict[str, Any]:
+        config = value.__struct_config__
+        out: dict[str, Any] = {} if config.tag is None else {str(config.tag_field): config.tag}
+        for field in msgspec.structs.fields(value):
+            item = getattr(value, field.name)
+            if not (type(item) is type(field.default) and item == field.default):
+                out[field.encode_name] = self.told(item, deeper)
+        return out

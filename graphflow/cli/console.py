@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from graphflow.plain import plain
+from graphflow.plain import encode_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,13 +47,11 @@ def say_json(value: Any) -> None:
     """One JSON value on stdout, indented; structs and frozen values too."""
     import msgspec
 
-    say(msgspec.json.format(msgspec.json.encode(value, enc_hook=plain), indent=2).decode())
+    say(msgspec.json.format(encode_json(value), indent=2).decode())
 
 
 def one_line_json(value: Any) -> str:
-    import msgspec
-
-    return msgspec.json.encode(value, enc_hook=plain).decode()
+    return encode_json(value).decode()
 
 
 def interactive() -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from graphflow.errors import GraphflowError
-from graphflow.plain import plain
+from graphflow.plain import decode_json, encode_json, plain, whole_characters
 
 fcntl: Any
 try:
@@ -224,7 +224,11 @@ class ChatFiles:
         if system is not None:
             data["system"] = system
         data["messages"] = record["messages"]
-        text = msgspec.json.encode(data, enc_hook=plain).decode()
+        try:
+            line = msgspec.json.encode(data, enc_hook=plain)
+        except UnicodeEncodeError:  # half a character: no reader of the file would take its escape
+            line = msgspec.json.encode(whole_characters(data), enc_hook=plain)
+        text = line.decode()
         try:
             return text.encode(self.charset) + b"\n"
         except UnicodeEncodeError:  # what the charset lacks is escaped
@@ -291,7 +295,7 @@ def file_stem(chat_id: str) -> str:
 
 def _plain(system: Any) -> Any:
     """As a file gives it back, so that the two compare."""
-    return None if system is None else msgspec.json.decode(msgspec.json.encode(system, enc_hook=plain))
+    return None if system is None else decode_json(encode_json(system))
 
 
 def _checked_charset(charset: str) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from graphflow.plain import whole_characters
+
 
 class FunctionPart(msgspec.Struct, gc=False):
     name: str | None = None
@@ -68,17 +70,6 @@ def read_json(data: bytes) -> Any:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return json.loads(data.decode("utf-8", "replace"), strict=False)
-
-
-def whole_characters(value: Any) -> Any:
-    """`value` with every half of a surrogate pair, at any depth, as U+FFFD: no encoder takes halves."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [whole_characters(item) for item in value]
-    if isinstance(value, dict):
-        return {whole_characters(name): whole_characters(item) for name, item in value.items()}
-    return value
 
 
 def lenient_chunk(raw: dict[str, Any]) -> Chunk:

@@ -10,7 +10,8 @@ from typing import Any
 
 from graphflow.errors import ModelError
 from graphflow.masking import MASK, mask_text
-from graphflow.models.chunks import read_json, whole_characters
+from graphflow.models.chunks import read_json
+from graphflow.plain import whole_characters
 
 EXCERPT_CHARACTERS = 500
 

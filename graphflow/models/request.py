@@ -13,6 +13,7 @@ from graphflow.models.calls import wire_id
 from graphflow.models.options import ChatOptions, Compute, OneTool, ToolSpec
 from graphflow.models.profiles import Knobs, Profile
 from graphflow.models.turn import arguments_fault
+from graphflow.plain import whole_characters
 
 
 def request_body(
@@ -22,7 +23,11 @@ def request_body(
     body: dict[str, Any] = {"stream": True}
     if profile.usage == "stream_options":
         body["stream_options"] = {"include_usage": True}
-    return msgspec.json.encode(body | request_fields(profile, model, messages, tools, options))
+    body |= request_fields(profile, model, messages, tools, options)
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:  # half a character in a text of the state: it must not end the thread for ever
+        return msgspec.json.encode(whole_characters(body))
 
 
 def request_fields(

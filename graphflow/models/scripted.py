@@ -24,6 +24,7 @@ from graphflow.models.port import Capabilities
 from graphflow.models.script import Script, ScriptedError, Turn, default_script, load_script
 from graphflow.models.script_player import answer
 from graphflow.models.tokens import estimate_message_tokens
+from graphflow.plain import encode_json
 
 _WORDS = re.compile(r"\s*[A-Za-z0-9_\-./°%]{1,12}|[\u3400-\u9fff]{1,2}|\s+|.", re.DOTALL)
 _ARGUMENT_PIECE = 6
@@ -212,7 +213,7 @@ def _stopped(deltas: list[Delta], stop: Sequence[str]) -> tuple[list[Delta], str
 
 def _call_prefix(messages: Sequence[Message]) -> str:
     """What makes the ids of a turn's calls unique in the conversation, and the same for the same request."""
-    digest = hashlib.sha256(msgspec.json.encode([to_wire(m) for m in messages])).hexdigest()
+    digest = hashlib.sha256(encode_json([to_wire(m) for m in messages])).hexdigest()
     return f"{digest[:10]}_"
 
 

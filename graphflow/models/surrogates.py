@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from graphflow.models.chunks import Chunk, FunctionPart, whole_characters
+from graphflow.models.chunks import Chunk, FunctionPart
+from graphflow.plain import whole_characters
 
 
 class SurrogateMender:

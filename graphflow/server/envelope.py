@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from graphflow.errors import GraphflowError
-from graphflow.plain import plain
+from graphflow.plain import encode_json
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
@@ -54,16 +53,15 @@ BARE = frozenset({400, 404, 500})
 """Statuses whose `data` is empty but for `fields`: their code says nothing that the status does not."""
 
 log = logging.getLogger("graphflow.server")
-_encode = msgspec.json.Encoder(enc_hook=plain).encode
 
 
 class Json(Response):
-    """JSON as msgspec writes it, which knows all that a state may hold."""
+    """JSON of whatever a state may hold."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        return _encode(content)
+        return encode_json(content)
 
 
 def success(data: Any, *, cursor: str | None = None) -> Json:

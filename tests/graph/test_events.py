@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from graphflow import AIMessage, Graph
-from graphflow.events import ContentDelta, InterruptRequest, NodeProgress, decode_event, encode_event
+from graphflow.events import ContentDelta, InterruptRequest, NodeProgress, decode_event, encode_event, event_dict
 from graphflow.testing import collect
 
 
@@ -31,10 +31,33 @@ def test_half_a_character_goes_out_as_its_escape() -> None:
     assert encode_event(event).isascii()
 
 
-def test_what_contains_itself_is_told_as_deep_as_makes_sense() -> None:
-    told = sent(holding_itself())
-    assert (told["n"], told["self"]["self"]["n"]) == (1, 1)
-    assert "…" in json.dumps(told, ensure_ascii=False)
+def test_what_contains_itself_is_told_once() -> None:
+    assert sent(holding_itself()) == {"n": 1, "self": "…"}
+
+
+def test_ways_that_lead_through_each_other_without_end_are_told_so_far() -> None:
+    """A tree whose leaves know it, and neighbours who all know each other."""
+    tree: dict[str, Any] = {"name": "root"}
+    tree["leaves"] = [{"name": number, "parent": tree} for number in range(3)]
+    assert sent(tree) == {"name": "root", "leaves": [{"name": number, "parent": "…"} for number in range(3)]}
+    neighbours: list[Any] = [[] for _ in range(30)]
+    for neighbour in neighbours:
+        neighbour += neighbours
+    assert len(json.dumps(sent(neighbours))) < 1_000_000
+
+
+class Mute:
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_what_can_not_say_what_it_is_is_told_by_its_class() -> None:
+    assert sent({"a": Mute(), "b": 1}) == {"a": "<Mute>", "b": 1}
+    assert sent({"a": {Mute(): 1}, "n": 10**5000}) == {"a": "<dict>", "n": "…"}
+
+
+def test_the_plain_form_of_an_event_keeps_half_a_character() -> None:
+    assert event_dict(ContentDelta(content_id="c", delta="a\ud83d"))["delta"] == "a\ud83d"
 
 
 def test_keys_that_are_no_text_are_told_as_text() -> None:

@@ -161,6 +161,12 @@ async def sent(
         return server.requests[0].json
 
 
+async def test_half_a_character_in_a_message_is_sent_as_one_that_nobody_knows(open_client: OpenClient) -> None:
+    """It may come from a function's result; a request that can't be made would end the thread for ever."""
+    body = await sent(open_client, [HumanMessage(content="a\ud83d b")])
+    assert body["messages"] == [{"role": "user", "content": "a\ufffd b"}]
+
+
 async def test_a_plain_request_asks_for_a_stream_with_usage_and_says_no_more(open_client: OpenClient) -> None:
     messages = [SystemMessage(content="Be brief."), HumanMessage(content="hi", id="m1")]
     assert await sent(open_client, messages) == {

@@ -348,3 +348,7 @@ async def test_a_forced_answer_is_one_to_the_question_with_what_the_tools_gave()
     ]
     said = (await complete(ScriptedModel(), messages)).message.content
     assert said == "Local time:\n\nBeijing: 2026-02-13 09:00 (Asia/Shanghai)"
+
+
+async def test_half_a_character_in_a_message_is_answered() -> None:
+    assert (await complete(ScriptedModel(), [HumanMessage(content="a\ud83d")])).finish_reason == "stop"

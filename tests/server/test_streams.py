@@ -7,9 +7,11 @@ import json
 import re
 import socket
 from pathlib import Path
+from typing import Any
 
 import httpx
 
+from graphflow.messages import AIMessage
 from graphflow.models.scripted import ScriptedModel
 from graphflow.models.scripted_server import DeltaGate, serve_scripted
 from graphflow.service.application import Application
@@ -264,3 +266,36 @@ async def test_an_expired_question_goes_its_way_without_an_answer(client: httpx.
         late = {"chatId": paused["chatId"], "runId": paused["runId"], "payload": "x"}
         late["toolId"] = paused["interrupts"][0]["interruptId"]
         assert (await client.post("/api/submit", json=late)).json()["data"]["status"] == "stale"
+
+
+HALF = {
+    "graphflow": "1",
+    "state": {
+        "type": "object",
+        "properties": {"messages": {"type": "array", "x-reduce": "messages"}, "k": {"type": ["string", "null"]}},
+    },
+    "start": "n",
+    "nodes": {"n": {"use": "node:half", "next": "end"}},
+}
+
+
+async def test_half_a_character_that_a_node_left_in_the_state_hides_nothing_of_the_chat(folder: Path) -> None:
+    """Names of files that are no UTF-8 come as such; what was streamed must be readable afterwards, too."""
+
+    async def half(state: Any, ctx: Any) -> dict[str, Any]:
+        await ctx.content("a\udcff b")
+        return {"k": "\ud83d", "messages": [AIMessage(content="a\udcff b")]}
+
+    (folder / "graphs" / "half.json").write_text(json.dumps(HALF), encoding="utf-8")
+    app = make_application(folder)
+    app.kinds.node("half", half)
+    async with serving(app) as (client, _):
+        live = await ask(client, agentKey="half", chatId="h")
+        assert [event["delta"] for event in live.events if event["type"] == "content.delta"] == ["a\udcff b"]
+        history = json.loads((await client.get("/api/chat?chatId=h")).content)["data"]["events"]
+        assert [event["text"] for event in history if event["type"] == "content.snapshot"] == ["a\udcff b"]
+        state = json.loads((await client.get("/api/threads/h/state")).content)["data"]["values"]
+        assert state["k"] == "\ud83d" and state["messages"][-1]["content"] == "a\udcff b"
+        assert [line["chatId"] for line in (await client.get("/api/chats?q=b")).json()["data"]] == ["h"]
+        raw = await client.get("/api/chat?chatId=h&includeRawMessages=true")
+        assert raw.json()["data"]["rawMessages"][-1]["content"] == "a\udcff b"
