@@ -106,6 +106,9 @@ class ListView(Sequence[Any]):
     def __getitem__(self, index: slice) -> list[Any]: ...
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
+            start, stop, step = index.indices(self._length)
+            if step > 0:  # copies what is asked for and not the list
+                return self._items[start:stop:step]
             return self._items[: self._length][index]
         if index < 0:
             index += self._length

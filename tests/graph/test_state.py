@@ -124,3 +124,11 @@ async def test_a_reducer_that_fails_at_a_join_fails_the_node_that_opened_the_bra
     assert result.error is not None
     assert (result.status, result.error["code"], result.error["node"]) == ("failed", "state_error", "fan")
     assert "its reducer 'fn:only_once' failed: ValueError: written already" in result.error["message"]
+
+
+@pytest.mark.parametrize("step", [None, 1, 2, 7, -1, -2])
+def test_a_view_is_sliced_as_the_list_that_it_shows_though_another_has_grown_it(step: int | None) -> None:
+    view = ListView([0, 1, 2, 3, 4, 5])
+    view.appended([6, 7, 8])
+    shown, ends = [0, 1, 2, 3, 4, 5], [None, -9, -7, -6, -3, -1, 0, 1, 3, 5, 6, 8, 20]
+    assert all(view[a:b:step] == shown[a:b:step] for a in ends for b in ends)
