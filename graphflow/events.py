@@ -22,12 +22,8 @@ class Event(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", ta
     timestamp: int = 0
 
     family: ClassVar[Family] = "contract"
-
-    @property
-    def type(self) -> str:
-        tag = self.__struct_config__.tag
-        assert isinstance(tag, str)
-        return tag
+    type: ClassVar[str] = ""
+    """The event's name; set below for every class, since whoever reads a stream looks at it of every event."""
 
 
 class _GraphEvent(Event):
@@ -374,6 +370,8 @@ def _concrete(base: type[Event]) -> dict[str, type[Event]]:
 
 EVENT_TYPES: dict[str, type[Event]] = _concrete(Event)
 """Wire name → class, all of them."""
+for _tag, _class in EVENT_TYPES.items():
+    _class.type = _tag
 
 encode_event = encode_json
 """One event as one line of JSON bytes. It never fails, whatever a node has put into it: a stream must not end for one event."""

@@ -74,6 +74,10 @@ def digest_of(value: Any) -> str:
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
+_AT_ONCE = iter(())
+"""An iterator that is at its end, for all who await what is done already."""
+
+
 class Soon:
     """The awaitable that streaming calls return: done already, unless the consumer is too far behind."""
 
@@ -83,8 +87,7 @@ class Soon:
         self._room = room
 
     def __await__(self) -> Any:
-        if self._room is not None:
-            yield from self._room().__await__()
+        return _AT_ONCE if self._room is None else self._room().__await__()
 
 
 DONE = Soon(None)
@@ -246,7 +249,7 @@ class Context:
     def emit(self, data: Any) -> Soon:
         """Sends `node.progress` with any JSON-like data."""
         if self.alive:
-            self._executor.emit(NodeProgress(node_run_id=self.node_run_id, data=data))
+            self._executor.outlet.emit(NodeProgress(node_run_id=self.node_run_id, data=data))
         return self._room()
 
     def _room(self) -> Soon:
