@@ -28,9 +28,6 @@ from graphflow.graph.plan import Plan, PlanNode
 from graphflow.graph.scope import add_usage
 from graphflow.graph.state import State, StateSchema, Update, apply_update, freeze
 
-MOST_PASSED = 64
-"""Nodes of one frame that a tick may pass through without any of them running: `map`s of nothing, or what can't be opened."""
-
 
 class Written(msgspec.Struct, frozen=True):
     """Values as a frame's state takes them."""
@@ -74,6 +71,7 @@ class Step:
 
     __slots__ = (
         "before",
+        "beginning",
         "begun",
         "checkpoint",
         "commands",
@@ -86,7 +84,6 @@ class Step:
         "moves",
         "node",
         "opening",
-        "passed",
         "plan",
         "resting",
         "source",
@@ -120,8 +117,8 @@ class Step:
         """The nodes that were led on, in order."""
         self.opening: list[Opened] = []
         """The nodes whose branches are being opened right now."""
-        self.passed: dict[int, int] | None = None
-        """Frame → how many nodes of it this tick has begun."""
+        self.beginning: dict[int, bool] = {}
+        """Frame whose node is being begun → whether that was over at once and led to the next."""
         self.resting = False
         """Nothing is set going: an edit only says where the frames stand."""
         at = tick.at
@@ -246,15 +243,6 @@ class Step:
         self.interrupts[interrupt.id] = interrupt
         self.change(interrupt.frame, {"status": "waiting"})
         self.commands.append(Request(interrupt))
-
-    def circles(self, number: int) -> bool:
-        """Whether the frame, which begins a node, has begun so many in this tick that none of them can be one that runs:
-        a tick ends where one does.
-        """
-        if self.passed is None:
-            self.passed = {}
-        self.passed[number] = self.passed.get(number, 0) + 1
-        return self.passed[number] > MOST_PASSED
 
     def new_frame(self) -> int:
         """A number that no frame of the lineage has had."""

@@ -38,6 +38,10 @@ WRAP_UP_STEPS = 1_000
 """Nodes that may finish once the budget's `then` node has been entered: a few are meant, and a circle comes to its end."""
 
 
+MOST_PASSED = 1_000
+"""Nodes of one frame that a tick may pass through without any of them running: `map`s of nothing, or what can't be opened."""
+
+
 def initial_update(schema: StateSchema, state: State, run_keys: Sequence[str]) -> Update:
     """Defaults for keys that the state lacks, and for those that live for one run only (E9)."""
     update = Update({}, {}, {})
@@ -176,12 +180,24 @@ def begin(step: Step, number: int) -> None:
     """Starts the node under the frame's cursor, after the budget's look at it."""
     if step.resting:
         return
+    if number in step.beginning:
+        step.beginning[number] = True  # its node was over at once: the loop below goes on with the next
+        return
+    for _ in range(MOST_PASSED):
+        step.beginning[number] = False
+        _begin(step, number)
+        if not step.beginning[number]:
+            break
+    else:
+        node = step.table[number].node
+        fail_frame(step, number, _circle(node).as_dict(node))
+    del step.beginning[number]
+
+
+def _begin(step: Step, number: int) -> None:
     frame = step.table[number]
     if not affords_step(step, 1):
         fail(step, number, exceeded("steps", _most_steps(step), step.steps).as_dict(frame.node), started=False)
-        return
-    if step.circles(number):
-        fail_frame(step, number, _circle(frame.node).as_dict(frame.node))
         return
     if breaks(step, number):
         return
