@@ -397,9 +397,10 @@ class Context:
 
     def recorded(self, key: str) -> bool:
         """Whether this node run has the operation `key` on record, or its question open: it was entered before."""
-        if key in self._executor.machine.frames[self.frame].operations:
+        machine = self._executor.machine
+        if key in machine.frames[self.frame].operations:
             return True
-        return self._executor.holding.find(self.frame, key) is not None
+        return bool(machine.interrupts) and self._executor.holding.find(self.frame, key) is not None
 
     async def once(
         self,

@@ -30,6 +30,9 @@ from graphflow.graph.state import freeze
 if TYPE_CHECKING:
     from graphflow.graph.executor import Executor
 
+_ENDS_ITSELF = (NodeSucceeded, NodeFailedTick)
+_ENDS_OTHERS = (CancelNode, Erred)
+
 
 class NodeRuns:
     """The node runs that are under way, one at most per frame."""
@@ -79,13 +82,16 @@ class NodeRuns:
         Args:
             tick: what the commands follow; what it says itself is left out.
         """
-        if tick.usages is not None:
+        own = tick.frame if isinstance(tick, _ENDS_ITSELF) else None
+        if tick.usages is not None or (own is not None and len(self._by_frame) < 2):
             return {}
-        over = {command.frame for command in commands if isinstance(command, CancelNode | Erred)}
-        if isinstance(tick, NodeSucceeded | NodeFailedTick):
-            over.discard(tick.frame)
-        known = ((number, self._by_frame.get(number)) for number in over)
-        return {number: usage for number, ctx in known if ctx is not None and (usage := ctx.uncounted)}
+        out: dict[int, dict[str, Any]] = {}
+        for command in commands:
+            if isinstance(command, _ENDS_OTHERS) and command.frame != own:
+                ctx = self._by_frame.get(command.frame)
+                if ctx is not None and (usage := ctx.uncounted):
+                    out[command.frame] = usage
+        return out
 
     def _settle(self, ctx: Context) -> None:
         """The node run is over: what it used has been counted with its end, or is not counted."""
