@@ -63,8 +63,10 @@ def test_links_between_pages_lead_somewhere(path):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=page_id)
-def test_files_of_the_package_that_a_page_names_exist(path):
-    for name in re.findall(r"`(graphflow/[\w/]+\.py)`", path.read_text(encoding="utf-8")):
+def test_files_that_a_page_names_exist(path):
+    for name in re.findall(
+        r"\b((?:graphflow|tests|examples|benchmarks|docs)/[\w/]+\.py)\b", path.read_text(encoding="utf-8")
+    ):
         assert (ROOT / name).exists(), f"{page_id(path)} names {name}"
 
 
