@@ -78,12 +78,12 @@ class ToolsKind:
         return ()
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        approval, has_own = _approval_of(document), document.tools is not None
+        approval, given = _approval_of(document), document.tools is not None or document.keywords is not None
 
         async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
             runner: ToolRunner = ctx.tool
-            own = has_own or "tools" in arguments
-            names = offered_tools(runner.registry, document, arguments) if own else None
+            some = given or "tools" in arguments or "keywords" in arguments
+            names = offered_tools(runner.registry, document, arguments) if some else None
             policy = CallPolicy(
                 tools=names,
                 approval=_never_for_the_end(names or (), approval),

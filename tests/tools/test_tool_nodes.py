@@ -58,3 +58,13 @@ async def test_what_is_no_call_fails_the_node_and_says_what_one_is(call: Any):
     error = (await events_of(graph))[-1]["error"]
     assert (error["code"], error["node"]) == ("validation", "look")
     assert "a tool call is an object with id, name and arguments, not " in error["message"]
+
+
+@pytest.mark.parametrize("place", ["the document", "the node"])
+async def test_where_keywords_alone_say_which_tools_there_are_no_others_may_be_called(place: str):
+    calls: dict[str, Any] = {"calls": [{"name": "look_up", "arguments": {"word": "a"}}]}
+    keywords = {"keywords": ["weather"]}
+    arguments, fields = (calls, keywords) if place == "the document" else ({**calls, **keywords}, {})
+    graph = graph_of({"look": {"use": "tools", "with": arguments, "next": "end"}}, **fields)
+    [result] = [event["result"] for event in await events_of(graph) if event["type"] == "tool.result"]
+    assert "there is no tool 'look_up'" in result
