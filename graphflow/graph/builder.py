@@ -354,6 +354,11 @@ def _join(wait: str | int, on_error: str) -> dict[str, Any] | None:
 
 def _body(do: Body) -> Any:
     """A node's name or `{"graph": …}`."""
+    if not isinstance(do, str | Graph | Mapping):
+        raise TypeError(
+            f'a branch begins at the name of a node, or is a graph, not {do!r:.80}; add a function with @graph.node(next="end")'
+            " and give its name"
+        )
     is_document = isinstance(do, Mapping) and "nodes" in do
     return {"graph": do} if is_document or isinstance(do, Graph) else do
 

@@ -376,6 +376,16 @@ def test_a_default_that_json_has_no_form_for_is_refused():
         Graph(State).document()
 
 
+def test_a_function_as_a_branch_is_refused_with_the_way_to_add_it():
+    work: Any = lambda state: None  # noqa: E731
+    for add in (
+        lambda: Graph(Review).parallel("both", {"a": work}),
+        lambda: Graph(Review).map("each", "state.n", work),
+    ):
+        with pytest.raises(TypeError, match=r"a branch begins at the name of a node.*@graph\.node"):
+            add()
+
+
 def test_a_graph_that_contains_itself_is_refused():
     outer, inner = Graph(name="outer"), Graph()
     outer.subgraph("a", inner)
