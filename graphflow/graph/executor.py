@@ -177,10 +177,9 @@ class Executor:
         """
         if self.error is not None:
             raise self.error
+        if self.runs.used and tick.usages is None:  # what losers have used, say, counts for the run all the same
+            tick.usages = self.runs.unfinished(tick)
         machine, commands = advance(self.plan, self.machine, tick)
-        if self.runs.used and (used := self.runs.cut_short(tick, commands)):
-            tick.usages = used  # losers, say: what they have used counts for the run all the same
-            machine, commands = advance(self.plan, self.machine, tick)
         commit = commands[0]
         assert isinstance(commit, Commit)
         prepared = None if self.journal is None else self.journal.prepare(commit)

@@ -229,7 +229,7 @@ class Tick(msgspec.Struct, kw_only=True):
 
     id: str
     at: int
-    usages: dict[int, dict[str, Any]] | None = None
+    usages: Mapping[int, dict[str, Any]] | None = None
     """Frame → what its node run, which has not ended by itself, has used: of those that the tick ends."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,6 @@ from graphflow.events import NodeEnd, NodeError, NodeStart
 from graphflow.graph.context import Context, Goto, OutcomeUnknown
 from graphflow.graph.machine import (
     AnyTick,
-    CancelNode,
-    Command,
     Ended,
     Erred,
     Frame,
@@ -31,7 +29,31 @@ if TYPE_CHECKING:
     from graphflow.graph.executor import Executor
 
 _ENDS_ITSELF = (NodeSucceeded, NodeFailedTick)
-_ENDS_OTHERS = (CancelNode, Erred)
+
+
+class _Unfinished(Mapping[int, dict[str, Any]]):
+    """Frame → what its node run has used and no record has told, looked up when it is asked for: there may be thousands.
+
+    Args:
+        own: the frame whose node run ends by itself, which says itself what it has used.
+    """
+
+    __slots__ = ("_by_frame", "_own")
+
+    def __init__(self, by_frame: Mapping[int, Context], own: int | None) -> None:
+        self._by_frame, self._own = by_frame, own
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        usage = None if number == self._own else self._by_frame[number].uncounted
+        if not usage:
+            raise KeyError(number)
+        return usage
+
+    def __iter__(self) -> Iterator[int]:
+        return (number for number in self._by_frame if number in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class NodeRuns:
@@ -76,22 +98,10 @@ class NodeRuns:
         """What the node runs under way have used and no record has told the machine, by frame."""
         return {number: usage for number, ctx in self._by_frame.items() if (usage := ctx.uncounted)}
 
-    def cut_short(self, tick: AnyTick, commands: Iterable[Command]) -> dict[int, dict[str, Any]]:
-        """What the node runs have used that these commands end before they have ended by themselves, by frame.
-
-        Args:
-            tick: what the commands follow; what it says itself is left out.
-        """
+    def unfinished(self, tick: AnyTick) -> Mapping[int, dict[str, Any]] | None:
+        """What the node runs have used that this tick may end before they have ended by themselves; None for none."""
         own = tick.frame if isinstance(tick, _ENDS_ITSELF) else None
-        if tick.usages is not None or (own is not None and len(self._by_frame) < 2):
-            return {}
-        out: dict[int, dict[str, Any]] = {}
-        for command in commands:
-            if isinstance(command, _ENDS_OTHERS) and command.frame != own:
-                ctx = self._by_frame.get(command.frame)
-                if ctx is not None and (usage := ctx.uncounted):
-                    out[command.frame] = usage
-        return out
+        return None if own is not None and len(self._by_frame) < 2 else _Unfinished(self._by_frame, own)
 
     def _settle(self, ctx: Context) -> None:
         """The node run is over: what it used has been counted with its end, or is not counted."""

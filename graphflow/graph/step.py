@@ -94,7 +94,7 @@ class Step:
         "table",
         "tick",
         "touched",
-        "uncounted",
+        "unfinished",
         "usage",
     )
 
@@ -129,8 +129,8 @@ class Step:
         self.limits, self.usage = machine.limits, machine.usage
         self.spent: dict[str, Any] | None = None
         """What the tick adds to the usage."""
-        self.uncounted: dict[int, dict[str, Any]] | None = None
-        """What is left of the tick's `usages`, once one of them was counted."""
+        self.unfinished: set[int] = set()
+        """Frames of which the tick's `usages` were counted."""
         self.stops_before, self.stops_after = machine.before, machine.after
 
     # reading
@@ -272,10 +272,10 @@ class Step:
 
     def count_unfinished(self, number: int) -> None:
         """Counts what the frame's node run has used, which this tick ends before it has ended by itself."""
-        if self.tick.usages:
-            if self.uncounted is None:
-                self.uncounted = dict(self.tick.usages)
-            self.add_usage(self.uncounted.pop(number, None))
+        usages = self.tick.usages
+        if usages is not None and number not in self.unfinished:
+            self.unfinished.add(number)
+            self.add_usage(usages.get(number))
 
     def _count_time(self) -> None:
         """The run rests, and has called a model or a tool: the time until now is a part of what it has used."""

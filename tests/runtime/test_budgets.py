@@ -419,3 +419,31 @@ async def test_what_an_operation_used_is_durable_with_its_record_and_told_at_the
     ends = [event.usage for event in events if isinstance(event, NodeEnd)]
     assert (durable, ends) == ([0, 1], [{"toolCalls": 2}])
     assert sum(row.tool_calls for row in await store.spent()) == 2
+
+
+async def test_a_loser_that_has_used_something_has_no_list_of_the_state_copied() -> None:
+    """What a tick ends is counted with it, at a cost that does not grow with the thread."""
+    seen: list[Any] = []
+
+    async def loses(state: Any, ctx: Any) -> None:
+        ctx.add_usage(promptTokens=7)
+        await asyncio.Event().wait()
+
+    async def wins(state: Any, ctx: Any) -> None:
+        await asyncio.sleep(0)  # the other one has begun by then
+        seen.append(state["log"]._items)
+
+    race = {
+        "parallel": {"a": "wins", "b": "loses"},
+        "join": {"wait": "any"},
+        "set": {"log": "['round']"},
+        "next": [{"if": "visits.race < 5", "to": "race"}, {"to": "end"}],
+    }
+    document = {
+        "graphflow": "1", "start": "race", "budget": {"maxSteps": 50},
+        "state": {"type": "object", "properties": {"log": {"type": "array", "default": [], "x-reduce": "append"}}},
+        "nodes": {"race": race, "wins": node("wins"), "loses": node("loses")},
+    }  # fmt: skip
+    result = await load_graph(document, nodes={"wins": wins, "loses": loses}).run()
+    assert (result.status, len(result.state["log"]), result.usage["promptTokens"]) == ("completed", 5, 35)
+    assert all(items is seen[1] for items in seen[1:])
