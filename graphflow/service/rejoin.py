@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from graphflow.events import TERMINAL, Event, StreamReset
+from graphflow.events import TERMINAL, Event, NodeEnd, NodeError, NodeStart, StreamReset
 from graphflow.graph.ports import Logged
 from graphflow.runtime.live import LiveRun
 from graphflow.runtime.run_log import RunLog
@@ -259,9 +259,9 @@ def dead_spans(log: StoredLog, view: _View | None) -> list[Span]:
     for start, end in zip([0, *begins], ends, strict=False):
         if isinstance(at.get(end), TERMINAL):
             continue  # a run's end closes every block; a crash while it waits for people need not have
-        hole = _first_hole(covered, start + 1, end)
-        if hole is not None:
-            out.append((hole, end + 1))
+        holes = (_first_hole(covered, start + 1, end), _first_hidden(log.events, start, end))
+        if known := [hole for hole in holes if hole is not None]:
+            out.append((min(known), end + 1))
     return out
 
 
@@ -275,6 +275,29 @@ def _first_hole(covered: Sequence[Span], start: int, end: int) -> int | None:
             break
         number = last + 1
     return number if number <= end else None
+
+
+def _first_hidden(events: Sequence[Logged], start: int, end: int) -> int | None:
+    """The first number from `start` to `end` that another branch's finished block covers, but that may be of a block which a
+    node run in a branch has left open.
+    """
+    at_work: dict[str, int] = {}
+    for event, _ in events:
+        if isinstance(event, NodeStart) and event.path and start < event.seq <= end:
+            at_work[event.node_run_id] = event.seq
+        elif isinstance(event, NodeEnd | NodeError) and event.seq <= end:
+            at_work.pop(event.node_run_id, None)
+    known = {event.seq for event, _ in events} | {first for _, first in events}
+    found: list[int] = []
+    for event, first in events:
+        since = [begun for run, begun in at_work.items() if run != getattr(event, "node_run_id", None)]
+        if first < event.seq and since:
+            number = max(first + 2, min(since) + 1)  # a block's first piece follows its start
+            while number in known:
+                number += 1
+            if number < event.seq:
+                found.append(number)
+    return min(found, default=None)
 
 
 # --- what the client is sent ---------------------------------------------------------------------

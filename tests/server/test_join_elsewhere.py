@@ -156,6 +156,43 @@ async def test_who_was_told_of_one_branch_while_another_spoke_misses_nothing_of_
     assert fold(seen.events) == whole
 
 
+async def test_who_comes_with_half_a_block_that_began_within_another_branchs_block_gets_the_whole_of_it(
+    folder: Path,
+) -> None:
+    """The records know the block around it; that must not hide the one which is still open."""
+    (folder / "graphs" / "fan.json").write_text(json.dumps(FAN), encoding="utf-8")
+    is_open, speaks, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def short(state: Any, ctx: Any) -> None:
+        await ctx.content("around ")
+        is_open.set()
+        await speaks.wait()
+        await ctx.content("it")
+
+    async def long(state: Any, ctx: Any) -> None:
+        await is_open.wait()
+        await ctx.content("one ")
+        speaks.set()
+        await may_end.wait()
+        await ctx.content("two")
+
+    apps = [make_application(folder) for _ in range(2)]
+    for app in apps:
+        app.kinds.node("long", long)
+        app.kinds.node("short", short)
+    async with asyncio.timeout(30), serving(apps[0]) as (a, _), serving(apps[1]) as (b, _):
+        seen = await begun(a, "content.end", {"message": "x", "agentKey": "fan"})
+        run_id = run_of(seen)
+        if seen.events[-1]["type"] != "checkpoint.create":
+            async with a.stream(**events_of(run_id, seen)) as response:
+                await read(frames(response), seen, "checkpoint.create")
+        async with b.stream(**events_of(run_id, seen)) as response:
+            may_end.set()
+            await read(frames(response), seen)
+        whole = (await take(a, "GET", f"/api/runs/{run_id}/events")).events
+    assert seen.resets and fold(seen.events) == whole
+
+
 async def test_a_question_that_another_process_holds_is_shown_and_its_answer_followed(
     two: tuple[httpx.AsyncClient, httpx.AsyncClient],
 ) -> None:
