@@ -12,6 +12,7 @@ import select
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from psycopg import AsyncConnection, OperationalError, pq
@@ -145,6 +146,10 @@ class Connection:
         self._schema = schema
         self._prepared: set[bytes] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._descriptor = -1
+        """What `_loop` watches. libpq closes the socket of a lost connection by itself and then can't name it any more, but the
+        loop has to stop watching this number, or it watches nothing for the next socket that gets it.
+        """
         self._done: Done | None = None
         self._expected: deque[bytes | None] = deque()
         """Per command under way: the name of a statement that is being prepared, None for one whose result is wanted."""
@@ -223,10 +228,10 @@ class Connection:
 
     def wait_here(self, seconds: float) -> bool:
         """Blocks until what is under way is answered, `done` included, or so long; whether it was."""
-        if not hasattr(select, "poll"):  # Windows
+        if self._loop is None or not hasattr(select, "poll"):  # lost, so that only the loop can go on; or Windows
             return False
         poll = select.poll()
-        poll.register(self._link.socket, select.POLLIN)
+        poll.register(self._descriptor, select.POLLIN)
         while self._done is not None and not self._writing:
             if not poll.poll(seconds * 1000):
                 return False
@@ -235,8 +240,11 @@ class Connection:
 
     def adopt(self, loop: asyncio.AbstractEventLoop) -> None:
         """Goes on with what is under way on another loop, whose own loop is closed."""
-        self._attach(loop)
-        self._flush()
+        try:
+            self._attach(loop)
+            self._flush()
+        except OperationalError as error:
+            self._end(loop, error)
 
     def leave(self) -> None:
         """Belongs to no loop from now on; nothing may be under way."""
@@ -255,12 +263,14 @@ class Connection:
         waits = self._link.flush()
         if waits and not self._writing:
             self._writing = True
-            self._loop.add_writer(self._link.socket, self._writable)
+            self._loop.add_writer(self._descriptor, self._writable)
         elif not waits and self._writing:
             self._writing = False
-            self._loop.remove_writer(self._link.socket)
+            self._loop.remove_writer(self._descriptor)
 
     def _writable(self) -> None:
+        if self._loop is None:  # the loop had both to call, and reading has found the connection lost
+            return
         try:
             self._flush()
         except OperationalError as error:
@@ -322,7 +332,8 @@ class Connection:
             done(None, lost)
 
     def _end(self, loop: asyncio.AbstractEventLoop, error: Exception) -> None:
-        """`_gone`, but not within `send`."""
+        """`_gone`, but not within `send`. The loop forgets the socket at once: another may have its number by then."""
+        self._detach()
         self.lost = True
         loop.call_soon(self._gone, error)
 
@@ -332,27 +343,27 @@ class Connection:
         if self._loop is loop:
             return
         self._detach()
-        self._loop = loop
+        descriptor = self._link.socket
         try:
-            loop.add_reader(self._link.socket, self._readable)
+            loop.add_reader(descriptor, self._readable)
         except NotImplementedError:
             raise StoreError(
                 "this event loop can't watch a socket, which the PostgreSQL store needs: on Windows run with"
                 " `asyncio.SelectorEventLoop`"
             ) from None
+        self._loop, self._descriptor = loop, descriptor
 
     def _detach(self) -> None:
         loop, self._loop = self._loop, None
+        writing, self._writing = self._writing, False
         if loop is None or loop.is_closed():
-            self._writing = False
             return
-        try:
-            loop.remove_reader(self._link.socket)
-            if self._writing:
-                loop.remove_writer(self._link.socket)
-        except (OperationalError, ValueError, OSError):  # the socket is gone with the connection
-            pass
-        self._writing = False
+        if writing:
+            with suppress(
+                OSError
+            ):  # a closed socket can't be watched for less; the selector drops its whole entry then
+                loop.remove_writer(self._descriptor)
+        loop.remove_reader(self._descriptor)
 
 
 _format_lists: dict[int, list[int]] = {}
