@@ -48,6 +48,14 @@ class Suspended(BaseException):
     """
 
 
+class NodeRunOver(asyncio.CancelledError):
+    """The node run is over, cancelled say, and what is left of its code asks for an operation or an answer.
+
+    Nothing has been done: an act that can't be recorded would be done again by the next run. A `CancelledError`, so that
+    code that cleans up passes it on as it passes on the cancellation itself.
+    """
+
+
 class OutcomeUnknown(NodeFailed):
     """A write was cut off between doing and recording; it is never tried again by itself (E6)."""
 
@@ -370,6 +378,14 @@ class Context:
 
     # recorded operations (E5)
 
+    def _refuse_when_over(self) -> None:
+        """Before anything acts: no record of a node run that is over reaches the store."""
+        if not self.alive or self._executor.closed:
+            raise NodeRunOver(
+                f"node {self.node!r} has ended, and its code still asks for an operation; "
+                "what must be done after a cancellation belongs in a node of its own"
+            )
+
     def _key(self, kind: str, name: str | None) -> str:
         if self._used is None:
             self._used, self._counts = set(), {}
@@ -430,7 +446,9 @@ class Context:
 
         Raises:
             NodeFailed: `node_not_deterministic` when it was recorded with other arguments.
+            NodeRunOver: the node run has ended; `fn` is not called.
         """
+        self._refuse_when_over()
         key = self._key(kind, name)
         digest = digest_of(arguments) if arguments is not None else ""
         operation = self._recorded(key, digest)
@@ -450,6 +468,7 @@ class Context:
                 if found is not None:
                     self._record(key, found, facts, settles)
                     return found.result
+            self._refuse_when_over()  # a question about the past was waited for
             self._record(key, Operation(kind, digest, effects, "intent", None, idempotent), facts, settles)
         result = freeze(await self._act(key, fn, effects, idempotent))
         if not ends_node:
@@ -470,6 +489,7 @@ class Context:
                 except asyncio.CancelledError:  # nothing has been done yet
                     self.forget(key)
                     raise
+            self._refuse_when_over()  # it may have ended while its intent was written
             result = fn()
             return await result if inspect.isawaitable(result) else result
         except BaseException as error:
@@ -593,6 +613,7 @@ class Context:
         Raises:
             Suspended: it waits; what ends the waiting ends the node, with `{by, signal?, payload?, at}` as its `out`.
         """
+        self._refuse_when_over()
         executor, now = self._executor, self.now()
         if signal is None and until is not None and until <= now:
             return timed(now)
@@ -636,7 +657,11 @@ class Context:
         The question is durable before anybody sees it. While the process holds the run, the call waits; once
         nothing holds it any more the node is left and entered again after the answer, and this call then
         returns it at once.
+
+        Raises:
+            NodeRunOver: the node run has ended; nobody is asked.
         """
+        self._refuse_when_over()
         asked = self._key("ask", key)
         if digest is None:
             digest = digest_of([message, thaw(payload), thaw(arguments), thaw(schema)])

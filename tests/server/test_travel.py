@@ -29,10 +29,13 @@ class Post:
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.recalled: list[Any] = []
+        self.closed = False
 
     def tools(self) -> list[Any]:
         @tool(undo="tool:recall_mail")
         async def send_mail(text: str) -> str:
+            if self.closed:
+                raise RuntimeError("closed")
             self.sent.append(text)
             return f"sent {text}"
 
@@ -75,7 +78,8 @@ async def test_effects_need_a_choice_and_409_lists_them(client: httpx.AsyncClien
         body = {"checkpointId": start, "effects": wrong}
         assert (await client.post("/api/threads/t/rewind", json=body)).status_code == 400
     resumed = await take(client, "POST", "/api/threads/t/resume", json={"checkpointId": start, "effects": "reuse"})
-    assert resumed.events[-1]["type"] == "run.complete"
+    assert [event["seq"] for event in resumed.events] == list(range(1, len(resumed.events) + 1))
+    assert [resumed.events[n]["type"] for n in (0, 1, -1)] == ["run.start", "run.resume", "run.complete"]
     assert post.sent == ["mail 1"]
     body = {"checkpointId": start, "effects": {effect["id"]: "undo"}}
     again = await client.post("/api/threads/t/rewind", json=body)
@@ -85,6 +89,20 @@ async def test_effects_need_a_choice_and_409_lists_them(client: httpx.AsyncClien
     assert post.recalled == [{"text": "mail 1"}]
     forked = await client.post("/api/threads/t/fork", json={"effects": "undo"})
     assert forked.status_code == 400
+
+
+async def test_the_stream_of_a_resume_begins_with_the_first_event_of_the_resumed_run(
+    client: httpx.AsyncClient, post: Post
+) -> None:
+    post.closed = True
+    failed = await ask(client, agentKey="mailer", chatId="t")
+    assert failed.events[-1]["type"] == "run.error"
+    post.closed = False
+    resumed = await take(client, "POST", "/api/threads/t/resume")
+    assert [event["seq"] for event in resumed.events] == list(range(1, len(resumed.events) + 1))
+    assert [resumed.events[n]["type"] for n in (0, 1, -1)] == ["run.start", "run.resume", "run.complete"]
+    joined = await take(client, "GET", f"/api/runs/{resumed.events[0]['runId']}/events")
+    assert joined.events[0]["seq"] == 1 and joined.events[-1] == resumed.events[-1]
 
 
 async def test_blame_why_and_cost_over_http(client: httpx.AsyncClient) -> None:
