@@ -148,13 +148,10 @@ class Executor:
         """What the log keeps of the events since the last record."""
         return self.outlet.sent
 
-    def go_on_from(self, sent: list[Logged], seq: int | None = None) -> None:
-        """Takes up the log where an earlier life left it: what no record keeps yet, and the last number."""
+    def go_on_from(self, sent: list[Logged]) -> None:
+        """Takes up the log where an earlier life left it, with what no record keeps yet."""
         self.outlet.sent = sent
         self.outlet.calls.note(event for event, _ in sent)
-        if seq is not None:
-            self.outlet.seq = seq
-            self.outlet.calls.complete = seq == 0
 
     def emit(self, event: Event) -> None:
         """Numbers an event and sends it."""

@@ -37,10 +37,23 @@ HOT_THREADS = 64
 
 
 class LiveRun:
-    """One life of a run that this process drives."""
+    """One life of a run that this process drives.
 
-    def __init__(self, executor: Executor, journal: ThreadJournal | None, log: RunLog | None = None) -> None:
+    Args:
+        run_id: of the run; default: of the one that the executor's machine stands in.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        journal: ThreadJournal | None,
+        log: RunLog | None = None,
+        *,
+        run_id: str | None = None,
+    ) -> None:
         self.executor = executor
+        self.run_id = run_id or executor.machine.run_id
+        """Known from the beginning: the machine stands in the thread's last run until the first tick."""
         self.journal = journal
         self.log = log
         self.task: asyncio.Task[None] | None = None
@@ -51,10 +64,6 @@ class LiveRun:
     @property
     def thread_id(self) -> str:
         return self.executor.thread_id
-
-    @property
-    def run_id(self) -> str:
-        return self.executor.machine.run_id
 
 
 Listener = Callable[[LiveRun], Awaitable[None]]

@@ -115,7 +115,7 @@ class Lives:
         runs = self.runs()
         if runs is None:
             executor = self.executor(plan, Machine(), thread_id, audience=audience)
-            return Life(LiveRun(executor, None), tick, self._start(executor, audience, tick))
+            return Life(LiveRun(executor, None, run_id=tick.run_id), tick, self._start(executor, audience, tick))
         begin = Begin(runs, thread_id, tick, audience, on_waiting, on_busy, title, consumes)
         if on_busy == "enqueue" and consumes is None:
             queued = QueuedRun(
@@ -157,7 +157,7 @@ class Lives:
             begins = None if row.lineage is not None else Lineage(number=self.new_lineage(), thread_id=thread_id)
             journal = ThreadJournal(runs.store, row, facts, loaded=loaded, begins=begins)
             journal.consumes = begin.consumes
-            run = self._life(plan, machine, row, journal, audience, seq=0)
+            run = self._life(plan, machine, row, journal, audience, run_id=tick.run_id, seq=0)
             return Life(run, tick, self._start(run.executor, audience, tick))
 
     async def _after_expiry(self, row: ThreadRow, overdue: list[str], then: Callable[[], Awaitable[Life]]) -> Life:
@@ -326,12 +326,12 @@ class Lives:
                 await runs.store.release(thread_id, row.fence)
                 return await self.expiring(thread_id, overdue, audience)
             check_unfinished(machine)
-            run = await self._going_on(row, loaded, audience)
-        crashed = machine.status == "running"
-        run_id = machine.run_id if crashed else self._app.ids.new_id()
+            crashed = machine.status == "running"
+            run_id = machine.run_id if crashed else self._app.ids.new_id()
+            run = await self._going_on(row, loaded, audience, run_id)
         fresh = self.tick(Resumed, run_id=run_id, limits=figures)
         tick: AnyTick = self.tick(Recovered) if crashed and not figures else fresh
-        return Life(run, tick, _resume(run, loaded, run_id))
+        return Life(run, tick, _resume(run, loaded))
 
     async def cancelling(self, thread_id: str) -> bool:
         """Cancels a run that nobody drives: one that waits, or whose process has died. Whether there was one."""
@@ -358,13 +358,19 @@ class Lives:
         row = await runs.store.thread(thread_id)
         return row is not None and row.head == checkpoint_id
 
-    async def _going_on(self, row: ThreadRow, loaded: Loaded, audience: Audience) -> LiveRun:
-        """The run of a taken thread, under the version that it is pinned to, its log going on."""
+    async def _going_on(self, row: ThreadRow, loaded: Loaded, audience: Audience, run_id: str | None = None) -> LiveRun:
+        """The run of a taken thread, under the version that it is pinned to.
+
+        Its log goes on, unless it does so as another run, `run_id`: that log begins with this life. Which of both is settled
+        here, since whoever starts the life looks at the log's mark before the life has sent anything.
+        """
         app = self._app
         assert app.checkpointer is not None
         plan = await app.documents.pinned(row.facts.document)
         journal = ThreadJournal(app.checkpointer, row, row.facts, loaded=loaded)
-        run = self._life(plan, loaded.machine, row, journal, audience, seq=loaded.mark)
+        if run_id is not None and run_id != loaded.machine.run_id:
+            return self._life(plan, loaded.machine, row, journal, audience, run_id=run_id, seq=0)
+        run = self._life(plan, loaded.machine, row, journal, audience, run_id=loaded.machine.run_id, seq=loaded.mark)
         run.executor.go_on_from([entry for entry in loaded.pending if entry[0].seq <= loaded.mark])
         return run
 
@@ -428,11 +434,19 @@ class Lives:
         return loaded
 
     def _life(
-        self, plan: Plan, machine: Machine, row: ThreadRow, journal: ThreadJournal, audience: Audience, *, seq: int
+        self,
+        plan: Plan,
+        machine: Machine,
+        row: ThreadRow,
+        journal: ThreadJournal,
+        audience: Audience,
+        *,
+        run_id: str,
+        seq: int,
     ) -> LiveRun:
         log = RunLog(row.fence, seq) if audience.log else None
         executor = self.executor(plan, machine, row.thread_id, journal, audience=audience, log=log, seq=seq)
-        run = LiveRun(executor, journal, log)
+        run = LiveRun(executor, journal, log, run_id=run_id)
         runs = self._need_runs()
         run.lease = executor.lease = runs.lease_of(row, executor, audience.outbox or log)
         return run
@@ -490,15 +504,12 @@ async def _stored_events(journal: ThreadJournal, run_id: str) -> list[Event]:
     return [event for event, _ in log.events]
 
 
-def _resume(run: LiveRun, loaded: Loaded, run_id: str) -> Callable[[], None]:
+def _resume(run: LiveRun, loaded: Loaded) -> Callable[[], None]:
     def before() -> None:
-        executor, thread_id = run.executor, run.thread_id
+        executor, thread_id, run_id = run.executor, run.thread_id, run.run_id
         if run_id == loaded.machine.run_id:
             _say_again(executor, loaded)
         else:
-            executor.go_on_from([], 0)
-            if run.log is not None:
-                run.log.mark = 0
             executor.emit(RunStart(run_id=run_id, chat_id=thread_id))
         executor.emit(RunResume(run_id=run_id, chat_id=thread_id, checkpoint_id=executor.checkpoint_id or ""))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -47,11 +48,12 @@ class RunLog:
 
     Args:
         life: the thread's fence; the first part of every SSE id.
-        mark: number of the last event of earlier lives.
+        mark: number of the last event of earlier lives; what this life sends has higher numbers.
     """
 
     def __init__(self, life: int, mark: int = 0, ring: int = RING) -> None:
-        self.life, self.mark = life, mark
+        self.life: Final = life
+        self.mark: Final = mark
         self.ring: deque[Event] = deque(maxlen=ring)
         self.open: dict[str, tuple[Event, list[Event]]] = {}
         """Open blocks: id → its start and its deltas so far."""

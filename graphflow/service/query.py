@@ -119,7 +119,7 @@ async def _launch(
         fields = {name: getattr(said, name) for name in _KEPT}
         queued = QueuedRun(input=given, agent_key=graph.agent_key, hold_ms=hold_ms, request=fields, **options)
         return await app.queues.add(chat_id, queued)
-    return Begun(run=run, run_id=run_id, chat_id=chat_id, request_id=request_id)
+    return Begun(run=run, run_id=run.run_id, chat_id=chat_id, request_id=request_id)
 
 
 _KEPT = ("request_id", "message", "role", "agent_key", "references", "params", "scene", "stream")
