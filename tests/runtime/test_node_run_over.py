@@ -1,0 +1,142 @@
+"""A node run that is over gets nothing but a refusal: what is not on record did not act."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from graphflow import Context, Graph
+from graphflow.graph.context import NodeRunOver
+from graphflow.graph.executor import Executor
+from tests.runtime.conftest import Compile
+from tests.runtime.graphs import Counter
+
+
+class Late:
+    """A node that waits for ever, and asks for one thing more when it is cancelled."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.inside, self.over = asyncio.Event(), asyncio.Event()
+        self.done: list[str] = []
+        self.refused: list[str] = []
+
+    async def work(self, state: Any, ctx: Context) -> dict[str, Any]:
+        try:
+            self.inside.set()
+            await asyncio.Event().wait()
+        finally:
+            try:
+                await self._clean_up(ctx)
+            except NodeRunOver:
+                self.refused.append(self.what)
+                raise
+            finally:
+                self.over.set()
+        return {}
+
+    async def _clean_up(self, ctx: Context) -> None:
+        if self.what == "ask":
+            await ctx.ask("Clean up?")
+        else:
+            await ctx.once("late", lambda: self.done.append("late"), effects=self.what)
+
+
+@pytest.fixture(params=["write", "read", "none", "ask"])
+def late(request: pytest.FixtureRequest) -> Late:
+    """One for each thing that code may still ask for."""
+    return Late(request.param)
+
+
+async def test_a_cancelled_node_that_cleans_up_is_refused(compile_graph: Compile, late: Late) -> None:
+    graph = Graph(Counter)
+    graph.node(late.work, name="work")
+    app = compile_graph(graph)
+    await app.launch({}, "t")
+    await late.inside.wait()
+    await app.thread("t").cancel()
+    await late.over.wait()
+    assert (late.done, late.refused) == ([], [late.what])
+    assert (await app.thread("t").state()).status == "stopped"
+
+
+async def test_the_loser_of_a_join_is_refused(compile_graph: Compile, late: Late) -> None:
+    graph = Graph(Counter)
+
+    @graph.node
+    async def quick(state: Any) -> dict[str, Any]:
+        await late.inside.wait()
+        return {"n": 1}
+
+    graph.parallel("race", {"a": "quick", "b": "slow"}, wait="any").start("race")
+    graph.node(late.work, name="slow")
+    result = await compile_graph(graph).run({}, thread_id="t")
+    await late.over.wait()
+    assert (result.status, late.done, late.refused) == ("completed", [], [late.what])
+
+
+async def test_the_sibling_of_a_failure_is_refused(compile_graph: Compile, late: Late) -> None:
+    graph = Graph(Counter)
+
+    @graph.node
+    async def bad(state: Any) -> dict[str, Any]:
+        await late.inside.wait()
+        raise ValueError("no")
+
+    graph.parallel("race", {"a": "bad", "b": "slow"}).start("race")
+    graph.node(late.work, name="slow")
+    result = await compile_graph(graph).run({}, thread_id="t")
+    await late.over.wait()
+    assert (result.status, late.done, late.refused) == ("failed", [], [late.what])
+
+
+async def test_a_node_of_an_interrupted_run_is_refused(compile_graph: Compile, late: Late) -> None:
+    graph = Graph(Counter)
+
+    async def work(state: Any, ctx: Context) -> dict[str, Any]:
+        return {} if late.inside.is_set() else await late.work(state, ctx)
+
+    graph.node(work, name="work")
+    app = compile_graph(graph)
+    await app.launch({}, "t")
+    await late.inside.wait()
+    result = await app.run({}, thread_id="t", on_busy="interrupt")
+    assert (result.status, late.done, late.refused) == ("completed", [], [late.what])
+
+
+async def test_a_write_whose_node_ends_while_its_intent_is_written_does_not_act(
+    compile_graph: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, done = Graph(Counter), list[str]()
+    flushing, cancelled, refused = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @graph.node
+    async def work(state: Any, ctx: Context) -> dict[str, Any]:
+        async def write() -> None:
+            try:
+                await ctx.once("pay", lambda: done.append("paid"))
+            except NodeRunOver:
+                refused.set()
+
+        async with asyncio.TaskGroup() as group:
+            await asyncio.shield(group.create_task(write()))
+        return {}
+
+    async def flush(self: Executor) -> None:
+        flushing.set()
+        while not cancelled.is_set():
+            try:
+                await cancelled.wait()
+            except asyncio.CancelledError:  # the store writes on, whoever waits for it
+                continue
+
+    app = compile_graph(graph)
+    live = await app.launch({}, "t")
+    monkeypatch.setattr(Executor, "flush", flush)
+    await flushing.wait()
+    live.executor.cancel()
+    cancelled.set()
+    await refused.wait()
+    assert done == []
