@@ -52,7 +52,7 @@ def late(request: pytest.FixtureRequest) -> Late:
 
 async def test_a_cancelled_node_that_cleans_up_is_refused(compile_graph: Compile, late: Late) -> None:
     graph = Graph(Counter)
-    graph.node(late.work, name="work")
+    graph.node(name="work")(late.work)
     app = compile_graph(graph)
     await app.launch({}, "t")
     await late.inside.wait()
@@ -71,7 +71,7 @@ async def test_the_loser_of_a_join_is_refused(compile_graph: Compile, late: Late
         return {"n": 1}
 
     graph.parallel("race", {"a": "quick", "b": "slow"}, wait="any").start("race")
-    graph.node(late.work, name="slow")
+    graph.node(name="slow")(late.work)
     result = await compile_graph(graph).run({}, thread_id="t")
     await late.over.wait()
     assert (result.status, late.done, late.refused) == ("completed", [], [late.what])
@@ -86,7 +86,7 @@ async def test_the_sibling_of_a_failure_is_refused(compile_graph: Compile, late:
         raise ValueError("no")
 
     graph.parallel("race", {"a": "bad", "b": "slow"}).start("race")
-    graph.node(late.work, name="slow")
+    graph.node(name="slow")(late.work)
     result = await compile_graph(graph).run({}, thread_id="t")
     await late.over.wait()
     assert (result.status, late.done, late.refused) == ("failed", [], [late.what])
@@ -98,7 +98,7 @@ async def test_a_node_of_an_interrupted_run_is_refused(compile_graph: Compile, l
     async def work(state: Any, ctx: Context) -> dict[str, Any]:
         return {} if late.inside.is_set() else await late.work(state, ctx)
 
-    graph.node(work, name="work")
+    graph.node(name="work")(work)
     app = compile_graph(graph)
     await app.launch({}, "t")
     await late.inside.wait()

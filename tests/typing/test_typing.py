@@ -13,6 +13,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 USES = ("tests/typing/right_uses.py", "tests/typing/wrong_uses.py")
 EXPECTED = re.compile(r"# expect: ([a-z-]+)$")
+CHECKED = re.compile(r"^Found \d+ errors in \d+ files? \(checked (?P<files>\d+) source files\)$", re.MULTILINE)
 FOUND = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): error: .*\[(?P<code>[a-z-]+)\]$")
 
 
@@ -20,14 +21,16 @@ FOUND = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): error: .*\[(?P<code>[a-z-]+
 def found() -> dict[str, dict[int, str]]:
     """File → line → code of mypy's errors, for examples and uses in one run (its cache is that of `make lint`)."""
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--no-pretty", "examples", *USES],
+        [sys.executable, "-m", "mypy", "--strict", "--no-pretty", "examples", *USES],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
-    assert done.returncode in (0, 1), done.stderr
+    # The summary is mypy's own last line: without it nothing was checked, and "no errors" would say nothing.
+    assert (summary := CHECKED.search(done.stdout)) is not None, done.stdout[-500:] + done.stderr[-500:]
+    assert int(summary["files"]) >= len(USES) + len(list((ROOT / "examples").glob("*.py")))
     out: dict[str, dict[int, str]] = {}
     for line in done.stdout.splitlines():
         if match := FOUND.match(line):
