@@ -16,17 +16,17 @@ from graphflow.tools.envelope import json_text
 from graphflow.tools.result import ArgumentsRefused
 from graphflow.tools.schema import did_you_mean, shown
 
-_TOOL = r"(?:[^\W\d][\w-]*?|[\d-][\w-]*?[^\W\d][\w-]*?)"
-_REFERENCE = re.compile(rf"\{{\{{\s*(?P<inner>(?:[^\W\d]|{_TOOL}\.)[^{{}}]*?)\s*\}}\}}")
-"""Anything in double braces that begins like a name; `{{1, 2}}`, `{{3.5}}` or nested braces are ordinary text."""
-_INNER = re.compile(
-    rf"(?P<tool>{_TOOL})"
-    r"(?P<path>(?:\.[^\s.\[\]+]+?|\[-?[0-9]+\])*)(?P<offsets>(?:\s*[+-]\s*[0-9]+\s*[A-Za-z]+)*)"
-)
+# The text comes from a model and is read on the event loop, so no pattern may go back over what it has read: repetitions are
+# possessive (`*+`), and each ends at a character that can't belong to it.
+_BRACES = re.compile(r"\{\{([^{}]*+)\}\}")
+_NAMED = re.compile(r"[^\W\d]|[\d-]++[^\W\d][\w-]*+\.")
+"""How a reference begins; `{{1, 2}}`, `{{3.5}}` or nested braces are ordinary text."""
+_HEAD = re.compile(r"(?P<tool>[\d-]*+[^\W\d][\w-]*+)(?P<path>(?:\.[^\s.\[\]+]++|\[-?[0-9]++\])*)")
+_SHIFT = re.compile(r"(?<!\s)\s*+[+-]\s*+[0-9]++\s*+[A-Za-z]++")
 _STEP = re.compile(r"\.([^\s.\[\]+]+)|\[(-?[0-9]+)\]")
 _OFFSET = re.compile(r"([+-])\s*([0-9]+)\s*([A-Za-z]+)")
 _ISO = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:(?P<sep>[T ])[0-9]{2}:[0-9]{2}(?P<seconds>:[0-9]{2}(?P<fraction>[.,][0-9]+)?)?(?P<zone>\S*))?"
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:(?P<sep>[T ])[0-9]{2}:[0-9]{2}(?P<seconds>:[0-9]{2}(?P<fraction>[.,][0-9]++)?)?(?P<zone>\S*+))?"
 )
 _UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "w": timedelta(weeks=1)}
 _FORMS = (
@@ -37,7 +37,7 @@ _FORMS = (
 def has_template(value: Any) -> bool:
     """Whether any text in `value`, at any depth, holds a reference."""
     if isinstance(value, str):
-        return "{{" in value and _REFERENCE.search(value) is not None
+        return "{{" in value and any(_inner(braces) for braces in _BRACES.finditer(value))
     if isinstance(value, Mapping):
         return any(has_template(key) or has_template(item) for key, item in value.items())
     return isinstance(value, list | tuple) and any(has_template(item) for item in value)
@@ -80,17 +80,27 @@ def _resolve(value: Any, results: Mapping[str, Any], place: str, faults: list[st
 
 
 def _resolve_text(text: str, results: Mapping[str, Any], place: str, faults: list[str]) -> Any:
-    def value_of(reference: re.Match[str]) -> Any:
+    def value_of(braces: re.Match[str], inner: str) -> Any:
         try:
-            return _value(reference["inner"], results)
+            return _value(inner, results)
         except ValueError as error:
-            faults.append(f"{place}: {shown(reference[0])} can't be resolved: {error}")
+            faults.append(f"{place}: {shown(braces[0])} can't be resolved: {error}")
             return ""
 
-    whole = _REFERENCE.fullmatch(text.strip())
-    if whole is not None:
-        return value_of(whole)
-    return _REFERENCE.sub(lambda reference: _as_text(value_of(reference)), text)
+    def written(braces: re.Match[str]) -> str:
+        inner = _inner(braces)
+        return _as_text(value_of(braces, inner)) if inner else braces[0]
+
+    whole = _BRACES.fullmatch(text.strip())
+    if whole is not None and (inner := _inner(whole)):
+        return value_of(whole, inner)
+    return _BRACES.sub(written, text)
+
+
+def _inner(braces: re.Match[str]) -> str:
+    """The reference between double braces; empty when they hold none."""
+    inner = braces[1].strip()
+    return inner if _NAMED.match(inner) else ""
 
 
 def _as_text(value: Any) -> str:
@@ -98,10 +108,11 @@ def _as_text(value: Any) -> str:
 
 
 def _value(inner: str, results: Mapping[str, Any]) -> Any:
-    parsed = _INNER.fullmatch(inner)
-    if parsed is None:
+    split = _where_offsets_begin(inner)
+    head, offsets = _HEAD.fullmatch(inner, 0, split), inner[split:]
+    if head is None:
         raise ValueError(f"this is no reference; the forms are {_FORMS}")
-    tool, offsets = parsed["tool"], parsed["offsets"]
+    tool = head["tool"]
     if tool not in results:
         known = ", ".join(sorted(results)) or "no tool yet"
         raise ValueError(
@@ -109,10 +120,24 @@ def _value(inner: str, results: Mapping[str, Any]) -> Any:
         )
     value = results[tool]
     walked = tool
-    for step in _steps(parsed["path"]):
+    for step in _steps(head["path"]):
         value = _child(value, step, walked)
         walked += f"[{step}]" if isinstance(step, int) else f".{step}"
     return _shifted(value, offsets) if offsets else value
+
+
+def _where_offsets_begin(inner: str) -> int:
+    """The place of the first of the offsets that `inner` ends with; its length when there are none.
+
+    A name may hold what looks like an offset (`list-1d`), and counts as short as can be: one character of the last step,
+    or of a tool without steps, is the name's in any case.
+    """
+    begin, end = len(inner), -1
+    for shift in _SHIFT.finditer(inner, max(inner.rfind("."), inner.rfind("[")) + 2):
+        if shift.start() != end:
+            begin = shift.start()
+        end = shift.end()
+    return begin if end == len(inner) else len(inner)
 
 
 def _steps(path: str) -> Iterator[str | int]:

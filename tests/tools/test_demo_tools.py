@@ -116,6 +116,11 @@ async def test_sensitive_data_is_found_and_never_repeated(text: str, kind: str):
     assert not any(part in shown for part in text.split() if any(c.isdigit() or c in "@-" for c in part))
 
 
+async def test_a_text_full_of_addresses_is_counted_in_full():
+    found = (await run("mock_sensitive_data_detector", text="a@b.c " * 16_000)).data
+    assert "16000 × e-mail address" in found["description"]
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "Version 1.2.3 of 2024-01-31", "order 1234567890123456", "12345678901", "a@b", "skip-this", "十三亿八千万"],

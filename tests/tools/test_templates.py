@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import calendar
 import json
+import re
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from graphflow.messages import HumanMessage, ToolMessage
@@ -97,6 +98,89 @@ def test_a_tool_may_have_any_name_that_tools_have(tool: str) -> None:
 @pytest.mark.parametrize("text", ["{{3.5}}", "{{1, 2}}", "{{-1.5}}", "{{}}", "{{ }}", "x{{y", "{{2024-01-31}}"])
 def test_numbers_in_braces_are_ordinary_text(text: str) -> None:
     assert not has_template(text) and resolve_templates({"x": text}, {}) == {"x": text}
+
+
+PIECES = (
+    "a", "t", "é", "_", "1", "٣", "-", "-1d", "+1d", "+2 mo", " - 3 w", " ", "\n", "\u2003", ".", "..", ".v", ".v-1d", "[0]",
+    "[-1]", "[", "]", "+",
+)  # fmt: skip
+TOOL = r"[\w-]*[^\W\d][\w-]*"
+PATH = r"(?:\.[^\s.\[\]+]+|\[-?[0-9]+\])*"
+OFFSETS = r"(?:\s*[+-]\s*[0-9]+\s*[A-Za-z]+)*"
+
+
+def split_slowly(inner: str) -> tuple[str, list[str], str] | None:
+    """Tool, steps and offsets of a reference by trying every place where the offsets may begin, the first before others."""
+    for at in range(1, len(inner) + 1):
+        if re.fullmatch(TOOL + PATH, inner[:at]) and re.fullmatch(OFFSETS, inner[at:]):
+            tool, *steps = re.split(r"[.\[]", inner[:at].replace("]", ""))
+            return tool, steps, inner[at:]
+    return None
+
+
+def outcome(text: str, results: dict[str, Any]) -> Any:
+    try:
+        return resolve_templates({"x": text}, results)["x"]
+    except ArgumentsRefused as refused:
+        return "no reference" if "no reference" in str(refused) else "refused"
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join))
+@example("t.-1d").via("the one step there can be")
+@example("t.-1d-1d").via("a step and an offset")
+@example("t-1d").via("a tool and an offset")
+@example("-1d.v-1d +1d").via("a tool that looks like an offset")
+def test_a_reference_is_read_as_its_grammar_says(written: str) -> None:
+    """Names may hold what looks like an offset; a name is as short as it can be."""
+    text, inner = f"{{{{{written}}}}}", written.strip()
+    split = split_slowly(inner)
+    if not re.match(rf"[^\W\d]|{TOOL}\.", inner):
+        assert not has_template(text) and outcome(text, {}) == text
+    elif split is None:
+        assert has_template(text) and outcome(text, {}) == "no reference"
+    else:
+        tool, steps, offsets = split
+        value: Any = "2024-01-31"
+        for step in reversed(steps):
+            value = {step: value}
+        assert outcome(text, {tool: value}) == outcome(f"{{{{t.v{offsets}}}}}", {"t": {"v": "2024-01-31"}})
+
+
+N = 100_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{" + "a-" * N, "{{" + "a-" * N + "}}", "{{a" + ".a" * N, "{{a" + ".a-1d" * N + "!}}", "{{" + "1-" * N,
+        "{{" + "1-" * N + "}}", "{{" + "1-" * N + "a.v}}", "{{a" + " + 1" * N, "{{a" + " + 1" * N + "}}", "{{a.b" + " " * N,
+        "{{a.b" + " " * N + "!}}", "{{" + " " * N, "{{a" + " a" * N + "}}", "{{a" + "-1d" * N + "!}}", "{{a.b+" + "1" * N + "}}",
+        "{{a.b+1" + "d" * N + "!}}", "{{a +" + " " * N + "!}}", "{{a[" + "0" * N + "}}", "{{a" + "[0]" * N + "!}}", "{" * N,
+        "{{" * N + "}}" * N, "{{a" * N, "{{a}" * N,
+    ],
+    ids=lambda text: text[:8],
+)  # fmt: skip
+def test_a_long_text_is_read_once_whatever_its_shape(text: str) -> None:
+    """Models write it and the event loop reads it: with a pattern that goes back, some of these would take hours."""
+    assert (outcome(text, {}) == text) is not has_template(text)
+
+
+@pytest.mark.parametrize("offsets", ["-1d+1d" * (N // 2), "+0d" + " " * N + "-0d", "+" + "0" * N + "d"])
+def test_offsets_may_be_as_many_as_one_likes(offsets: str) -> None:
+    assert shifted("2024-01-31", offsets) == "2024-01-31"
+
+
+def test_a_long_value_that_only_begins_like_a_date_is_refused() -> None:
+    with pytest.raises(ArgumentsRefused, match="ISO date"):
+        shifted("2024-01-31T12:00:00." + "1" * N + " x", "+1d")
+
+
+@pytest.mark.parametrize(
+    ("text", "gives"),
+    [("{{{t.v}}}", "{5}"), ("{{ t.v }}{{t.v}}", "55"), ("{{1}}{{t.v}}", "{{1}}5"), ("{{x {{t.v}} y}}", "{{x 5 y}}")],
+)
+def test_the_innermost_braces_count(text: str, gives: str) -> None:
+    assert resolve_templates({"x": text}, {"t": {"v": 5}}) == {"x": gives}
 
 
 @given(st.text(), st.text(), st.text())
