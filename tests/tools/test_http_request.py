@@ -26,6 +26,7 @@ class Server:
         self.requests: list[str] = []
         self.port = 0
         self.silent = asyncio.Event()
+        self.content_type, self.body = "text/plain; charset=utf-8", "grüezi".encode()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -39,10 +40,9 @@ class Server:
             target = path.removeprefix("/to?")
             writer.write(f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode())
         else:
-            body = b"x" * 5_000 if path == "/long" else "grüezi".encode()
-            writer.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n\r\n" % len(body)
-            )
+            body = b"x" * 5_000 if path == "/long" else self.body
+            head = f"HTTP/1.1 200 OK\r\nContent-Type: {self.content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(head.encode())
             writer.write(body)
         await writer.drain()
         writer.close()
@@ -133,6 +133,53 @@ async def test_a_long_answer_is_cut_and_says_so(server: Server):
         f"http://good.test:{server.port}/long", HttpPolicy(private_hosts=("good.test",), max_bytes=1_000)
     )
     assert (result.status, len(result.data["body"]), result.data["truncated"]) == ("partial", 1_000, True)
+
+
+@pytest.mark.parametrize(
+    ("charset", "codec", "text"),
+    [
+        ("utf-8", "utf-8", "grüezi 东京"), ("UTF8", "utf-8", "grüezi 东京"), ("utf-8-sig", "utf-8-sig", "grüezi 东京"),
+        ("utf-16", "utf-16", "grüezi 东京"), ("utf-16le", "utf-16-le", "grüezi 东京"), ("UTF-16BE", "utf-16-be", "grüezi 东京"),
+        ("utf-32", "utf-32", "grüezi 东京"), ("us-ascii", "ascii", "hello"), ("ISO-8859-1", "latin-1", "grüezi"),
+        ("latin1", "latin-1", "grüezi"), ('"iso-8859-15"', "iso8859-15", "5 €"), ("iso88592", "iso8859-2", "łódź"),
+        ("windows-1252", "cp1252", "5 €"), ("x-cp1251", "cp1251", "привет"), ("KOI8-R", "koi8-r", "привет"),
+        ("koi8-u", "koi8-u", "привіт"), ("gb2312", "gb2312", "北京"), ("GBK", "gbk", "北京"), ("gb18030", "gb18030", "北京"),
+        ("big5", "big5", "臺北"), ("Shift_JIS", "shift_jis", "東京"), ("x-sjis", "shift_jis", "東京"),
+        ("windows-31j", "cp932", "東京"), ("euc-jp", "euc_jp", "東京"), ("iso-2022-jp", "iso2022_jp", "東京"),
+        ("euc-kr", "euc_kr", "서울"), ("ks_c_5601-1987", "euc_kr", "서울"), ("windows-874", "cp874", "กรุงเทพ"),
+        ("macintosh", "mac_roman", "grüezi"),
+    ],
+)  # fmt: skip
+async def test_a_body_is_read_in_the_charset_of_its_page(server: Server, charset: str, codec: str, text: str):
+    server.content_type, server.body = f"text/html; Charset={charset} ; x=1", text.encode(codec)
+    assert (await ask(f"http://good.test:{server.port}/")).data["body"] == text
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        "", "charset", "charset=", "charset=nonsense", "charset=" + "x" * 10_000, "charset=../utf_16", "charset=encodings.idna",
+        *(f"charset={name}" for name in (
+            "unicode_escape", "raw-unicode-escape", "punycode", "idna", "undefined", "utf-7", "hz", "hz-gb-2312", "iso-2022-kr",
+            "zlib_codec", "bz2", "base64", "hex", "rot13", "quopri", "uu", "charmap", "cp037", "mbcs", "oem", "palmos",
+        )),
+        "charset*=punycode''utf-16", "charset*=unicode_escape''utf%2D16",
+    ],
+    ids=lambda parameter: parameter[:30],
+)  # fmt: skip
+async def test_a_page_can_choose_no_codec_that_no_page_is_written_in(server: Server, parameter: str):
+    """Nor one that turns its text into another, or costs the square of its length, as `punycode` does."""
+    server.content_type = f"text/html; {parameter}"
+    server.body = rb"\u0041 +AEE- ~{<:Ky~} eJw " + "ü".encode() + b"\xff" + b"a" * 900_000
+    assert (await ask(f"http://good.test:{server.port}/")).data["body"] == server.body.decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize(
+    "charset", ["ascii", "utf-16", "utf-32", "gb18030", "shift_jis", "iso-2022-jp", "windows-1252"]
+)
+async def test_bytes_that_are_not_of_the_charset_are_replaced(server: Server, charset: str):
+    server.content_type, server.body = f"text/html; charset={charset}", b"\x81\xff\x1b\xd8\x00\xdc\x80"
+    assert "\ufffd" in (await ask(f"http://good.test:{server.port}/")).data["body"]
 
 
 async def test_a_reading_request_without_an_answer_is_a_result_and_a_writing_one_is_of_unknown_outcome(server: Server):

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from graphflow.tools.builtin.charsets import codec_of
 from graphflow.tools.port import Tool, tool
 from graphflow.tools.result import ToolResult, failed
 
@@ -171,15 +172,12 @@ class _Sender:
             if cut := len(body) > self._policy.max_bytes:
                 del body[self._policy.max_bytes :]
                 break
-        try:
-            text = body.decode(response.charset_encoding or "utf-8", "replace")
-        except LookupError:  # a character set that nobody knows
-            text = body.decode("utf-8", "replace")
+        content_type = response.headers.get("content-type", "")
         data = {
             "url": str(url.copy_with(userinfo=b"")),
             "status": response.status_code,
-            "contentType": response.headers.get("content-type", ""),
-            "body": text,
+            "contentType": content_type,
+            "body": body.decode(codec_of(content_type), "replace"),
         }
         if not cut:
             return data
