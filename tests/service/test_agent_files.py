@@ -18,7 +18,8 @@ async def create(open_application: Opened):
     app = await open_application()
 
     async def run(**arguments: Any) -> ToolResult:
-        return await app.runner.run(call("agent_file_create", arguments), FakeContext())
+        approved = FakeContext({"approval:call-1": {"decision": "approve"}})
+        return await app.runner.run(call("agent_file_create", arguments), approved)
 
     return app, run
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from graphflow.events import event_dict
+from graphflow.runtime.compiled import CompiledGraph
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
 
@@ -91,8 +92,38 @@ async def test_the_form_demo_waits_and_repeats_what_was_entered(app: Application
     assert done.output == "Noted: sick leave, 2 day(s) from 2030-01-31."
 
 
-async def test_the_agent_creator_makes_an_agent_that_then_runs(app: Application):
-    answer = await answer_of(app, "demo_agent_creator", "Create an agent named poet that writes haiku")
-    assert answer == "The agent poet is in graphs/poet.json."
+async def ask_for_a_poet(app: Application) -> CompiledGraph:
+    """The agent creator, waiting for a person, with nothing written."""
+    graph = app.graph("demo_agent_creator")
+    waiting = await graph.run("Create an agent named poet that writes haiku", "t")
+    (question,) = waiting.interrupts
+    assert (waiting.status, question.kind, question.tool_name) == ("waiting", "approval", "agent_file_create")
+    assert question.arguments["agentId"] == "poet"
+    assert not poet(app).exists()
+    return graph
+
+
+def poet(app: Application) -> Path:
+    return app.settings.folder / "graphs" / "poet.json"
+
+
+async def test_the_agent_creator_makes_an_agent_that_then_runs_once_a_person_approves(app: Application):
+    graph = await ask_for_a_poet(app)
+    done = await graph.answer("t", {"decision": "approve"})
+    assert done.output == "The agent poet is in graphs/poet.json."
     app.agents.reload()
     assert await answer_of(app, "poet", "hello")
+
+
+async def test_a_rejected_agent_is_not_written_and_the_run_goes_on(app: Application):
+    graph = await ask_for_a_poet(app)
+    done = await graph.answer("t", {"decision": "reject", "reason": "no poets"})
+    assert (done.status, poet(app).exists()) == ("completed", False)
+
+
+async def test_a_standing_rule_may_approve_agents_in_a_persons_place(app: Application):
+    await app.rules.add(
+        tool="agent_file_create", decision="allow", args='args.mode == "PLAIN"', agent_key="demo_agent_creator"
+    )
+    await answer_of(app, "demo_agent_creator", "Create an agent named poet that writes haiku")
+    assert poet(app).exists()

@@ -1,6 +1,7 @@
 """`agent_file_create`: writes an agent file that the loader accepts, and nothing else (spec 8.1).
 
-What an agent file is, and where it may lie, is known above this layer: an `AgentFiles` does it.
+What an agent file is, and where it may lie, is known above this layer: an `AgentFiles` does it. A person approves each call
+first: a model that wrote agent files unseen could give an agent tools that it does not have itself, and no approval.
 """
 
 from __future__ import annotations
@@ -42,7 +43,14 @@ def agent_file_tool(files: AgentFiles) -> Tool:
     """The tool over a folder of agent files."""
     blocks = files.blocks
 
-    @tool(name="agent_file_create", effects="write", idempotent=True, parameters=_parameters(blocks), templates=False)
+    @tool(
+        name="agent_file_create",
+        effects="write",
+        idempotent=True,
+        parameters=_parameters(blocks),
+        approval_hint="It gives an agent its prompt, its tools and its approval mode.",
+        templates=False,
+    )
     def agent_file_create(agentId: str, **given: Any) -> dict[str, Any] | ToolResult:  # noqa: N803 - the wire name
         """Create or replace an agent's file. The prompts of its mode may stand beside the other fields, in the block of
         the mode, or in `config`, which is a whole agent file.
