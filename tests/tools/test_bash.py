@@ -328,3 +328,9 @@ def test_a_command_line_is_split_or_refused_and_keeps_no_shell_syntax_outside_qu
         assert [word.text for word in words] == line.split()
         assert not set(";|&$`<>()") & set(line)
         assert all(word.wild == ("*" in word.text) for word in words)
+
+
+@pytest.mark.parametrize("quote", ["", "'", '"'])
+def test_a_word_may_be_long_without_being_copied_for_each_character(quote: str):
+    (word,) = split_words(quote + "a" * 2_000_000 + quote)
+    assert len(word.text) == 2_000_000

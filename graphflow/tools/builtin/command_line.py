@@ -37,32 +37,41 @@ def split_words(line: str) -> list[Word]:
         CommandRefused: the line uses more than words, quotes and wildcards.
     """
     words: list[Word] = []
-    text, wild, begun, quote = "", False, False, ""
+    text: list[str] = []  # joined once: a word that grows as a string is copied for each of its characters
+    wild, begun, quote = False, False, ""
     characters = iter(line)
     for character in characters:
         if character in _NEVER:
             raise CommandRefused(f"a command has one line and no {_NEVER[character]}")
         if quote == "'":
-            quote, text = ("", text) if character == "'" else (quote, text + character)
+            if character == "'":
+                quote = ""
+            else:
+                text.append(character)
         elif character in _FORBIDDEN and (not quote or character in _IN_DOUBLE_QUOTES):
             raise CommandRefused(f"{character!r}: {_FORBIDDEN[character]} can't be used here")
         elif character == "\\":
-            text, begun = text + _escaped(next(characters, "")), True
+            text.append(_escaped(next(characters, "")))
+            begun = True
         elif quote:
-            quote, text = ("", text) if character == quote else (quote, text + character)
+            if character == quote:
+                quote = ""
+            else:
+                text.append(character)
         elif character == "~" and not begun:
             raise CommandRefused("'~': home folders can't be used here")
         elif character in "'\"":
             quote, begun = character, True
         elif character.isspace():
             if begun:
-                words.append(Word(text, wild))
-            text, wild, begun = "", False, False
+                words.append(Word("".join(text), wild))
+            text, wild, begun = [], False, False
         else:
-            text, begun, wild = text + character, True, wild or character in WILDCARDS
+            text.append(character)
+            begun, wild = True, wild or character in WILDCARDS
     if quote:
         raise CommandRefused(f"the quote {quote} is not closed")
-    return [*words, Word(text, wild)] if begun else words
+    return [*words, Word("".join(text), wild)] if begun else words
 
 
 def _escaped(character: str) -> str:
