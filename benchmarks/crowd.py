@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from graphflow import Context, Graph, MemoryCheckpointer, SqliteCheckpointer  # noqa: E402
-from graphflow.runtime.live import LiveRun  # noqa: E402
+from graphflow.runtime.runs.live_runs import LiveRun  # noqa: E402
 
 
 def resident() -> int:

@@ -103,8 +103,8 @@ Stream = Callable[[str], Awaitable[int]]
 @asynccontextmanager
 async def graphflow_client() -> AsyncIterator[Stream]:
     from graphflow.messages import HumanMessage
-    from graphflow.models.openai_compatible import OpenAICompatibleModel
-    from graphflow.models.profiles import Profile
+    from graphflow.models.openai.model import OpenAICompatibleModel
+    from graphflow.models.openai.profiles import Profile
     from graphflow.models.providers import Provider
     from graphflow.models.transport import HttpxTransport
 

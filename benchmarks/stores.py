@@ -19,9 +19,9 @@ from pathlib import Path
 
 import aiosqlite
 
-from graphflow.checkpoints.memory import MemoryCheckpointer
-from graphflow.checkpoints.port import Item, Lineage, Log, Record, ThreadFacts
-from graphflow.checkpoints.sqlite import SqliteCheckpointer
+from graphflow.checkpoints.checkpointer import Item, Lineage, Log, Record, ThreadFacts
+from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
+from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 
 Store = MemoryCheckpointer | SqliteCheckpointer
 RUN, DOCUMENT = "018f0000-0000-7000-8000-000000000077", "sha256:" + "a" * 64

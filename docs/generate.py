@@ -55,7 +55,7 @@ Families, which a query may choose among by `events`: *contract* (what a chat sh
 interrupts), *always* (sent whatever was chosen). *Live only* events are never stored: who joins later gets the block's
 `*.snapshot` instead. Exactly one *terminal* event, or `run.waiting`, ends a stream.
 
-Which event may follow which is stated once, in `graphflow/graph/stream_rules.py`; every stream that the tests of this project
+Which event may follow which is stated once, in `graphflow/testing/stream_grammar.py`; every stream that the tests of this project
 produce is held against it:
 
 - `request.*`, `chat.start` and `run.start` come first, one terminal comes last. After `run.waiting` only `request.submit`,

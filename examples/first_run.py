@@ -29,7 +29,7 @@ from graphflow.events import (
     ToolResultEvent,
     ToolStart,
 )
-from graphflow.graph.drawing import draw_text
+from graphflow.graph.drawing.render import draw_text
 from graphflow.settings import load_settings
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -18,22 +18,22 @@ _HOMES: dict[str, str] = {
     "append": "graphflow.graph.builder",
     "merge": "graphflow.graph.builder",
     "union": "graphflow.graph.builder",
-    "CompiledGraph": "graphflow.runtime.compiled",
-    "Context": "graphflow.graph.context",
-    "Goto": "graphflow.graph.context",
+    "CompiledGraph": "graphflow.runtime.compiled_graph",
+    "Context": "graphflow.graph.engine.context",
+    "Goto": "graphflow.graph.engine.context",
     "Thread": "graphflow.runtime.thread",
     "RunResult": "graphflow.runtime.result",
-    "Interrupt": "graphflow.graph.machine",
-    "MemoryCheckpointer": "graphflow.checkpoints.memory",
-    "SqliteCheckpointer": "graphflow.checkpoints.sqlite",
-    "PostgresCheckpointer": "graphflow.checkpoints.postgres",
-    "function": "graphflow.nodes.offering",
-    "node": "graphflow.nodes.offering",
+    "Interrupt": "graphflow.graph.core.machine",
+    "MemoryCheckpointer": "graphflow.checkpoints.memory.checkpointer",
+    "SqliteCheckpointer": "graphflow.checkpoints.sqlite.checkpointer",
+    "PostgresCheckpointer": "graphflow.checkpoints.postgres.checkpointer",
+    "function": "graphflow.nodes.decorators",
+    "node": "graphflow.nodes.decorators",
     "tool": "graphflow.tools.port",
     "Tool": "graphflow.tools.port",
     "ToolResult": "graphflow.tools.result",
     "ToolRegistry": "graphflow.tools.registry",
-    "ChatModel": "graphflow.models.port",
+    "ChatModel": "graphflow.models.chat_model",
     "ChatOptions": "graphflow.models.options",
     "SystemMessage": "graphflow.messages",
     "HumanMessage": "graphflow.messages",
@@ -91,10 +91,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from graphflow.checkpoints.memory import MemoryCheckpointer as MemoryCheckpointer
-    from graphflow.checkpoints.port import Checkpointer
-    from graphflow.checkpoints.postgres import PostgresCheckpointer as PostgresCheckpointer
-    from graphflow.checkpoints.sqlite import SqliteCheckpointer as SqliteCheckpointer
+    from graphflow.checkpoints.checkpointer import Checkpointer
+    from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer as MemoryCheckpointer
+    from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer as PostgresCheckpointer
+    from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer as SqliteCheckpointer
     from graphflow.errors import AnswerRefused as AnswerRefused
     from graphflow.errors import DefinitionError as DefinitionError
     from graphflow.errors import Fault as Fault
@@ -106,19 +106,19 @@ if TYPE_CHECKING:
     from graphflow.graph.builder import append as append
     from graphflow.graph.builder import merge as merge
     from graphflow.graph.builder import union as union
-    from graphflow.graph.context import Context as Context
-    from graphflow.graph.context import Goto as Goto
-    from graphflow.graph.machine import Interrupt as Interrupt
+    from graphflow.graph.core.machine import Interrupt as Interrupt
+    from graphflow.graph.engine.context import Context as Context
+    from graphflow.graph.engine.context import Goto as Goto
     from graphflow.messages import AIMessage as AIMessage
     from graphflow.messages import HumanMessage as HumanMessage
     from graphflow.messages import SystemMessage as SystemMessage
     from graphflow.messages import ToolCall as ToolCall
     from graphflow.messages import ToolMessage as ToolMessage
+    from graphflow.models.chat_model import ChatModel as ChatModel
     from graphflow.models.options import ChatOptions as ChatOptions
-    from graphflow.models.port import ChatModel as ChatModel
-    from graphflow.nodes.offering import function as function
-    from graphflow.nodes.offering import node as node
-    from graphflow.runtime.compiled import CompiledGraph as CompiledGraph
+    from graphflow.nodes.decorators import function as function
+    from graphflow.nodes.decorators import node as node
+    from graphflow.runtime.compiled_graph import CompiledGraph as CompiledGraph
     from graphflow.runtime.result import RunResult as RunResult
     from graphflow.runtime.thread import Thread as Thread
     from graphflow.service.application import Application as Application

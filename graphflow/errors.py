@@ -31,7 +31,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.plain import plain
+from graphflow.json_data import plain
 
 ERROR_CODES: dict[str, str] = {
     "invalid_definition": "A document or agent file breaks a rule; nothing of it runs.",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
-from graphflow.plain import decode_json, encode_json
+from graphflow.json_data import decode_json, encode_json
 
 Family = Literal["contract", "graph", "always"]
 

@@ -11,9 +11,9 @@ import pytest
 
 from graphflow.errors import StreamBroken
 from graphflow.events import CheckpointCreate, Event, InterruptRequest, InterruptResolve, RunStart, RunWaiting
-from graphflow.graph.executor import Executor
-from graphflow.graph.outlet import Outlet
-from graphflow.graph.stream_rules import StreamRules
+from graphflow.graph.engine.event_emitter import Outlet
+from graphflow.graph.engine.executor import Executor
+from graphflow.testing.stream_grammar import StreamRules
 
 Run = tuple[str, str]
 """Thread and run."""

@@ -6,8 +6,8 @@ from pathlib import PurePosixPath as Path
 
 import msgspec
 
-from graphflow.graph.state import FrozenDict, ListView
-from graphflow.plain import plain
+from graphflow.graph.core.channels import FrozenDict, ListView
+from graphflow.json_data import plain
 
 
 def test_an_append_channel_is_a_list_in_json() -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from graphflow.errors import DefinitionError, Fault
-from graphflow.graph.shape import check_shape
-from graphflow.graph.source import Source, decode_utf8, parse_source, read_source
-from graphflow.graph.types import show
+from graphflow.graph.definition.source import Source, decode_utf8, parse_source, read_source
+from graphflow.graph.definition.struct_validation import check_shape
+from graphflow.graph.definition.types import show
 from graphflow.modes.checks import agent_faults, mode_faults
 from graphflow.modes.definition import BLOCKS, GRAPH, AgentDefinition, AgentFields, decode_definition, mode_word
 from graphflow.modes.policies import Policies

@@ -8,11 +8,11 @@ from typing import Any
 
 from graphflow.agents.draft import Draft, Known, Origin, read_draft
 from graphflow.errors import DefinitionError, Fault
-from graphflow.graph.checked import CheckedDocument
-from graphflow.graph.compiler import check_document
+from graphflow.graph.definition.checked_document import CheckedDocument
+from graphflow.graph.definition.suggestions import unescape
 from graphflow.graph.ports import Kinds
-from graphflow.graph.words import unescape
-from graphflow.memory.system import SPEAKING
+from graphflow.graph.validation.validate import check_document
+from graphflow.memory.prompt_snapshot import SPEAKING
 from graphflow.modes.definition import AgentDefinition
 from graphflow.modes.policies import Policies
 from graphflow.modes.registry import MODES

@@ -12,11 +12,11 @@ from typing import Any
 
 from graphflow.agents.draft import Draft, Known, read_draft, unreadable_draft
 from graphflow.agents.loader import LoadedAgent
-from graphflow.agents.rounds import Change, InvalidAgent, Round, Table, current_round, next_table
-from graphflow.agents.watching import looks, until_sure
+from graphflow.agents.polling import looks, until_sure
+from graphflow.agents.reload import Change, InvalidAgent, Round, Table, current_round, next_table
 from graphflow.errors import AgentNotFound
+from graphflow.graph.definition.suggestions import nearest
 from graphflow.graph.ports import Kinds
-from graphflow.graph.words import nearest
 
 SUFFIX = ".json"
 

@@ -24,10 +24,11 @@ from uuid import UUID
 import msgspec
 from msgspec.msgpack import Ext
 
-from graphflow.checkpoints import moments, registry
-from graphflow.checkpoints.registry import register
+from graphflow.checkpoints import timestamps as moments
+from graphflow.checkpoints import type_registry as registry
+from graphflow.checkpoints.type_registry import register
 from graphflow.errors import CodecError
-from graphflow.graph.state import FrozenDict, FrozenList, ListView, State
+from graphflow.graph.core.channels import FrozenDict, FrozenList, ListView, State
 from graphflow.messages import (
     MESSAGE_TYPES,
     AIMessage,

@@ -35,10 +35,10 @@ from graphflow.events import (
     ToolResultEvent,
     ToolSnapshot,
 )
-from graphflow.graph.machine import Commit
+from graphflow.graph.core.machine import Commit
 from graphflow.graph.ports import Logged
+from graphflow.json_data import plain
 from graphflow.messages import AIMessage, HumanMessage, ToolMessage
-from graphflow.plain import plain
 
 CODES: dict[str, int] = {
     "node.start": 1, "node.end": 2, "checkpoint.create": 3, "node.error": 4, "interrupt.request": 5, "interrupt.resolve": 6,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from graphflow.checkpoints import records
-from graphflow.checkpoints.port import Item, Lineage, OpenInterrupt, Place, Record, Rewrite, ThreadRow
+from graphflow.checkpoints.checkpointer import Item, Lineage, OpenInterrupt, Place, Record, Rewrite, ThreadRow
 from graphflow.errors import StoreError
 
 FORMAT = "graphflow-thread"

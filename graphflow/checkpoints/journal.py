@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
+from graphflow.checkpoints.checkpointer import Checkpointer, Lineage, Log, Record, Stored, ThreadFacts, ThreadRow
 from graphflow.checkpoints.codec import MISFITS, unreadable
 from graphflow.checkpoints.event_log import CODES, LIFE, pack, references, resolve_message, unpack
 from graphflow.checkpoints.ids import long_id, short_id
-from graphflow.checkpoints.port import Checkpointer, Lineage, Log, Record, Stored, ThreadFacts, ThreadRow
 from graphflow.checkpoints.records import (
     Body,
     Counts,
@@ -35,11 +35,11 @@ from graphflow.checkpoints.records import (
     wanted_logs,
     with_logs,
 )
-from graphflow.checkpoints.spending import spent_by
+from graphflow.checkpoints.usage import spent_by
 from graphflow.errors import CodecError
 from graphflow.events import CheckpointCreate, Event
-from graphflow.graph.announcements import ending_event, interrupt_event, next_of
-from graphflow.graph.machine import Commit, Machine
+from graphflow.graph.core.machine import Commit, Machine
+from graphflow.graph.engine.announcements import ending_event, interrupt_event, next_of
 from graphflow.graph.ports import Durable, Logged
 
 SNAPSHOT_MIN_BYTES = 8192

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from graphflow.checkpoints import refusals
-from graphflow.checkpoints.port import Keep, OpenInterrupt, Pruned
+from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints.checkpointer import Keep, OpenInterrupt, Pruned
 
 Range = tuple[int, int]
 """First and last ordinal, both included."""

@@ -13,15 +13,27 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints import codec, inputs
+from graphflow.checkpoints import codec
+from graphflow.checkpoints import input_references as inputs
+from graphflow.checkpoints.checkpointer import Item, OpenInterrupt
 from graphflow.checkpoints.codec import storable
 from graphflow.checkpoints.ids import long_id, short_id
-from graphflow.checkpoints.port import Item, OpenInterrupt
 from graphflow.errors import CodecError
-from graphflow.graph.frames import copied
-from graphflow.graph.machine import ROOT, Branch, Commit, Frame, Interrupt, Join, Machine, Opened, Operation, all_frames
-from graphflow.graph.patches import FramePatch, Patch, apply_patch, branch_of, put, with_items
-from graphflow.graph.state import ListView, LogEntry, State, Update, fold, freeze
+from graphflow.graph.core.channels import ListView, LogEntry, State, Update, fold, freeze
+from graphflow.graph.core.frame_table import copied
+from graphflow.graph.core.machine import (
+    ROOT,
+    Branch,
+    Commit,
+    Frame,
+    Interrupt,
+    Join,
+    Machine,
+    Opened,
+    Operation,
+    all_frames,
+)
+from graphflow.graph.core.patches import FramePatch, Patch, apply_patch, branch_of, put, with_items
 
 FORMAT = 1
 

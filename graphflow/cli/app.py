@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from graphflow.cli import (
+from graphflow.cli.command import Verbosity
+from graphflow.cli.commands import (
     agents,
     chat,
     doctor,
@@ -22,8 +23,7 @@ from graphflow.cli import (
     usage,
     validate,
 )
-from graphflow.cli.commands import Verbosity
-from graphflow.cli.console import make_streams_usable
+from graphflow.cli.terminal.console import make_streams_usable
 
 app = typer.Typer(
     name="graphflow",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, Un
 
 from graphflow.errors import DefinitionError, Fault
 from graphflow.graph.builder_types import AskKeys, Effects, ErrorTo, Next, OnError, Parts, RetryPolicy, Wait
-from graphflow.graph.state_classes import (
+from graphflow.graph.definition.state_classes import (
     Mark,
     Reduce,
     append,
@@ -25,12 +25,12 @@ from graphflow.graph.state_classes import (
     sum_,
     union,
 )
-from graphflow.graph.types import show
+from graphflow.graph.definition.types import show
 
 if TYPE_CHECKING:
-    from graphflow.checkpoints.port import Checkpointer
-    from graphflow.graph.context import Context, Goto
-    from graphflow.runtime.compiled import CompiledGraph
+    from graphflow.checkpoints.checkpointer import Checkpointer
+    from graphflow.graph.engine.context import Context, Goto
+    from graphflow.runtime.compiled_graph import CompiledGraph
 
 __all__ = [
     "Graph", "Mark", "Reduce", "append", "branch_only", "each_run", "max_", "merge", "messages", "min_", "schema_of",
@@ -434,7 +434,7 @@ def _read(source: str | bytes | PathLike[str] | Mapping[str, Any]) -> Mapping[st
         return source
     from pathlib import Path
 
-    from graphflow.graph.source import decode_utf8, parse_source, read_source
+    from graphflow.graph.definition.source import decode_utf8, parse_source, read_source
 
     if isinstance(source, str | bytes):
         data = parse_source(source if isinstance(source, str) else decode_utf8(source)).data

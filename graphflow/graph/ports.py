@@ -9,9 +9,9 @@ from graphflow.events import Event
 
 if TYPE_CHECKING:
     from graphflow.errors import Fault
-    from graphflow.graph.context import Context
-    from graphflow.graph.document import GraphDefinition, NodeDefinition
-    from graphflow.graph.machine import Commit
+    from graphflow.graph.core.machine import Commit
+    from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
+    from graphflow.graph.engine.context import Context
 
 NodeFunction = Callable[[Any, "Context"], Awaitable[Any]]
 """What runs a node: `(arguments, context) → out`. `arguments` is the evaluated `with`."""

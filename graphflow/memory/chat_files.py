@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from graphflow.errors import GraphflowError
-from graphflow.plain import decode_json, encode_json, plain, whole_characters
+from graphflow.json_data import decode_json, encode_json, plain, whole_characters
 
 fcntl: Any
 try:

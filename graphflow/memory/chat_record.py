@@ -25,8 +25,8 @@ from graphflow.events import (
     RequestQuery,
     event_dict,
 )
-from graphflow.graph.state import thaw
-from graphflow.memory.run_facts import Call, Part, RunFacts, Streamed, Text, block_id, call_id_of
+from graphflow.graph.core.channels import thaw
+from graphflow.memory.run_reader import Call, Part, RunFacts, Streamed, Text, block_id, call_id_of
 from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolCall, ToolMessage
 
 

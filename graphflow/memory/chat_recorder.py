@@ -12,19 +12,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from graphflow.checkpoints import inputs
+from graphflow.checkpoints import input_references as inputs
+from graphflow.checkpoints.checkpointer import Checkpointer, Record, ThreadFacts
 from graphflow.checkpoints.journal import decode_meta, read_events
-from graphflow.checkpoints.port import Checkpointer, Record, ThreadFacts
 from graphflow.checkpoints.records import Body, Folded, decode_body, decode_entry, decode_snapshot, fold_records
 from graphflow.events import Event, RunCancel, RunComplete, RunError, RunWaiting
-from graphflow.graph.announcements import ending_event
-from graphflow.graph.machine import ROOT, Machine
+from graphflow.graph.core.machine import ROOT, Machine
+from graphflow.graph.engine.announcements import ending_event
 from graphflow.memory.chat_files import KNOWN_CHATS, ChatFiles, ChatLines
 from graphflow.memory.chat_record import record_of
-from graphflow.memory.run_facts import Ended, Part, RunFacts
+from graphflow.memory.run_reader import Ended, Part, RunFacts
 from graphflow.messages import MESSAGE_TYPES, HumanMessage, Message, from_wire
-from graphflow.runtime.live import LiveRun
-from graphflow.runtime.stored_log import LEAST_PAGE, PAGE, Chain, records_of_run, settled
+from graphflow.runtime.history.stored_events import LEAST_PAGE, PAGE, Chain, records_of_run, settled
+from graphflow.runtime.runs.live_runs import LiveRun
 
 if TYPE_CHECKING:
     from graphflow.service.application import Application

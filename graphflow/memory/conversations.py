@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 
 from graphflow.errors import GraphflowError
-from graphflow.memory.folding import folded, folded_texts, patterns_of, words_of
-from graphflow.plain import plain
+from graphflow.json_data import plain
+from graphflow.memory.text_normalization import folded, folded_texts, patterns_of, words_of
 
 if TYPE_CHECKING:
     from graphflow.memory.tables import Row, Tables, Write

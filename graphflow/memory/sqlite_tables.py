@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphflow.checkpoints._sqlite_schema import is_busy
+from graphflow.checkpoints.sqlite.schema import is_busy
 from graphflow.errors import StoreError
 from graphflow.memory.tables import Row, Write, failure, steps_after
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from graphflow.errors import GraphflowError
-from graphflow.memory.folding import folded_texts, patterns_of, words_of
+from graphflow.memory.text_normalization import folded_texts, patterns_of, words_of
 
 if TYPE_CHECKING:
-    from graphflow.checkpoints.sealing import Seal
+    from graphflow.checkpoints.encryption.cipher import Seal
     from graphflow.graph.ports import Clock
     from graphflow.memory.tables import Row, Tables
 
@@ -224,7 +224,7 @@ class SqlStore:
 
 def _place(namespace: str, key: str) -> Any:
     """What a sealed value is bound to, so that rows can't be swapped."""
-    from graphflow.checkpoints.port import Place
+    from graphflow.checkpoints.checkpointer import Place
 
     return Place("document", f"store {namespace}{key}")
 

@@ -7,10 +7,10 @@ from contextlib import aclosing
 
 from graphflow.errors import ModelError
 from graphflow.messages import Message
+from graphflow.models.chat_model import Capabilities, ChatModel
 from graphflow.models.deltas import Delta
-from graphflow.models.notices import notice
+from graphflow.models.log import notice
 from graphflow.models.options import ChatOptions, ToolSpec
-from graphflow.models.port import Capabilities, ChatModel
 
 _SAME_ON_BOTH = frozenset({401, 402, 403, 429})
 """What the provider says of its user, whichever way it was asked."""

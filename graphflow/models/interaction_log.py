@@ -18,11 +18,11 @@ from graphflow.errors import GraphflowError
 from graphflow.masking import StreamMasker, mask
 from graphflow.messages import Message, to_wire
 from graphflow.models.call_context import call_context
+from graphflow.models.chat_model import Capabilities, ChatModel
 from graphflow.models.deltas import Delta, Finish, ReasoningDelta, ReasoningDetails, TextDelta, ToolCallDelta
 from graphflow.models.environment import environment
-from graphflow.models.notices import model_logger
+from graphflow.models.log import model_logger
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec
-from graphflow.models.port import Capabilities, ChatModel
 
 _OFF = frozenset({"0", "false", "no", "off"})
 

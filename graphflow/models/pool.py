@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from graphflow.models.port import ChatModel
+    from graphflow.models.chat_model import ChatModel
 
 Opener = Callable[[str | None, str | None], "ChatModel"]
 """`(provider key, model) → model`; None leaves the choice to the environment."""

@@ -16,11 +16,11 @@ import msgspec
 from graphflow.errors import ModelError
 from graphflow.masking import mask_text
 from graphflow.models.environment import environment
-from graphflow.models.profiles import CUSTOM, PROFILES, Profile
+from graphflow.models.openai.profiles import CUSTOM, PROFILES, Profile
 from graphflow.models.retry import Limits
 
 if TYPE_CHECKING:
-    from graphflow.models.port import ChatModel
+    from graphflow.models.chat_model import ChatModel
     from graphflow.models.transport import Transport
 
 Profiles = Mapping[str, Mapping[str, Any]]
@@ -110,12 +110,12 @@ def open_model(
     name, bounds = model or provider.model, limits or limits_from(env)
 
     def native() -> ChatModel:
-        from graphflow.models.openai_compatible import OpenAICompatibleModel
+        from graphflow.models.openai.model import OpenAICompatibleModel
 
         return OpenAICompatibleModel(provider, name, limits=bounds, transport=transport)
 
     def library() -> ChatModel:
-        from graphflow.models.library import LibraryModel
+        from graphflow.models.any_llm import LibraryModel
 
         return LibraryModel(provider, name, limits=bounds)
 
@@ -323,7 +323,7 @@ def _can_be_sent(value: str) -> bool:
 
 
 def _scripted(provider: Provider, model: str | None) -> ChatModel:
-    from graphflow.models.scripted import ScriptedModel
+    from graphflow.models.scripted.model import ScriptedModel
 
     name = model or provider.model
     path = provider.profile.script

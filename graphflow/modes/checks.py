@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from graphflow.errors import Fault
-from graphflow.graph.words import choose, escape
+from graphflow.graph.definition.suggestions import choose, escape
 from graphflow.modes.definition import BLOCKS, GRAPH, mode_word
 
 _MAX_INT = 2**53 - 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphflow.errors import Fault
-from graphflow.graph.document import AGENT_FIELDS
+from graphflow.graph.definition.document import AGENT_FIELDS
 from graphflow.modes.definition import AgentDefinition
 from graphflow.modes.plain import compile_plain
 from graphflow.modes.plain_tooling import compile_plain_tooling

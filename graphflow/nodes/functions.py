@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from graphflow.errors import Fault
-from graphflow.graph.context import Context
-from graphflow.graph.document import GraphDefinition, NodeDefinition
+from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
+from graphflow.graph.engine.context import Context
 from graphflow.nodes.thread_context import ThreadContext
-from graphflow.tools.blocking import beside_loop
+from graphflow.tools.threads import beside_loop
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction

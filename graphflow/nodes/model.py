@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import Fault
-from graphflow.graph.context import Context
-from graphflow.graph.document import GraphDefinition, NodeDefinition
+from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
+from graphflow.graph.engine.context import Context
 from graphflow.nodes.turn import Turns
 
 if TYPE_CHECKING:

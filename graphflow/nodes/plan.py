@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from graphflow.graph.context import Context
-from graphflow.graph.document import GraphDefinition, NodeDefinition
-from graphflow.graph.state import thaw
+from graphflow.graph.core.channels import thaw
+from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
+from graphflow.graph.engine.context import Context
 from graphflow.messages import AIMessage
 from graphflow.nodes import plan_prompts
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
@@ -18,7 +18,7 @@ from graphflow.nodes.plan_text import PlanFault, only_step, parse_plan
 from graphflow.nodes.plan_view import PlanView, request_of
 from graphflow.nodes.turn import Turns
 from graphflow.tools.listing import list_tools, with_tools
-from graphflow.tools.offered import offered_tools
+from graphflow.tools.selection import offered_tools
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from graphflow.graph.context import Context
-from graphflow.graph.state import answer_open_calls
+from graphflow.graph.core.channels import answer_open_calls
+from graphflow.graph.engine.context import Context
 from graphflow.memory.window import last_runs
 from graphflow.messages import AIMessage, HumanMessage, Message
-from graphflow.nodes.pairing import paired
+from graphflow.nodes.message_pairing import paired
 from graphflow.nodes.plan_prompts import task_prompt
 
 CUT_OFF = "this call was not run: the work on its step has ended"

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphflow.errors import Fault
-from graphflow.graph.context import Context
-from graphflow.graph.document import GraphDefinition, NodeDefinition
-from graphflow.graph.state import answer_open_calls
+from graphflow.graph.core.channels import answer_open_calls
+from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
+from graphflow.graph.engine.context import Context
 from graphflow.memory.window import last_runs
 from graphflow.messages import AIMessage, HumanMessage, Message
+from graphflow.nodes.message_pairing import NOT_RUN, paired
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
-from graphflow.nodes.pairing import NOT_RUN, paired
 from graphflow.nodes.plan_view import request_of
 from graphflow.nodes.team_prompts import DEFAULTS, TURNS
 from graphflow.nodes.tools import TASK_DONE
 from graphflow.nodes.turn import Turns
 from graphflow.tools.listing import with_tools
-from graphflow.tools.offered import offered_tools
+from graphflow.tools.selection import offered_tools
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction

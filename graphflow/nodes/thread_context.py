@@ -14,8 +14,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import NodeFailed
-from graphflow.graph.context import Context
-from graphflow.tools.blocking import whole
+from graphflow.graph.engine.context import Context
+from graphflow.tools.threads import whole
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

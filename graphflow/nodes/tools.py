@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphflow.errors import Fault, NodeFailed
-from graphflow.graph.context import Context
-from graphflow.graph.document import GraphDefinition, NodeDefinition
+from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
+from graphflow.graph.engine.context import Context
+from graphflow.json_data import plain
 from graphflow.messages import AIMessage, ToolCall
-from graphflow.plain import plain
 from graphflow.tools.arguments import LatestResults
 from graphflow.tools.envelope import completed
-from graphflow.tools.offered import offered_tools
 from graphflow.tools.policy import CallPolicy
 from graphflow.tools.result import failed
+from graphflow.tools.selection import offered_tools
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction

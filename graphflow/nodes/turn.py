@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphflow.errors import ModelError, NodeFailed
-from graphflow.graph.context import Context
-from graphflow.graph.document import GraphDefinition
-from graphflow.graph.state import answer_open_calls
-from graphflow.memory.system import noted_tools
+from graphflow.graph.core.channels import answer_open_calls
+from graphflow.graph.definition.document import GraphDefinition
+from graphflow.graph.engine.context import Context
+from graphflow.memory.prompt_snapshot import noted_tools
 from graphflow.messages import AIMessage, Message, ToolCall, ToolMessage
+from graphflow.models.accumulator import Completion, TurnAccumulator
 from graphflow.models.call_context import set_call_context
 from graphflow.models.deltas import ReasoningDelta, TextDelta, ToolCallDelta
 from graphflow.models.options import ToolSpec, options_from_document
-from graphflow.models.turn import Completion, TurnAccumulator
-from graphflow.nodes.asking import messages_of, options_of
-from graphflow.nodes.metering import Meter
-from graphflow.nodes.speech import Speech
-from graphflow.tools.offered import offered_tools
+from graphflow.nodes.delta_emitter import Speech
+from graphflow.nodes.request_builder import messages_of, options_of
+from graphflow.nodes.usage import Meter
 from graphflow.tools.policy import CallPolicy
+from graphflow.tools.selection import offered_tools
 
 if TYPE_CHECKING:
-    from graphflow.models.port import ChatModel
+    from graphflow.models.chat_model import ChatModel
     from graphflow.tools.port import Tool
     from graphflow.tools.registry import ToolRegistry
 
@@ -233,7 +233,7 @@ class Turn:
 
 def _structured(ctx: Context, message: AIMessage, schema: Mapping[str, Any]) -> dict[str, Any]:
     """The object that the text holds, checked against the schema."""
-    from graphflow.graph.json_schema import compile_schema
+    from graphflow.graph.definition.json_schema import compile_schema
 
     text = message.content.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
     try:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphflow.errors import BudgetExceeded, ModelError
-from graphflow.graph.context import Context
-from graphflow.graph.document import GraphDefinition, NodeDefinition
+from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
+from graphflow.graph.engine.context import Context
 from graphflow.messages import AIMessage, Message
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
 from graphflow.nodes.prompts import BEST_ANSWER, CHECK

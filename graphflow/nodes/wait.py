@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import Fault, NodeFailed
-from graphflow.graph.context import Context
-from graphflow.graph.document import GraphDefinition, NodeDefinition
-from graphflow.graph.types import parse_duration_ms
+from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
+from graphflow.graph.definition.types import parse_duration_ms
+from graphflow.graph.engine.context import Context
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import GraphflowError, StoreError
-from graphflow.graph.document import NodeDefinition
-from graphflow.graph.machine import Machine
-from graphflow.graph.plan import Plan, build_plan
+from graphflow.graph.core.machine import Machine
+from graphflow.graph.core.plan import Plan, build_plan
+from graphflow.graph.definition.document import NodeDefinition
 from graphflow.graph.ports import Kinds, NodeFunction
-from graphflow.graph.priced import unpriced
+from graphflow.graph.validation.model_prices import unpriced
 
 if TYPE_CHECKING:
-    from graphflow.graph.checked import CheckedDocument
+    from graphflow.graph.definition.checked_document import CheckedDocument
 
 
 class Documents:
@@ -106,8 +106,8 @@ def _packed(checked: CheckedDocument) -> dict[str, Any]:
 
 
 def _unpacked(data: dict[str, Any], digest: str) -> CheckedDocument:
-    from graphflow.graph.checked import CheckedDocument
-    from graphflow.graph.document import decode_document
+    from graphflow.graph.definition.checked_document import CheckedDocument
+    from graphflow.graph.definition.document import decode_document
 
     return CheckedDocument(
         document=decode_document(data["document"]),

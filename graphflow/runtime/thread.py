@@ -7,31 +7,31 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from graphflow.checkpoints.bulk_load import load_machines
+from graphflow.checkpoints.checkpointer import Checkpointer, Keep, Pruned, ThreadRow
 from graphflow.checkpoints.journal import Loaded, decode_meta, load_thread
-from graphflow.checkpoints.port import Checkpointer, Keep, Pruned, ThreadRow
-from graphflow.checkpoints.states import load_machines
 from graphflow.errors import CheckpointNotFound, GraphflowError, StateError, ThreadBusy, ThreadNotFound
-from graphflow.graph.machine import ROOT, Interrupt, Machine, all_frames, next_nodes
+from graphflow.graph.core.channels import State
+from graphflow.graph.core.machine import ROOT, Interrupt, Machine, all_frames, next_nodes
+from graphflow.graph.core.scope import known_usage
 from graphflow.graph.ports import Logged
-from graphflow.graph.scope import known_usage
-from graphflow.graph.state import State
-from graphflow.runtime.diff import diff_of
-from graphflow.runtime.effects import Choices, Effect, effects_behind, kept_places
-from graphflow.runtime.live import Runs
-from graphflow.runtime.lives import UNFINISHED
+from graphflow.runtime.history.diff import diff_of
+from graphflow.runtime.history.effects import Choices, Effect, effects_behind, kept_places
+from graphflow.runtime.history.stored_events import branch_of_run, pruned_log, stored_log
 from graphflow.runtime.queue import QueuedRun, Signal, decode_queued
 from graphflow.runtime.result import RunResult, result_from
-from graphflow.runtime.signals import deliver
-from graphflow.runtime.stored_log import branch_of_run, pruned_log, stored_log
+from graphflow.runtime.runs.live_runs import Runs
+from graphflow.runtime.runs.signals import deliver
+from graphflow.runtime.runs.start import UNFINISHED
 from graphflow.runtime.sync import blocking
-from graphflow.runtime.travel import Edit, Travel
+from graphflow.runtime.travel.travel import Edit, Travel
 
 if TYPE_CHECKING:
-    from graphflow.runtime.blame import Blame
-    from graphflow.runtime.compiled import CompiledGraph
-    from graphflow.runtime.cost import Cost
-    from graphflow.runtime.migrate import MigrationReport
-    from graphflow.runtime.why import Why
+    from graphflow.runtime.compiled_graph import CompiledGraph
+    from graphflow.runtime.history.blame import Blame
+    from graphflow.runtime.history.cost import Cost
+    from graphflow.runtime.history.why import Why
+    from graphflow.runtime.travel.migrate import MigrationReport
 
 
 REPLAY_PAGE = 200
@@ -193,7 +193,7 @@ class Thread:
         Raises:
             StateError: no such frame, key or part.
         """
-        from graphflow.runtime.blame import blame
+        from graphflow.runtime.history.blame import blame
 
         loaded = await self._load(checkpoint_id)
         plan = await self._app.documents.of(loaded.machine, loaded.row.facts.document)
@@ -201,7 +201,7 @@ class Thread:
 
     async def why(self, checkpoint_id: str | None = None) -> Why:
         """Why the thread went on from a checkpoint as it did: which condition, with which values, took the edge."""
-        from graphflow.runtime.why import why
+        from graphflow.runtime.history.why import why
 
         loaded = await self._load(checkpoint_id)
         if checkpoint_id is None and loaded.checkpoint_id is not None:
@@ -211,13 +211,13 @@ class Thread:
 
     async def cost(self) -> Cost:
         """What the present branch has used, by run, node and model."""
-        from graphflow.runtime.cost import cost_of
+        from graphflow.runtime.history.cost import cost_of
 
         return await cost_of(await self._store(), await self._load(logs=False))
 
     async def replay_point(self, until: str | None = None) -> CheckpointInfo:
         """The checkpoint from which `app.replay` runs again; see there."""
-        from graphflow.runtime.replay import moment_of
+        from graphflow.runtime.history.replay import moment_of
 
         loaded = await self._load(logs=False)
         found = await moment_of(await self._store(), self.id, loaded.chain, until)
@@ -368,7 +368,7 @@ class Thread:
             GraphflowError: `migration_refused`, with every problem; nothing has changed.
             ThreadBusy: a run drives the thread.
         """
-        from graphflow.runtime.migrate import Migrator
+        from graphflow.runtime.travel.migrate import Migrator
 
         migrator = Migrator(self._app, self.id, self._load)
         return await (migrator.plan(names or {}) if dry_run else migrator.migrate(names or {}, by))

@@ -9,10 +9,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import Depends, FastAPI
 
-from graphflow.server import envelope, openapi, origins
-from graphflow.server.access import AccessLog
+from graphflow.server import cors as origins
+from graphflow.server import envelope, openapi
+from graphflow.server.access_log import AccessLog
 from graphflow.server.auth import parse_tokens
-from graphflow.server.limits import RateLimit, RunLimit
+from graphflow.server.rate_limits import RateLimit, RunLimit
 from graphflow.server.routes import agents, chats, operators, rules, runs, threads, tools, uploads, usage
 from graphflow.server.routes._parts import refuse_nul
 from graphflow.service.application import Application

@@ -13,9 +13,9 @@ from fastapi import HTTPException, Request, Security
 from fastapi.security import HTTPBearer
 
 from graphflow.errors import DefinitionError, Fault
-from graphflow.server import origins
-from graphflow.server.limits import RateLimit
-from graphflow.service.callers import LOCAL, Caller, check_chat, check_run, check_thread
+from graphflow.server import cors as origins
+from graphflow.server.rate_limits import RateLimit
+from graphflow.service.access import LOCAL, Caller, check_chat, check_run, check_thread
 
 SCOPES = ("read", "run", "answer", "admin")
 """`read` looks; `run` starts, resumes, forks and cancels; `answer` answers; `admin` changes and deletes the past."""

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from graphflow.errors import GraphflowError
-from graphflow.plain import encode_json
+from graphflow.json_data import encode_json
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import uvicorn
 
 from graphflow.errors import GraphflowError
-from graphflow.server.addresses import is_loopback
 from graphflow.server.app import create_app, stop
+from graphflow.server.loopback import is_loopback
 from graphflow.service.application import Application
 from graphflow.settings import Settings
 

@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 
 from graphflow.errors import GraphflowError
 from graphflow.events import Event, RunWaiting, encode_event
-from graphflow.runtime.run_log import Behind
+from graphflow.runtime.runs.event_ring import Behind
 from graphflow.service.frames import ENDS, Frame
 
 if TYPE_CHECKING:

@@ -13,39 +13,39 @@ from typing import TYPE_CHECKING, Any, Self
 
 from graphflow.agents.loader import LoadedAgent, load_agent
 from graphflow.agents.registry import AgentRegistry
-from graphflow.checkpoints.port import Checkpointer, ThreadRow
+from graphflow.checkpoints.checkpointer import Checkpointer, ThreadRow
 from graphflow.errors import Fault, GraphflowError, ThreadNotFound
 from graphflow.graph.ports import Clock, Ids
 from graphflow.memory.chat_files import ChatFiles
 from graphflow.memory.chat_recorder import ChatRecorder
-from graphflow.memory.opening import open_conversations, open_long_term, open_tables
-from graphflow.memory.system import system_of
+from graphflow.memory.open_stores import open_conversations, open_long_term, open_tables
+from graphflow.memory.prompt_snapshot import system_of
 from graphflow.memory.tools import memory_tools
 from graphflow.models.pool import ModelPool, Opener
 from graphflow.models.prices import Prices
 from graphflow.models.providers import known_providers, open_model
 from graphflow.nodes.kinds import NodeKinds
-from graphflow.runtime.compiled import CompiledGraph
-from graphflow.runtime.identity import SystemClock, Uuid7Ids
-from graphflow.runtime.live import Runs
-from graphflow.service.begun import BegunWith
-from graphflow.service.conversations import ChatSearch
-from graphflow.service.modules import import_modules
-from graphflow.service.queues import Queues
+from graphflow.runtime.clock_and_ids import SystemClock, Uuid7Ids
+from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.runs.live_runs import Runs
+from graphflow.service.catalog.modules import import_modules
+from graphflow.service.catalog.rules import StandingRules
+from graphflow.service.catalog.toolbox import Toolbox
+from graphflow.service.chats.search import ChatSearch
 from graphflow.service.requests import unknown_thread
-from graphflow.service.rules import StandingRules
-from graphflow.service.toolbox import Toolbox
+from graphflow.service.runs.pinned_tools import BegunWith
+from graphflow.service.runs.queues import Queues
 from graphflow.settings import Settings, load_settings
 from graphflow.tools.breaker import CircuitBreaker
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.runner import ToolRunner
 
 if TYPE_CHECKING:
-    from graphflow.graph.checked import CheckedDocument
+    from graphflow.graph.definition.checked_document import CheckedDocument
     from graphflow.memory.conversations import ConversationStore
     from graphflow.memory.store import Store as LongTermStore
     from graphflow.memory.tables import Tables
-    from graphflow.models.port import ChatModel
+    from graphflow.models.chat_model import ChatModel
 
 
 class Application:
@@ -109,7 +109,7 @@ class Application:
 
     def _registered_tools(self, more: Sequence[Any]) -> ToolRegistry:
         """The built-in tools, and `more`."""
-        from graphflow.service.registered import registered_tools
+        from graphflow.service.catalog.builtin_tools import registered_tools
 
         tools = memory_tools(lambda: self.long_term, self._user_of)
         return registered_tools(self.settings, more, load=self.load, memory=tools)
@@ -227,7 +227,7 @@ class Application:
     def store(self) -> Checkpointer:
         """The store of threads, opened when it is first asked for."""
         if self._store is None:
-            from graphflow.checkpoints.opening import open_store
+            from graphflow.checkpoints.open_store import open_store
 
             self._store = open_store(self.settings.store)
         if not self._listens:

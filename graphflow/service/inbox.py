@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from graphflow.checkpoints import codec
-from graphflow.checkpoints.port import OpenInterrupt, parse_cursor
+from graphflow.checkpoints.checkpointer import OpenInterrupt, parse_cursor
 from graphflow.checkpoints.records import decode_interrupt
 from graphflow.errors import StoreError
-from graphflow.graph.machine import WAITS, Interrupt
-from graphflow.graph.state import thaw
+from graphflow.graph.core.channels import thaw
+from graphflow.graph.core.machine import WAITS, Interrupt
 from graphflow.service.application import Application
 from graphflow.service.requests import unknown_cursor
 

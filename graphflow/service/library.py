@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import DefinitionError, Fault, GraphflowError
 from graphflow.nodes.kinds import NodeKinds
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.runtime.compiled_graph import CompiledGraph
 
 if TYPE_CHECKING:
-    from graphflow.checkpoints.port import Checkpointer
+    from graphflow.checkpoints.checkpointer import Checkpointer
     from graphflow.graph.builder import Graph
-    from graphflow.graph.checked import CheckedDocument
-    from graphflow.models.port import ChatModel
+    from graphflow.graph.definition.checked_document import CheckedDocument
+    from graphflow.models.chat_model import ChatModel
     from graphflow.models.prices import Prices
     from graphflow.tools.registry import ToolRegistry
 
@@ -118,7 +118,7 @@ def compile_builder(
     document = graph.document()
 
     def check() -> CheckedDocument:
-        from graphflow.graph.compiler import check_document
+        from graphflow.graph.validation.validate import check_document
 
         return check_document(document, kinds)
 

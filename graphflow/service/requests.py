@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from graphflow.errors import GraphflowError, ThreadNotFound
-from graphflow.runtime.effects import Choices
+from graphflow.runtime.history.effects import Choices
 
 CHAT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 NAME_LENGTH = 10

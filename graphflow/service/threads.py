@@ -8,19 +8,19 @@ from typing import Any
 import msgspec
 
 from graphflow.errors import AnswerRefused, CheckpointNotFound, ThreadNotFound
-from graphflow.graph.state import thaw
-from graphflow.plain import plain
-from graphflow.runtime.answers import check_answers
-from graphflow.runtime.effects import Choices
+from graphflow.graph.core.channels import thaw
+from graphflow.json_data import plain
+from graphflow.runtime.history.effects import Choices
 from graphflow.runtime.queue import Signal
-from graphflow.runtime.signals import deliver
+from graphflow.runtime.runs.answers import check_answers
+from graphflow.runtime.runs.signals import deliver
 from graphflow.runtime.thread import CheckpointInfo, Thread, ThreadState
-from graphflow.service import uploads
 from graphflow.service.application import Application
+from graphflow.service.chats import uploads
 from graphflow.service.inbox import interrupt_dict
-from graphflow.service.query import Begun
 from graphflow.service.requests import checked_chat_id, unknown_cursor
-from graphflow.service.submit import flush_live, refuse_when_stopping, settled_live
+from graphflow.service.runs.query import Begun
+from graphflow.service.runs.submit import flush_live, refuse_when_stopping, settled_live
 from graphflow.service.sweep import expire_overdue
 from graphflow.service.usage import added, line_dict
 

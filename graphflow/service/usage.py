@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints.port import SPENT_FIGURES, Spent
-from graphflow.checkpoints.spending import FIGURES, PICO_USD
+from graphflow.checkpoints.checkpointer import SPENT_FIGURES, Spent
+from graphflow.checkpoints.usage import FIGURES, PICO_USD
 from graphflow.service.application import Application
 from graphflow.service.requests import bad_argument
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphflow.events import ContentDelta, Event, NodeEnd, ReasoningDelta, RunCancel, RunComplete, RunError, RunWaiting
-from graphflow.runtime.live import LiveRun, Runs
+from graphflow.runtime.runs.live_runs import LiveRun, Runs
 from graphflow.service.application import Application
 from graphflow.telemetry.metrics import Counter, Gauge, Histogram, Metric, render
 

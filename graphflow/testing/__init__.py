@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from graphflow.testing.fakes import FakeClock, FakeIds, collect
 
 if TYPE_CHECKING:
-    from graphflow.models.scripted import ScriptedModel as ScriptedModel
+    from graphflow.models.scripted.model import ScriptedModel as ScriptedModel
 
 __all__ = ["FakeClock", "FakeIds", "ScriptedModel", "collect"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "ScriptedModel":
-        return importlib.import_module("graphflow.models.scripted").ScriptedModel
+        return importlib.import_module("graphflow.models.scripted.model").ScriptedModel
     raise AttributeError(f"module 'graphflow.testing' has no attribute {name!r}")

@@ -8,7 +8,7 @@ Subclass `ChatModelConformance` in a test module (pytest-asyncio in auto mode) a
         async def open_model(self): ...
 
 The model under test must answer like `ScriptedModel(script)`; for a remote one, put the script behind
-`serve_scripted`. `Script` and its turns are in `graphflow.models.script`.
+`serve_scripted`. `Script` and its turns are in `graphflow.models.scripted.script`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pytest
 
 from graphflow.errors import ModelError
 from graphflow.messages import AIMessage, HumanMessage, SystemMessage, ToolCall, ToolMessage
-from graphflow.models.port import (
+from graphflow.models.chat_model import (
     ChatModel,
     ChatOptions,
     Delta,
@@ -36,7 +36,7 @@ from graphflow.models.port import (
     Usage,
     complete,
 )
-from graphflow.models.script import Script, ScriptedCall, ScriptedError, Turn
+from graphflow.models.scripted.script import Script, ScriptedCall, ScriptedError, Turn
 
 OpenModel = Callable[[Script], Awaitable[ChatModel]]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from graphflow.graph.context import digest_of
+from graphflow.graph.engine.context import digest_of
 from graphflow.tools.context import CallContext, Terminated
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed

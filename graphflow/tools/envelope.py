@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphflow.plain import plain as in_json
+from graphflow.json_data import plain as in_json
 from graphflow.tools.legacy import is_legacy, read_legacy
 from graphflow.tools.result import ToolFailure, ToolResult, failed
 

@@ -14,11 +14,11 @@ from types import MappingProxyType
 from typing import Any
 
 from graphflow.errors import Fault
-from graphflow.tools.client import ClientBody
-from graphflow.tools.entries import FIELDS, KINDS, Entry, InvalidTool, ToolFile, invalid_tool, read_tool_file
+from graphflow.tools.frontend_body import ClientBody
 from graphflow.tools.port import Tool
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.signature import OPEN_PARAMETERS
+from graphflow.tools.tool_file_parser import FIELDS, KINDS, Entry, InvalidTool, ToolFile, invalid_tool, read_tool_file
 
 SUFFIXES = tuple(KINDS)
 

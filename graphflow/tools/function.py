@@ -7,9 +7,9 @@ import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from typing import Any
 
-from graphflow.tools.blocking import beside_loop
 from graphflow.tools.context import ToolContext
 from graphflow.tools.signature import Signature, context_parameter
+from graphflow.tools.threads import beside_loop
 
 _END = object()
 _Way = Callable[[Callable[..., Any], Mapping[str, Any], ToolContext], Awaitable[Any]]

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from graphflow.errors import DefinitionError, ExpressionFailed
-from graphflow.graph.expressions import Expression, Roots, compile_expression
+from graphflow.graph.expressions.api import Expression, Roots, compile_expression
 
 Verdict = Literal["allow", "ask", "deny"]
 VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")

@@ -16,14 +16,14 @@ from typing import Any
 from graphflow.errors import BudgetExceeded
 from graphflow.messages import ToolCall, ToolMessage
 from graphflow.tools.approval import ApprovalMode, approval_key
+from graphflow.tools.approval_gate import Gate, rule_key
 from graphflow.tools.arguments import parse_arguments, result_value
 from graphflow.tools.breaker import CircuitBreaker
 from graphflow.tools.calls import as_called, find_tool, one_too_many, source_facts, unique_keys
 from graphflow.tools.context import CallContext
 from graphflow.tools.envelope import completed, cut_to, from_record, record_of, wire_text
 from graphflow.tools.execution import Execution, Ready
-from graphflow.tools.forms import await_form, form_key
-from graphflow.tools.gate import Gate, rule_key
+from graphflow.tools.frontend_forms import await_form, form_key
 from graphflow.tools.policy import ANY_TOOL, CallPolicy
 from graphflow.tools.port import Tool, refused_result
 from graphflow.tools.registry import ToolRegistry

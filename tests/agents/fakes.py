@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphflow.errors import Fault
-from graphflow.graph.document import GraphDefinition, NodeDefinition
+from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.ports import NodeFunction
 
 TOOLS = ("bash", "city_datetime", "mock_city_weather")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from graphflow.agents.registry import AgentRegistry
-from graphflow.agents.rounds import Change
+from graphflow.agents.reload import Change
 from graphflow.errors import AgentNotFound
 from tests.agents.fakes import PROVIDERS, TOOLS, FakeKinds
 

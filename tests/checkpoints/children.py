@@ -7,8 +7,8 @@ import os
 import sys
 import time
 
-from graphflow.checkpoints.postgres import PostgresCheckpointer
-from graphflow.checkpoints.sqlite import SqliteCheckpointer
+from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
+from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import StoreError, ThreadBusy
 from graphflow.testing.checkpointer.suite import Driver
 

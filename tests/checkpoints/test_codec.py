@@ -21,9 +21,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphflow.checkpoints import codec, registry
+from graphflow.checkpoints import codec
+from graphflow.checkpoints import type_registry as registry
 from graphflow.errors import CodecError
-from graphflow.graph.state import FrozenDict, FrozenList, ListView, State, freeze
+from graphflow.graph.core.channels import FrozenDict, FrozenList, ListView, State, freeze
 from graphflow.messages import AIMessage, HumanMessage, SystemMessage, ToolCall, ToolMessage
 
 

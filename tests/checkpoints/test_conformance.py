@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from graphflow.checkpoints.memory import MemoryCheckpointer
-from graphflow.checkpoints.postgres import PostgresCheckpointer
-from graphflow.checkpoints.sqlite import SqliteCheckpointer
+from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
+from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
+from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.testing.checkpointer_conformance import CheckpointerConformance
 from tests.postgres import Schemas
 

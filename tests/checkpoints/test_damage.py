@@ -8,11 +8,11 @@ import pytest
 
 from graphflow import Graph, MemoryCheckpointer
 from graphflow.checkpoints import codec
+from graphflow.checkpoints.checkpointer import Place
 from graphflow.checkpoints.journal import decode_meta
-from graphflow.checkpoints.port import Place
 from graphflow.checkpoints.records import FORMAT, encode_data
 from graphflow.errors import StoreError
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.thread import Thread
 from graphflow.testing.checkpointer.suite import refused
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from graphflow import Context, load_graph
-from graphflow.checkpoints.memory import MemoryCheckpointer
-from graphflow.checkpoints.port import Checkpointer
-from graphflow.checkpoints.postgres import PostgresCheckpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.encryption.checkpointer import SealedCheckpointer
+from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
+from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
 from graphflow.checkpoints.records import encode_snapshot, named_documents
-from graphflow.checkpoints.sealed import SealedCheckpointer
-from graphflow.checkpoints.sqlite import SqliteCheckpointer
-from graphflow.graph.machine import Machine
-from graphflow.graph.state import FrozenDict
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
+from graphflow.graph.core.channels import FrozenDict
+from graphflow.graph.core.machine import Machine
+from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing.checkpointer.suite import lines_of, stream
 from tests.postgres import Schemas
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from graphflow import Graph, HumanMessage, MemoryCheckpointer
+from graphflow.checkpoints.checkpointer import Log
 from graphflow.checkpoints.journal import load_thread
-from graphflow.checkpoints.port import Log
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.runtime.compiled_graph import CompiledGraph
 
 STATE = {
     "type": "object",

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from graphflow.checkpoints.opening import open_store
-from graphflow.checkpoints.postgres import PostgresCheckpointer
-from graphflow.checkpoints.sealed import SealedCheckpointer
-from graphflow.checkpoints.sqlite import SqliteCheckpointer
-from graphflow.cli.doctor import _store
+from graphflow.checkpoints.encryption.checkpointer import SealedCheckpointer
+from graphflow.checkpoints.open_store import open_store
+from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
+from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
+from graphflow.cli.commands.doctor import _store
 from graphflow.errors import StoreError
 from graphflow.service.application import Application
 from graphflow.settings import load_settings

@@ -20,14 +20,14 @@ from typing import Any
 
 import pytest
 
-from graphflow.checkpoints import _postgres_schema as migrations
-from graphflow.checkpoints import _postgres_writer
-from graphflow.checkpoints._postgres_wire import Connection, Statement, connect
-from graphflow.checkpoints._postgres_writer import QUICK_S, RELUCTANCE
-from graphflow.checkpoints.memory import MemoryCheckpointer
-from graphflow.checkpoints.port import Checkpointer, Place
-from graphflow.checkpoints.postgres import PostgresCheckpointer
-from graphflow.checkpoints.sqlite import SqliteCheckpointer
+from graphflow.checkpoints.checkpointer import Checkpointer, Place
+from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
+from graphflow.checkpoints.postgres import schema as migrations
+from graphflow.checkpoints.postgres import writer as _postgres_writer
+from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
+from graphflow.checkpoints.postgres.pipeline import Connection, Statement, connect
+from graphflow.checkpoints.postgres.writer import QUICK_S, RELUCTANCE
+from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import Fenced, StoreError, ThreadBusy
 from graphflow.testing.checkpointer.exports import picture, rich_thread
 from graphflow.testing.checkpointer.suite import LEASE, NOW, Driver, drive, facts, lines_of, messages, refused, stream

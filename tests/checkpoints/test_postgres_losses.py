@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from graphflow import Graph
-from graphflow.checkpoints._postgres_pool import COMMIT
-from graphflow.checkpoints._postgres_wire import Connection
-from graphflow.checkpoints.postgres import PostgresCheckpointer
+from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
+from graphflow.checkpoints.postgres.pipeline import Connection
+from graphflow.checkpoints.postgres.pool import COMMIT
 from graphflow.errors import Fenced, StoreError, ThreadBusy
 from graphflow.testing.checkpointer.suite import (
     LEASE,

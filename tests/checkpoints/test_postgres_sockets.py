@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from graphflow.checkpoints._postgres_wire import Call, Connection, ConnectionLost, Statement, connect
+from graphflow.checkpoints.postgres.pipeline import Call, Connection, ConnectionLost, Statement, connect
 from tests.postgres import Schemas
 
 PID = Statement("SELECT pg_backend_pid()", "", "i")

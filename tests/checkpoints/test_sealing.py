@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphflow.checkpoints.memory import MemoryCheckpointer
-from graphflow.checkpoints.port import Checkpointer, OpenInterrupt, Place
-from graphflow.checkpoints.sealed import SealedCheckpointer, read_note, with_seal
-from graphflow.checkpoints.sealing import BOTH, ENCRYPTED, Seal, new_key, parse_keys
-from graphflow.checkpoints.sqlite import SqliteCheckpointer
+from graphflow.checkpoints.checkpointer import Checkpointer, OpenInterrupt, Place
+from graphflow.checkpoints.encryption.checkpointer import SealedCheckpointer, read_note, with_seal
+from graphflow.checkpoints.encryption.cipher import BOTH, ENCRYPTED, Seal, new_key, parse_keys
+from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
+from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import StoreError
 from graphflow.testing.checkpointer.suite import Driver, drive, facts, forked, lines_of, messages, refused, stream
 
@@ -161,7 +161,7 @@ def test_nothing_that_is_printed_shows_a_key() -> None:
 
 
 def test_a_missing_library_is_named_with_the_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphflow.checkpoints import sealing
+    from graphflow.checkpoints.encryption import cipher as sealing
 
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
     monkeypatch.setitem(sys.modules, "zstandard", None)

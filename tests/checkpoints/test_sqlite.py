@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from graphflow.checkpoints import _sqlite_schema as schema
-from graphflow.checkpoints.owners import OwnerLock, new_owner
-from graphflow.checkpoints.sqlite import SqliteCheckpointer
+from graphflow.checkpoints.process_lock import OwnerLock, new_owner
+from graphflow.checkpoints.sqlite import schema
+from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import Fenced, StoreError, ThreadBusy
 from graphflow.testing.checkpointer.suite import LEASE, NOW, Driver, drive, facts, messages, new_id, refused
 
@@ -304,7 +304,7 @@ async def test_a_lock_that_can_not_be_made_refuses_the_thread_and_says_why(
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patch:
-        patch.setattr("graphflow.checkpoints.owners.os.open", fail)
+        patch.setattr("graphflow.checkpoints.process_lock.os.open", fail)
         error = await refused(StoreError, store.take("thread", owner=store.owner, now=NOW, lease_ms=LEASE))
     assert error.code == "store_failed"
     assert words in error.message and str(store.path) in error.message

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from graphflow import Graph
-from graphflow.checkpoints import _sqlite_writer as writer
-from graphflow.checkpoints._entries import Call
-from graphflow.checkpoints.sealed import SealedCheckpointer
-from graphflow.checkpoints.sealing import new_key
-from graphflow.checkpoints.sqlite import SqliteCheckpointer
+from graphflow.checkpoints.commit_queue import Call
+from graphflow.checkpoints.encryption.checkpointer import SealedCheckpointer
+from graphflow.checkpoints.encryption.cipher import new_key
+from graphflow.checkpoints.sqlite import writer
+from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import Fenced, StoreError
 from graphflow.testing.checkpointer.suite import drive, new_id
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from graphflow.models.scripted import ScriptedModel
-from graphflow.models.scripted_server import ScriptedServer
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.server import ScriptedServer
 
 LIMIT_S = 30.0
 """When a process that says nothing more is given up."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphflow.checkpoints.sealing import new_key
+from graphflow.checkpoints.encryption.cipher import new_key
 
 
 @pytest.fixture

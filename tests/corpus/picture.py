@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.codec import to_json
-from graphflow.checkpoints.port import Checkpointer
 from graphflow.runtime.thread import ThreadState
 from tests.corpus.scenarios import Stage, newer
 

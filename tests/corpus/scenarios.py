@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from graphflow import AIMessage, Context, HumanMessage, load_graph, tool
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import NodeFailed
-from graphflow.models.script import Script, ScriptedCall, Turn
-from graphflow.runtime.compiled import CompiledGraph
-from graphflow.runtime.live import Runs
+from graphflow.models.scripted.script import Script, ScriptedCall, Turn
+from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.result import RunResult
+from graphflow.runtime.runs.live_runs import Runs
 from graphflow.testing import FakeClock, FakeIds, ScriptedModel
 from tests.corpus import kinds
 

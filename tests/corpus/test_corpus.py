@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from graphflow import MemoryCheckpointer, SqliteCheckpointer
-from graphflow.checkpoints import registry
+from graphflow.checkpoints import type_registry as registry
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.codec import EXTENSIONS
-from graphflow.checkpoints.port import Checkpointer
 from graphflow.checkpoints.records import FORMAT, decode_body
 from tests.corpus import kinds
 from tests.corpus.make import after, make

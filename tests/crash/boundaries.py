@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from graphflow.checkpoints.journal import ThreadJournal
-from graphflow.graph.executor import Executor
-from graphflow.graph.machine import Answered, NodeAsked, NodeSucceeded, OperationRecorded
-from graphflow.graph.outlet import Outlet
+from graphflow.graph.core.machine import Answered, NodeAsked, NodeSucceeded, OperationRecorded
+from graphflow.graph.engine.event_emitter import Outlet
+from graphflow.graph.engine.executor import Executor
 from tests.crash.diary import Diary
 
 STORE_CALLS = ("take", "release", "renew", "load", "put_document", "thread")
@@ -190,7 +190,7 @@ def _wrap_sqlite(reach: Callable[[str], None]) -> None:
 
 def _wrap_postgres(reach: Callable[[str], None]) -> None:
     """Every round trip: not sent yet, sent, and answered."""
-    from graphflow.checkpoints._postgres_wire import Connection
+    from graphflow.checkpoints.postgres.pipeline import Connection
 
     send = Connection.send
 

@@ -10,7 +10,7 @@ import msgspec
 
 from graphflow.checkpoints.journal import load_thread
 from graphflow.events import LIVE_ONLY
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.runtime.compiled_graph import CompiledGraph
 from tests.crash.lives import final
 from tests.crash.scenarios import World
 

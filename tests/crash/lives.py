@@ -17,9 +17,9 @@ import msgspec
 
 from graphflow.checkpoints.journal import load_thread
 from graphflow.errors import GraphflowError
-from graphflow.graph.machine import Interrupt
-from graphflow.graph.state import thaw
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.graph.core.channels import thaw
+from graphflow.graph.core.machine import Interrupt
+from graphflow.runtime.compiled_graph import CompiledGraph
 from tests.crash.boundaries import Boundaries, install
 from tests.crash.diary import Diary, read_diary
 from tests.crash.scenarios import Scenario, World

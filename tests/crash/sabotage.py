@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints.journal import ThreadJournal
-from graphflow.graph.executor import Executor
-from graphflow.runtime.live import Runs
+from graphflow.graph.engine.executor import Executor
+from graphflow.runtime.runs.live_runs import Runs
 
 
 def act_unflushed() -> None:

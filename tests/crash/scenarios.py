@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 
 from graphflow import Context, tool
-from graphflow.graph.checked import CheckedDocument
-from graphflow.graph.compiler import check_document
+from graphflow.graph.definition.checked_document import CheckedDocument
+from graphflow.graph.validation.validate import check_document
 from graphflow.models.pool import ModelPool
-from graphflow.models.script import Script, ScriptedCall, Turn
-from graphflow.models.scripted import ScriptedModel
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script, ScriptedCall, Turn
 from graphflow.nodes.kinds import NodeKinds
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.tools.context import ToolContext
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.runner import ToolRunner

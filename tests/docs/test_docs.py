@@ -13,7 +13,7 @@ import pytest
 
 from graphflow import load_graph
 from graphflow.events import EVENT_TYPES
-from graphflow.models.scripted import ScriptedModel
+from graphflow.models.scripted.model import ScriptedModel
 from tests.docs.blocks import ROOT, Block, blocks_of, commands_of, is_runnable, matches, run_page, working_copy
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "checkpoints" / "README.md"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphflow.graph.document import GraphDefinition, decode_document
+from graphflow.graph.definition.document import GraphDefinition, decode_document
 
 
 def document(start: str, /, **nodes: dict[str, Any]) -> GraphDefinition:

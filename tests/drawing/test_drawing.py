@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from graphflow.graph.drawing import PathTaken, draw_mermaid, draw_svg, draw_text
+from graphflow.graph.drawing.render import PathTaken, draw_mermaid, draw_svg, draw_text
 from tests.drawing.documents import branches, document, react, review
 
 PATH = PathTaken(nodes=("plan", "draft", "critic", "plan", "draft", "critic"), current=("approve",))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphflow.graph.document import decode_document
-from graphflow.graph.layering import Rows, crossings, order_rows
-from graphflow.graph.layout import Box, Group, JoinMark, Layout, layout, shorten, units
+from graphflow.graph.definition.document import decode_document
+from graphflow.graph.drawing.layout import Box, Group, JoinMark, Layout, layout, shorten, units
+from graphflow.graph.drawing.sugiyama import Rows, crossings, order_rows
 from tests.drawing.documents import branches, chain, document, fan, react, review
 from tests.graph.random_documents import RandomDocument, random_documents
 

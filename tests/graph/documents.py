@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from graphflow.errors import Fault
-from graphflow.graph.document import GraphDefinition, NodeDefinition
+from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 
 
 class FakeKind:

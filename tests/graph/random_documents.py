@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from graphflow.graph.regions import predecessors
+from graphflow.graph.definition.regions import predecessors
 from tests.graph.documents import FakeKind
 
 STATE: dict[str, Any] = {

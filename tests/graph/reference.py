@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphflow.errors import ExpressionFailed
-from graphflow.graph.checked import CheckedDocument
-from graphflow.graph.document import END, FAIL, Choose, NodeDefinition
-from graphflow.graph.expressions import Roots, compile_expression, compile_template
-from graphflow.graph.regions import Region, bodies_of, branch_order, input_of, predecessors, regions
-from graphflow.graph.state import thaw
+from graphflow.graph.core.channels import thaw
+from graphflow.graph.definition.checked_document import CheckedDocument
+from graphflow.graph.definition.document import END, FAIL, Choose, NodeDefinition
+from graphflow.graph.definition.regions import Region, bodies_of, branch_order, input_of, predecessors, regions
+from graphflow.graph.expressions.api import Roots, compile_expression, compile_template
 
 # --- what nodes do
 

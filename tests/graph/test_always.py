@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from graphflow.errors import DefinitionError, Fault
-from graphflow.graph.always import entered_by
-from graphflow.graph.always_proof import too_many, way_around
-from graphflow.graph.compiler import check_document
-from graphflow.graph.document import decode_document
+from graphflow.graph.core.invariants import entered_by
+from graphflow.graph.definition.document import decode_document
+from graphflow.graph.validation.model_checker import too_many, way_around
+from graphflow.graph.validation.validate import check_document
 from tests.graph.documents import FakeKinds, document
 
 END = {"use": "model", "next": "end"}

@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphflow.errors import DefinitionError
-from graphflow.graph.always_proof import too_many, way_around, way_to_a_trap
-from graphflow.graph.compiler import check_document
-from graphflow.graph.document import decode_document
-from graphflow.graph.machine import Input, Machine, NodeFailed, NodeSucceeded
-from graphflow.graph.plan import build_plan
-from graphflow.graph.transition import advance
+from graphflow.graph.core.machine import Input, Machine, NodeFailed, NodeSucceeded
+from graphflow.graph.core.plan import build_plan
+from graphflow.graph.core.transition import advance
+from graphflow.graph.definition.document import decode_document
+from graphflow.graph.validation.model_checker import too_many, way_around, way_to_a_trap
+from graphflow.graph.validation.validate import check_document
 from tests.graph.documents import FakeKinds, document
 
 NAMES = ("a", "b", "c", "d")

@@ -28,9 +28,9 @@ from graphflow.checkpoints.records import (
     with_logs,
 )
 from graphflow.errors import ExpressionFailed, NodeFailed
-from graphflow.graph import branches
-from graphflow.graph.compiler import check_document
-from graphflow.graph.machine import (
+from graphflow.graph.core import fan_out as branches
+from graphflow.graph.core.channels import thaw
+from graphflow.graph.core.machine import (
     Answered,
     AnyTick,
     Backoff,
@@ -52,12 +52,12 @@ from graphflow.graph.machine import (
     Run,
     Started,
 )
-from graphflow.graph.machine import NodeFailed as NodeFailedTick
-from graphflow.graph.patches import apply_patch
-from graphflow.graph.plan import Plan, build_plan
-from graphflow.graph.scope import scope_of
-from graphflow.graph.state import thaw
-from graphflow.graph.transition import advance, long_way
+from graphflow.graph.core.machine import NodeFailed as NodeFailedTick
+from graphflow.graph.core.patches import apply_patch
+from graphflow.graph.core.plan import Plan, build_plan
+from graphflow.graph.core.scope import scope_of
+from graphflow.graph.core.transition import advance, long_way
+from graphflow.graph.validation.validate import check_document
 from tests.graph.random_documents import REDUCERS, RandomDocument, random_documents
 from tests.graph.reference import Call, Failure, Record, answer, interpret, work
 

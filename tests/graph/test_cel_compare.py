@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from graphflow.errors import DefinitionError, ExpressionFailed
-from graphflow.graph import cel_expression
-from graphflow.graph.document import decode_document
-from graphflow.graph.expressions import Roots, compile_expression
+from graphflow.graph.definition.document import decode_document
+from graphflow.graph.expressions import compiler as cel_expression
+from graphflow.graph.expressions.api import Roots, compile_expression
 
 DOCUMENT = decode_document(
     {

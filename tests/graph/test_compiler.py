@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphflow.errors import DefinitionError
-from graphflow.graph.compiler import CheckedDocument, check_document
-from graphflow.graph.plan import build_plan
-from graphflow.graph.source import Source, parse_source, read_source
+from graphflow.graph.core.plan import build_plan
+from graphflow.graph.definition.source import Source, parse_source, read_source
+from graphflow.graph.validation.validate import CheckedDocument, check_document
 from tests.graph.documents import FakeKind, FakeKinds, document
 
 BROKEN = Path(__file__).parent / "broken"
@@ -575,7 +575,7 @@ def test_a_document_of_a_thousand_nodes_is_checked_in_its_stride():
 def test_loading_the_compiler_imports_no_heavy_library():
     """networkx comes with the first graph question, CEL with the first check of types."""
     script = (
-        "import sys, graphflow.graph.compiler\n"
+        "import sys, graphflow.graph.validation.validate\n"
         "heavy = {'networkx', 'pydantic', 'jsonschema_rs', 'cel_expr_python', 'httpx', 'structlog'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

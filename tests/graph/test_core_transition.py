@@ -11,9 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from graphflow import MemoryCheckpointer, load_graph
 from graphflow.errors import StateError
-from graphflow.graph.compiler import check_document
-from graphflow.graph.drawing import draw_text
-from graphflow.graph.machine import (
+from graphflow.graph.core.machine import (
     ROOT,
     Answered,
     AnyTick,
@@ -46,10 +44,12 @@ from graphflow.graph.machine import (
     Started,
     next_nodes,
 )
-from graphflow.graph.patches import apply_patch
-from graphflow.graph.plan import Plan, build_plan
-from graphflow.graph.transition import advance, long_way
-from graphflow.models.script import Script, Turn
+from graphflow.graph.core.patches import apply_patch
+from graphflow.graph.core.plan import Plan, build_plan
+from graphflow.graph.core.transition import advance, long_way
+from graphflow.graph.drawing.render import draw_text
+from graphflow.graph.validation.validate import check_document
+from graphflow.models.scripted.script import Script, Turn
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.testing import FakeClock, FakeIds, ScriptedModel, collect
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphflow.errors import DefinitionError, ExpressionFailed
-from graphflow.graph.expressions import Roots, compile_expression, compile_template
-from graphflow.graph.plan import LIMIT_NAMES
-from graphflow.graph.roots import LIMITS
-from graphflow.graph.state import FrozenDict, FrozenList, ListView, State
+from graphflow.graph.core.channels import FrozenDict, FrozenList, ListView, State
+from graphflow.graph.core.plan import LIMIT_NAMES
+from graphflow.graph.expressions.api import Roots, compile_expression, compile_template
+from graphflow.graph.expressions.environment import LIMITS
 from graphflow.messages import AIMessage, HumanMessage, ToolCall
 
 CALL = ToolCall(id="c1", name="bash", arguments='{"command": "ls"}')
@@ -332,7 +332,7 @@ def test_documents_that_were_checked_load_without_cel():
     """E20: resuming imports CEL at the first evaluation that needs it."""
     script = (
         "import sys\n"
-        "from graphflow.graph.expressions import Roots, compile_expression, compile_template\n"
+        "from graphflow.graph.expressions.api import Roots, compile_expression, compile_template\n"
         "roots = Roots(state={'score': {'type': 'number'}})\n"
         "condition = compile_expression('state.score > 0.5', roots, check=False)\n"
         "compile_expression('[out.text]', roots, check=False).evaluate({'out': {'text': 'x'}})\n"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphflow.graph.hashing import canonical_json, digest, version_hash
+from graphflow.graph.definition.version_hash import canonical_json, digest, version_hash
 
 
 @pytest.mark.parametrize(

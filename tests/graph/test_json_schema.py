@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphflow.graph.json_schema import check_schema, check_sketch, compile_schema, has_holes
-from graphflow.graph.state import FrozenDict, FrozenList, ListView
-from graphflow.graph.templates import Hole
+from graphflow.graph.core.channels import FrozenDict, FrozenList, ListView
+from graphflow.graph.definition.json_schema import check_schema, check_sketch, compile_schema, has_holes
+from graphflow.graph.expressions.templates import Hole
 
 DECISION = {
     "type": "object",
@@ -185,7 +185,7 @@ def test_our_lines_and_the_library_agree_on_flat_schemas(schema, value):
 def test_flat_schemas_load_no_library():
     script = (
         "import sys\n"
-        "from graphflow.graph.json_schema import check_schema, compile_schema\n"
+        "from graphflow.graph.definition.json_schema import check_schema, compile_schema\n"
         "schema = {'type': 'object', 'required': ['a'], 'properties': {'a': {'enum': [1]}}}\n"
         "assert not check_schema(schema) and compile_schema(schema).faults({})\n"
         "assert 'jsonschema_rs' not in sys.modules\n"

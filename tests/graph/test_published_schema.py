@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from graphflow.graph.document import Branch, GraphDefinition, GraphRef, Join, NodeDefinition, document_schema
-from graphflow.graph.shape import check_shape
+from graphflow.graph.definition.document import Branch, GraphDefinition, GraphRef, Join, NodeDefinition, document_schema
+from graphflow.graph.definition.struct_validation import check_shape
 from tests.graph.random_documents import RandomDocument, random_documents
 from tests.graph.test_regions import NESTED
 

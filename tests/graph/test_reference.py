@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from graphflow.graph.compiler import check_document
+from graphflow.graph.validation.validate import check_document
 from tests.graph.random_documents import REDUCERS, RandomDocument, RandomKinds, random_documents
 from tests.graph.reference import Call, Failure, Gave, Outcome, interpret
 

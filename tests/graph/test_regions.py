@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphflow.errors import DefinitionError
-from graphflow.graph.compiler import CheckedDocument, check_document
-from graphflow.graph.document import GraphRef, Join, decode_document, document_schema
-from graphflow.graph.drawing import draw_svg
-from graphflow.graph.regions import branch_order, predecessors, regions, survey
+from graphflow.graph.definition.document import GraphRef, Join, decode_document, document_schema
+from graphflow.graph.definition.regions import branch_order, predecessors, regions, survey
+from graphflow.graph.drawing.render import draw_svg
+from graphflow.graph.validation.validate import CheckedDocument, check_document
 from tests.graph.documents import FakeKinds, document
 
 MODEL: dict[str, Any] = {"use": "model", "with": {"prompt": "Hi"}}

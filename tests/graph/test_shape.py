@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphflow.graph.document import GraphDefinition
-from graphflow.graph.shape import check_shape
+from graphflow.graph.definition.document import GraphDefinition
+from graphflow.graph.definition.struct_validation import check_shape
 
 
 class Part(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphflow.graph.compiler import check_document
-from graphflow.graph.machine import ROOT, Input, Machine, NodeSucceeded
-from graphflow.graph.plan import Plan, build_plan
-from graphflow.graph.short_way import short_way
-from graphflow.graph.transition import advance, long_way
+from graphflow.graph.core.fast_path import short_way
+from graphflow.graph.core.machine import ROOT, Input, Machine, NodeSucceeded
+from graphflow.graph.core.plan import Plan, build_plan
+from graphflow.graph.core.transition import advance, long_way
+from graphflow.graph.validation.validate import check_document
 from graphflow.nodes.kinds import NodeKinds
 
 PROPERTIES = {

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphflow.errors import DefinitionError, Fault
-from graphflow.graph.source import parse_source, read_source
+from graphflow.graph.definition.source import parse_source, read_source
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

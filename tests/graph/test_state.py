@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import pytest
 
 from graphflow import Graph, MemoryCheckpointer, append
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import StateError
-from graphflow.graph.state import FrozenDict, ListView, freeze
+from graphflow.graph.core.channels import FrozenDict, ListView, freeze
 
 
 def holding_itself() -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from graphflow.errors import StreamBroken
 from graphflow.events import EVENT_TYPES, Event, decode_event
-from graphflow.graph.stream_rules import StreamRules
+from graphflow.testing.stream_grammar import StreamRules
 
 IDS = {"reasoning": "reasoningId", "content": "contentId", "tool": "toolId", "action": "actionId"}
 FIELDS: dict[str, dict[str, Any]] = {

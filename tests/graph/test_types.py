@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphflow.graph.types import cel_type, fits, parse_duration_ms, show
+from graphflow.graph.definition.types import cel_type, fits, parse_duration_ms, show
 
 
 @pytest.mark.parametrize(

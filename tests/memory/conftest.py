@@ -14,8 +14,8 @@ from graphflow.memory.postgres_tables import PostgresTables
 from graphflow.messages import Message
 from graphflow.models.deltas import Delta
 from graphflow.models.options import ChatOptions, ToolSpec
-from graphflow.models.script import Script
-from graphflow.models.scripted import ScriptedModel
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
 from graphflow.tools.port import tool

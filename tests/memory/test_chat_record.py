@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from graphflow import load_graph
-from graphflow.checkpoints.memory import MemoryCheckpointer
+from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
 from graphflow.memory.chat_recorder import rebuild
 from graphflow.messages import AIMessage, HumanMessage, SystemMessage
-from graphflow.models.profiles import Profile
-from graphflow.models.request import wire_messages
-from graphflow.runtime.live import LiveRun
+from graphflow.models.openai.profiles import Profile
+from graphflow.models.openai.request import wire_messages
+from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.application import Application
 from graphflow.service.requests import QueryRequest, SubmitRequest
-from graphflow.service.submit import submit
+from graphflow.service.runs.submit import submit
 from graphflow.service.threads import cancel, delete
 from tests.memory.conftest import CALL, SEND, TWO_CALLS, WatchedModel, lines, role_and_text
 from tests.service.clients import begin

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from graphflow.checkpoints.port import Checkpointer, Keep
+from graphflow.checkpoints.checkpointer import Checkpointer, Keep
 from graphflow.memory.chat_recorder import rebuild
-from graphflow.runtime.live import Runs
+from graphflow.runtime.runs.live_runs import Runs
 from graphflow.service.application import Application
-from graphflow.service.chats import chat
+from graphflow.service.chats.chats import chat
 from graphflow.service.requests import QueryRequest, SubmitRequest
-from graphflow.service.submit import submit
+from graphflow.service.runs.submit import submit
 from tests.memory.conftest import SEND, lines, role_and_text
 from tests.service.clients import begin
 

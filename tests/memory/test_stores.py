@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from graphflow.checkpoints.sealing import Seal
+from graphflow.checkpoints.encryption.cipher import Seal
 from graphflow.errors import StoreError
 from graphflow.memory.conversations import ConversationStore, MemoryConversations, SqlConversations
 from graphflow.memory.postgres_tables import PostgresTables

@@ -10,8 +10,7 @@ import pytest
 
 from graphflow.errors import ModelError
 from graphflow.messages import HumanMessage, SystemMessage, ToolMessage
-from graphflow.models.openai_compatible import OpenAICompatibleModel
-from graphflow.models.port import (
+from graphflow.models.chat_model import (
     ChatOptions,
     Finish,
     OneTool,
@@ -21,12 +20,13 @@ from graphflow.models.port import (
     ToolSpec,
     complete,
 )
-from graphflow.models.profiles import PROFILES, Knobs, Profile
+from graphflow.models.openai.model import OpenAICompatibleModel
+from graphflow.models.openai.profiles import PROFILES, Knobs, Profile
 from graphflow.models.providers import Provider
 from graphflow.models.retry import Limits
-from graphflow.models.script import Script, ScriptedCall, ScriptedError, Turn
-from graphflow.models.scripted import ScriptedModel
-from graphflow.models.scripted_server import DeltaGate, serve_scripted
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script, ScriptedCall, ScriptedError, Turn
+from graphflow.models.scripted.server import DeltaGate, serve_scripted
 from graphflow.models.transport import HttpxTransport
 from tests.models.raw_server import DONE, STOP, Connection, call, delta, raw_server, stream
 from tests.models.turns import ASK, OpenClient, hear, spec

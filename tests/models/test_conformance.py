@@ -7,15 +7,15 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from graphflow.models.chat_model import ChatModel
 from graphflow.models.interaction_log import LoggedModel
-from graphflow.models.openai_compatible import OpenAICompatibleModel
-from graphflow.models.port import ChatModel
-from graphflow.models.profiles import Profile
+from graphflow.models.openai.model import OpenAICompatibleModel
+from graphflow.models.openai.profiles import Profile
 from graphflow.models.providers import Provider
 from graphflow.models.retry import Limits
-from graphflow.models.script import Script
-from graphflow.models.scripted import ScriptedModel
-from graphflow.models.scripted_server import serve_scripted
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script
+from graphflow.models.scripted.server import serve_scripted
 from graphflow.testing.chat_model_conformance import ChatModelConformance, OpenModel
 
 
@@ -56,7 +56,7 @@ class TestLibraryOverHttp(ChatModelConformance):
     @pytest.fixture
     async def open_model(self) -> AsyncIterator[OpenModel]:
         pytest.importorskip("any_llm", reason="the extra `providers` is not installed")
-        from graphflow.models.library import LibraryModel
+        from graphflow.models.any_llm import LibraryModel
 
         async with AsyncExitStack() as stack:
 

@@ -13,13 +13,13 @@ HEAVY = ("httpx", "structlog", "pydantic", "networkx", "fastapi", "h11")
 @pytest.mark.parametrize(
     ("statement", "allowed"),
     [
-        ("import graphflow.models.port", ()),
+        ("import graphflow.models.chat_model", ()),
         ("import graphflow.models.providers", ()),
-        ("import graphflow.models.scripted", ()),
+        ("import graphflow.models.scripted.model", ()),
         ("import graphflow.models.interaction_log", ()),
         ("from graphflow.models.providers import open_model; open_model()", ()),
         ("from graphflow.models.providers import open_model; open_model('ollama')", ()),
-        ("import graphflow.models.scripted_server", ("h11",)),
+        ("import graphflow.models.scripted.server", ("h11",)),
     ],
 )
 def test_importing_loads_no_heavy_module(statement: str, allowed: tuple[str, ...]) -> None:

@@ -12,10 +12,10 @@ import structlog
 from graphflow.errors import ModelError
 from graphflow.messages import HumanMessage
 from graphflow.models.call_context import set_call_context
+from graphflow.models.chat_model import ChatOptions, ToolSpec, Usage, complete
 from graphflow.models.interaction_log import LoggedModel, log_calls
-from graphflow.models.port import ChatOptions, ToolSpec, Usage, complete
-from graphflow.models.script import Script, ScriptedCall, ScriptedError, Turn
-from graphflow.models.scripted import ScriptedModel
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script, ScriptedCall, ScriptedError, Turn
 from tests.models.turns import ASK
 
 USAGE = Usage(prompt_tokens=11, completion_tokens=7)

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from graphflow.messages import HumanMessage
+from graphflow.models.chat_model import complete
+from graphflow.models.openai.profiles import PROFILES
 from graphflow.models.options import ChatOptions, ToolSpec
-from graphflow.models.port import complete
-from graphflow.models.profiles import PROFILES
 from graphflow.models.providers import open_model
 
 EFFORT = {level: {"reasoning_effort": level.lower()} for level in ("LOW", "MEDIUM", "HIGH")}

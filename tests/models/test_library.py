@@ -12,11 +12,11 @@ import pytest
 
 from graphflow.errors import ModelError
 from graphflow.messages import HumanMessage, SystemMessage
+from graphflow.models.chat_model import ChatModel, complete
 from graphflow.models.deltas import Delta, Finish, TextDelta, ToolCallDelta, Usage
 from graphflow.models.fallback import FallbackModel
+from graphflow.models.openai.profiles import Profile
 from graphflow.models.options import ChatOptions, ToolSpec
-from graphflow.models.port import ChatModel, complete
-from graphflow.models.profiles import Profile
 from graphflow.models.providers import Provider, open_model, resolve_provider
 from graphflow.models.retry import Limits
 from tests.models.raw_server import DONE, Answer, Connection, body, event, raw_server, stream
@@ -65,7 +65,7 @@ TURN = (
 
 def library_model(url: str, key: str = "anthropic", retries: int = 0) -> ChatModel:
     pytest.importorskip("any_llm", reason="the extra `providers` is not installed")
-    from graphflow.models.library import LibraryModel
+    from graphflow.models.any_llm import LibraryModel
 
     provider = Provider(key=key, profile=Profile(protocol="library"), base_url=url.removesuffix("/v1"), api_key=KEY)
     return LibraryModel(provider, "claude", limits=Limits(max_retries=retries), sleep=_at_once, draw=lambda: 0.0)

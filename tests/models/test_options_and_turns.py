@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from graphflow.messages import AIMessage, HumanMessage, ToolCall
-from graphflow.models.port import (
+from graphflow.models.chat_model import (
     ChatOptions,
     Finish,
     OneTool,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from graphflow.errors import ModelError
-from graphflow.models.port import complete
-from graphflow.models.profiles import PROFILES
+from graphflow.models.chat_model import complete
+from graphflow.models.openai.profiles import PROFILES
 from graphflow.models.providers import (
     ProviderNotReady,
     UnknownProvider,
@@ -19,8 +19,8 @@ from graphflow.models.providers import (
     resolve_provider,
 )
 from graphflow.models.retry import Limits
-from graphflow.models.scripted import ScriptedModel
-from graphflow.models.scripted_server import serve_scripted
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.server import serve_scripted
 from tests.models.turns import ASK
 
 

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from graphflow.messages import AIMessage, HumanMessage, ToolCall, ToolMessage
-from graphflow.models.port import Finish, ReasoningDelta, ReasoningDetails, TextDelta, ToolCallDelta, Usage, call_faults
+from graphflow.models.chat_model import (
+    Finish,
+    ReasoningDelta,
+    ReasoningDetails,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+    call_faults,
+)
 from tests.models.raw_server import DONE, STOP, call, delta, event, raw_server, stream
 from tests.models.turns import Heard, OpenClient, hear, spec
 

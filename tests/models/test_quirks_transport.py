@@ -10,9 +10,9 @@ from email.utils import format_datetime
 import msgspec
 import pytest
 
-from graphflow.models.openai_compatible import OpenAICompatibleModel
-from graphflow.models.port import TextDelta
-from graphflow.models.profiles import Profile
+from graphflow.models.chat_model import TextDelta
+from graphflow.models.openai.model import OpenAICompatibleModel
+from graphflow.models.openai.profiles import Profile
 from graphflow.models.providers import Provider
 from graphflow.models.retry import Limits
 from tests.models.raw_server import DONE, STOP, Connection, body, call, delta, event, raw_server, stream

@@ -11,9 +11,9 @@ import pytest
 
 from graphflow.errors import ModelError
 from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolCall, ToolMessage
-from graphflow.models.port import ChatOptions, OneTool, TextDelta, ToolCallDelta, ToolSpec, complete
-from graphflow.models.script import Script, ScriptError, Turn, load_script, parse_script
-from graphflow.models.scripted import ScriptedModel
+from graphflow.models.chat_model import ChatOptions, OneTool, TextDelta, ToolCallDelta, ToolSpec, complete
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script, ScriptError, Turn, load_script, parse_script
 from graphflow.nodes.prompts import BEST_ANSWER, CHECK
 from tests.models.turns import ASK, hear
 

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from graphflow.models.script import Script, ScriptedCall, ScriptedError, Turn
-from graphflow.models.scripted import ScriptedModel
-from graphflow.models.scripted_server import DeltaGate, ScriptedServer, serve_scripted
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script, ScriptedCall, ScriptedError, Turn
+from graphflow.models.scripted.server import DeltaGate, ScriptedServer, serve_scripted
 
 TURN = Turn(reasoning="hm", text="hi", tool_calls=(ScriptedCall(name="f", arguments={"x": 1}, id="a"),), piece=10)
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphflow.models.think import ThinkSplitter
+from graphflow.models.openai.think_tags import ThinkSplitter
 
 TEXT = "Hm <think>one < two </thin </think>\n\nYes <thin <think>again</think>."
 SAID = ("Hm \n\nYes <thin .", "one < two </thin again")

@@ -9,7 +9,7 @@ from typing import Any
 
 from graphflow.errors import ModelError
 from graphflow.messages import HumanMessage, Message
-from graphflow.models.port import (
+from graphflow.models.chat_model import (
     ChatModel,
     ChatOptions,
     Delta,

@@ -13,8 +13,8 @@ from graphflow import CompiledGraph, MemoryCheckpointer, load_graph, tool
 from graphflow.events import event_dict
 from graphflow.messages import AIMessage, Message
 from graphflow.models.options import ChatOptions, ToolSpec
-from graphflow.models.script import Script
-from graphflow.models.scripted import Performance, ScriptedModel
+from graphflow.models.scripted.model import Performance, ScriptedModel
+from graphflow.models.scripted.script import Script
 from graphflow.modes.definition import BLOCKS, decode_definition
 from graphflow.modes.registry import compile_agent
 from graphflow.testing.fakes import FakeClock, FakeIds

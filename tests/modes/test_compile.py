@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from graphflow.graph.compiler import check_document
-from graphflow.graph.document import decode_document, encode_document
+from graphflow.graph.definition.document import decode_document, encode_document
+from graphflow.graph.validation.validate import check_document
 from graphflow.modes.definition import decode_definition
 from graphflow.modes.registry import compile_agent
 from graphflow.nodes.kinds import NodeKinds

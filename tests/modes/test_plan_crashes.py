@@ -12,11 +12,11 @@ import pytest
 
 from graphflow.errors import GraphflowError
 from graphflow.events import event_dict
-from graphflow.graph.stream_rules import StreamRules
 from graphflow.service.application import Application
-from graphflow.service.rejoin import follow, run_events
 from graphflow.service.requests import QueryRequest
+from graphflow.service.runs.event_stream import follow, run_events
 from graphflow.service.threads import resume
+from graphflow.testing.stream_grammar import StreamRules
 from tests.service.clients import Client, Events, begin, fold
 from tests.service.conftest import at_event, copy_store, make_application
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from graphflow import load_graph
-from graphflow.models.scripted import ScriptedModel
+from graphflow.models.scripted.model import ScriptedModel
 
 GRAPHS = Path(__file__).parents[2] / "graphs"
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from graphflow.models.deltas import Delta, ReasoningDelta, TextDelta, ToolCallDelta
-from graphflow.models.script import Script
-from graphflow.models.scripted import ScriptedModel
-from graphflow.models.scripted_server import DeltaGate
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script
+from graphflow.models.scripted.server import DeltaGate
 from tests.modes.conftest import Watched, call
 from tests.modes.test_streaming import Shown, agent_over_sockets, shown
 

@@ -12,7 +12,7 @@ from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage
 from graphflow.modes.checks import agent_faults
 from graphflow.modes.definition import decode_definition
 from graphflow.modes.registry import compile_agent
-from graphflow.nodes.pairing import paired
+from graphflow.nodes.message_pairing import paired
 from graphflow.nodes.team_prompts import DEFAULTS
 from tests.modes.conftest import Stage, call
 from tests.modes.test_events import told
@@ -284,7 +284,7 @@ def test_every_call_is_followed_by_its_one_result(given: list[Message], sent: li
 
 
 def test_a_team_needs_its_tool_to_end() -> None:
-    from graphflow.graph.compiler import check_document
+    from graphflow.graph.validation.validate import check_document
     from graphflow.nodes.kinds import NodeKinds
     from graphflow.tools.registry import ToolRegistry
 

@@ -12,14 +12,14 @@ from graphflow import MemoryCheckpointer, load_graph
 from graphflow.agents.loader import load_agent
 from graphflow.errors import DefinitionError
 from graphflow.events import event_dict
-from graphflow.graph.document import decode_document
-from graphflow.graph.stream_rules import StreamRules
+from graphflow.graph.definition.document import decode_document
 from graphflow.messages import AIMessage, HumanMessage
 from graphflow.nodes.kinds import NodeKinds
-from graphflow.nodes.pairing import paired
+from graphflow.nodes.message_pairing import paired
+from graphflow.testing.stream_grammar import StreamRules
 from graphflow.tools.listing import list_tools, with_tools
-from graphflow.tools.offered import offered_tools
 from graphflow.tools.registry import ToolRegistry
+from graphflow.tools.selection import offered_tools
 from tests.modes.conftest import Watched, broken, call, look_up
 
 JUDGE = {"mode": "PLAIN", "plain": {"systemPrompt": "JUDGE"}}

@@ -11,7 +11,7 @@ import pytest
 from graphflow.events import event_dict
 from graphflow.modes.definition import BLOCKS
 from graphflow.service.application import Application
-from graphflow.service.chats import chat
+from graphflow.service.chats.chats import chat
 from graphflow.service.requests import QueryRequest
 from graphflow.settings import load_settings
 from tests.modes.conftest import EVERY_MODE, Watched, broken, call, look_up, summary

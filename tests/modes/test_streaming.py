@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 from graphflow.models.deltas import Delta, ReasoningDelta, TextDelta, ToolCallDelta
-from graphflow.models.script import Script
-from graphflow.models.scripted import ScriptedModel
-from graphflow.models.scripted_server import DeltaGate, ScriptedServer, serve_scripted
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script
+from graphflow.models.scripted.server import DeltaGate, ScriptedServer, serve_scripted
 from graphflow.modes.definition import BLOCKS
 from graphflow.nodes.reasoning_summary import SummaryReader
 from graphflow.service.application import Application

@@ -12,12 +12,12 @@ from graphflow import load_graph
 from graphflow.agents.loader import load_agent
 from graphflow.errors import DefinitionError
 from graphflow.events import event_dict
-from graphflow.graph.stream_rules import StreamRules
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.service.application import Application
-from graphflow.service.chats import chat
+from graphflow.service.chats.chats import chat
 from graphflow.service.requests import QueryRequest
 from graphflow.settings import load_settings
+from graphflow.testing.stream_grammar import StreamRules
 from graphflow.tools.registry import ToolRegistry
 from tests.modes.conftest import Watched, call, look_up
 from tests.modes.test_same_text import live_texts, recorded_texts, snapshot_texts

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from graphflow import Graph, MemoryCheckpointer, PostgresCheckpointer, SqliteCheckpointer
-from graphflow.checkpoints.port import Checkpointer
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeIds
 from tests.postgres import Schemas
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphflow import Context, Graph, load_graph, tool
-from graphflow.checkpoints.port import Checkpointer
-from graphflow.graph.machine import Interrupt
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.graph.core.machine import Interrupt
+from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeIds
 from graphflow.tools.port import Tool
 from tests.runtime.graphs import Counter, chain

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from graphflow.graph.always import MOST, Kept
-from graphflow.graph.always_proof import too_many, way_around
-from graphflow.graph.compiler import check_document
-from graphflow.graph.machine import all_frames
-from graphflow.graph.plan import PlanNode
-from graphflow.graph.step import Step
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.graph.core.invariants import MOST, Kept
+from graphflow.graph.core.machine import all_frames
+from graphflow.graph.core.plan import PlanNode
+from graphflow.graph.core.unit_of_work import Step
+from graphflow.graph.validation.model_checker import too_many, way_around
+from graphflow.graph.validation.validate import check_document
+from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeClock
 from tests.graph.random_documents import RandomDocument, random_documents
 from tests.runtime.test_always_kept import review

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from graphflow import Context, Graph, load_graph
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import EffectsNeedChoice, GraphflowError, StateError
-from graphflow.models.scripted import ScriptedModel
-from graphflow.runtime.blame import parse
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.runtime.history.blame import parse
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking, chain, loop
 from tests.runtime.test_conformance_travel import three_levels

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from graphflow import load_graph
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import StateError
-from graphflow.runtime.blame import Blame
+from graphflow.runtime.history.blame import Blame
 from tests.runtime.branches import STATE, WORK, Gates, document, fan
 from tests.runtime.test_branch_travel import Shop
 

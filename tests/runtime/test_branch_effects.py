@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from graphflow import CompiledGraph, Context, load_graph
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import EffectsNeedChoice
 from graphflow.messages import AIMessage, ToolCall
 from tests.runtime.branches import STATE, document

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 from graphflow import Context, load_graph
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from tests.runtime.branches import STATE, document
 
 WORDS = 20

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from graphflow import CompiledGraph, Context, load_graph
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import AnswerRefused, StateError
 from tests.runtime.branches import STATE, WORK, Gates, document, fan
 

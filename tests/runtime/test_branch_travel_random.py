@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphflow import MemoryCheckpointer, SqliteCheckpointer
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import GraphflowError
-from graphflow.graph.compiler import check_document
-from graphflow.graph.state import thaw
-from graphflow.runtime.blame import Blame
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.graph.core.channels import thaw
+from graphflow.graph.validation.validate import check_document
+from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.history.blame import Blame
 from graphflow.runtime.thread import Thread
 from tests.graph.random_documents import SLOTS, RandomDocument, random_documents
 from tests.runtime.test_branches_against_the_reference import WorkingKinds

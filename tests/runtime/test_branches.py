@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from graphflow import Context, load_graph
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.events import NodeStart
 from graphflow.testing import collect
 from tests.runtime.branches import STATE, WORK, Gates, document, fan
@@ -123,8 +123,8 @@ async def test_an_error_of_the_engine_in_a_branch_ends_the_run_and_does_not_hang
     def broken(*args: Any) -> Any:
         raise RuntimeError("a bug of the engine")
 
-    monkeypatch.setattr("graphflow.graph.node_runs.NodeRuns.succeeded", broken)
-    monkeypatch.setattr("graphflow.graph.node_runs.NodeRuns.failed", broken)
+    monkeypatch.setattr("graphflow.graph.engine.node_runs.NodeRuns.succeeded", broken)
+    monkeypatch.setattr("graphflow.graph.engine.node_runs.NodeRuns.failed", broken)
     with pytest.raises(RuntimeError, match="a bug of the engine"):
         await fan(Gates(open_from_start=True), store=store).run({}, "t")
 

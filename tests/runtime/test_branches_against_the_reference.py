@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from graphflow import Goto, MemoryCheckpointer, NodeFailed
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import Fault
-from graphflow.graph.compiler import check_document
-from graphflow.graph.context import Context
-from graphflow.graph.document import GraphDefinition, NodeDefinition
-from graphflow.graph.state import thaw
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.graph.core.channels import thaw
+from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
+from graphflow.graph.engine.context import Context
+from graphflow.graph.validation.validate import check_document
+from graphflow.runtime.compiled_graph import CompiledGraph
 from tests.graph.random_documents import REDUCERS, RandomDocument, RandomKinds, random_documents
 from tests.graph.reference import Call, Failure, interpret, number_of, work
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from graphflow import CompiledGraph, MemoryCheckpointer, load_graph, tool
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.events import InterruptRequest, NodeEnd, ToolResultEvent
-from graphflow.graph.way import WRAP_UP_STEPS
-from graphflow.runtime.live import Runs
+from graphflow.graph.core.node_lifecycle import WRAP_UP_STEPS
+from graphflow.runtime.runs.live_runs import Runs
 from graphflow.testing import collect
 
 STATE = {"n": {"type": "integer", "x-reduce": "sum", "default": 0}, "items": {"type": "array", "default": []}}

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from graphflow import Context, Graph, ThreadBusy
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import EffectsNeedChoice, Fenced, GraphflowError, ThreadWaiting
-from graphflow.runtime.compiled import CompiledGraph
-from graphflow.runtime.live import LiveRun
+from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.runs.live_runs import LiveRun
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking
 

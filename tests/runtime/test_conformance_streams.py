@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from graphflow import Context, Graph, GraphflowError
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.journal import load_thread
-from graphflow.checkpoints.port import Checkpointer
-from graphflow.runtime import identity
-from graphflow.runtime.identity import Uuid7Ids
+from graphflow.runtime import clock_and_ids as identity
+from graphflow.runtime.clock_and_ids import Uuid7Ids
 from graphflow.testing import FakeIds, collect
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking, chain, loop

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from graphflow import Context, Graph, GraphflowError, SqliteCheckpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.journal import ThreadJournal, load_thread
-from graphflow.checkpoints.port import Checkpointer
 from graphflow.errors import AnswerRefused, StateError, ThreadBusy
-from graphflow.graph.machine import Machine
+from graphflow.graph.core.machine import Machine
 from graphflow.testing import FakeClock, FakeIds
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking, chain

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from graphflow import load_graph
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import ThreadWaiting
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeClock, collect
 from tests.runtime.branches import document
 from tests.runtime.questions import forget

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from graphflow import AIMessage, Context, Graph, GraphflowError, ToolCall, ToolMessage, load_graph, tool
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import EffectsNeedChoice, StateError, ThreadWaiting
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.tools.context import ToolContext
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter

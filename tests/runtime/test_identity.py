@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from graphflow.runtime.identity import Uuid7Ids
+from graphflow.runtime.clock_and_ids import Uuid7Ids
 
 
 def test_ids_are_uuids_of_version_7_in_order_and_differ_in_their_last_digits() -> None:

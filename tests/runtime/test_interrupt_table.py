@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from graphflow import Context, Graph, GraphflowError, ThreadBusy, ThreadWaiting, load_graph
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.journal import load_thread
-from graphflow.checkpoints.port import Checkpointer
 from graphflow.errors import AnswerRefused, StoreError
 from graphflow.testing import FakeClock, FakeIds, collect
 from tests.runtime.conftest import Compile
@@ -413,7 +413,7 @@ async def test_an_answer_to_a_forks_question_leaves_the_originals_open(store: Ch
 async def test_an_answer_while_another_process_has_the_thread_is_busy_and_the_question_stays(
     store: Checkpointer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphflow.runtime.live.STOP_WAIT_S", 0.01)
+    monkeypatch.setattr("graphflow.runtime.runs.live_runs.STOP_WAIT_S", 0.01)
     waiting = await wait_for_number(store)
     now = waiting.app.clock.now_ms()
     row = await store.take("t", owner="elsewhere/-/00000000-0000-0000-0000-000000000000", now=now, lease_ms=15_000)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from graphflow import Context, load_graph, tool
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.journal import load_thread
-from graphflow.checkpoints.port import Checkpointer
 from graphflow.errors import AnswerRefused
-from graphflow.graph.machine import Interrupt
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.graph.core.machine import Interrupt
+from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeClock, FakeIds, collect
 from tests.runtime.questions import forget
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from graphflow import Context, Graph, MemoryCheckpointer, SqliteCheckpointer, tool
 from graphflow.errors import AnswerRefused
-from graphflow.graph.machine import Interrupt
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.graph.core.machine import Interrupt
+from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeIds
 
 STATE = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from graphflow import SqliteCheckpointer
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from tests.runtime.questions import paying_graph
 
 CHILD = """

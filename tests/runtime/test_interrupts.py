@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from graphflow import AnswerRefused, Context, Graph, GraphflowError, ThreadWaiting
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.events import NodeStart
 from graphflow.testing import FakeClock, FakeIds, collect
 from tests.runtime.conftest import Compile

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphflow import Graph, MemoryCheckpointer, SqliteCheckpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.journal import ThreadJournal, decode_meta, load_thread
-from graphflow.checkpoints.port import Checkpointer
-from graphflow.graph.machine import Machine
-from graphflow.runtime.run_log import keep_seq, rejoin
+from graphflow.graph.core.machine import Machine
+from graphflow.runtime.runs.event_ring import keep_seq, rejoin
 from graphflow.testing import FakeIds, collect
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import asking, loop

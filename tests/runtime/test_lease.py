@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from graphflow import Context, Graph
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import Fenced, ThreadBusy
-from graphflow.runtime.compiled import CompiledGraph
-from graphflow.runtime.live import LEASE_MS, LiveRun
+from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.runs.live_runs import LEASE_MS, LiveRun
 from graphflow.testing import FakeClock
 from tests.runtime.graphs import Counter, chain
 

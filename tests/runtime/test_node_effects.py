@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from graphflow import Context, Goto, load_graph
-from graphflow.checkpoints.port import Checkpointer
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeIds
 
 STATE = {"type": "object", "properties": {"paid": {"type": "array", "default": [], "x-reduce": "append"}}}

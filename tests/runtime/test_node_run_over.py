@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from graphflow import Context, Graph
-from graphflow.graph.context import NodeRunOver
-from graphflow.graph.executor import Executor
+from graphflow.graph.engine.context import NodeRunOver
+from graphflow.graph.engine.executor import Executor
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter
 

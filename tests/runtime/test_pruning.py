@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from graphflow import Graph, append
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.encryption.checkpointer import SealedCheckpointer
 from graphflow.checkpoints.journal import was_checkpoint
-from graphflow.checkpoints.port import Checkpointer
 from graphflow.checkpoints.records import decode_body
-from graphflow.checkpoints.sealed import SealedCheckpointer
-from graphflow.checkpoints.sqlite import SqliteCheckpointer
+from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import CheckpointNotFound, EffectsNeedChoice, GraphflowError
-from graphflow.runtime.compiled import CompiledGraph
-from graphflow.runtime.live import Runs
+from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.runs.live_runs import Runs
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import asking, chain
 from tests.runtime.test_effects import Post, build

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 import pytest
 
 from graphflow import Context, Goto, Graph, GraphflowError, NodeFailed, load_graph
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import StoreError, ThreadBusy
 from graphflow.testing import FakeClock, collect
 from tests.runtime.conftest import Compile

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import CodecError, GraphflowError, ThreadWaiting
-from graphflow.runtime.saved_states import SavedStates
+from graphflow.runtime.travel.saved_states import SavedStates
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import asking, chain
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from graphflow import Graph, SqliteCheckpointer
-from graphflow.checkpoints import _sqlite_schema as schema
+from graphflow.checkpoints.sqlite import schema
 from graphflow.errors import StoreError
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.runtime.compiled_graph import CompiledGraph
 from tests.runtime.graphs import Counter, loop
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from graphflow import load_graph
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import DefinitionError, NodeFailed, StoreError
 from graphflow.events import Event
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeClock, FakeIds
 
 STEPS = ("one", "two")

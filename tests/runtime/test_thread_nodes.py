@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import pytest
 
 from graphflow import Graph, append
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import NodeFailed
 from graphflow.events import ContentDelta
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import collect
 
 PATIENCE_S = 10

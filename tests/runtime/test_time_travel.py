@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from graphflow import Context, Graph
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import (
     AnswerRefused,
     CheckpointNotFound,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from graphflow import Context, Graph, SqliteCheckpointer
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.runtime.compiled_graph import CompiledGraph
 from tests.runtime.graphs import Counter
 
 

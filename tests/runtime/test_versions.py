@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from graphflow import load_graph
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import StateError
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeIds
 
 IDS = FakeIds()

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from graphflow import load_graph
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import AnswerRefused, DefinitionError, GraphflowError, ThreadWaiting
-from graphflow.runtime.compiled import CompiledGraph
-from graphflow.runtime.live import LiveRun
+from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.testing import FakeClock
 
 STATE = {

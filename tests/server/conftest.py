@@ -17,9 +17,9 @@ import httpx
 import msgspec
 import pytest
 
-from graphflow.models.script import Script
-from graphflow.models.scripted import ScriptedModel
-from graphflow.models.scripted_server import DeltaGate, ScriptedServer, serve_scripted
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script
+from graphflow.models.scripted.server import DeltaGate, ScriptedServer, serve_scripted
 from graphflow.server.run import Server, make_server
 from graphflow.service.application import Application
 from tests.service.clients import Client, check_grammar

@@ -70,7 +70,7 @@ async def write(state, ctx):
 def store():
     if len(sys.argv) < 2:
         return None
-    from graphflow.checkpoints.postgres import PostgresCheckpointer
+    from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
     return PostgresCheckpointer(sys.argv[1])
 
 async def main():

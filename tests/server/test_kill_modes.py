@@ -13,9 +13,9 @@ import httpx
 import msgspec
 import pytest
 
-from graphflow.models.script import Script
-from graphflow.models.scripted import ScriptedModel
-from graphflow.models.scripted_server import DeltaGate, ScriptedServer, serve_scripted
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script
+from graphflow.models.scripted.server import DeltaGate, ScriptedServer, serve_scripted
 from tests.server.conftest import Process, frames, take
 from tests.service.clients import Client, fold
 from tests.service.test_mode_crashes import MODES, said

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from graphflow.errors import GraphflowError
-from graphflow.server.limits import RateLimit
+from graphflow.server.rate_limits import RateLimit
 from tests.server.conftest import serving
 from tests.server.test_users import ANN, BOB, OPS, with_tokens
 from tests.service.conftest import Gate, make_application

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 
 from graphflow.messages import AIMessage
-from graphflow.models.scripted import ScriptedModel
-from graphflow.models.scripted_server import DeltaGate, serve_scripted
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.server import DeltaGate, serve_scripted
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
 from tests.server.conftest import ask, frames, serving, take
@@ -66,7 +66,7 @@ async def test_each_delta_reaches_the_client_before_the_upstream_sends_the_next(
     text = "one two three four five six"
     import msgspec
 
-    from graphflow.models.script import Script
+    from graphflow.models.scripted.script import Script
 
     script = msgspec.convert({"turns": [{"text": text, "piece": 3}]}, Script)
     async with serve_scripted(ScriptedModel(script), gate=gate) as upstream, asyncio.timeout(20):

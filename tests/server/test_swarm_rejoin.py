@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from graphflow.models.script import Script
-from graphflow.models.scripted import ScriptedModel
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
 from tests.server.conftest import frames, serving, take

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from graphflow.models.options import ChatOptions
-from graphflow.models.script import Script
-from graphflow.models.scripted import ScriptedModel
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
 from graphflow.tools.port import ToolResult, tool

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from graphflow.runtime.identity import SystemClock
+from graphflow.runtime.clock_and_ids import SystemClock
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
 from tests.server.conftest import ask, serving, take

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from graphflow.events import decode_event
-from graphflow.graph.stream_rules import StreamRules
 from graphflow.service.application import Application
-from graphflow.service.query import Begun, query
 from graphflow.service.requests import QueryRequest
+from graphflow.service.runs.query import Begun, query
+from graphflow.testing.stream_grammar import StreamRules
 
 BLOCKS = {"content": "contentId", "reasoning": "reasoningId", "tool": "toolId", "action": "actionId"}
 LIVE_ONLY = {"node.progress", "tool.progress"}

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from graphflow.models.script import Script
-from graphflow.models.scripted import ScriptedModel
-from graphflow.runtime.live import LiveRun
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script
+from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
 

@@ -10,10 +10,10 @@ import pytest
 
 from graphflow.errors import GraphflowError
 from graphflow.memory.conversations import MemoryConversations
-from graphflow.runtime.live import Runs
-from graphflow.service import conversations
+from graphflow.runtime.runs.live_runs import Runs
 from graphflow.service.application import Application
-from graphflow.service.chats import chats
+from graphflow.service.chats import search as conversations
+from graphflow.service.chats.chats import chats
 from graphflow.service.requests import QueryRequest
 from graphflow.service.threads import delete
 from tests.service.clients import begin

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from graphflow import Goto
 from graphflow.events import Event, decode_event, event_dict
-from graphflow.graph.stream_rules import StreamRules
-from graphflow.runtime.run_log import RunLog
+from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.service.application import Application
-from graphflow.service.chats import chat
+from graphflow.service.chats.chats import chat
 from graphflow.service.requests import QueryRequest, SubmitRequest
-from graphflow.service.submit import submit
+from graphflow.service.runs.submit import submit
 from graphflow.settings import load_settings
+from graphflow.testing.stream_grammar import StreamRules
 from graphflow.tools.port import tool
 from tests.service.clients import begin
 from tests.service.conftest import MESSAGES
@@ -98,8 +98,8 @@ class World:
     def __init__(self, folder: Path, steps: list[str], turns: list[dict[str, Any]]) -> None:
         import msgspec
 
-        from graphflow.models.script import Script
-        from graphflow.models.scripted import ScriptedModel
+        from graphflow.models.scripted.model import ScriptedModel
+        from graphflow.models.scripted.script import Script
 
         (folder / "graphs").mkdir()
         for key, data in (("wanderer", WANDERER), ("react", REACT), ("plain", PLAIN)):

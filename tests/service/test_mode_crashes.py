@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from graphflow.errors import GraphflowError
-from graphflow.models.script import Script
-from graphflow.models.scripted import ScriptedModel
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script
 from graphflow.service.application import Application
 from graphflow.service.requests import QueryRequest
 from graphflow.service.threads import resume

@@ -12,7 +12,7 @@ import pytest
 
 from graphflow import Context, DefinitionError, MemoryCheckpointer, function, node
 from graphflow.service.application import Application
-from graphflow.service.modules import import_modules
+from graphflow.service.catalog.modules import import_modules
 from graphflow.settings import load_settings
 
 _numbers = itertools.count()

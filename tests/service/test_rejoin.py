@@ -11,13 +11,13 @@ import pytest
 
 from graphflow.errors import GraphflowError, ThreadNotFound
 from graphflow.events import event_dict
-from graphflow.runtime import lives
-from graphflow.runtime.run_log import Behind, RunLog
+from graphflow.runtime.runs import start as lives
+from graphflow.runtime.runs.event_ring import Behind, RunLog
 from graphflow.service.application import Application
 from graphflow.service.frames import Frame
-from graphflow.service.query import Begun
-from graphflow.service.rejoin import follow, keep_before, run_events
 from graphflow.service.requests import QueryRequest
+from graphflow.service.runs.event_stream import follow, keep_before, run_events
+from graphflow.service.runs.query import Begun
 from graphflow.service.threads import resume
 from tests.service.clients import Client, Events, begin, fold
 from tests.service.conftest import Gate, Opened, at_event, copy_store

@@ -12,8 +12,8 @@ import pytest
 
 from graphflow.events import NodeStart
 from graphflow.service.application import Application
-from graphflow.service.rejoin import run_events
 from graphflow.service.requests import QueryRequest
+from graphflow.service.runs.event_stream import run_events
 from graphflow.service.threads import checkpoints, resume
 from tests.service.clients import Client, begin, fold
 from tests.service.conftest import Opened, at_event, copy_store, make_application, write_agents

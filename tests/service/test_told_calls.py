@@ -11,12 +11,12 @@ import pytest
 
 from graphflow.errors import StreamBroken
 from graphflow.events import Event, event_dict
-from graphflow.graph.blocks import Blocks
-from graphflow.graph.told_calls import ToldCalls
+from graphflow.graph.engine.blocks import Blocks
+from graphflow.graph.engine.told_calls import ToldCalls
 from graphflow.service.application import Application
-from graphflow.service.rejoin import log_of_run
 from graphflow.service.requests import QueryRequest, SubmitRequest
-from graphflow.service.submit import submit
+from graphflow.service.runs.event_stream import log_of_run
+from graphflow.service.runs.submit import submit
 from graphflow.tools.port import tool
 from tests.service.clients import begin
 from tests.service.conftest import copy_store

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from graphflow.service.application import Application
-from graphflow.service.folders import WatchedFolder
+from graphflow.service.catalog.watched_folders import WatchedFolder
 from tests.service.conftest import Opened
 
 PATHS = ("graphs/tools", "graphs/viewports")

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import GraphflowError, ModelError
 from graphflow.models.deltas import Delta, Finish, TextDelta, Usage
-from graphflow.models.scripted import ScriptedModel
+from graphflow.models.scripted.model import ScriptedModel
 from graphflow.service import threads
 from graphflow.service.application import Application
 from graphflow.service.usage import usage

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from graphflow.tools.client import ClientBody
+from graphflow.tools.frontend_body import ClientBody
 from graphflow.tools.port import Tool
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.runner import CallPolicy, ToolRunner

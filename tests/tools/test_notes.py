@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from graphflow import load_graph
-from graphflow.graph.document import decode_document
-from graphflow.memory.system import system_of
+from graphflow.graph.definition.document import decode_document
+from graphflow.memory.prompt_snapshot import system_of
 from graphflow.messages import Message, SystemMessage
 from graphflow.models.deltas import Delta
 from graphflow.models.options import ChatOptions, ToolSpec
-from graphflow.models.script import Script
-from graphflow.models.scripted import ScriptedModel
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script
 from graphflow.modes.definition import decode_definition
 from graphflow.modes.registry import compile_agent
 from graphflow.tools.port import tool

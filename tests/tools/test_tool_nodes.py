@@ -8,7 +8,7 @@ import pytest
 
 from graphflow import CompiledGraph, MemoryCheckpointer, load_graph, tool
 from graphflow.events import event_dict
-from graphflow.graph.stream_rules import StreamRules
+from graphflow.testing.stream_grammar import StreamRules
 
 MESSAGES = {"type": "object", "properties": {"messages": {"type": "array", "default": [], "x-reduce": "messages"}}}
 

@@ -11,8 +11,8 @@ from typing import Any
 from harness import Arrivals, Case, Facts, Pace, Place, Timed
 
 from graphflow import Context, Graph
+from graphflow.models.chat_model import Capabilities
 from graphflow.models.deltas import Finish, TextDelta
-from graphflow.models.port import Capabilities
 from systems.graphflow.base import Counter, compiled
 
 

@@ -12,8 +12,8 @@ from payloads import Script, script, tool_result
 
 from graphflow import AIMessage, Graph, ToolCall, ToolMessage, load_graph, tool
 from graphflow.graph.builder import messages
+from graphflow.models.chat_model import Capabilities
 from graphflow.models.deltas import Finish, TextDelta, ToolCallDelta
-from graphflow.models.port import Capabilities
 from systems.graphflow.base import UNBOUNDED, compiled, options, store_of
 
 

@@ -12,16 +12,16 @@ from pydantic.alias_generators import to_camel
 from starlette.responses import Response
 
 from graphflow.errors import GraphflowError
-from graphflow.graph.state import thaw
+from graphflow.graph.core.channels import thaw
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.server.envelope import success
-from graphflow.server.limits import RunLimit
+from graphflow.server.rate_limits import RunLimit
 from graphflow.server.sse import EventStream
 from graphflow.service.application import Application
 from graphflow.service.inbox import interrupt_dict
-from graphflow.service.query import Begun
-from graphflow.service.rejoin import Joined, follow
 from graphflow.service.requests import bad_argument
+from graphflow.service.runs.event_stream import Joined, follow
+from graphflow.service.runs.query import Begun
 from graphflow.telemetry.run_metrics import ServerMetrics
 
 T = TypeVar("T")

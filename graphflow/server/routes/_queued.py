@@ -18,10 +18,10 @@ from graphflow.server.envelope import success
 from graphflow.server.routes._parts import application, left_by, one_body, result_dict, stream
 from graphflow.server.sse import EventStream
 from graphflow.service.application import Application
-from graphflow.service.elsewhere import follow_stored, result_elsewhere
 from graphflow.service.frames import Frame
-from graphflow.service.query import Begun, Enqueued
-from graphflow.service.rejoin import Joined, follow
+from graphflow.service.runs.event_stream import Joined, follow
+from graphflow.service.runs.query import Begun, Enqueued
+from graphflow.service.runs.remote_runs import follow_stored, result_elsewhere
 
 if TYPE_CHECKING:
     from fastapi import Request

@@ -10,7 +10,7 @@ from starlette.responses import Response  # noqa: TC002 - FastAPI reads the anno
 from graphflow.server.auth import needs
 from graphflow.server.envelope import success
 from graphflow.server.routes._parts import application
-from graphflow.service import agents as service
+from graphflow.service.catalog import agents as service
 
 router = APIRouter(prefix="/api", tags=["agents"], dependencies=[Depends(needs("read"))])
 

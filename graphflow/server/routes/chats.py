@@ -10,7 +10,7 @@ from starlette.responses import Response  # noqa: TC002 - FastAPI reads the anno
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.envelope import success
 from graphflow.server.routes._parts import Cursor, Limit, application
-from graphflow.service import chats as service
+from graphflow.service.chats import chats as service
 from graphflow.service.requests import bad_argument
 
 router = APIRouter(prefix="/api", tags=["chats"], dependencies=[Depends(needs("read"))])

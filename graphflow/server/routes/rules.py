@@ -11,8 +11,8 @@ from graphflow.server.auth import caller_of, for_all_users, needs
 from graphflow.server.bodies import Body, Id, body, schema
 from graphflow.server.envelope import failure, success
 from graphflow.server.routes._parts import application
-from graphflow.service.decisions import decisions
-from graphflow.service.rules import rule_dict
+from graphflow.service.catalog.decisions import decisions
+from graphflow.service.catalog.rules import rule_dict
 
 router = APIRouter(prefix="/api", tags=["approvals"])
 

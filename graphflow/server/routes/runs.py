@@ -12,10 +12,10 @@ from graphflow.server.bodies import QueryBody, SubmitBody, body, schema
 from graphflow.server.envelope import success
 from graphflow.server.routes._parts import EVENTS, application, families_of, one_body, room_for_run, stream, stream_run
 from graphflow.server.routes._queued import one_body_later, stream_later
-from graphflow.service.query import Enqueued, query
-from graphflow.service.rejoin import join
 from graphflow.service.requests import QueryRequest, SubmitRequest
-from graphflow.service.submit import submit
+from graphflow.service.runs.event_stream import join
+from graphflow.service.runs.query import Enqueued, query
+from graphflow.service.runs.submit import submit
 
 router = APIRouter(prefix="/api", tags=["runs"])
 

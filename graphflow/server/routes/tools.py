@@ -10,7 +10,7 @@ from starlette.responses import Response  # noqa: TC002 - FastAPI reads the anno
 from graphflow.server.auth import needs
 from graphflow.server.envelope import failure, success
 from graphflow.server.routes._parts import application
-from graphflow.service import tools as service
+from graphflow.service.catalog import tools as service
 
 router = APIRouter(prefix="/api", tags=["tools"], dependencies=[Depends(needs("read"))])
 

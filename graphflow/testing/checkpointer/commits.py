@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from graphflow.checkpoints.port import Checkpointer, OpenInterrupt, Record
+from graphflow.checkpoints.checkpointer import Checkpointer, OpenInterrupt, Record
 from graphflow.errors import Fenced, StoreError
 from graphflow.testing.checkpointer.suite import (
     LEASE,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphflow.checkpoints.port import Checkpointer, OpenInterrupt
+from graphflow.checkpoints.checkpointer import Checkpointer, OpenInterrupt
 from graphflow.errors import StoreError, ThreadBusy, ThreadNotFound
 from graphflow.testing.checkpointer.suite import (
     LEASE,

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Awaitable
 from typing import Any
 
-from graphflow.checkpoints.port import Checkpointer, Lineage, OpenInterrupt
+from graphflow.checkpoints.checkpointer import Checkpointer, Lineage, OpenInterrupt
 from graphflow.errors import CheckpointNotFound, StoreError, ThreadBusy, ThreadNotFound
 from graphflow.testing.checkpointer.suite import (
     NOW,

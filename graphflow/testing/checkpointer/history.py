@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphflow.checkpoints.port import Checkpointer, Lineage
+from graphflow.checkpoints.checkpointer import Checkpointer, Lineage
 from graphflow.errors import CheckpointNotFound, StoreError
 from graphflow.testing.checkpointer.suite import (
     LEASE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphflow.checkpoints.port import Checkpointer, OpenInterrupt, ThreadRow
+from graphflow.checkpoints.checkpointer import Checkpointer, OpenInterrupt, ThreadRow
 from graphflow.errors import Fenced, StoreError, ThreadNotFound
 from graphflow.testing.checkpointer.suite import (
     LEASE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from graphflow.checkpoints.port import Checkpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import Fenced, ThreadBusy, ThreadNotFound
 from graphflow.testing.checkpointer.suite import LEASE, NOW, Suite, drive, facts, messages, promise, refused
 

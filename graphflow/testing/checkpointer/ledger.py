@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphflow.checkpoints.port import Checkpointer, Spent
+from graphflow.checkpoints.checkpointer import Checkpointer, Spent
 from graphflow.errors import Fenced
 from graphflow.testing.checkpointer.suite import Suite, drive, facts, promise, refused
 

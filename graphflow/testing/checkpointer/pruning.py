@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints.port import Checkpointer, Keep, OpenInterrupt, Span
+from graphflow.checkpoints.checkpointer import Checkpointer, Keep, OpenInterrupt, Span
 from graphflow.errors import CheckpointNotFound, GraphflowError, StoreError, ThreadNotFound
 from graphflow.testing.checkpointer.suite import (
     LEASE,

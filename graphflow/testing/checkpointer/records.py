@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphflow.checkpoints.port import Checkpointer, Log
+from graphflow.checkpoints.checkpointer import Checkpointer, Log
 from graphflow.errors import StoreError
 from graphflow.testing.checkpointer.suite import LEASE, NOW, Suite, drive, facts, messages, new_id, promise, refused
 

@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from graphflow.checkpoints.port import SEAL, Checkpointer, Keep, OpenInterrupt, Place
+from graphflow.checkpoints.checkpointer import SEAL, Checkpointer, Keep, OpenInterrupt, Place
 from graphflow.errors import StoreError
 from graphflow.testing.checkpointer.suite import (
     LEASE,

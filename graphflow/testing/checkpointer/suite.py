@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from pathlib import Path
 from typing import Any, TypeVar
 
-from graphflow.checkpoints.port import Checkpointer, Durable, Item, Lineage, Record, ThreadFacts
+from graphflow.checkpoints.checkpointer import Checkpointer, Durable, Item, Lineage, Record, ThreadFacts
 from graphflow.errors import GraphflowError
 
 E = TypeVar("E", bound=GraphflowError)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from graphflow.tools.builtin.actions import launch_fireworks, show_modal, switch_theme
 from graphflow.tools.builtin.bash import BashPolicy, bash_tool
 from graphflow.tools.builtin.http import HttpPolicy, http_tool
-from graphflow.tools.builtin.logistics import mock_logistics_status
 from graphflow.tools.builtin.maths import math_eval
-from graphflow.tools.builtin.runbook import mock_ops_runbook
-from graphflow.tools.builtin.sensitive import mock_sensitive_data_detector
 from graphflow.tools.builtin.task import task_done
-from graphflow.tools.builtin.times import city_datetime, time_now
-from graphflow.tools.builtin.weather import mock_city_weather
+from graphflow.tools.demo.logistics import mock_logistics_status
+from graphflow.tools.demo.runbook import mock_ops_runbook
+from graphflow.tools.demo.sensitive import mock_sensitive_data_detector
+from graphflow.tools.demo.times import city_datetime, time_now
+from graphflow.tools.demo.weather import mock_city_weather
 from graphflow.tools.port import Tool
 
 _FIXED = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphflow.tools.client import ClientBody
+from graphflow.tools.frontend_body import ClientBody
 from graphflow.tools.port import Tool
 
 

@@ -1,0 +1,588 @@
+"""`SealedCheckpointer`: any store with its blobs encrypted and compressed (spec 4.3).
+
+What holds words or values of users is a blob and passes `Seal`: records, snapshots, log entries, interrupts, documents,
+queued inputs, and titles. What is queried stays readable in the columns: ids, times, statuses, names of agents and
+nodes, owners and roles, and a record's metadata (source, step, nodes, run, error code). So do notes, which the store's
+operators write (standing rules), and the ledger.
+
+A note in the store says which keys its blobs need, so that the wrong ones are refused when it is opened and not in the
+middle of a run.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from graphflow.checkpoints import export
+from graphflow.checkpoints.checkpointer import (
+    SEAL,
+    Checkpointer,
+    Durable,
+    Item,
+    Keep,
+    Lineage,
+    ListedRecord,
+    Log,
+    OpenInterrupt,
+    Place,
+    Pruned,
+    Queued,
+    Record,
+    Rewrite,
+    Span,
+    Spent,
+    Stored,
+    ThreadFacts,
+    ThreadRow,
+)
+from graphflow.checkpoints.encryption.cipher import ENCRYPTED, Key, Seal
+from graphflow.errors import StoreError
+
+_replace = msgspec.structs.replace
+_CHECK = b"graphflow"
+TITLES = 256
+"""Sealed titles that are remembered: each commit carries its thread's along."""
+
+
+class SealNote(msgspec.Struct, kw_only=True):
+    """What a store says of its seal; nothing in it is secret."""
+
+    version: int = 1
+    keys: dict[str, bytes] = msgspec.field(default_factory=dict)
+    """Key id → a known word sealed with it, for telling a wrong key of the right id."""
+    compression: bool = False
+    unsealed: bool = False
+    """`rekey` has begun to encrypt a store that was not, and has not finished."""
+
+
+def with_seal(store: Checkpointer, keys: Sequence[str] = (), *, compression: bool = False) -> Checkpointer:
+    """The store, sealed if keys or compression say so."""
+    return SealedCheckpointer(store, keys, compression=compression) if keys or compression else store
+
+
+class SealedCheckpointer:
+    """A `Checkpointer` that seals what another one stores.
+
+    Args:
+        store: the store behind it, used by nothing else but other `SealedCheckpointer`s.
+        keys: `ID:BASE64` each (32 bytes, see `new_key`); the first one writes, all of them read.
+        compression: compress blobs that gain by it.
+
+    Raises:
+        StoreError: a key is no key, or `graphflow[sealing]` is not installed.
+    """
+
+    def __init__(self, store: Checkpointer, keys: Sequence[str] = (), *, compression: bool = False) -> None:
+        self.store = store
+        self.seal = Seal(keys, compression=compression)
+        self._open = False
+        self._titles: dict[tuple[str, str], str] = {}
+
+    def __repr__(self) -> str:
+        return f"SealedCheckpointer({self.store!r}, {self.seal!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        # What a store has beyond the port (`path`, `is_dead`): it never deals with blobs.
+        if name.startswith("_") or name == "store":
+            raise AttributeError(name)
+        return getattr(self.store, name)
+
+    @property
+    def owner(self) -> str:
+        return self.store.owner
+
+    # --- opening and closing ---
+
+    async def setup(self, *, sealed: bool = False) -> None:
+        """Opens the store and compares its seal with the keys; the second time is no effect.
+
+        Raises:
+            StoreError: a key is missing or wrong, or the store holds blobs that are not encrypted.
+        """
+        await self.store.setup(sealed=True)
+        if self._open:
+            return
+        while True:
+            found = await self.store.note(SEAL)
+            note = SealNote() if found is None else _parse_note(found)
+            if found is not None:
+                check_note(note, self.seal)
+            elif self.seal.keys and await self.store.threads(limit=1):
+                raise _plain_rows("the store was made without keys")
+            new = self._added(note)
+            # Another process may open the store with another key at the same time: then its note stands, and is checked.
+            if new == note or await self.store.swap_note(SEAL, msgspec.json.encode(new), instead_of=found):
+                break
+        self._open = True
+
+    def _added(self, note: SealNote) -> SealNote:
+        """The note with the writing key and compression."""
+        writer = self.seal.writer
+        keys = dict(note.keys)
+        if writer is not None and writer.id not in keys:
+            keys[writer.id] = _checked(writer, self.seal)
+        return _replace(note, keys=keys, compression=note.compression or self.seal.compression)
+
+    async def _ready(self) -> Checkpointer:
+        if not self._open:
+            await self.setup()
+        return self.store
+
+    async def close(self) -> None:
+        await self.store.close()
+
+    async def flush(self) -> None:
+        await self.store.flush()
+
+    async def rekey(self) -> None:
+        """Seals every blob anew with the first key and today's compression; also seals a store that was made without keys.
+
+        May be cut off and called again. Afterwards the older keys are no longer needed. Other processes may use the store
+        meanwhile if they know the new key, but not while a store without encryption gets its first.
+
+        Raises:
+            StoreError: a blob does not open with any of the keys.
+        """
+        await self.store.setup(sealed=True)
+        found = await read_note(self.store)
+        note = found or SealNote(unsealed=bool(self.seal.keys))
+        if not self.seal.keys and note.keys:
+            raise _missing_keys(note, self.seal)
+        check_keys(note, self.seal)
+        if self.seal.keys and not note.keys:
+            note = _replace(note, unsealed=True)
+        await write_note(self.store, self._added(note))
+        after = await self.store.rewrite(self._anew(plain=note.unsealed or not note.keys))
+        while after is not None:
+            after = await self.store.rewrite(self._anew(plain=note.unsealed or not note.keys), after=after)
+        writer = self.seal.writer
+        keys = {} if writer is None else {writer.id: _checked(writer, self.seal)}
+        await write_note(self.store, SealNote(keys=keys, compression=self.seal.compression))
+        self._open = True
+
+    def _anew(self, *, plain: bool) -> Rewrite:
+        """Each blob sealed as `seal` does it today.
+
+        Args:
+            plain: blobs that are not encrypted are expected.
+        """
+        bare = Seal()
+
+        def change(place: Place, blob: bytes) -> bytes:
+            if place.kind == "title":
+                return self.seal.seal_title(place.name, self._title(place.name, blob.decode(), plain=plain)).encode()
+            if self.seal.is_newest(blob):
+                return blob
+            is_bare = plain and (not blob or blob[0] < ENCRYPTED)
+            return self.seal.seal(place, (bare if is_bare else self.seal).open(place, blob))
+
+        return change
+
+    def _title(self, thread_id: str, title: str, *, plain: bool) -> str:
+        """A title as it was before it was sealed, if it was; only where a store gets its first key some are not."""
+        try:
+            return self.seal.open_title(thread_id, title)
+        except StoreError:
+            if not plain:
+                raise
+            return title
+
+    # --- what passes as it is ---
+
+    async def renew(self, owner: str, *, lease_until: int) -> None:
+        await (await self._ready()).renew(owner, lease_until=lease_until)
+
+    async def release(self, thread_id: str, fence: int) -> None:
+        await (await self._ready()).release(thread_id, fence)
+
+    async def list(
+        self, thread_id: str, *, before: str | None = None, limit: int | None = None, all_lineages: bool = False
+    ) -> list[ListedRecord]:
+        store = await self._ready()
+        return await store.list(thread_id, before=before, limit=limit, all_lineages=all_lineages)
+
+    async def delete_thread(self, thread_id: str) -> None:
+        await (await self._ready()).delete_thread(thread_id)
+
+    async def delete_checkpoint(self, thread_id: str, checkpoint_id: str) -> None:
+        await (await self._ready()).delete_checkpoint(thread_id, checkpoint_id)
+
+    async def prune(self, thread_id: str, keep: Keep, *, dry_run: bool = False) -> Pruned:
+        return await (await self._ready()).prune(thread_id, keep, dry_run=dry_run)
+
+    async def find_run(self, run_id: str) -> str | None:
+        return await (await self._ready()).find_run(run_id)
+
+    async def queues(self, now: int) -> builtins.list[str]:
+        return await (await self._ready()).queues(now)
+
+    async def withdraw(self, thread_id: str, position: int, *, run_id: str | None = None) -> bool:
+        return await (await self._ready()).withdraw(thread_id, position, run_id=run_id)
+
+    async def put_note(self, name: str, note: bytes) -> None:
+        await (await self._ready()).put_note(name, note)
+
+    async def swap_note(self, name: str, note: bytes, *, instead_of: bytes | None) -> bool:
+        return await (await self._ready()).swap_note(name, note, instead_of=instead_of)
+
+    async def note(self, name: str) -> bytes | None:
+        return await (await self._ready()).note(name)
+
+    # --- threads ---
+
+    async def take(
+        self, thread_id: str, *, owner: str, now: int, lease_ms: int, create: bool = True
+    ) -> ThreadRow:  # fmt: skip
+        store = await self._ready()
+        return self._row(await store.take(thread_id, owner=owner, now=now, lease_ms=lease_ms, create=create))
+
+    async def assign(self, thread_id: str, user: str, *, now: int) -> str | None:
+        return await (await self._ready()).assign(thread_id, user, now=now)
+
+    async def thread(self, thread_id: str) -> ThreadRow | None:
+        row = await (await self._ready()).thread(thread_id)
+        return None if row is None else self._row(row)
+
+    async def threads(
+        self,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+        status: str | None = None,
+        agent_key: str | None = None,
+        user: str | None = None,
+    ) -> builtins.list[ThreadRow]:
+        store = await self._ready()
+        rows = await store.threads(cursor=cursor, limit=limit, status=status, agent_key=agent_key, user=user)
+        return [self._row(row) for row in rows]
+
+    async def fork(
+        self, checkpoint_id: str, source_id: str, thread_id: str, *, number: int, facts: ThreadFacts
+    ) -> ThreadRow:  # fmt: skip
+        store = await self._ready()
+        facts = self._facts(thread_id, facts)
+        return self._row(await store.fork(checkpoint_id, source_id, thread_id, number=number, facts=facts))
+
+    def _facts(self, thread_id: str, facts: ThreadFacts) -> ThreadFacts:
+        """With a sealed title, the same one for the same thread and title, so that a store sees that nothing changed."""
+        title = facts.title
+        if title is None or not self.seal.keys:
+            return facts
+        sealed = self._titles.get((thread_id, title))
+        if sealed is None:
+            if len(self._titles) >= TITLES:
+                self._titles.clear()
+            sealed = self._titles[thread_id, title] = self.seal.seal_title(thread_id, title)
+        return _replace(facts, title=sealed)
+
+    def _row(self, row: ThreadRow) -> ThreadRow:
+        title = row.facts.title
+        if title is None or not self.seal.keys:
+            return row
+        return _replace(row, facts=_replace(row.facts, title=self.seal.open_title(row.thread_id, title)))
+
+    # --- records ---
+
+    def commit(
+        self,
+        thread_id: str,
+        fence: int,
+        expected_head: str | None,
+        records: Sequence[Record],
+        *,
+        facts: ThreadFacts,
+        begins: Lineage | None = None,
+        release: bool = False,
+        consumes: int | None = None,
+        **more: Any,
+    ) -> Durable:
+        """As the port says; `more` is what the store behind takes beyond it (`awaited`)."""
+        if not self._open:
+            raise StoreError(f"the store {self.store!r} is not open: take the thread before committing to it")
+        return self.store.commit(
+            thread_id,
+            fence,
+            expected_head,
+            [_sealed(record, self.seal.seal) for record in records],
+            facts=self._facts(thread_id, facts),
+            begins=begins,
+            release=release,
+            consumes=consumes,
+            **more,
+        )
+
+    async def load(self, thread_id: str, checkpoint_id: str | None = None) -> Stored | None:
+        stored = await (await self._ready()).load(thread_id, checkpoint_id)
+        if stored is None:
+            return None
+        snapshot, target = stored.snapshot, stored.target
+        if snapshot is not None:
+            snapshot = self.seal.open(Place("snapshot", "", *snapshot_place(stored)), snapshot)
+        records = tuple([self._opened(record) for record in stored.records])
+        if target is not None:
+            target = records[-1] if records and records[-1].id == target.id else self._opened(target)
+        return _replace(stored, thread=self._row(stored.thread), snapshot=snapshot, records=records, target=target)
+
+    def _opened(self, record: Record) -> Record:
+        place = Place("record", record.id, record.lineage, record.ordinal)
+        return _replace(record, data=self.seal.open(place, record.data))
+
+    async def read_items(
+        self, chain: Sequence[tuple[int, int]], frame: int, channel: str, count: int, *, start: int = 0
+    ) -> builtins.list[bytes]:
+        rows = await (await self._ready()).read_items(chain, frame, channel, count, start=start)
+        return self._entries(rows, Log(frame, channel, count, start), dict(chain))
+
+    async def read_logs(
+        self, chain: Sequence[tuple[int, int]], logs: Sequence[Log]
+    ) -> builtins.list[builtins.list[bytes]]:  # fmt: skip
+        found = await (await self._ready()).read_logs(chain, logs)
+        upto = dict(chain)
+        return [self._entries(rows, log, upto) for rows, log in zip(found, logs, strict=True)]
+
+    def _entries(self, rows: Iterable[bytes], log: Log, upto: Mapping[int, int]) -> builtins.list[bytes]:
+        opened, frame, channel = self.seal.open, log.frame, log.channel
+        return [
+            opened(Place("item", "", 0, ordinal, frame, channel), row, upto)
+            for ordinal, row in enumerate(rows, log.start)
+        ]
+
+    async def read_records(self, thread_id: str, *, lineage: int, after: int, upto: int) -> builtins.list[Record]:
+        store = await self._ready()
+        records = await store.read_records(thread_id, lineage=lineage, after=after, upto=upto)
+        return [self._opened(record) for record in records]
+
+    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> builtins.list[Record]:
+        records = await (await self._ready()).read_effects(thread_id, spans)
+        return [self._opened(record) for record in records]
+
+    async def spent(
+        self,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        agent_key: str | None = None,
+        thread_id: str | None = None,
+    ) -> builtins.list[Spent]:
+        store = await self._ready()
+        return await store.spent(since=since, until=until, agent_key=agent_key, thread_id=thread_id)
+
+    # --- interrupts, documents, the queue ---
+
+    async def open_interrupts(
+        self,
+        *,
+        thread_id: str | None = None,
+        owner: str | None = None,
+        role: str | None = None,
+        agent_key: str | None = None,
+        user: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> builtins.list[OpenInterrupt]:
+        store = await self._ready()
+        rows = await store.open_interrupts(
+            thread_id=thread_id, owner=owner, role=role, agent_key=agent_key, user=user, cursor=cursor, limit=limit
+        )
+        return [_interrupt(row, self.seal.open) for row in rows]
+
+    async def due(self, before: int) -> builtins.list[OpenInterrupt]:
+        return [_interrupt(row, self.seal.open) for row in await (await self._ready()).due(before)]
+
+    async def put_document(self, digest: str, document: bytes) -> None:
+        await (await self._ready()).put_document(digest, self.seal.seal(Place("document", digest), document))
+
+    async def document(self, digest: str) -> bytes | None:
+        found = await (await self._ready()).document(digest)
+        return None if found is None else self.seal.open(Place("document", digest), found)
+
+    async def enqueue(
+        self, thread_id: str, body: bytes, *, now: int, kind: str = "input", run_id: str | None = None
+    ) -> int:
+        store = await self._ready()
+        sealed = self.seal.seal(Place("input", thread_id), body)
+        return await store.enqueue(thread_id, sealed, now=now, kind=kind, run_id=run_id)
+
+    async def queue(
+        self, thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100
+    ) -> builtins.list[Queued]:
+        rows = await (await self._ready()).queue(thread_id, kind=kind, owner=owner, limit=limit)
+        return [_replace(row, body=self.seal.open(Place("input", row.thread_id), row.body)) for row in rows]
+
+    async def queued(self, thread_id: str) -> tuple[int, bytes] | None:
+        found = await (await self._ready()).queued(thread_id)
+        return None if found is None else (found[0], self.seal.open(Place("input", thread_id), found[1]))
+
+    async def dequeue(self, thread_id: str) -> bytes | None:
+        body = await (await self._ready()).dequeue(thread_id)
+        return None if body is None else self.seal.open(Place("input", thread_id), body)
+
+    # --- export and rewriting ---
+
+    async def export_thread(self, thread_id: str) -> AsyncIterator[Mapping[str, Any]]:
+        """The thread as it is without a seal: an export is for any store, and must be kept as its owner sees fit."""
+        copy = await export.from_lines((await self._ready()).export_thread(thread_id))
+        opened = export.changed(copy, self.seal.open)
+        there = {document.digest for document in opened.documents}
+        for digest in export.named_documents(opened):  # the store behind could not read their names
+            document = None if digest in there else await self.document(digest)
+            if document is not None:
+                opened.documents.append(export.StoredDocument(digest=digest, data=document))
+        for line in export.to_lines(_titled(opened, self.seal.open_title)):
+            yield line
+
+    async def import_thread(
+        self,
+        lines: AsyncIterator[Mapping[str, Any]],
+        *,
+        thread_id: str | None = None,
+        change: Rewrite | None = None,
+    ) -> str:
+        store = await self._ready()
+
+        def sealed(place: Place, blob: bytes) -> bytes:
+            blob = blob if change is None else change(place, blob)
+            if place.kind == "title":
+                return self.seal.seal_title(place.name, blob.decode("utf-8", "replace")).encode()
+            return self.seal.seal(place, blob)
+
+        return await store.import_thread(lines, thread_id=thread_id, change=sealed)
+
+    async def rewrite(self, change: Rewrite, *, after: str | None = None, limit: int = 1000) -> str | None:
+        store = await self._ready()
+
+        def within(place: Place, blob: bytes) -> bytes:
+            if place.kind == "title":
+                opened = self.seal.open_title(place.name, blob.decode()).encode()
+                return self.seal.seal_title(place.name, change(place, opened).decode()).encode()
+            return self.seal.seal(place, change(place, self.seal.open(place, blob)))
+
+        return await store.rewrite(within, after=after, limit=limit)
+
+
+def _sealed(record: Record, change: Rewrite) -> Record:
+    """The record with every blob of it changed."""
+    lineage, ordinal = record.lineage, record.ordinal
+    snapshot = record.snapshot
+    if snapshot is not None:
+        snapshot = change(Place("snapshot", "", lineage, ordinal), snapshot)
+    items = record.items
+    if items:
+        items = tuple(
+            [
+                Item(
+                    i.frame,
+                    i.channel,
+                    i.ordinal,
+                    change(Place("item", "", lineage, i.ordinal, i.frame, i.channel, ordinal), i.data),
+                )
+                for i in items
+            ]
+        )
+    opened = tuple([_interrupt(row, change) for row in record.opened]) if record.opened else ()
+    data = change(Place("record", record.id, lineage, ordinal), record.data)
+    return _replace(record, data=data, items=items, snapshot=snapshot, opened=opened)
+
+
+def _interrupt(row: OpenInterrupt, change: Rewrite) -> OpenInterrupt:
+    return _replace(row, data=change(Place("interrupt", f"{row.thread_id} {row.interrupt_id}"), row.data))
+
+
+def snapshot_place(stored: Stored) -> tuple[int, int]:
+    """(lineage, ordinal) of the record whose snapshot `load` gave: the one before the first of its records."""
+    left = len(stored.records)
+    for lineage, cut in reversed(stored.chain):
+        if left < cut:
+            return lineage, cut - left
+        left -= cut
+    raise StoreError("a snapshot was loaded that no record of its chain can have: the store is damaged")
+
+
+# --- the note ------------------------------------------------------------------------------------
+
+
+async def read_note(store: Checkpointer) -> SealNote | None:
+    data = await store.note(SEAL)
+    return None if data is None else _parse_note(data)
+
+
+def _parse_note(data: bytes) -> SealNote:
+    try:
+        note = msgspec.json.decode(data, type=SealNote)
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"the store's note of its seal is damaged: restore it from a backup ({error})") from error
+    if note.version > 1:
+        raise StoreError(
+            f"the store's seal has version {note.version}, this graphflow knows 1: update it", code="store_newer"
+        )
+    return note
+
+
+async def write_note(store: Checkpointer, note: SealNote) -> None:
+    await store.put_note(SEAL, msgspec.json.encode(note))
+
+
+def check_note(note: SealNote, seal: Seal) -> None:
+    """Refuses keys that are not the store's.
+
+    Raises:
+        StoreError: says which key is missing or wrong, and the next step.
+    """
+    if note.unsealed:
+        raise _plain_rows("encrypting it was cut off")
+    if seal.keys and not note.keys:
+        raise _plain_rows("the store was made without keys")
+    check_keys(note, seal)
+
+
+def check_keys(note: SealNote, seal: Seal) -> None:
+    given = {key.id: key for key in seal.keys}
+    if set(note.keys) - set(given):
+        raise _missing_keys(note, seal)
+    for name, check in note.keys.items():
+        key = given[name]
+        try:
+            same = Seal.open(seal, _check_place(key), check) == _CHECK and check[1:5] == key.mark
+        except StoreError:
+            same = False
+        if not same:
+            raise StoreError(
+                f"key {name!r} is not the one of that id that sealed the store: look for the right one,"
+                " or give yours an id of its own"
+            )
+
+
+def _checked(key: Key, seal: Seal) -> bytes:
+    return seal.seal(_check_place(key), _CHECK)
+
+
+def _check_place(key: Key) -> Place:
+    return Place("document", f"key {key.id}")
+
+
+def _missing_keys(note: SealNote, seal: Seal) -> StoreError:
+    given = {key.id for key in seal.keys}
+    missing = [name for name in note.keys if name not in given]
+    return StoreError(
+        f"the store is sealed with key {', '.join(map(repr, missing))}, which is not among those that were given"
+        f" ({', '.join(sorted(map(repr, given))) or 'none'}): add it to `store.keys` as ID:BASE64"
+    )
+
+
+def _plain_rows(why: str) -> StoreError:
+    return StoreError(
+        f"{why}, so it holds blobs that are not encrypted: `graphflow threads rekey` encrypts them"
+        " (`SealedCheckpointer.rekey`), or open it without `store.keys`"
+    )
+
+
+def _titled(copy: export.ThreadCopy, change: Any) -> export.ThreadCopy:
+    row = copy.thread
+    if row.facts.title is None:
+        return copy
+    facts = _replace(row.facts, title=change(row.thread_id, row.facts.title))
+    return _replace(copy, thread=_replace(row, facts=facts))

@@ -1,0 +1,52 @@
+"""The queue of the memory store: inputs, signals and letters that wait for their threads, in the order of their places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from graphflow.checkpoints.checkpointer import Place, Queued, Rewrite
+from graphflow.checkpoints.export import QueuedInput
+
+
+class QueueRows:
+    """Entries by position; a position is never given twice."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[str, QueuedInput]] = {}
+        self._last = 0
+
+    def push(self, thread_id: str, entry: QueuedInput) -> int:
+        """Its position."""
+        self._last += 1
+        self._entries[self._last] = (thread_id, entry)
+        return self._last
+
+    def holds(self, thread_id: str, position: int) -> bool:
+        return self._entries.get(position, ("",))[0] == thread_id
+
+    def drop(self, position: int) -> None:
+        del self._entries[position]
+
+    def drop_thread(self, thread_id: str) -> None:
+        self._entries = {at: (name, entry) for at, (name, entry) in self._entries.items() if name != thread_id}
+
+    def rows(self, thread_id: str | None = None, kind: str | None = None) -> Iterator[Queued]:
+        """Entries in order, of one thread or all, of one kind or all."""
+        for position, (name, entry) in self._entries.items():
+            if thread_id in (None, name) and kind in (None, entry.kind):
+                yield Queued(thread_id=name, position=position, kind=entry.kind, body=entry.body, at=entry.at)
+
+    def threads(self) -> list[str]:
+        """Threads that something waits for, each once, the longest waiting first."""
+        return list(dict.fromkeys(name for name, _ in self._entries.values()))
+
+    def copies(self, thread_id: str) -> list[QueuedInput]:
+        """A thread's entries as an export has them."""
+        return [entry for name, entry in self._entries.values() if name == thread_id]
+
+    def rewrite(self, change: Rewrite) -> None:
+        for position, (name, entry) in self._entries.items():
+            body = change(Place("input", name), entry.body)
+            self._entries[position] = (name, msgspec.structs.replace(entry, body=body))

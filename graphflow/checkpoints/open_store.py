@@ -1,0 +1,39 @@
+"""The store that the settings name, for everybody who opens it: the application, the command line, `doctor`."""
+
+from __future__ import annotations
+
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.errors import StoreError
+from graphflow.settings.table import StoreSettings
+
+
+def open_store(settings: StoreSettings) -> Checkpointer:
+    """PostgreSQL at `url`, else SQLite at `path`, behind a seal if keys or compression say so; nothing is read yet.
+
+    Raises:
+        StoreError: the URL can't be read, a key is no key, or an extra is not installed. Texts have no password.
+    """
+    store = _postgres(settings) if settings.url else _sqlite(settings)
+    if not settings.keys and not settings.compression:
+        return store
+    from graphflow.checkpoints.encryption.checkpointer import with_seal
+
+    return with_seal(store, settings.keys, compression=settings.compression)
+
+
+def _sqlite(settings: StoreSettings) -> Checkpointer:
+    from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
+
+    return SqliteCheckpointer(settings.path)
+
+
+def _postgres(settings: StoreSettings) -> Checkpointer:
+    assert settings.url is not None
+    if not settings.url.startswith(("postgresql://", "postgres://")):
+        raise StoreError("setting store.url names no PostgreSQL: it begins postgresql:// (its value is not shown)")
+    try:
+        from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
+
+        return PostgresCheckpointer(settings.url, schema=settings.db_schema)
+    except (ImportError, ValueError) as error:
+        raise StoreError(f"setting store.url: {error}") from None

@@ -1,0 +1,249 @@
+"""Queued commits as statements for PostgreSQL: what a life is known to be, and several commits of one life as one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints.checkpointer import SPENT_FIGURES, OpenInterrupt, Record, Spent, ThreadFacts
+from graphflow.checkpoints.commit_queue import Promise
+from graphflow.checkpoints.postgres.pipeline import (
+    BIGINT,
+    BOOLEAN,
+    BYTEA,
+    INTEGER,
+    TEXT,
+    Call,
+    PostgresError,
+    Statement,
+    array,
+    bigint,
+    boolean,
+    integer,
+)
+from graphflow.checkpoints.postgres.rows import INTERRUPT_COLUMNS, clean, interrupt_values, size_of
+from graphflow.errors import StoreError
+
+_NOT_MOVED, INPUT_GONE, PRUNED = "GF001", "GF002", "GF003"
+"""What the functions of the migrations raise."""
+
+_COMMIT_RUN = Statement(f"SELECT @.commit_run({', '.join(f'${n}' for n in range(1, 25))})")
+FEW_ROWS = 6
+"""So many rows are quicker one by one than as arrays, which PostgreSQL unfolds through a buffer."""
+
+_MOVE_HEAD = Statement(
+    "UPDATE @.threads SET lineage = $5, ordinal = $6, head = $4, status = $7, updated_at = $8, run = $9, document = $10,"
+    " agent_key = $11, title = $12, owner = CASE WHEN $13 THEN NULL ELSE owner END,"
+    " lease_until = CASE WHEN $13 THEN 0 ELSE lease_until END"
+    " WHERE id = $1 AND fence = $2 AND head IS NOT DISTINCT FROM $3 AND owner IS NOT NULL",
+    "tlttlitltttt" + "b",
+)
+_ADD_RECORD = Statement(
+    "INSERT INTO @.records (lineage, ordinal, size, checkpoint, effect, id, meta, data) VALUES"
+    " ((SELECT lineage FROM @.threads WHERE id = $1 AND fence = $2 AND head = $3), $4, $5, $6, $7, $8, $9, $10)",
+    "tltiibbtyy",
+)
+"""Without a head that has moved it has no lineage and fails, and with it the transaction."""
+ADD_ITEM = Statement(
+    "INSERT INTO @.items (lineage, frame, channel, ordinal, record, data) VALUES ($1, $2, $3, $4, $5, $6)", "lltiiy"
+)
+BEGIN_LINEAGE = Statement("SELECT @.begin_lineage($1, $2, $3, $4)", "ltli")
+_ADD_SNAPSHOT = Statement("INSERT INTO @.snapshots (lineage, ordinal, data) VALUES ($1, $2, $3)", "liy")
+ADD_RUN = Statement("INSERT INTO @.runs (run, thread) VALUES ($1, $2) ON CONFLICT DO NOTHING", "tt")
+_CLOSE_INTERRUPTS = Statement("DELETE FROM @.interrupts WHERE thread = $1 AND id = ANY($2)", "tT")
+_OPEN_INTERRUPT = Statement(
+    f"INSERT INTO @.interrupts ({INTERRUPT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"  # noqa: S608 – constants only
+    " ON CONFLICT (thread, id) DO UPDATE SET (run, kind, node, owner, role, agent_key, opened_at, due_at, data) ="
+    " (excluded.run, excluded.kind, excluded.node, excluded.owner, excluded.role, excluded.agent_key, excluded.opened_at,"
+    " excluded.due_at, excluded.data)",
+    "ttttttttlly",
+)
+_CONSUME = Statement("SELECT @.consume($1, $2)", "lt")
+
+
+SPENT_TYPES = "itt" + "l" * len(SPENT_FIGURES)
+_ADD_SPENT = Statement(
+    f"INSERT INTO @.spent AS s (thread, {', '.join(Spent.__struct_fields__)})"  # noqa: S608 – constants only
+    f" VALUES ({', '.join(f'${n}' for n in range(1, len(Spent.__struct_fields__) + 2))})"
+    " ON CONFLICT (day, agent_key, model, thread) DO UPDATE SET "
+    + ", ".join(f"{figure} = s.{figure} + excluded.{figure}" for figure in SPENT_FIGURES),
+    "t" + SPENT_TYPES,
+)
+
+
+def add_spent(thread_id: str, spent: Spent) -> Call:
+    """Adds to the ledger."""
+    return _ADD_SPENT(thread_id, *msgspec.structs.astuple(spent))
+
+
+class Life:
+    """What the store remembers of a thread that it drives, so that a commit reads nothing."""
+
+    __slots__ = ("fence", "head", "lineage", "ordinal", "released", "run_id")
+
+    def __init__(self, fence: int, head: str | None, lineage: int | None, ordinal: int) -> None:
+        self.fence = fence
+        self.head = head
+        self.lineage = lineage
+        self.ordinal = ordinal
+        self.run_id: str | None = None
+        """The last that the index of runs was told of."""
+        self.released = False
+
+
+class Run:
+    """Consecutive commits of one life, of which only the first may begin a lineage."""
+
+    __slots__ = ("before", "promises")
+
+    def __init__(self, before: str | None) -> None:
+        self.before = before
+        """The head that the first of them expects."""
+        self.promises: list[Promise] = []
+
+
+def accept(life: Life, promise: Promise) -> StoreError | None:
+    """Moves the life along the commit, or says why it does not follow."""
+    thread_id = promise.thread_id
+    if life.released:
+        return refusals.fenced_released(thread_id, promise.fence)
+    if life.head != promise.expected_head:
+        return refusals.fenced_head(thread_id, promise.expected_head, life.head)
+    lineage, ordinal = life.lineage, life.ordinal
+    if promise.begins is not None:
+        lineage, ordinal = promise.begins.number, 0
+    for record in promise.records:
+        ordinal += 1
+        if record.lineage != lineage:
+            return refusals.wrong_lineage(thread_id, record.lineage, lineage)
+        if record.ordinal != ordinal:
+            return refusals.wrong_ordinal(thread_id, record.ordinal, ordinal)
+    life.lineage, life.ordinal = lineage, ordinal
+    if promise.records:
+        life.head = promise.records[-1].id
+    life.released = promise.release
+    return None
+
+
+def calls_of(run: Run, life: Life) -> list[Call]:
+    """The statements of a run whose commits were all accepted by the life, in the order in which they have to come."""
+    first, last = run.promises[0], run.promises[-1]
+    records = [record for promise in run.promises for record in promise.records]
+    lineage = records[-1].lineage if records else life.lineage
+    calls: list[Call] = []
+    if first.begins is not None:
+        begins = first.begins
+        lineage = begins.number
+        calls.append(BEGIN_LINEAGE(begins.number, begins.thread_id, begins.parent, begins.cut))
+    head = records[-1].id if records else run.before
+    ordinal = records[-1].ordinal if records else (0 if first.begins is not None else life.ordinal)
+    facts = last.facts
+    guard = (first.thread_id, first.fence)
+    moved = _MOVE_HEAD(
+        *guard, run.before, head, lineage, ordinal, facts.status, facts.updated_at, facts.run_id, facts.document,
+        facts.agent_key, clean(facts.title), last.release,
+    )  # fmt: skip
+    if 0 < sum(1 + len(record.items) for record in records) <= FEW_ROWS:
+        calls.append(moved)
+        for record in records:
+            calls.append(
+                _ADD_RECORD(
+                    *guard, head, record.ordinal, size_of(record), record.checkpoint, record.effect, record.id,
+                    record.meta, record.data,
+                )
+            )  # fmt: skip
+            calls += [
+                ADD_ITEM(record.lineage, item.frame, item.channel, item.ordinal, record.ordinal, item.data)
+                for item in record.items
+            ]
+    else:
+        calls.append(Call(_COMMIT_RUN, [*moved.parameters, *rows_of(records)]))
+    for record in records:
+        if record.snapshot is not None:
+            calls.append(_ADD_SNAPSHOT(record.lineage, record.ordinal, record.snapshot))
+        if record.closed:
+            calls.append(_CLOSE_INTERRUPTS(first.thread_id, record.closed))
+        calls += interrupts_of(record.opened)
+        if record.spent is not None:
+            calls.append(add_spent(first.thread_id, record.spent))
+    for promise in run.promises:
+        run_id = promise.facts.run_id
+        if run_id is not None and run_id != life.run_id:
+            calls.append(ADD_RUN(run_id, first.thread_id))
+            life.run_id = run_id
+        if promise.consumes is not None:
+            calls.append(_CONSUME(promise.consumes, first.thread_id))
+    return calls
+
+
+def facts_kept(facts: ThreadFacts, user: str | None) -> ThreadFacts:
+    """What the thread's row says after a commit of these facts, whose user it leaves as it is."""
+    return msgspec.structs.replace(facts, title=clean(facts.title), user=user)
+
+
+def interrupts_of(opened: Iterable[OpenInterrupt]) -> list[Call]:
+    return [_OPEN_INTERRUPT(*interrupt_values(interrupt)) for interrupt in opened]
+
+
+_NO_ITEMS = [array(BIGINT, ()), array(TEXT, ()), array(INTEGER, ()), array(INTEGER, ()), array(BYTEA, ())]
+
+
+def rows_of(records: Sequence[Record]) -> list[bytes]:
+    """Records and their items as arrays, one per column."""
+    items = [(record.ordinal, item) for record in records for item in record.items]
+    return [
+        array(TEXT, [record.id.encode() for record in records]),
+        array(BOOLEAN, [boolean(record.checkpoint) for record in records]),
+        array(BOOLEAN, [boolean(record.effect) for record in records]),
+        array(INTEGER, [integer(size_of(record)) for record in records]),
+        array(BYTEA, [record.meta for record in records]),
+        array(BYTEA, [record.data for record in records]),
+        *(_NO_ITEMS if not items else [
+            array(BIGINT, [_frame(item.frame) for _, item in items]),
+            array(TEXT, [item.channel.encode() for _, item in items]),
+            array(INTEGER, [integer(item.ordinal) for _, item in items]),
+            array(INTEGER, [integer(ordinal) for ordinal, _ in items]),
+            array(BYTEA, [item.data for _, item in items]),
+        ]),
+    ]  # fmt: skip
+
+
+def _frame(number: int) -> bytes:
+    frame = bigint(number)
+    assert frame is not None
+    return frame
+
+
+def weight(promise: Promise) -> int:
+    """Roughly the bytes that a commit sends."""
+    total = 256
+    for record in promise.records:
+        total += 256 + len(record.data) + len(record.snapshot or b"")
+        for item in record.items:
+            total += len(item.data)
+    return total
+
+
+def is_not_moved(error: PostgresError) -> bool:
+    """Whether the thread is not where its life left it."""
+    return error.state == _NOT_MOVED or (error.state == "23502" and error.column == "lineage")
+
+
+def refusal(error: PostgresError, promise: Promise) -> StoreError | None:
+    """What the server's refusal means in the port's words; None when it says nothing of the commit itself."""
+    if error.state == INPUT_GONE:
+        return refusals.queue_gone(promise.thread_id, promise.consumes or 0)
+    begins = promise.begins
+    if begins is not None and error.state == PRUNED:
+        return refusals.pruned_parent(begins.number, begins.parent or 0, begins.cut)
+    if begins is not None and error.constraint == "lineages_parent":
+        return refusals.unknown_parent(begins.number, begins.parent or 0)
+    if begins is not None and error.constraint == "lineages_pkey":
+        return refusals.number_taken(begins.number)
+    return None
+
+
+OUTCOME = Statement("SELECT id FROM @.records WHERE lineage = $1 AND ordinal = $2", "li", "t")
+"""The id that a record got: whether a commit whose answer was lost is there."""

@@ -1,0 +1,484 @@
+"""Reading threads from SQLite: each function is one visit to the store and runs in one read transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints.checkpointer import (
+    SPENT_FIGURES,
+    SPENT_KEY,
+    Item,
+    Lineage,
+    ListedRecord,
+    Log,
+    Record,
+    Span,
+    Spent,
+    Stored,
+    spent_from,
+)
+from graphflow.checkpoints.export import LooseItem, QueuedInput, StoredDocument, ThreadCopy, named_documents
+from graphflow.checkpoints.sqlite.rows import (
+    INTERRUPT_COLUMNS,
+    ORDINALS,
+    THREAD_COLUMNS,
+    THREAD_TABLES,
+    THREAD_WIDTH,
+    interrupt_row,
+    pack,
+    read_thread,
+    thread_row,
+    unpack,
+)
+
+_LOAD_THREAD = (
+    f"SELECT {THREAD_COLUMNS}, t.lineage, l.parent, l.cut FROM {THREAD_TABLES} WHERE t.id = ? AND t.status IS NOT NULL"  # noqa: S608 – constants only
+)
+
+
+class Step(NamedTuple):
+    """One lineage of a chain: the file's own number, the port's, and the last ordinal that counts."""
+
+    lineage: int
+    number: int
+    cut: int
+
+
+def load(db: sqlite3.Connection, thread_id: str, checkpoint_id: str | None) -> Stored | None:
+    row = db.execute(_LOAD_THREAD, (pack(thread_id),)).fetchone()
+    if row is None:
+        return None
+    thread = thread_row(row)
+    lineage, parent, parent_cut = row[THREAD_WIDTH:]
+    if checkpoint_id is not None:
+        found = find_checkpoint(db, thread_id, checkpoint_id)
+        if found is None:
+            return None
+        chain = _chain(db, found[0].lineage, found[1])
+    elif lineage is None:
+        chain = []
+    else:
+        if thread.lineage is None:  # its row is gone
+            raise refusals.missing_records(thread_id, thread.ordinal, 0)
+        chain = [] if parent is None else _chain(db, parent, parent_cut)
+        chain.append(Step(lineage, thread.lineage, thread.ordinal))
+    snapshot, records, target = _since_snapshot(db, thread_id, chain)
+    return Stored(
+        thread=thread,
+        chain=tuple((step.number, step.cut) for step in chain),
+        snapshot=snapshot,
+        records=records,
+        target=target,
+    )
+
+
+_CHAIN = (
+    "WITH RECURSIVE chain (lineage, number, parent, cut, upto) AS ("
+    " SELECT lineage, number, parent, cut, ? FROM lineages WHERE lineage = ?"
+    " UNION ALL SELECT l.lineage, l.number, l.parent, l.cut, c.cut FROM lineages l JOIN chain c ON l.lineage = c.parent)"
+    " SELECT lineage, number, upto FROM chain"
+)
+
+
+def _chain(db: sqlite3.Connection, lineage: int, cut: int) -> list[Step]:
+    """From the oldest lineage to the given one; each edit begins one, so there may be thousands."""
+    return list(map(Step._make, db.execute(_CHAIN, (cut, lineage))))[::-1]
+
+
+def reach(db: sqlite3.Connection, thread_id: str) -> dict[int, int | None]:
+    """Every lineage of the thread's tree → the last ordinal of it that belongs to the tree; None is all."""
+    own = db.execute("SELECT lineage, parent, cut FROM lineages WHERE thread = ?", (pack(thread_id),)).fetchall()
+    out: dict[int, int | None] = {lineage: None for lineage, _, _ in own}
+    for _, parent, cut in own:
+        _reach_up(db, out, parent, cut)
+    return out
+
+
+def _reach_up(db: sqlite3.Connection, out: dict[int, int | None], lineage: int | None, cut: int) -> None:
+    """Adds the ancestors from here on, as far as they are not known to belong up to at least this cut."""
+    while lineage is not None:
+        known = out.get(lineage, -1)
+        if known is None or known >= cut:
+            return
+        out[lineage] = cut
+        lineage, cut = db.execute("SELECT parent, cut FROM lineages WHERE lineage = ?", (lineage,)).fetchone()
+
+
+def find_checkpoint(db: sqlite3.Connection, thread_id: str, checkpoint_id: str) -> tuple[Step, int] | None:
+    """The lineage and ordinal of a checkpoint in the thread's tree.
+
+    Ids grow with ordinals, so each lineage is searched by halves; where clocks went back they may not, so what is not found
+    is looked for in every row.
+    """
+    tree = sorted(reach(db, thread_id).items(), reverse=True)
+    name = pack(checkpoint_id)
+    for search in (_halve, _scan):
+        for lineage, upto in tree:
+            last = _newest(db, lineage) if upto is None else upto
+            ordinal = search(db, lineage * ORDINALS, last, name)
+            if ordinal is not None:
+                number = db.execute("SELECT number FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0]
+                return Step(lineage, number, ordinal), ordinal
+    return None
+
+
+def _newest(db: sqlite3.Connection, lineage: int) -> int:
+    """The last ordinal of a lineage; 0 while it is empty."""
+    first = lineage * ORDINALS
+    sql = "SELECT max(record) FROM records WHERE record > ? AND record < ?"
+    return (db.execute(sql, (first, first + ORDINALS)).fetchone()[0] or first) - first
+
+
+_FIRST_BETWEEN = "SELECT record, id, checkpoint FROM records WHERE record >= ? AND record <= ? ORDER BY record LIMIT 1"
+
+
+def _halve(db: sqlite3.Connection, base: int, last: int, name: Any) -> int | None:
+    low, high = 1, last
+    while low <= high:
+        middle = (low + high) // 2
+        # The next one that is there: others may have been pruned.
+        row = db.execute(_FIRST_BETWEEN, (base + middle, base + high)).fetchone()
+        if row is None:
+            high = middle - 1
+            continue
+        record, found, checkpoint = row
+        if type(found) is not type(name):
+            return None
+        if found == name:
+            return int(record) - base if checkpoint else None
+        if found < name:
+            low = record - base + 1
+        else:
+            high = middle - 1
+    return None
+
+
+def _scan(db: sqlite3.Connection, base: int, last: int, name: Any) -> int | None:
+    row = db.execute(
+        "SELECT record FROM records WHERE record > ? AND record <= ? AND id = ? AND checkpoint = 1",
+        (base, base + last, name),
+    ).fetchone()
+    return None if row is None else row[0] - base
+
+
+def _since_snapshot(
+    db: sqlite3.Connection, thread_id: str, chain: Sequence[Step]
+) -> tuple[bytes | None, tuple[Record, ...], Record | None]:
+    """The newest snapshot of the chain, the records after it, and the last record of the chain."""
+    parts: list[list[Record]] = []
+    snapshot: bytes | None = None
+    for step in reversed(chain):
+        first, last = step.lineage * ORDINALS, step.lineage * ORDINALS + step.cut
+        found = db.execute(
+            "SELECT record, data FROM snapshots WHERE record > ? AND record <= ? ORDER BY record DESC LIMIT 1",
+            (first, last),
+        ).fetchone()
+        if found is not None:
+            first, snapshot = found
+        parts.append(_records(db, step, first % ORDINALS, step.cut, thread_id))
+        if found is not None:
+            break
+    records = tuple(record for part in reversed(parts) for record in part)
+    if records:
+        return snapshot, records, records[-1]
+    last_step = next((step for step in reversed(chain) if step.cut), None)
+    target = None if last_step is None else _records(db, last_step, last_step.cut - 1, last_step.cut, thread_id)[0]
+    return snapshot, records, target
+
+
+def _records(db: sqlite3.Connection, step: Step, after: int, upto: int, thread_id: str) -> list[Record]:
+    """Records with ordinals in (after, upto]; a missing one is damage."""
+    base, number = step.lineage * ORDINALS, step.number
+    rows = db.execute(
+        "SELECT record, id, checkpoint, meta, data FROM records WHERE record > ? AND record <= ? ORDER BY record",
+        (base + after, base + upto),
+    ).fetchall()
+    if len(rows) != max(upto - after, 0):
+        raise refusals.missing_records(thread_id, upto - after, len(rows))
+    return [_record(number, base, row) for row in rows]
+
+
+def _record(number: int, base: int, row: tuple[Any, ...], *, effect: bool = False) -> Record:
+    record, id_, checkpoint, meta, data = row
+    return Record(
+        id=unpack(id_),
+        lineage=number,
+        ordinal=record - base,
+        checkpoint=bool(checkpoint),
+        meta=meta,
+        data=data,
+        effect=effect,
+    )
+
+
+def read_logs(db: sqlite3.Connection, chain: Sequence[tuple[int, int]], logs: Sequence[Log]) -> list[list[bytes]]:
+    order = {number: place for place, (number, _) in enumerate(chain)}
+    return [_read_log(db, order, log) for log in logs]
+
+
+_LOGS = (
+    "SELECT l.number, g.log FROM logs g JOIN lineages l ON l.lineage = g.lineage"
+    " WHERE g.frame = ? AND g.channel = ? AND g.lineage IN (SELECT lineage FROM lineages WHERE number IN ({}))"
+)
+NUMBERS_AT_ONCE = 500
+
+
+def _logs_of(db: sqlite3.Connection, order: dict[int, int], log: Log) -> list[int]:
+    """The file's numbers of the log in each lineage of a chain that has entries of it, youngest first."""
+    numbers = list(order)
+    found: list[tuple[int, int]] = []
+    for at in range(0, len(numbers), NUMBERS_AT_ONCE):
+        part = numbers[at : at + NUMBERS_AT_ONCE]
+        found += db.execute(_LOGS.format(",".join("?" * len(part))), (log.frame, log.channel, *part)).fetchall()
+    return [row[1] for row in sorted(found, key=lambda row: -order[row[0]])]
+
+
+def _read_log(db: sqlite3.Connection, order: dict[int, int], log: Log) -> list[bytes]:
+    """Walks from the youngest lineage back: each has the entries before the first of its child.
+
+    Args:
+        order: the chain's lineages (the port's numbers) → their places in it.
+    """
+    parts: list[list[bytes]] = []
+    upper = log.count
+    for place in _logs_of(db, order, log):
+        if upper <= log.start:
+            break
+        base = place * ORDINALS
+        rows = db.execute(
+            "SELECT item, data FROM items WHERE item >= ? AND item < ? ORDER BY item", (base + log.start, base + upper)
+        ).fetchall()
+        if rows:
+            parts.append([data for _, data in rows])
+            upper = rows[0][0] - base
+    out = [data for part in reversed(parts) for data in part]
+    wanted = max(log.count - log.start, 0)
+    if len(out) != wanted:
+        raise refusals.missing_items(log.channel, wanted, len(out))
+    return out
+
+
+def list_records(
+    db: sqlite3.Connection, thread_id: str, before: str | None, limit: int | None, *, all_lineages: bool
+) -> list[ListedRecord]:
+    """Metadata of checkpoints, newest first. Lineages of one tree are begun one after the other, so their order is theirs."""
+    thread = read_thread(db, thread_id)
+    if thread is None:
+        return []
+    scope = _scope(db, thread_id, all_lineages=all_lineages)
+    if before is not None:
+        scope = _older(db, thread_id, scope, before)
+    out: list[ListedRecord] = []
+    for step in scope:
+        left = None if limit is None else limit - len(out)
+        if left is not None and left <= 0:
+            break
+        out += _listed(db, step, left)
+    return out
+
+
+def _scope(db: sqlite3.Connection, thread_id: str, *, all_lineages: bool) -> list[Step]:
+    """The lineages to list, newest first."""
+    if not all_lineages:
+        row = db.execute("SELECT lineage, ordinal FROM threads WHERE id = ?", (pack(thread_id),)).fetchone()
+        return [] if row[0] is None else _chain(db, *row)[::-1]
+    tree = reach(db, thread_id)
+    steps = []
+    for lineage in sorted(tree, reverse=True):
+        number = db.execute("SELECT number FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0]
+        upto = tree[lineage]
+        steps.append(Step(lineage, number, ORDINALS - 1 if upto is None else upto))
+    return steps
+
+
+def _older(db: sqlite3.Connection, thread_id: str, scope: Sequence[Step], before: str) -> list[Step]:
+    found = find_checkpoint(db, thread_id, before)
+    if found is not None:
+        place, ordinal = found
+        for index, step in enumerate(scope):
+            if step.lineage == place.lineage and ordinal <= step.cut:
+                return [step._replace(cut=ordinal - 1), *scope[index + 1 :]]
+    raise refusals.unknown_checkpoint(thread_id, before)
+
+
+def _listed(db: sqlite3.Connection, step: Step, limit: int | None) -> list[ListedRecord]:
+    """One lineage's checkpoints, newest first; one more than asked for is read, to know the parent of the last."""
+    base = step.lineage * ORDINALS
+    rows: list[Any] = db.execute(
+        "SELECT record, id, size, meta FROM records WHERE record > ? AND record <= ? AND checkpoint = 1"
+        " ORDER BY record DESC LIMIT ?",
+        (base, base + step.cut, -1 if limit is None else limit + 1),
+    ).fetchall()
+    wanted = rows if limit is None else rows[:limit]
+    out = []
+    for index, (record, id_, size, meta) in enumerate(wanted):
+        parent = rows[index + 1][1] if index + 1 < len(rows) else _parent_of(db, step.lineage)
+        out.append(
+            ListedRecord(
+                id=unpack(id_), parent=unpack(parent), lineage=step.number, ordinal=record - base, meta=meta, size=size
+            )
+        )
+    return out
+
+
+def _parent_of(db: sqlite3.Connection, lineage: int) -> Any:
+    """The newest checkpoint at or before the cut that a lineage was begun at."""
+    while True:
+        parent, cut = db.execute("SELECT parent, cut FROM lineages WHERE lineage = ?", (lineage,)).fetchone()
+        if parent is None:
+            return None
+        base = parent * ORDINALS
+        row = db.execute(
+            "SELECT id FROM records WHERE record > ? AND record <= ? AND checkpoint = 1 ORDER BY record DESC LIMIT 1",
+            (base, base + cut),
+        ).fetchone()
+        if row is not None:
+            return row[0]
+        lineage = parent
+
+
+def read_records(db: sqlite3.Connection, thread_id: str, number: int, after: int, upto: int) -> list[Record]:
+    row = db.execute("SELECT lineage, pruned FROM lineages WHERE number = ?", (number,)).fetchone()
+    tree = reach(db, thread_id)
+    if row is None or row[0] not in tree:
+        return []
+    limit = tree[row[0]]
+    lineage, pruned = row
+    end = min(upto, _newest(db, lineage), ORDINALS if limit is None else limit)
+    after = max(after, 0)
+    middle = min(max(after, pruned), end)
+    out = _left(db, lineage, number, after, middle) if middle > after else []
+    return out + _records(db, Step(lineage, number, end), middle, end, thread_id) if end > middle else out
+
+
+def _left(db: sqlite3.Connection, lineage: int, number: int, after: int, upto: int) -> list[Record]:
+    """Records with ordinals in (after, upto] where others were pruned."""
+    base = lineage * ORDINALS
+    sql = "SELECT record, id, checkpoint, meta, data FROM records WHERE record > ? AND record <= ? ORDER BY record"
+    return [_record(number, base, row) for row in db.execute(sql, (base + after, base + upto))]
+
+
+def read_effects(db: sqlite3.Connection, thread_id: str, spans: Sequence[Span]) -> list[Record]:
+    tree = reach(db, thread_id)
+    out: list[Record] = []
+    for span in spans:
+        row = db.execute("SELECT lineage FROM lineages WHERE number = ?", (span.lineage,)).fetchone()
+        if row is None or row[0] not in tree:
+            continue
+        limit, base = tree[row[0]], row[0] * ORDINALS
+        last = min(span.upto, ORDINALS - 1 if limit is None else limit)
+        sql = (
+            "SELECT r.record, r.id, r.checkpoint, r.meta, r.data FROM effects e JOIN records r ON r.record = e.record"
+            " WHERE e.record > ? AND e.record <= ? ORDER BY e.record"
+        )
+        out += (
+            _record(span.lineage, base, row, effect=True) for row in db.execute(sql, (base + span.after, base + last))
+        )
+    return out
+
+
+def is_loadable(db: sqlite3.Connection, lineage: int, ordinal: int) -> bool:
+    """Whether a thread can be read at this record: nothing from its snapshot on was pruned."""
+    pruned = db.execute("SELECT pruned FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0]
+    if not 0 < ordinal <= pruned:
+        return True
+    base = lineage * ORDINALS
+    sql = "SELECT coalesce(max(record), ?) FROM snapshots WHERE record > ? AND record <= ?"
+    first = db.execute(sql, (base + 1, base, base + ordinal)).fetchone()[0]
+    sql = "SELECT count(*) FROM records WHERE record BETWEEN ? AND ?"
+    return bool(db.execute(sql, (first, base + ordinal)).fetchone()[0] == base + ordinal - first + 1)
+
+
+def copy_thread(db: sqlite3.Connection, thread_id: str) -> ThreadCopy:
+    """Everything of the thread, for an export."""
+    thread = read_thread(db, thread_id)
+    if thread is None:
+        raise refusals.unknown_thread(thread_id)
+    name = pack(thread_id)
+    copy = ThreadCopy(thread=thread)
+    for step in reversed(_scope(db, thread_id, all_lineages=True)):
+        parent, cut = db.execute(
+            "SELECT p.number, l.cut FROM lineages l LEFT JOIN lineages p ON p.lineage = l.parent WHERE l.lineage = ?",
+            (step.lineage,),
+        ).fetchone()
+        copy.lineages.append(Lineage(number=step.number, thread_id=thread_id, parent=parent, cut=cut))
+        copy.records += _whole_records(db, step)
+        copy.items += _loose_items(db, step)
+    sql = f"SELECT {INTERRUPT_COLUMNS} FROM interrupts WHERE thread = ? ORDER BY opened_at, id"  # noqa: S608 – constants only
+    copy.interrupts = [interrupt_row(row) for row in db.execute(sql, (name,))]
+    sql = "SELECT body, at, kind FROM inputs WHERE thread = ? ORDER BY position"
+    copy.queue = [QueuedInput(body=body, at=at, kind=kind) for body, at, kind in db.execute(sql, (name,))]
+    copy.runs = [unpack(run) for (run,) in db.execute("SELECT run FROM runs WHERE thread = ?", (name,))]
+    for digest in named_documents(copy):
+        for (data,) in db.execute("SELECT data FROM documents WHERE digest = ?", (digest,)):
+            copy.documents.append(StoredDocument(digest=digest, data=data))
+    return copy
+
+
+def _whole_records(db: sqlite3.Connection, step: Step) -> list[Record]:
+    """The lineage's records with their items and snapshots."""
+    items: dict[int, list[Item]] = {}
+    for log, frame, channel in db.execute(
+        "SELECT log, frame, channel FROM logs WHERE lineage = ? ORDER BY log", (step.lineage,)
+    ).fetchall():
+        base = log * ORDINALS
+        sql = "SELECT item, record, data FROM items WHERE item >= ? AND item < ? AND record <= ? ORDER BY item"
+        for item, record, data in db.execute(sql, (base, base + ORDINALS, step.cut)):
+            items.setdefault(record, []).append(Item(frame, channel, item - base, data))
+    base = step.lineage * ORDINALS
+    sql = (
+        "SELECT r.record, r.id, r.checkpoint, r.meta, r.data, s.data, e.record IS NOT NULL FROM records r"
+        " LEFT JOIN snapshots s ON s.record = r.record LEFT JOIN effects e ON e.record = r.record"
+        " WHERE r.record > ? AND r.record <= ? ORDER BY r.record"
+    )
+    return [
+        Record(
+            id=unpack(id_),
+            lineage=step.number,
+            ordinal=record - base,
+            checkpoint=bool(checkpoint),
+            meta=meta,
+            data=data,
+            items=tuple(items.get(record - base, ())),
+            snapshot=snapshot,
+            effect=bool(effect),
+        )
+        for record, id_, checkpoint, meta, data, snapshot, effect in db.execute(sql, (base, base + step.cut))
+    ]
+
+
+def _loose_items(db: sqlite3.Connection, step: Step) -> list[LooseItem]:
+    """The lineage's entries whose records were pruned."""
+    out: list[LooseItem] = []
+    for log, frame, channel in db.execute(
+        "SELECT log, frame, channel FROM logs WHERE lineage = ? ORDER BY log", (step.lineage,)
+    ).fetchall():
+        base = log * ORDINALS
+        sql = (
+            "SELECT item, record, data FROM items i WHERE item >= ? AND item < ? AND record <= ?"
+            " AND NOT EXISTS (SELECT 1 FROM records r WHERE r.record = ? + i.record) ORDER BY item"
+        )
+        out += (
+            LooseItem(lineage=step.number, record=record, frame=frame, channel=channel, ordinal=item - base, data=data)
+            for item, record, data in db.execute(sql, (base, base + ORDINALS, step.cut, step.lineage * ORDINALS))
+        )
+    return out
+
+
+_SPENT_KEY = ", ".join(SPENT_KEY)
+_SPENT = f"{_SPENT_KEY}, {', '.join(f'sum({figure})' for figure in SPENT_FIGURES)}"
+
+
+def read_spent(
+    db: sqlite3.Connection, since: int | None, until: int | None, agent_key: str | None, thread_id: str | None
+) -> list[Spent]:
+    values = (since, until, agent_key, None if thread_id is None else pack(thread_id))
+    sql = (
+        f"SELECT {_SPENT} FROM spent WHERE day >= coalesce(?1, day) AND day <= coalesce(?2, day)"  # noqa: S608 – constants only
+        " AND agent_key = coalesce(?3, agent_key) AND thread = coalesce(?4, thread)"
+        f" GROUP BY {_SPENT_KEY} ORDER BY {_SPENT_KEY}"
+    )
+    return [spent_from(row) for row in db.execute(sql, values)]

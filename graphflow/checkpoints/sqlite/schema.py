@@ -1,0 +1,225 @@
+"""Opening a SQLite store: connections, numbered migrations, and what its errors mean."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints.sqlite.rewriting import is_sealed
+from graphflow.errors import StoreError
+
+APPLICATION_ID = 0x67666C77
+"""`gflw` in the file's header: told apart from other people's databases."""
+
+PAGE_SIZE = 8192
+"""Set when the file is made: rows of a kilobyte fill such pages well."""
+
+WAL_PAGES = 1000
+"""8 MiB of log between the checkpoints of SQLite: the batch that trips one waits for some 10 ms."""
+
+FAULTS = (sqlite3.Error, UnicodeDecodeError)
+"""What a statement raises: the second where SQLite's words for an error hold bytes of a damaged file."""
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+def open_writer(
+    path: Path, *, synchronous: str, busy_timeout_s: float, sealed: bool = False
+) -> sqlite3.Connection:  # fmt: skip
+    """The writing connection, with the schema up to date.
+
+    Args:
+        sealed: the caller can read sealed blobs.
+
+    Raises:
+        StoreError: `store_newer` when a newer version made the file; `store_failed` when it can't be opened, or is
+            sealed and the caller can't read that.
+    """
+    db: sqlite3.Connection | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        db = _connect(path, busy_timeout_s)
+        db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+        _patiently(lambda: stored_version(db, path), busy_timeout_s)  # before anything of a foreign file is changed
+        _patiently(lambda: _use_wal(db), busy_timeout_s)
+        db.execute(f"PRAGMA synchronous = {synchronous}")
+        db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+        db.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_SIZE}")
+        migrate(db, path)
+        if not sealed and is_sealed(db):
+            raise refusals.sealed(str(path))
+    except (*FAULTS, OSError) as error:
+        if db is not None:
+            db.close()
+        raise store_error(path, error, "opened") from error
+    except StoreError:
+        if db is not None:
+            db.close()
+        raise
+    return db
+
+
+def open_reader(path: Path, *, busy_timeout_s: float) -> sqlite3.Connection:
+    """A connection that can't write, with the schema read, so that the first load need not.
+
+    Raises:
+        StoreError: `store_failed` when the file can't be opened.
+    """
+    db: sqlite3.Connection | None = None
+    try:
+        db = _connect(path, busy_timeout_s)
+        db.execute("PRAGMA query_only = ON")
+        db.execute("SELECT 1 FROM threads LIMIT 1").fetchone()
+    except FAULTS as error:
+        if db is not None:
+            db.close()
+        raise store_error(path, error, "opened") from error
+    return db
+
+
+def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
+    # Each connection stays with one thread, but is closed from wherever the store is.
+    return sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
+
+
+def _patiently(step: Callable[[], object], busy_timeout_s: float) -> None:
+    """Tries again while processes that open the file at once are in each other's way; SQLite does not always wait itself."""
+    until = time.monotonic() + busy_timeout_s
+    while True:
+        try:
+            step()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.005)
+        else:
+            return
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise StoreError(
+            f"the store's file system has no shared memory for a write-ahead log (mode {mode!r}): use a local disk"
+        )
+
+
+def migrate(db: sqlite3.Connection, path: Path) -> None:
+    """Brings the schema up to date in one transaction; safe when several processes do it at once.
+
+    Raises:
+        StoreError: the file belongs to something else, or a newer version made it.
+    """
+    steps = _steps()
+    newest = _number(steps[-1])
+    if stored_version(db, path) == newest:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        version = _read_version(db, path)  # again: another process may have been faster
+        for step in steps:
+            if _number(step) > version:
+                for statement in _statements(step.read_text(encoding="utf-8")):
+                    db.execute(statement)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {newest}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # a full disk has ended it already
+            db.execute("ROLLBACK")
+        raise
+
+
+def stored_version(db: sqlite3.Connection, path: Path) -> int:
+    """The file's schema version, 0 for an empty file.
+
+    Read in one transaction: mark and tables must be of one moment, or a store that another process makes just now
+    looks like a file of somebody else.
+
+    Raises:
+        StoreError: the file belongs to something else, or a newer version made it.
+    """
+    db.execute("BEGIN")
+    try:
+        return _read_version(db, path)
+    finally:
+        db.execute("ROLLBACK")
+
+
+def _read_version(db: sqlite3.Connection, path: Path) -> int:
+    newest = _number(_steps()[-1])
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    ours = db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
+    if not ours and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise StoreError(f"{str(path)!r} is a SQLite database of another program: choose another file for the store")
+    if ours and version > newest:
+        raise StoreError(
+            f"the store {str(path)!r} has schema version {version}, this graphflow knows up to {newest}: update graphflow",
+            code="store_newer",
+        )
+    return version if ours else 0
+
+
+def _steps() -> list[Path]:
+    return sorted(MIGRATIONS.glob("[0-9]*.sql"))
+
+
+def _number(step: Path) -> int:
+    return int(step.name.partition("_")[0])
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The script's statements, because `executescript` would commit between them."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def is_busy(error: BaseException) -> bool:
+    """Whether another connection's lock stood in the way for too long."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def store_error(path: Path, error: BaseException, doing: str) -> StoreError:
+    """What went wrong, in words that say what to do; `doing` is a participle (`read`, `written`, `opened`)."""
+    start = f"the store {str(path)!r} could not be {doing}"
+    if isinstance(error, sqlite3.IntegrityError):
+        return StoreError(f"{start}: a row of this commit is there already; ordinals are never reused ({error})")
+    if isinstance(error, UnicodeDecodeError):
+        kind: int | None = sqlite3.SQLITE_CORRUPT
+    elif isinstance(error, OSError):
+        kind = _OF_ERRNO.get(error.errno or 0)
+    else:
+        kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    why = _REASONS.get(kind)
+    told = f"{type(error).__name__}: {error}"
+    return StoreError(f"{start}: {told}" if why is None else f"{start}: {why} ({told})")
+
+
+_LOCKED = "another process kept it locked for longer than the busy timeout: raise `busy_timeout_s` or end that process"
+_REASONS: dict[int | None, str] = {
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_FULL: "the disk is full: make room, then resume the thread",
+    sqlite3.SQLITE_READONLY: "the file or its folder is read-only: make it writable for this user",
+    sqlite3.SQLITE_CANTOPEN: "the file can't be opened: the folder must exist and be writable for this user",
+    sqlite3.SQLITE_NOTADB: "the file is no SQLite database: choose another file, or restore it from a backup",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged: restore it from a backup; `PRAGMA integrity_check` says where",
+    sqlite3.SQLITE_IOERR: "the disk reported an error: look at the system's log",
+}
+"""SQLite's error code (its lower byte, the kind) → what it means and the next step."""
+_OF_ERRNO = {
+    errno.ENOSPC: sqlite3.SQLITE_FULL,
+    errno.EDQUOT: sqlite3.SQLITE_FULL,
+    errno.EACCES: sqlite3.SQLITE_READONLY,
+    errno.EPERM: sqlite3.SQLITE_READONLY,
+    errno.EROFS: sqlite3.SQLITE_READONLY,
+}
+"""The same for what the owners' folder beside the file can meet."""

@@ -1,0 +1,105 @@
+"""How a function becomes a command: one boundary that turns every failure into a text and an exit code."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn, TypeVar
+
+import typer
+
+from graphflow.cli.terminal import exit_codes as exits
+from graphflow.cli.terminal.console import close_quietly, note
+from graphflow.errors import DefinitionError, GraphflowError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Verbosity:
+    """What `--verbose` before the command said."""
+
+    verbose = False
+
+
+def group(name: str, help: str, *, no_args_is_help: bool = True) -> typer.Typer:
+    """A group of commands."""
+    return typer.Typer(
+        name=name, help=help, no_args_is_help=no_args_is_help, rich_markup_mode=None, pretty_exceptions_enable=False
+    )
+
+
+def command(on: typer.Typer, name: str | None = None) -> Callable[[F], F]:
+    """Adds a function, or a coroutine function, as a command with the one error boundary around it."""
+
+    def add(function: F) -> F:
+        on.command(name)(guarded(function))
+        return function
+
+    return add
+
+
+def stop(code: int, text: str, *, hint: str | None = None) -> NoReturn:
+    """Ends the command: an error text on stderr, and what to do next."""
+    note(f"graphflow: {text}")
+    if hint:
+        note(f"next: {hint}")
+    raise typer.Exit(code)
+
+
+def report(error: GraphflowError, thread_id: str | None = None) -> int:
+    """Says an error on stderr: the thing, the rule, the next step. Its exit code."""
+    if isinstance(error, DefinitionError):
+        for fault in error.faults:
+            note(f"{fault.severity}: {fault.render()}")
+    else:
+        note(f"graphflow: {error.message}")
+        for fault in error.detail.get("faults", ())[1:]:
+            note(f"  {fault.get('pointer') or '/'}: {fault.get('message')}")
+    hint = exits.next_step(error.code, error.detail, thread_id)
+    if hint and hint not in error.message:
+        note(f"next: {hint}")
+    return exits.exit_code_of(error)
+
+
+def guarded(function: Callable[..., Any]) -> Callable[..., None]:
+    """The function with the one error boundary around it; a coroutine function is run."""
+
+    @functools.wraps(function)
+    def inside(*args: Any, **kwargs: Any) -> None:
+        code = exits.OK
+        try:
+            result = function(*args, **kwargs)
+            if inspect.iscoroutine(result):
+                result = _run(result)
+            code = result if isinstance(result, int) else exits.OK
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # `graphflow … | head`: the reader has what it wanted.
+            close_quietly()
+        except KeyboardInterrupt:
+            note("interrupted")
+            code = exits.INTERRUPTED
+        except GraphflowError as error:
+            code = report(error)
+        except typer.Exit:
+            raise
+        except Exception as error:  # the command's boundary: a defect is a text and an exit code, a traceback on demand
+            if Verbosity.verbose or os.environ.get("GRAPHFLOW_LOG_LEVEL") == "debug":
+                raise
+            note(f"graphflow: {type(error).__name__}: {error}")
+            note("next: this should not happen; `graphflow --verbose …` shows where it did")
+            code = exits.FAILED
+        if code:
+            raise typer.Exit(code)
+
+    return inside
+
+
+def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    # Not needed by `--help`, and a third of its time.
+    import asyncio
+
+    return asyncio.run(coroutine)

@@ -1,0 +1,92 @@
+"""`graphflow agents`: what is in service, and what was refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphflow.cli.command import command, group
+from graphflow.cli.terminal import exit_codes as exits
+from graphflow.cli.terminal.console import note, say, say_json, say_table
+
+if TYPE_CHECKING:
+    from graphflow.agents.loader import LoadedAgent
+    from graphflow.agents.reload import InvalidAgent
+
+agents = group("agents", "The agents in service, and files that were refused.")
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(agents)
+
+
+@command(agents, "list")
+async def list_agents(as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False) -> int:
+    """All agents, with what is wrong with refused files. Exit code 2 when one was refused."""
+    from graphflow.cli.startup import opened
+
+    async with opened() as app:
+        loaded, refused = app.agents.list(), app.agents.invalid()
+    if as_json:
+        say_json([*(agent_dict(agent) for agent in loaded), *(_refused_dict(agent) for agent in refused)])
+    else:
+        rows = [
+            (a.key, a.mode, a.model or a.provider_key or "auto", " ".join(a.tools) or "-", a.description)
+            for a in loaded
+        ]
+        if rows:
+            say_table(("key", "mode", "model", "tools", "description"), rows)
+        else:
+            note(f"no agents in {app.settings.agents.dir}; `graphflow new NAME` writes one")
+        for agent in refused:
+            for fault in agent.faults:
+                note(f"{fault.severity}: {fault.render()}")
+    return exits.USAGE if refused else exits.OK
+
+
+@command(agents, "show")
+async def show_agent(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="An agent's key, or a .json file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, with the compiled graph.")] = False,
+) -> None:
+    """One agent in full, with its graph."""
+    from graphflow.cli.startup import agent_named, opened
+    from graphflow.graph.drawing.render import draw_text
+
+    async with opened() as app:
+        loaded = agent_named(app, agent)
+    if as_json:
+        say_json({**agent_dict(loaded), "graph": loaded.data})
+        return
+    for name, value in agent_dict(loaded).items():
+        if name not in ("key", "instructions", "icon"):
+            say(f"{name:<12} {' '.join(value) if isinstance(value, list | tuple) else value}")
+    for fault in loaded.warnings:
+        say(f"{'warning':<12} {fault.render()}")
+    if loaded.instructions:
+        say(f"\n{loaded.instructions.strip()}")
+    say(f"\n{draw_text(loaded.checked.document)}")
+
+
+def agent_dict(agent: LoadedAgent) -> dict[str, Any]:
+    """An agent's facts in the names of the wire."""
+    out: dict[str, Any] = {
+        "key": agent.key,
+        "name": agent.name,
+        "icon": agent.icon,
+        "description": agent.description,
+        "mode": agent.mode,
+        "providerKey": agent.provider_key,
+        "model": agent.model,
+        "tools": agent.tools,
+        "keywords": agent.keywords,
+        "instructions": agent.instructions,
+        "version": agent.version,
+        "file": agent.file,
+    }
+    return {name: value for name, value in out.items() if value not in (None, ())}
+
+
+def _refused_dict(agent: InvalidAgent) -> dict[str, Any]:
+    return {"key": agent.key, "invalid": [fault.as_dict() for fault in agent.faults]}

@@ -1,0 +1,190 @@
+"""`graphflow doctor`: whether this machine and these settings can run agents; keys are never shown."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from graphflow.cli.command import command
+from graphflow.cli.terminal import exit_codes as exits
+from graphflow.cli.terminal.console import say, say_json
+
+if TYPE_CHECKING:
+    from graphflow.settings import Settings
+
+State = Literal["ok", "warning", "error"]
+Finding = tuple[str, State, str]
+"""What was looked at, how it is, and the facts or what to do."""
+LIBRARIES = (
+    "msgspec",
+    "httpx",
+    "aiosqlite",
+    "cel-expr-python",
+    "networkx",
+    "pydantic",
+    "fastapi",
+    "uvicorn",
+    "typer",
+    "rich",
+)
+MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "doctor")(doctor)
+
+
+async def doctor(as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False) -> int:
+    """Look at Python, versions, settings, write rights, the store, the port, keys, the model and the agents."""
+    from graphflow.cli.startup import quiet_logs
+    from graphflow.errors import DefinitionError
+    from graphflow.settings import load_settings
+
+    findings = list(_python())
+    try:
+        settings = load_settings()
+    except DefinitionError as error:
+        findings += [("settings", "error", fault.render()) for fault in error.faults]
+    else:
+        quiet_logs(settings)
+        findings += [("settings", "warning", text) for text in settings.warnings]
+        findings += [
+            *_writing(settings),
+            await _store(settings),
+            _port(settings),
+            *_models(settings),
+            *_agents(settings),
+        ]
+    if as_json:
+        say_json([{"what": what, "state": state, "text": text} for what, state, text in findings])
+    else:
+        for what, state, text in findings:
+            say(f"{MARKS[state]} {what:<10} {text}")
+    return exits.FAILED if any(state == "error" for _, state, _ in findings) else exits.OK
+
+
+def _python() -> Iterator[Finding]:
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    fits: State = "ok" if sys.version_info >= (3, 11) else "error"
+    yield "Python", fits, f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    try:
+        yield "graphflow", "ok", version("graphflow")
+    except PackageNotFoundError:
+        yield "graphflow", "warning", "not installed; running from the source tree"
+    found, missing = [], []
+    for name in LIBRARIES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    yield "libraries", "ok", ", ".join(found)
+    if missing:
+        yield "libraries", "error", f"missing: {', '.join(missing)}; install graphflow with pip"
+
+
+def _writing(settings: Settings) -> Iterator[Finding]:
+    import tempfile
+
+    for name, folder in (("checkpoints", settings.store.path.parent), ("chats", settings.memory.chat_dir)):
+        place = _existing(Path(folder))
+        try:
+            with tempfile.TemporaryFile(dir=place):
+                pass
+        except OSError as error:
+            yield "writing", "error", f"{folder}: {error.strerror}; threads can't be kept ({name})"
+        else:
+            yield "writing", "ok", f"{folder}" + ("" if Path(folder).exists() else " (will be made)")
+
+
+def _existing(folder: Path) -> Path:
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+async def _store(settings: Settings) -> Finding:
+    path = Path(settings.store.path)
+    if settings.store.url or path.exists():  # noqa: ASYNC240 - once
+        return await _open_store(settings)
+    return "store", "ok", f"{path} (will be made with the first run)"
+
+
+async def _open_store(settings: Settings) -> Finding:
+    from graphflow.checkpoints.open_store import open_store
+    from graphflow.errors import GraphflowError
+
+    try:
+        store = open_store(settings.store)
+    except GraphflowError as error:
+        return "store", "error", error.message
+    try:
+        await store.setup()
+        threads = await store.threads(limit=1000)
+        waiting = await store.open_interrupts(limit=1000)
+    except GraphflowError as error:
+        return "store", "error", error.message
+    finally:
+        await store.close()
+    more = "+" if len(threads) == 1000 else ""
+    place = f"{settings.store.db_schema} in PostgreSQL" if settings.store.url else settings.store.path
+    return "store", "ok", f"{place}: {len(threads)}{more} threads, {len(waiting)} open questions"
+
+
+def _port(settings: Settings) -> Finding:
+    import socket
+
+    host, port = settings.server.host, settings.server.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        if os.name == "posix":
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return "port", "warning", f"{host}:{port}: {error.strerror}; `graphflow serve --port 0` takes a free one"
+    return "port", "ok", f"{host}:{port} is free"
+
+
+def _models(settings: Settings) -> Iterator[Finding]:
+    from graphflow.errors import GraphflowError
+    from graphflow.models.providers import resolve_provider
+
+    keys = sorted(name for name, value in settings.environ.items() if name.endswith("_API_KEY") and value)
+    yield "keys", "ok", f"set: {', '.join(keys)}" if keys else "none set; the scripted model answers"
+    try:
+        chosen = resolve_provider(None, settings.environ, settings.providers)
+    except GraphflowError as error:
+        yield "model", "error", error.message
+        return
+    where = f" at {chosen.base_url}" if chosen.base_url else ""
+    why = f" ({chosen.source})" if chosen.source else ""
+    yield "model", "ok", f"{chosen.key}: {chosen.model or 'no model named'}{where}{why}"
+
+
+def _agents(settings: Settings) -> Iterator[Finding]:
+    from graphflow.errors import GraphflowError
+    from graphflow.service.application import Application
+
+    try:
+        app = Application(settings)
+        app.agents.reload()
+    except GraphflowError as error:
+        yield "agents", "error", error.message
+        return
+    loaded, refused, faults = app.agents.list(), app.agents.invalid(), app.faults()
+    if refused:
+        names = ", ".join(agent.key for agent in refused)
+        yield "agents", "error", f"{len(loaded)} in {settings.agents.dir}; refused: {names} (`graphflow validate`)"
+    elif loaded:
+        yield "agents", "ok", f"{len(loaded)} in {settings.agents.dir}"
+    else:
+        yield "agents", "warning", f"none in {settings.agents.dir}; `graphflow new NAME` writes one"
+    if faults:
+        yield "tools", "error", f"{len(faults)} faults in tool files (`graphflow validate`)"

@@ -1,0 +1,135 @@
+"""`graphflow new`: an agent to start from; it runs with the scripted model, without a key."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphflow.cli.command import command, stop
+from graphflow.cli.terminal import exit_codes as exits
+from graphflow.cli.terminal.console import note, say
+from graphflow.json_data import plain
+
+SCHEMA_FILE = ".graphflow.schema.json"
+"""Beside the agents; its first letter keeps it from being taken for one."""
+
+PLAIN = """\
+{
+  "name": "%(name)s",
+  "description": "Answers in one model call.",
+  "mode": "PLAIN",
+  "providerKey": "auto",
+  "plain": {
+    "systemPrompt": \"\"\"
+You are a helpful assistant. Answer briefly, in the language of the question.
+\"\"\"
+  }
+}
+"""
+REACT = """\
+{
+  "name": "%(name)s",
+  "description": "Works with tools, one call at a time; shell commands wait for approval.",
+  "mode": "REACT",
+  "providerKey": "auto",
+  "tools": ["city_datetime", "mock_city_weather", "bash"],
+  "approval": {"bash": "REQUIRE_APPROVAL", "*": "AUTO"},
+  "react": {
+    "systemPrompt": \"\"\"
+You are a careful assistant who works with tools.
+Call one tool at a time, look at its result, then go on or answer.
+\"\"\",
+    "maxSteps": 6
+  }
+}
+"""
+GRAPH = """\
+{
+  "graphflow": "1",
+  "name": "%(name)s",
+  "description": "Drafts a text and asks a person before it is done.",
+  "providerKey": "auto",
+  "state": {
+    "type": "object",
+    "properties": {
+      "messages": {"type": "array", "default": [], "x-reduce": "messages"},
+      "draft": {"type": "string", "default": "", "x-life": "run"}
+    }
+  },
+  "result": "state.draft",
+  "budget": {"maxSteps": 12},
+  "start": "write",
+  "nodes": {
+    "write": {
+      "use": "model",
+      "with": {"systemPrompt": "You write short, clear texts.", "messages": "${state.messages}"},
+      "set": {"draft": "out.text", "messages": "[out.message]"},
+      "next": "approve"
+    },
+    "approve": {
+      "ask": {"message": "Publish this text?", "show": "{'draft': state.draft}", "schema": {"type": "boolean"}},
+      "next": [{"if": "answer == true", "to": "end"}, {"to": "write"}]
+    }
+  }
+}
+"""
+TEMPLATES = {"PLAIN": PLAIN, "REACT": REACT, "GRAPH": GRAPH}
+TRY = {
+    "PLAIN": "Hello!",
+    "REACT": "What will the weather be in Beijing tomorrow?",
+    "GRAPH": "A line about graphs",
+}
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "new")(new)
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The agent's key: the file's name.")],
+    mode: Annotated[str, typer.Option(metavar="|".join(TEMPLATES), help="What to start from.")] = "REACT",
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+) -> None:
+    """Write an example agent and, beside it, the JSON Schema for your editor."""
+    from graphflow.cli.startup import settings_of
+
+    key, word = name.removesuffix(".json"), mode.strip().upper().replace("-", "_")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", key):
+        stop(exits.USAGE, f"{name!r} is no key: letters, digits, _ and - are allowed, and a letter or digit begins it")
+    if word not in TEMPLATES:
+        stop(exits.USAGE, f"--mode {mode!r} is not known; modes are {', '.join(TEMPLATES)}")
+    folder = Path(settings_of().agents.dir)
+    file = folder / f"{key}.json"
+    if file.exists() and not force:
+        stop(exits.USAGE, f"{_shown(file)} exists", hint="choose another name, or write over it with --force")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(TEMPLATES[word] % {"name": _title(key)}, encoding="utf-8")
+        _write_schema(folder / SCHEMA_FILE)
+    except OSError as error:
+        stop(exits.FAILED, f"{_shown(file)} can't be written: {error.strerror}", hint="`graphflow doctor`")
+    say(_shown(file))
+    note(f'next: `graphflow run {key} "{TRY[word]}"`; {SCHEMA_FILE} beside it is the JSON Schema for your editor')
+
+
+def _write_schema(path: Path) -> None:
+    import msgspec
+
+    from graphflow.cli.commands.schema import agent_schema
+
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(agent_schema(), enc_hook=plain), indent=2) + b"\n")
+
+
+def _title(key: str) -> str:
+    words = re.split(r"[_-]+", key)
+    return " ".join(words).strip().capitalize()
+
+
+def _shown(path: Path) -> str:
+    try:
+        return path.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return str(path)

@@ -1,0 +1,44 @@
+"""`graphflow scripted-model`: the scripted model as an OpenAI-compatible server."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from graphflow.cli.command import command, stop
+from graphflow.cli.terminal import exit_codes as exits
+from graphflow.cli.terminal.console import note, say
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "scripted-model")(scripted_model)
+
+
+async def scripted_model(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8099,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    script: Annotated[str | None, typer.Option(metavar="FILE", help="A script of your own (JSON).")] = None,
+    delay_ms: Annotated[int, typer.Option(min=0, help="Pause before each delta.")] = 0,
+) -> None:
+    """Serve the scripted model over HTTP until Ctrl-C: deterministic, offline, no key."""
+    from graphflow.models.scripted.model import ScriptedModel
+    from graphflow.models.scripted.script import ScriptError, default_script, load_script
+    from graphflow.models.scripted.server import ScriptedServer
+
+    try:
+        played = load_script(script) if script else default_script()
+    except ScriptError as error:
+        stop(exits.USAGE, str(error))
+    server = ScriptedServer(ScriptedModel(played, delay_s=delay_ms / 1000))
+    try:
+        await server.start(host, port)
+    except OSError as error:
+        stop(exits.FAILED, f"can't listen on {host}:{port}: {error.strerror}", hint="--port 0 takes a free one")
+    try:
+        say(f"LLM_BASE_URL={server.url}")
+        say("LLM_MODEL_ID=scripted")
+        note("serving the scripted model; Ctrl-C ends it")
+        await server.serve_forever()
+    finally:
+        await server.aclose()

@@ -1,0 +1,122 @@
+"""`graphflow validate`: every fault of every file at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphflow.cli.command import command, stop
+from graphflow.cli.terminal import exit_codes as exits
+from graphflow.cli.terminal.console import count, note, say, say_json
+
+if TYPE_CHECKING:
+    from graphflow.errors import Fault
+    from graphflow.service.application import Application
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "validate")(validate)
+
+
+def validate(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH", help="Files or folders; default: all agents, tool files and viewports."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+) -> int:
+    """Check agent files, tool files and viewports: file:line:column, JSON pointer, what is wrong, what to do. Exit code 2 with any error."""
+    from graphflow.cli.startup import quiet_logs, settings_of
+    from graphflow.service.application import Application
+
+    settings = settings_of()
+    quiet_logs(settings)
+    app = Application(settings)
+    app.agents.reload()
+    checked, faults = _checked(app, paths or [])
+    errors = [fault for fault in faults if fault.severity == "error"]
+    if as_json:
+        say_json({"files": checked, "valid": not errors, "faults": [fault.as_dict() for fault in faults]})
+    else:
+        for fault in faults:
+            say(f"{fault.severity}: {_relative(fault)}")
+        note(_summary(checked, len(errors), len(faults) - len(errors)))
+    return exits.USAGE if errors else exits.OK
+
+
+def _checked(app: Application, paths: list[str]) -> tuple[int, list[Fault]]:
+    """How many files were looked at, and all their faults."""
+    if not paths:
+        count, faults = _folder(app, Path(app.settings.agents.dir))
+        return count + len(app.toolbox.names()), [*faults, *app.faults()]
+    count, faults = 0, []
+    found: list[Fault]
+    for given in paths:
+        path = Path(given)
+        if not path.exists():
+            stop(exits.USAGE, f"there is no file or folder {given!r}")
+        own = [fault for fault in app.faults() if _lies_in(fault, path)]
+        files, found = 0, []
+        if not app.toolbox.reads(path):
+            files, found = _folder(app, path) if path.is_dir() else _file(app, path)
+        count += files + len(app.toolbox.names(path))
+        faults += [*found, *own]
+    return count, faults
+
+
+def _lies_in(fault: Fault, path: Path) -> bool:
+    """Whether the fault's file is this one, or one below this folder."""
+    return fault.file is not None and Path(fault.file).resolve().is_relative_to(path.resolve())
+
+
+def _folder(app: Application, folder: Path) -> tuple[int, list[Fault]]:
+    """The agents of a folder, checked against each other."""
+    registry = app.agents
+    if folder.resolve() != registry.folder.resolve():
+        from graphflow.agents.registry import AgentRegistry
+        from graphflow.nodes.kinds import NodeKinds
+
+        registry = AgentRegistry(
+            folder,
+            kinds=lambda agents: NodeKinds(app.tools, agents=agents, providers=app.providers),
+            tools=app.tools.names,
+            providers=app.providers,
+        )
+        registry.reload()
+    faults = [fault for agent in registry.list() for fault in agent.warnings]
+    faults += [fault for agent in registry.invalid() for fault in agent.faults]
+    return len(registry.list()) + len(registry.invalid()), sorted(faults, key=_place)
+
+
+def _file(app: Application, path: Path) -> tuple[int, list[Fault]]:
+    """One file; what it refers to is looked up beside it when it stands in the agents' folder, which knows it."""
+    from graphflow.errors import DefinitionError
+
+    try:
+        return 1, sorted(app.load(path).warnings, key=_place)
+    except DefinitionError as error:
+        return 1, sorted(error.faults, key=_place)
+
+
+def _place(fault: Fault) -> tuple[str, int, int, str]:
+    return fault.file or "", fault.line or 0, fault.column or 0, fault.pointer
+
+
+def _relative(fault: Fault) -> str:
+    """The fault with its file as seen from here, when it lies below."""
+    import dataclasses
+
+    if fault.file is None:
+        return fault.render()
+    try:
+        shown = Path(fault.file).resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        shown = fault.file
+    return dataclasses.replace(fault, file=shown).render()
+
+
+def _summary(files: int, errors: int, warnings: int) -> str:
+    text = f"{count(files, 'file')} checked: {count(errors, 'error')}"
+    return text + (f", {count(warnings, 'warning')}" if warnings else "")

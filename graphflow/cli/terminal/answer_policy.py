@@ -1,0 +1,195 @@
+"""Who answers what a run asks: the person at the terminal, a fixed word, rules from a file, or nobody yet."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from graphflow.cli.command import stop
+from graphflow.cli.terminal import exit_codes as exits
+from graphflow.cli.terminal.console import interactive, note, one_line_json
+
+if TYPE_CHECKING:
+    from graphflow.graph.core.machine import Interrupt
+
+Decision = Literal["approve", "deny", "ask"]
+Answers = dict[str, Any]
+StillOpen = Callable[[tuple["Interrupt", ...]], Awaitable[bool]]
+
+ANSWERED_ELSEWHERE: Answers = {}
+"""Somebody else answered while this process asked."""
+
+_WORDS: dict[str, Decision] = {"all": "approve", "approve": "approve", "deny": "deny", "reject": "deny", "ask": "ask"}
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry of a rules file: for calls of `tool` whose arguments fit, the decision. The first that fits wins."""
+
+    tool: str = "*"
+    """A tool's name, or a pattern with `*`."""
+    arguments: dict[str, str] = msgspec.field(default_factory=dict)
+    """Argument → regular expression that must match the whole of it."""
+    decision: Decision
+    reason: str | None = None
+    """Told to the model with `deny`."""
+
+    def fits(self, interrupt: Interrupt) -> bool:
+        given = interrupt.arguments if isinstance(interrupt.arguments, Mapping) else {}
+        return fnmatch.fnmatchcase(interrupt.tool_name or "", self.tool) and all(
+            name in given and re.fullmatch(pattern, _text(given[name])) for name, pattern in self.arguments.items()
+        )
+
+
+class Policy:
+    """What `--approve` says; only approvals are decided by rules, any other question is for a person."""
+
+    def __init__(self, rules: tuple[Rule, ...] = (), *, person: bool | None = None) -> None:
+        self.rules = rules
+        self.denied = False
+        """Whether a rule has denied a call."""
+        self._person = interactive() if person is None else person
+
+    @property
+    def asks_again(self) -> bool:
+        return self._person
+
+    async def answers(self, interrupts: tuple[Interrupt, ...], still_open: StillOpen) -> Answers | None:
+        """Answers to all of them; None leaves the thread waiting; `ANSWERED_ELSEWHERE` when somebody was faster."""
+        answers: Answers = {}
+        questions = [interrupt for interrupt in interrupts if is_question(interrupt.kind)]
+        if not questions:
+            return None
+        for interrupt in questions:
+            if (value := self._by_rule(interrupt)) is None and self._person:
+                from graphflow.cli.terminal.prompts import AnsweredElsewhere, ask_person
+
+                try:
+                    value = await ask_person(interrupt, lambda: still_open(interrupts))
+                except AnsweredElsewhere:
+                    return ANSWERED_ELSEWHERE
+            if value is None:
+                return None
+            answers[interrupt.id] = value
+        return answers
+
+    def _by_rule(self, interrupt: Interrupt) -> dict[str, Any] | None:
+        if interrupt.kind != "approval":
+            return None
+        rule = next((rule for rule in self.rules if rule.fits(interrupt)), None)
+        if rule is None or rule.decision == "ask":
+            return None
+        if rule.decision == "approve":
+            return {"decision": "approve"}
+        self.denied = True
+        return {"decision": "reject", "reason": rule.reason or "denied by the rules of this run (--approve)"}
+
+
+def policy_of(word: str) -> Policy:
+    """The policy of `--approve ask|deny|all|rules.json`."""
+    if word in ("ask", "deny", "all"):
+        return Policy((Rule(decision=_WORDS[word]),))
+    if not Path(word).is_file():
+        stop(exits.USAGE, f"--approve takes ask, deny, all, or a rules file, not {word!r}")
+    return Policy(_rules(Path(word)))
+
+
+def _rules(path: Path) -> tuple[Rule, ...]:
+    """A list of rules, or an object tool → `all`, `deny` or `ask`."""
+    try:
+        data = msgspec.json.decode(path.read_bytes())
+        if isinstance(data, dict):
+            data = [{"tool": tool, "decision": _WORDS.get(str(word), word)} for tool, word in data.items()]
+        rules = msgspec.convert(data, tuple[Rule, ...])
+        for rule in rules:
+            for pattern in rule.arguments.values():
+                re.compile(pattern)
+    except (OSError, msgspec.DecodeError, re.error) as error:
+        stop(
+            exits.USAGE,
+            f"--approve {str(path)!r}: {error}",
+            hint='rules are [{"tool": "bash", "arguments": {"command": "ls.*"}, "decision": "approve"}] or {"bash": "deny", "*": "ask"}',
+        )
+    return rules
+
+
+def is_question(kind: str) -> bool:
+    """Whether a person can answer it: a `wait` node waits for a signal or a time."""
+    return kind not in ("signal", "timer")
+
+
+def say_waiting(interrupts: tuple[Interrupt, ...], thread_id: str) -> None:
+    """On stderr: what waits, and the exact command that answers each."""
+    people = any(is_question(interrupt.kind) for interrupt in interrupts)
+    note(f"thread {thread_id} waits" + (" for a person:" if people else ":"))
+    for interrupt in interrupts:
+        note(f"  {question_line(interrupt)}")
+        note(answer_lines(interrupt))
+
+
+def question_line(interrupt: Interrupt) -> str:
+    """What is asked, on one line."""
+    if interrupt.tool_name is not None:
+        return f"{interrupt.kind}: {interrupt.tool_name} {one_line_json(interrupt.arguments)} (node {interrupt.node})"
+    payload = interrupt.payload if isinstance(interrupt.payload, Mapping) else {}
+    if not is_question(interrupt.kind):
+        from graphflow.cli.commands.inbox import moment
+
+        until = "" if interrupt.expires_at is None else f" until {moment(interrupt.expires_at)}"
+        return f"{interrupt.kind} {payload.get('signal', '')}".rstrip() + f"{until} (node {interrupt.node})"
+    message = payload.get("message") or f"{interrupt.kind} at node {interrupt.node}"
+    return f"{interrupt.kind}: {message} (node {interrupt.node})"
+
+
+def answer_command(interrupt: Interrupt) -> str:
+    """A command that answers it, to be copied; of an `ask`, with an example that fits its schema."""
+    base = f"graphflow inbox answer {interrupt.id}"
+    match interrupt.kind:
+        case "approval" | "breakpoint":
+            return f"{base} --approve"
+        case "outcome_unknown":
+            return f'{base} --answer \'{{"decision":"retry"}}\''
+    text = one_line_json(example(interrupt.schema)).replace("'", "'\\''")
+    return f"{base} --answer '{text}'"
+
+
+_OTHERS = {
+    "approval": "--edit @arguments.json, --reject WHY, --respond TEXT, --terminate",
+    "breakpoint": """--answer '{"decision":"skip"}', --answer '{"decision":"cancel"}'""",
+    "outcome_unknown": """'{"decision":"skip"}', '{"decision":"result","result":…}'""",
+}
+
+
+def answer_lines(interrupt: Interrupt) -> str:
+    """The command, and below it what else may stand in it."""
+    if interrupt.kind == "signal":
+        return '    a signal wakes it: POST /api/threads/THREAD/signal {"name": …, "payload": …}'
+    if interrupt.kind == "timer":
+        return "    a server goes on with it in time; else `graphflow threads resume THREAD` does, once it is due"
+    others = _OTHERS.get(interrupt.kind)
+    return f"    {answer_command(interrupt)}" + (f"\n      or {others}" if others else "")
+
+
+def example(schema: Any) -> Any:
+    """A value that fits a flat schema, for a person to change."""
+    if not isinstance(schema, Mapping):
+        return "…"
+    if "const" in schema:
+        return schema["const"]
+    if schema.get("enum"):
+        return schema["enum"][0]
+    kind = schema.get("type")
+    kind = kind[0] if isinstance(kind, list | tuple) else kind
+    if kind == "object" or "properties" in schema:
+        properties = schema.get("properties", {})
+        wanted = schema.get("required") or properties
+        return {name: example(properties.get(name, {})) for name in wanted}
+    return {"boolean": True, "integer": 1, "number": 1.0, "array": [], "null": None}.get(str(kind), "…")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else one_line_json(value)

@@ -1,0 +1,130 @@
+"""What goes to the terminal: results on stdout, all else on stderr; tables without a library."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from graphflow.json_data import encode_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def make_streams_usable() -> None:
+    """Output that was closed (`>&-`) goes nowhere, and a character that the terminal's encoding lacks goes out as its escape:
+    neither is a reason to lose a run's result.
+    """
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")
+
+
+def say(text: str = "") -> None:
+    """A line of the result, on stdout."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """A line for the person, on stderr."""
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except BrokenPipeError:
+        pass
+
+
+def say_json(value: Any) -> None:
+    """One JSON value on stdout, indented; structs and frozen values too."""
+    import msgspec
+
+    say(msgspec.json.format(encode_json(value), indent=2).decode())
+
+
+def one_line_json(value: Any) -> str:
+    return encode_json(value).decode()
+
+
+def interactive() -> bool:
+    """Whether a person can be asked: both ends are a terminal."""
+    return _is_tty(sys.stdin) and _is_tty(sys.stdout)
+
+
+def shown_live() -> bool:
+    """Whether stdout is a terminal that can be drawn on."""
+    return _is_tty(sys.stdout) and os.environ.get("TERM") != "dumb"
+
+
+def _is_tty(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def coloured(stream: TextIO | None = None) -> bool:
+    """Colour only on a terminal, and not where https://no-color.org asks for none."""
+    return not os.environ.get("NO_COLOR") and _is_tty(stream or sys.stdout)
+
+
+def dim(text: str) -> str:
+    return f"\x1b[2m{text}\x1b[0m" if coloured() else text
+
+
+def rich_console() -> Console:
+    """Rich's console on stdout; a reader that went away ends the command like everywhere else."""
+    from rich.console import Console
+
+    class Quiet(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Quiet(highlight=False, soft_wrap=False)
+
+
+def say_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = ()) -> None:
+    """Aligned columns; nothing is cut off, so a line can be copied. `right` lists columns of numbers."""
+    from graphflow.graph.drawing.layout import units
+
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(units, column)) for column in zip(head, *cells, strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        padded = []
+        for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            space = " " * (width - units(cell))
+            padded.append(space + cell if index in right else cell + space)
+        return "  ".join(padded).rstrip()
+
+    say(dim(line(head)))
+    for row in cells:
+        say(line(row))
+
+
+def count(number: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def shortened(text: str, limit: int) -> str:
+    """The text on one line, cut at `limit` characters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def close_quietly() -> None:
+    """After a closed pipe: what is still buffered goes nowhere, so that the interpreter's end is silent too."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(devnull, sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass  # stdout is no file of the system: a test's buffer

@@ -1,0 +1,294 @@
+"""A run on a terminal: finished nodes as lines, the running ones below them, redrawn as they stream."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from graphflow.cli.terminal.answer_policy import say_waiting
+from graphflow.cli.terminal.console import count, one_line_json, rich_console, shortened
+from graphflow.cli.terminal.plain_view import output_text, say_ending
+from graphflow.events import (
+    ActionArgs,
+    ActionResult,
+    ActionStart,
+    ContentDelta,
+    ContentStart,
+    Event,
+    InterruptRequest,
+    InterruptResolve,
+    NodeEnd,
+    NodeError,
+    NodeStart,
+    ReasoningDelta,
+    ReasoningStart,
+    ToolArgs,
+    ToolResultEvent,
+    ToolStart,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+    from rich.text import Text
+
+    from graphflow.runtime.result import RunResult
+
+TAIL = 160
+"""Characters of running reasoning that are shown."""
+TEXT_LINES = 12
+"""Lines of running text that are redrawn; all of it is printed when its node ends."""
+
+
+@dataclass
+class _Call:
+    name: str
+    arguments: str = ""
+
+
+@dataclass
+class _Node:
+    name: str
+    depth: int
+    begun: float
+    reasoning: str = ""
+    text: str = ""
+    calls: list[str] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    """Finished lines under the node: text and style."""
+
+
+class LiveView:
+    """Draws on stdout; `pause` leaves what is there and stops redrawing."""
+
+    def __init__(self, title: str) -> None:
+        self._console = rich_console()
+        self._title = title
+        self._live: Live | None = None
+        self._nodes: dict[str, _Node] = {}
+        self._blocks: dict[str, _Node] = {}
+        self._calls: dict[str, _Call] = {}
+        self._asked: dict[str, str] = {}
+        self._last_text = ""
+        self._done = 0
+        self._begun = time.monotonic()
+
+    # --- the view
+
+    def show(self, event: Event) -> None:
+        self._take_terminal()
+        handler = _HANDLERS.get(type(event))
+        if handler is not None:
+            handler(self, event)
+
+    def pause(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def finish(self, result: RunResult) -> None:
+        self.pause()
+        for node in self._nodes.values():
+            self._print_node(node, "•", "yellow", "")
+        self._nodes.clear()
+        text = output_text(result)
+        if result.status == "completed" and text.strip() and text.strip() != self._last_text.strip():
+            self._print("")
+            self._print(text)
+        self._print(self._totals(result), style="dim")
+        if result.status == "waiting":
+            say_waiting(result.interrupts, result.thread_id)
+        else:
+            say_ending(result)
+
+    def close(self) -> None:
+        self.pause()
+
+    # --- drawing
+
+    def _take_terminal(self) -> None:
+        if self._live is not None:
+            return
+        from rich.live import Live
+
+        if self._title:
+            self._print(self._title, style="bold")
+            self._title = ""
+        self._live = Live(
+            console=self._console,
+            get_renderable=self._picture,
+            refresh_per_second=12,
+            transient=True,
+        )
+        self._live.start()
+
+    def _picture(self) -> RenderableType:
+        from rich.console import Group
+
+        return Group(*(self._running(node) for node in list(self._nodes.values())))
+
+    def _running(self, node: _Node) -> Text:
+        from rich.text import Text
+
+        seconds = time.monotonic() - node.begun
+        indent = "  " * node.depth
+        out = Text(f"{indent}● {node.name}  ", style="cyan")
+        out.append(f"{seconds:.1f} s", style="dim")
+        if node.reasoning:
+            out.append(f"\n{indent}    {_tail(node.reasoning, TAIL)}", style="dim italic")
+        for line, style in node.notes:
+            out.append(f"\n{indent}    {line}", style=style)
+        for call in node.calls:
+            out.append(f"\n{indent}    {self._call_line(call)}", style="magenta")
+        if node.text:
+            for line in node.text.rstrip().splitlines()[-TEXT_LINES:]:
+                out.append(f"\n{indent}    {line}", style="default")
+        return out
+
+    def _print(self, text: str, *, style: str = "", cut: bool = False) -> None:
+        """One line above what is redrawn; whole and copyable, or cut at the terminal's edge."""
+        options: dict[str, Any] = (
+            {"no_wrap": True, "overflow": "ellipsis", "crop": True} if cut else {"soft_wrap": True}
+        )
+        self._console.print(text, style=style or None, markup=False, highlight=False, **options)
+
+    def _print_node(self, node: _Node, mark: str, colour: str, facts: str) -> None:
+        from rich.text import Text
+
+        indent = "  " * node.depth
+        head = Text(f"{indent}{mark} ", style=colour)
+        head.append(node.name, style="bold")
+        head.append(f"  {facts}", style="dim")
+        self._console.print(head)
+        if node.reasoning:
+            self._print(f"{indent}    {_tail(node.reasoning, TAIL)}", style="dim italic", cut=True)
+        for line, style in node.notes:
+            self._print(f"{indent}    {line}", style=style, cut=True)
+        for call in node.calls:
+            self._print(f"{indent}    {self._call_line(call)}", style="magenta", cut=True)
+        for line in node.text.strip().splitlines():
+            self._print(f"{indent}    {line}")
+
+    def _call_line(self, call_id: str) -> str:
+        call = self._calls[call_id]
+        return f"⚙ {call.name} {shortened(call.arguments, TAIL)}"
+
+    def _totals(self, result: RunResult) -> str:
+        usage: dict[str, Any] = result.usage
+        tokens = (usage.get("promptTokens") or 0) + (usage.get("completionTokens") or 0)
+        facts = [
+            result.status if result.finish_reason in (None, "stop") else f"{result.status} ({result.finish_reason})",
+            count(self._done, "node"),
+            count(usage.get("modelCalls", 0), "model call"),
+            count(usage.get("toolCalls", 0), "tool call"),
+            f"{tokens:,} tokens",
+            f"{time.monotonic() - self._begun:.1f} s",
+            f"thread {result.thread_id}",
+        ]
+        return "\n" + " · ".join(facts)
+
+    # --- events
+
+    def _on_node_start(self, event: NodeStart) -> None:
+        depth = 0 if not event.path else event.path.count("/") + 1
+        self._nodes[event.node_run_id] = _Node(event.node, depth, time.monotonic())
+
+    def _on_node_end(self, event: NodeEnd) -> None:
+        node = self._nodes.pop(event.node_run_id, None) or _Node(event.node, 0, 0.0)
+        self._done += 1
+        self._last_text = node.text or self._last_text
+        tokens = sum((event.usage or {}).get(key) or 0 for key in ("promptTokens", "completionTokens"))
+        self._print_node(node, "✓", "green", f"{event.duration_ms} ms" + (f"  {tokens:,} tokens" if tokens else ""))
+
+    def _on_node_error(self, event: NodeError) -> None:
+        node = self._nodes.pop(event.node_run_id, None) or _Node(event.node, 0, 0.0)
+        again = "; trying again" if event.will_retry else ""
+        node.notes.append(
+            (f"{event.error.get('code')}: {shortened(str(event.error.get('message')), 200)}{again}", "red")
+        )
+        self._print_node(node, "✗", "red", "")
+
+    def _node_of(self, event: Any) -> _Node:
+        node = self._nodes.get(event.node_run_id or "") or next(reversed(self._nodes.values()), None)
+        if node is None:
+            node = self._nodes[""] = _Node("", 0, time.monotonic())
+        return node
+
+    def _on_reasoning_start(self, event: ReasoningStart) -> None:
+        self._blocks[event.reasoning_id] = self._node_of(event)
+
+    def _on_reasoning(self, event: ReasoningDelta) -> None:
+        self._blocks[event.reasoning_id].reasoning += event.delta
+
+    def _on_content_start(self, event: ContentStart) -> None:
+        self._blocks[event.content_id] = self._node_of(event)
+
+    def _on_content(self, event: ContentDelta) -> None:
+        self._blocks[event.content_id].text += event.delta
+
+    def _on_tool_start(self, event: ToolStart) -> None:
+        self._calls[event.tool_id] = _Call(event.tool_name or "tool")
+        self._node_of(event).calls.append(event.tool_id)
+
+    def _on_tool_args(self, event: ToolArgs) -> None:
+        self._calls[event.tool_id].arguments += event.delta
+
+    def _on_tool_result(self, event: ToolResultEvent) -> None:
+        self._result(event.tool_id, event.result)
+
+    def _on_action_start(self, event: ActionStart) -> None:
+        self._calls[event.action_id] = _Call(event.action_name or "action")
+        self._node_of(event).calls.append(event.action_id)
+
+    def _on_action_args(self, event: ActionArgs) -> None:
+        self._calls[event.action_id].arguments += event.delta
+
+    def _on_action_result(self, event: ActionResult) -> None:
+        self._result(event.action_id, event.result)
+
+    def _result(self, call_id: str, result: Any) -> None:
+        name = self._calls[call_id].name if call_id in self._calls else "tool"
+        text = result if isinstance(result, str) else one_line_json(result)
+        node = next(reversed(self._nodes.values()), None)
+        line = f"⚙ {name} → {shortened(text, 2 * TAIL)}"
+        if node is not None:
+            node.notes.append((line, "magenta"))
+        else:
+            self._print(f"    {line}", style="magenta", cut=True)
+
+    def _on_request(self, event: InterruptRequest) -> None:
+        what = event.tool_name or event.node
+        self._asked[event.interrupt_id] = what
+        self._print(
+            f"⏸ {event.kind}: {what} {one_line_json(event.arguments) if event.arguments else ''}".rstrip(),
+            style="yellow",
+        )
+
+    def _on_resolve(self, event: InterruptResolve) -> None:
+        what = self._asked.get(event.interrupt_id, "")
+        self._print(f"▶ {event.decision} {what}".rstrip(), style="yellow")
+
+
+def _tail(text: str, limit: int) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else "…" + flat[-limit + 1 :]
+
+
+_HANDLERS: dict[type[Event], Any] = {
+    NodeStart: LiveView._on_node_start,
+    NodeEnd: LiveView._on_node_end,
+    NodeError: LiveView._on_node_error,
+    ReasoningStart: LiveView._on_reasoning_start,
+    ReasoningDelta: LiveView._on_reasoning,
+    ContentStart: LiveView._on_content_start,
+    ContentDelta: LiveView._on_content,
+    ToolStart: LiveView._on_tool_start,
+    ToolArgs: LiveView._on_tool_args,
+    ToolResultEvent: LiveView._on_tool_result,
+    ActionStart: LiveView._on_action_start,
+    ActionArgs: LiveView._on_action_args,
+    ActionResult: LiveView._on_action_result,
+    InterruptRequest: LiveView._on_request,
+    InterruptResolve: LiveView._on_resolve,
+}

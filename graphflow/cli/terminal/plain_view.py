@@ -1,0 +1,113 @@
+"""How a run is shown where nothing can be drawn: its final text, one JSON value, or every event as a line."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from graphflow.cli.terminal.answer_policy import answer_command, say_waiting
+from graphflow.cli.terminal.console import note, one_line_json, say, say_json, shown_live
+from graphflow.cli.terminal.exit_codes import next_step
+from graphflow.events import Event, encode_event
+
+if TYPE_CHECKING:
+    from graphflow.cli.terminal.turn_driver import View
+    from graphflow.runtime.result import RunResult
+
+
+def view_of(*, as_json: bool = False, as_lines: bool = False, title: str = "") -> View:
+    """The view that the flags and the terminal ask for."""
+    if as_lines:
+        return LinesView()
+    if as_json:
+        return JsonView()
+    if shown_live():
+        from graphflow.cli.terminal.live_view import LiveView
+
+        return LiveView(title)
+    return TextView()
+
+
+class TextView:
+    """For a pipe: the final text alone on stdout."""
+
+    def show(self, event: Event) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def finish(self, result: RunResult) -> None:
+        if result.status == "completed":
+            say(output_text(result))
+        say_ending(result)
+
+    def close(self) -> None: ...
+
+
+class JsonView(TextView):
+    """The result as one JSON value on stdout."""
+
+    def finish(self, result: RunResult) -> None:
+        say_json(result_dict(result))
+        say_ending(result)
+
+
+class LinesView(TextView):
+    """Every event as one line of JSON, as it comes."""
+
+    def show(self, event: Event) -> None:
+        sys.stdout.write(encode_event(event).decode() + "\n")
+        sys.stdout.flush()
+
+    def finish(self, result: RunResult) -> None:
+        say_ending(result)
+
+
+def output_text(result: RunResult) -> str:
+    """The output as text: itself, or JSON when it is none."""
+    output = result.output
+    return "" if output is None else output if isinstance(output, str) else one_line_json(output)
+
+
+def result_dict(result: RunResult) -> dict[str, Any]:
+    """The result in the names of the wire."""
+    out: dict[str, Any] = {
+        "status": result.status,
+        "threadId": result.thread_id,
+        "runId": result.run_id,
+        "checkpointId": result.checkpoint_id,
+        "output": result.output,
+        "finishReason": result.finish_reason,
+        "usage": result.usage,
+        "error": result.error,
+        "interrupts": [
+            {
+                "interruptId": interrupt.id,
+                "kind": interrupt.kind,
+                "node": interrupt.node,
+                "toolName": interrupt.tool_name,
+                "arguments": interrupt.arguments,
+                "payload": interrupt.payload,
+                "schema": interrupt.schema,
+                "answerWith": answer_command(interrupt),
+            }
+            for interrupt in result.interrupts
+        ],
+    }
+    return {key: value for key, value in out.items() if value is not None}
+
+
+def say_ending(result: RunResult) -> None:
+    """On stderr: what a run that did not complete needs next."""
+    match result.status:
+        case "waiting":
+            say_waiting(result.interrupts, result.thread_id)
+        case "failed":
+            error = result.error or {}
+            node = f" at node {error['node']!r}" if error.get("node") else ""
+            note(f"graphflow: the run failed{node} with {error.get('code')}: {error.get('message')}")
+            hint = next_step(error.get("code", ""), error.get("detail") or {}, result.thread_id)
+            note(
+                f"next: {hint or f'`graphflow threads resume {result.thread_id}` tries again from the last finished node'}"
+            )
+        case "cancelled":
+            note(f"thread {result.thread_id} is stopped; `graphflow threads resume {result.thread_id}` goes on")

@@ -1,0 +1,202 @@
+"""The way that most ticks go: a node has succeeded, and another of its frame begins, or its branch has ended while others
+still run; nothing is open that waits for people, and nothing is counted but steps.
+
+It gives what `transition.advance` gives by the long way, in a third of the time, and leaves to it whatever is more:
+interrupts, breakpoints, recorded operations, usage, joins, the end of a graph, a used-up budget, a failure of any kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from graphflow.errors import ExpressionFailed, NodeFailed
+from graphflow.graph.core.channels import State, Update, apply_update
+from graphflow.graph.core.frame_table import copied
+from graphflow.graph.core.machine import (
+    ROOT,
+    Branch,
+    Command,
+    Commit,
+    Ended,
+    Frame,
+    Machine,
+    NodeSucceeded,
+    Run,
+    Started,
+)
+from graphflow.graph.core.patches import FramePatch, Patch, gave, moved, wrote
+from graphflow.graph.core.plan import Plan, PlanNode
+from graphflow.graph.core.scope import Scope, limits_in, result_of
+from graphflow.graph.core.unit_of_work import raw_writes
+from graphflow.graph.definition.document import END
+
+_RUN = Run(ROOT)
+Frames = MutableMapping[int, Frame]
+FramePatches = dict[int, FramePatch | None]
+
+
+def short_way(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machine, list[Command]] | None:
+    """What `advance` gives for this tick; None when it takes the long way to tell."""
+    if machine.interrupts or machine.before or machine.after or machine.wrapping or machine.status != "running":
+        return None
+    number = tick.frame
+    frame = machine.frames[number]
+    home = plan.graphs[frame.graph]
+    node = home.nodes.get(frame.node)
+    if node is None or not _goes_straight(tick, frame, home, node):
+        return None
+    try:
+        state, branch, update, raw = _written(machine, frame, home, node, tick)
+        first = node.arrows[0]
+        taken = (first.to, None) if first.when is None else _taken(machine, frame, state, home, node, tick.out)
+    except (NodeFailed, ExpressionFailed):
+        return None
+    if taken is None:
+        return None
+    to, facts = taken
+    steps, begun = machine.steps + 1, machine.begun
+    fields: dict[str, Any] = {"last_at": tick.at, "steps": steps}
+    follows: tuple[Command, ...] = ()
+    if to == END:
+        ended = replace(frame, state=state, branch=branch)
+        left = _left(plan, machine, ended, tick.out, FramePatch({}, update, None, None, raw))
+        if left is None:
+            return None
+        table, patches = left
+    else:
+        moved_on = _moved_on(machine, frame, state, branch, home, to, steps)
+        if moved_on is None:
+            return None
+        table, visit, visits = moved_on
+        patches = {number: FramePatch({"node": to, "visit": visit}, update, None, visits, raw)}
+        fields["begun"] = begun = begun + 1
+        follows = (Started(number, to, visit, 1, begun, frame.path), Run(number) if number else _RUN)
+    active = machine.active_ms
+    if machine.last_at and tick.at > machine.last_at:
+        active = fields["active_ms"] = active + tick.at - machine.last_at
+    after = replace(machine, active_ms=active, last_at=tick.at, steps=steps, begun=begun, frames=table)
+    patch = Patch(fields, patches, {})
+    commit = Commit(tick.id, tick.at, "node", True, patch, node.name, number, facts, machine, after)
+    writes = () if update is None else (*update.sets, *update.logs, *update.merges)
+    return after, [commit, Ended(number, node.name, writes), *follows]
+
+
+def _goes_straight(tick: NodeSucceeded, frame: Frame, home: Plan, node: PlanNode) -> bool:
+    """Whether the node's end is nothing but writes and a route."""
+    if (
+        not node.plain
+        or tick.goto is not None
+        or tick.usage
+        or tick.finish
+        or tick.facts
+        or home.before
+        or home.after
+        or frame.operations
+        or frame.error
+        or frame.passed
+        or frame.attempt != 1
+        or frame.status != "ready"
+    ):
+        return False
+    arrow = node.arrows[0]
+    return arrow.to != END or arrow.when is not None or frame.branch is not None
+
+
+def _written(
+    machine: Machine, frame: Frame, home: Plan, node: PlanNode, tick: NodeSucceeded
+) -> tuple[State, Branch | None, Update | None, dict[str, list[Any]] | None]:
+    """What the node's writes make of the frame's state and branch, the update, and what of it a branch keeps for its join.
+
+    Raises:
+        NodeFailed, ExpressionFailed: it can't be written.
+    """
+    updates = tick.updates
+    if node.sets:
+        given = {"out": tick.out, "answer": None}
+        scope = Scope(frame, limits_in(home, frame, machine.limits), machine.usage, given)
+        computed = {key: expression.evaluate(scope) for key, expression in node.sets}
+        updates = {**computed, **updates} if updates else computed
+    if not updates:
+        return frame.state, frame.branch, None, None
+    update = home.schema.reduce(frame.state, updates)
+    state = apply_update(frame.state, update)
+    if frame.branch is None:
+        return state, None, update, None
+    raw = raw_writes(home.schema, update, updates)
+    return state, wrote(frame.branch, update, raw), update, raw
+
+
+def _taken(
+    machine: Machine, frame: Frame, state: State, home: Plan, node: PlanNode, out: Any
+) -> tuple[str, dict[str, Any] | None] | None:
+    """Where the node's conditions lead, and what its record says of it; None when one is no boolean."""
+    given = {"out": out, "answer": None, "state": state}
+    scope = Scope(frame, limits_in(home, frame, machine.limits), machine.usage, given)
+    for index, arrow in enumerate(node.arrows):
+        value = arrow.when is None or arrow.when.evaluate(scope)
+        if value is True:
+            return arrow.to, {"route": index}
+        if value is not False:
+            return None
+    return None
+
+
+def _moved_on(
+    machine: Machine, frame: Frame, state: State, branch: Branch | None, home: Plan, to: str, steps: int
+) -> tuple[Frames, int, dict[str, int] | None] | None:
+    """The frames with this one at its next node, the visit that this is, and what to count; None when it can't go there."""
+    target, limit = home.nodes.get(to), machine.limits.get("steps")
+    if target is None or (limit is not None and steps + len(machine.frames) > limit):
+        return None
+    visit, visits = 1, None
+    if target.counted:
+        visit = frame.visits.get(to, 0) + 1
+        visits = {to: visit}
+        counted = {**frame.visits, to: visit}
+        moved_on = replace(frame, node=to, visit=visit, visits=counted, state=state, branch=branch)
+    else:
+        moved_on = replace(frame, node=to, visit=1, state=state, branch=branch)
+    if len(machine.frames) == 1:
+        return {frame.number: moved_on}, visit, visits
+    table = copied(machine.frames)
+    table[frame.number] = moved_on
+    return table, visit, visits
+
+
+def _left(
+    plan: Plan, machine: Machine, frame: Frame, out: Any, patch: FramePatch
+) -> tuple[Frames, FramePatches] | None:
+    """The frames once a branch has ended, and what changed in them; None when more follows: a join, or another branch.
+
+    Args:
+        frame: after its last node's writes.
+        out: of its last node.
+        patch: of these writes; becomes that of the end.
+    """
+    if frame.branch is None:
+        return None
+    parent = machine.frames[frame.parent]
+    join, node = parent.join, plan.graphs[parent.graph].nodes[parent.node]
+    assert join is not None and node.fan is not None
+    if join.pending or join.running == 1 or join.counted + 1 >= node.fan.needed(join.total):
+        return None
+    if frame.graph != parent.graph:
+        home = plan.graphs[frame.graph]
+        try:
+            out = result_of(home, frame, Scope(frame, limits_in(home, frame, machine.limits), machine.usage, {}))
+        except ExpressionFailed:
+            return None
+    patch.fields = {"status": "done", "node": END}
+    branch = frame.branch
+    if node.fan.keeps_out and out is not None:
+        patch.fields["branch"] = given = gave(branch, out)
+        branch = replace(given, own=branch.own)
+    joined = moved(join, running=join.running - 1, counted=join.counted + 1)
+    table = copied(machine.frames)
+    del table[frame.number]
+    ended = join.ended.appended([replace(frame, status="done", node=END, branch=branch)])
+    table[parent.number] = replace(parent, join=replace(joined, ended=ended))
+    return table, {frame.number: patch, parent.number: FramePatch({"join": joined})}

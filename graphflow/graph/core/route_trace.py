@@ -1,0 +1,99 @@
+"""Moves: which nodes one tick led on, when it was more than one.
+
+A tick that ends a branch may complete its join, and with it the node that opened it, and so on upwards; frames that end on
+the way are gone after it. The record then keeps each node's route and writes in short, so that `why` and `blame` can tell them
+(spec 2.5). Of a single move all of this is in the patch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from graphflow.graph.core.channels import Update
+from graphflow.graph.core.machine import Frame
+from graphflow.graph.core.patches import items_of
+from graphflow.graph.core.plan import PlanNode
+from graphflow.graph.core.seen import seen, short
+
+Writes = dict[str, Any]
+"""Key → how many entries a log got, in a branch how many items; or the list of what was written, in short; or of a `merge` map its changed entries."""
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """One node that a tick led on."""
+
+    frame: int
+    path: str
+    node: str
+    visit: int
+    to: str
+    """The node that came next; `fail` when the failure went to the frame above."""
+    by: int | str | None = None
+    """The index of the route; None where conditions were not looked at; else `error`, `budget`, `expired`, `failed`, or what
+    the join did with a failed branch: `collect`, `skip`."""
+    writes: Writes = msgspec.field(default_factory=dict)
+    joined: Writes = msgspec.field(default_factory=dict)
+    """What the branches of the node wrote."""
+    seen: dict[str, Any] = msgspec.field(default_factory=dict)
+    """What its conditions read."""
+    error: tuple[str, str] | None = None
+    """Code and message of the failure that led there."""
+
+
+class Made(msgspec.Struct, frozen=True):
+    """A move in the making, while nobody knows yet whether it stays alone in its tick."""
+
+    frame: Frame
+    to: str
+    by: int | str | None = None
+    own: Any = None
+    """What the node wrote (`step.Written`)."""
+    joined: Any = None
+    seen: dict[str, Any] | None = None
+    error: Mapping[str, Any] | None = None
+
+
+def looked_at(node: PlanNode, scope: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted path → value in short of all that the node's conditions name."""
+    return seen(dict.fromkeys(ref for arrow in node.arrows if arrow.when is not None for ref in arrow.when.refs), scope)
+
+
+def moves_of(made: Iterable[Made]) -> list[list[Any]]:
+    """The moves as a record's facts keep them."""
+    return [msgspec.to_builtins(_move(each)) for each in made]
+
+
+def read_moves(facts: Mapping[str, Any] | None) -> list[Move]:
+    """The moves that a record tells of; none when its tick led one node on, or none."""
+    return [msgspec.convert(row, Move) for row in (facts or {}).get("moves", ())]
+
+
+def _move(made: Made) -> Move:
+    frame, error = made.frame, made.error
+    told = None if error is None else (str(error.get("code")), short(str(error.get("message"))))
+    return Move(
+        frame.number,
+        frame.path,
+        frame.node,
+        frame.visit,
+        made.to,
+        made.by,
+        _in_short(made.own, frame),
+        _in_short(made.joined, frame),
+        made.seen or {},
+        told,
+    )
+
+
+def _in_short(written: Any, frame: Frame) -> Writes:
+    if written is None:
+        return {}
+    update: Update = written.update
+    raw: Mapping[str, Sequence[Any]] = written.raw or {}
+    out: Writes = {key: [short(v) for v in raw.get(key, (value,))] for key, value in update.sets.items()}
+    for key, entries in update.logs.items():
+        out[key] = len(entries) if frame.branch is None else len(items_of(entries))
+    return out | {key: {k: short(v) for k, v in changed.items()} for key, changed in update.merges.items()}

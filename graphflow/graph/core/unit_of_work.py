@@ -1,0 +1,349 @@
+"""The work of one tick: every change is applied at once and remembered in the patch that the journal stores."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from graphflow.graph.core.channels import State, StateSchema, Update, apply_update, freeze
+from graphflow.graph.core.frame_table import copied
+from graphflow.graph.core.machine import (
+    ROOT,
+    AnyTick,
+    CancelNode,
+    Command,
+    Commit,
+    Frame,
+    Interrupt,
+    Machine,
+    Opened,
+    Operation,
+    Request,
+    Resolve,
+)
+from graphflow.graph.core.patches import FramePatch, Patch, place
+from graphflow.graph.core.plan import Plan, PlanNode
+from graphflow.graph.core.route_trace import Made, moves_of
+from graphflow.graph.core.scope import add_usage
+
+
+class Written(msgspec.Struct, frozen=True):
+    """Values as a frame's state takes them."""
+
+    update: Update
+    state: State
+    """After the update; append logs grow in place, so that it must not be applied twice."""
+    raw: dict[str, list[Any]] | None = None
+    """In a branch: what the update doesn't tell of the values, and the join needs."""
+
+
+def written(schema: StateSchema, frame: Frame, values: Mapping[str, Any], *, replace: Iterable[str] = ()) -> Written:
+    """What these values do to a frame's state; keys in `replace` are set instead of reduced.
+
+    Raises:
+        StateError: a key outside the schema, or a value of another type.
+    """
+    update = schema.reduce(frame.state, values, replace=replace)
+    raw = None if frame.branch is None else raw_writes(schema, update, values, replace=replace)
+    return Written(update, apply_update(frame.state, update), raw)
+
+
+def raw_writes(
+    schema: StateSchema, update: Update, values: Mapping[str, Any], *, replace: Iterable[str] = ()
+) -> dict[str, list[Any]] | None:
+    """See `FramePatch.raw`."""
+    reduced = [key for key in update.sets if key not in replace and schema.channels[key].reduce != "replace"]
+    return {key: [freeze(values[key])] for key in reduced} or None
+
+
+def followed(first: Written, second: Written) -> Written:
+    """Both writes as one; `second` was made on the state after `first`."""
+    patch = FramePatch({}, first.update, raw=first.raw)
+    join(patch, FramePatch({}, second.update, raw=second.raw))
+    assert patch.update is not None
+    return Written(patch.update, second.state, patch.raw)
+
+
+class Step:
+    """One tick's work: the machine so far, the patch that leads there, and the commands."""
+
+    __slots__ = (
+        "before",
+        "beginning",
+        "begun",
+        "checkpoint",
+        "commands",
+        "facts",
+        "fields",
+        "frame_no",
+        "interrupts",
+        "limits",
+        "made",
+        "moves",
+        "node",
+        "opening",
+        "plan",
+        "resting",
+        "source",
+        "spent",
+        "steps",
+        "stops_after",
+        "stops_before",
+        "table",
+        "tick",
+        "touched",
+        "unfinished",
+        "usage",
+    )
+
+    def __init__(self, plan: Plan, machine: Machine, tick: AnyTick) -> None:
+        self.plan = plan
+        self.before = machine
+        self.tick = tick
+        self.table = copied(machine.frames)
+        self.touched: dict[int, FramePatch | None] = {}
+        self.fields: dict[str, Any] = {}
+        self.interrupts: dict[str, Interrupt | None] = {}
+        self.commands: list[Command] = []
+        self.source = ""
+        self.checkpoint = True
+        self.node = ""
+        self.frame_no = ROOT
+        self.facts: dict[str, Any] | None = None
+        self.made = 0
+        self.moves: list[Made] = []
+        """The nodes that were led on, in order."""
+        self.opening: list[Opened] = []
+        """The nodes whose branches are being opened right now."""
+        self.beginning: dict[int, bool] = {}
+        """Frame whose node is being begun → whether that was over at once and led to the next."""
+        self.resting = False
+        """Nothing is set going: an edit only says where the frames stand."""
+        at = tick.at
+        if machine.status == "running" and machine.last_at and at > machine.last_at:
+            self.fields["active_ms"] = machine.active_ms + at - machine.last_at
+        self.fields["last_at"] = at
+        self.steps, self.begun = machine.steps, machine.begun
+        self.limits, self.usage = machine.limits, machine.usage
+        self.spent: dict[str, Any] | None = None
+        """What the tick adds to the usage."""
+        self.unfinished: set[int] = set()
+        """Frames of which the tick's `usages` were counted."""
+        self.stops_before, self.stops_after = machine.before, machine.after
+
+    # reading
+
+    def get(self, field: str) -> Any:
+        """A machine field as it stands now."""
+        return self.fields[field] if field in self.fields else getattr(self.before, field)
+
+    def plan_of(self, frame: Frame) -> Plan:
+        return self.plan.graphs[frame.graph]
+
+    def node_of(self, frame: Frame) -> PlanNode:
+        return self.plan.graphs[frame.graph].nodes[frame.node]
+
+    def open_interrupts(self) -> dict[str, Interrupt]:
+        out = {**self.before.interrupts, **self.interrupts}
+        return {key: value for key, value in out.items() if value is not None}
+
+    def below(self, number: int) -> list[int]:
+        """Frames below this one, innermost first."""
+        if len(self.table) == 1:
+            return []
+        children: dict[int, list[int]] = {}
+        for frame in self.table.values():
+            children.setdefault(frame.parent, []).append(frame.number)
+        out: list[int] = []
+        rest = [number]
+        while rest:
+            found = children.get(rest.pop(), [])
+            out += found
+            rest += found
+        return out[::-1]
+
+    # changing
+
+    def change(
+        self,
+        number: int,
+        fields: dict[str, Any],
+        written: Written | None = None,
+        *,
+        operations: dict[str, Operation | None] | None = None,
+        visits: dict[str, int] | None = None,
+        inherited: Update | None = None,
+    ) -> Frame:
+        """Changes a frame, or opens it."""
+        if written is None:
+            patch = FramePatch(fields, None, operations, visits, None, inherited)
+            frame = place(self.table, number, patch)
+        else:
+            patch = FramePatch(fields, written.update, operations, visits, written.raw, inherited)
+            frame = place(self.table, number, patch, written.state)
+        self.remember(number, patch)
+        return frame
+
+    def write(self, number: int, values: Mapping[str, Any], *, replace: Iterable[str] = ()) -> Frame:
+        """Writes values to a frame's state, through its reducers.
+
+        Raises:
+            StateError: a key outside the schema, or a value of another type; nothing is written then.
+        """
+        frame = self.table[number]
+        return self.change(number, {}, written(self.plan_of(frame).schema, frame, values, replace=replace))
+
+    def remember(self, number: int, patch: FramePatch) -> None:
+        earlier = self.touched.get(number)
+        if earlier is None:
+            self.touched[number] = patch
+        else:
+            join(earlier, patch)
+
+    def close(self, number: int) -> None:
+        """Ends a frame and all below it; nobody hears of it but node runs that were under way."""
+        self._close([*self.below(number), number])
+
+    def collapse(self, number: int) -> None:
+        """Ends all that is below a frame: whatever it had opened is over."""
+        self._close(self.below(number))
+        frame = self.table[number]
+        self._forget_ended(frame)
+        if frame.opened is not None:
+            self.change(number, {"status": "ready", "opened": None, "join": None})
+
+    def _close(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            frame = self.table.pop(number)
+            self.count_unfinished(number)
+            self._forget_ended(frame)
+            self.touched[number] = None
+            self.commands.append(CancelNode(number))
+        if numbers:
+            self._void(set(numbers), "cancelled")
+
+    def _forget_ended(self, frame: Frame) -> None:
+        """The frames of branches that have ended are kept no longer."""
+        if frame.join is not None:
+            self.touched |= dict.fromkeys(branch.number for branch in frame.join.ended)
+
+    def void(self, number: int, decision: str) -> None:
+        """Closes the open interrupts of a frame."""
+        self._void({number}, decision)
+
+    def _void(self, numbers: Container[int], decision: str) -> None:
+        for interrupt in list(self.open_interrupts().values()):
+            if interrupt.frame in numbers:
+                self.interrupts[interrupt.id] = None
+                self.commands.append(Resolve(interrupt, decision))
+
+    def ask(self, interrupt: Interrupt) -> None:
+        self.interrupts[interrupt.id] = interrupt
+        self.change(interrupt.frame, {"status": "waiting"})
+        self.commands.append(Request(interrupt))
+
+    def new_frame(self) -> int:
+        """A number that no frame of the lineage has had."""
+        return self.new_frames(1)
+
+    def new_frames(self, count: int) -> int:
+        """The first of so many numbers in a row that no frame of the lineage has had."""
+        number: int = self.get("frames_made")
+        self.fields["frames_made"] = number + count
+        return number
+
+    def new_node_run_id(self) -> str:
+        """Of a node that is open while frames below it run; no other node run's ids look like it."""
+        self.made += 1
+        tick_id = self.tick.id or f"open{self.get('begun')}"  # without a store few ticks have one
+        return f"{tick_id}.{self.made}"
+
+    def new_interrupt_id(self) -> str:
+        """Bears the checkpoint that opens it, so that an old answer is stale after a rewind (E8)."""
+        self.made += 1
+        return f"{self.tick.id}.{self.made}"
+
+    def add_usage(self, more: Mapping[str, Any] | None) -> None:
+        if more:
+            self.usage = add_usage(self.usage, more)
+            self.spent = add_usage(self.spent or {}, more)
+
+    def count_unfinished(self, number: int) -> None:
+        """Counts what the frame's node run has used, which this tick ends before it has ended by itself."""
+        usages = self.tick.usages
+        if usages is not None and number not in self.unfinished:
+            self.unfinished.add(number)
+            self.add_usage(usages.get(number))
+
+    def _count_time(self) -> None:
+        """The run rests, and has called a model or a tool: the time until now is a part of what it has used."""
+        active_ms = self.get("active_ms") - self.usage.get("activeMs", 0)
+        if active_ms:
+            self.add_usage({"activeMs": active_ms})
+
+    def done(self) -> tuple[Machine, list[Command]]:
+        fields, before = self.fields, self.before
+        if self.steps != before.steps:
+            fields["steps"] = self.steps
+        if self.begun != before.begun:
+            fields["begun"] = self.begun
+        if self.get("status") in ("running", "waiting"):
+            waits = not any(f.status in ("ready", "backoff") for f in self.table.values())
+            status = "waiting" if waits and self.open_interrupts() else "running"
+            if status != self.before.status or "status" in fields:
+                fields["status"] = status
+        if before.status == "running" and self.usage and fields.get("status", "running") != "running":
+            self._count_time()
+        if self.usage is not before.usage:
+            fields["usage"] = self.usage
+        if len(self.moves) > 1:
+            self.facts = {**(self.facts or {}), "moves": moves_of(self.moves)}
+        patch = Patch(dict(fields), self.touched, self.interrupts)
+        if self.touched:
+            fields["frames"] = self.table
+        if self.interrupts:
+            fields["interrupts"] = self.open_interrupts()
+        machine = msgspec.structs.replace(self.before, **fields)
+        tick = self.tick
+        commit = Commit(
+            tick.id,
+            tick.at,
+            self.source,
+            self.checkpoint,
+            patch,
+            self.node,
+            self.frame_no,
+            self.facts,
+            self.before,
+            machine,
+            spent=self.spent,
+        )
+        return machine, [commit, *self.commands]
+
+
+def join(first: FramePatch, second: FramePatch) -> None:
+    """Makes `first` the one patch for two that follow each other on a frame."""
+    first.fields.update(second.fields)
+    if second.update is not None:
+        first.update = second.update if first.update is None else _joined_updates(first.update, second.update)
+    if second.operations:
+        first.operations = {**(first.operations or {}), **second.operations}
+    if second.visits:
+        first.visits = {**(first.visits or {}), **second.visits}
+    if second.raw:
+        raw = dict(first.raw or {})
+        for key, values in second.raw.items():
+            raw[key] = [*raw.get(key, ()), *values]
+        first.raw = raw
+
+
+def _joined_updates(first: Update, second: Update) -> Update:
+    logs = dict(first.logs)
+    for key, entries in second.logs.items():
+        logs[key] = [*logs.get(key, ()), *entries]
+    merges = dict(first.merges)
+    for key, changed in second.merges.items():
+        merges[key] = {**merges.get(key, {}), **changed}
+    return Update({**first.sets, **second.sets}, logs, merges)

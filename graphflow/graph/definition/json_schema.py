@@ -1,0 +1,404 @@
+"""JSON Schema for what documents and people hand in (E20).
+
+Flat schemas (`type, enum, const, required, properties, items, additionalProperties` and the simple
+bounds) are checked by the few lines here, in their own words and without a library. Any other keyword
+goes to jsonschema-rs, imported when the first such schema is compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from graphflow.errors import Fault
+from graphflow.graph.definition.suggestions import choose, escape, meant, nearest
+from graphflow.graph.definition.types import JSON_TYPES, json_type, show, show_types
+
+MAX_FAULTS = 100
+MAX_DEPTH = 100
+
+_ANNOTATIONS = frozenset(
+    "title description default examples $schema $comment deprecated readOnly writeOnly format contentMediaType "
+    "contentEncoding discriminator example".split()
+)
+_BOUNDS = frozenset(
+    "minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems maxItems minProperties "
+    "maxProperties".split()
+)
+_FLAT = frozenset("type enum const required properties items additionalProperties".split()) | _BOUNDS | _ANNOTATIONS
+_OTHER = frozenset(
+    "$ref $defs definitions $id $anchor $dynamicRef $dynamicAnchor $vocabulary allOf anyOf oneOf not if then else "
+    "dependentSchemas dependentRequired dependencies prefixItems contains minContains maxContains uniqueItems "
+    "patternProperties propertyNames unevaluatedItems unevaluatedProperties multipleOf pattern additionalItems".split()
+)
+KEYWORDS = _FLAT | _OTHER
+
+
+class Hole(Protocol):
+    """A value that is known only at run time: its CEL type is all there is to check."""
+
+    type: str
+    source: str
+
+
+class Checker:
+    """A compiled schema."""
+
+    __slots__ = ("_validator", "is_flat", "schema")
+
+    def __init__(self, schema: Any, validator: Any) -> None:
+        self.schema = schema
+        self._validator = validator
+        self.is_flat = validator is None
+        """Whether no library is involved."""
+
+    def faults(self, value: Any) -> list[Fault]:
+        """What does not fit, with pointers relative to the value; `[]` when it fits.
+
+        Frozen and lazy collections of the state count as the plain ones they stand for.
+        """
+        if self._validator is None:
+            return _first(_check(value, self.schema, "", 0))
+        return _first(_by_library(self._validator, value))
+
+
+def compile_schema(schema: Mapping[str, Any] | bool) -> Checker:
+    """The checker of a schema; see `check_schema` for one that may itself be wrong.
+
+    Raises:
+        ValueError: the schema is beyond flat and is no valid JSON Schema.
+    """
+    if _is_flat(schema):
+        return Checker(schema, None)
+    return Checker(schema, _validator(msgspec.json.encode(_plain(schema))))
+
+
+def check_schema(schema: Any) -> list[Fault]:
+    """What is wrong with the schema itself; pointers are relative to it.
+
+    A key that is no keyword is a fault only when it looks like a misspelt one: JSON Schema allows others.
+    """
+    faults = _first(_check_schema(schema, "", 0))
+    if faults or _is_flat(schema):
+        return faults
+    try:
+        compile_schema(schema)
+    except ValueError as error:
+        return [Fault(pointer="", message=f"no valid JSON Schema: {error}", kind="type")]
+    return []
+
+
+def check_sketch(sketch: Any, schema: Any) -> list[Fault]:
+    """Faults of a value with holes in it (`Template.sketch`); only what is certain is reported.
+
+    Beyond flat schemas a value with holes is not looked into.
+    """
+    if not isinstance(schema, Mapping) or (has_holes(sketch) and not _is_flat(schema)):
+        return []
+    return compile_schema(schema).faults(sketch)
+
+
+def has_holes(sketch: Any) -> bool:
+    """Whether some part of the value is known only at run time."""
+    if isinstance(sketch, Mapping):
+        return any(map(has_holes, sketch.values()))
+    if isinstance(sketch, list | tuple):
+        return any(map(has_holes, sketch))
+    return _is_hole(sketch)
+
+
+def _is_hole(value: Any) -> bool:
+    return type(value).__name__ == "Hole"
+
+
+# --- flat schemas ---------------------------------------------------------------------------------
+
+
+def _is_flat(schema: Any, depth: int = 0) -> bool:
+    """Whether every keyword, here and below, is one that this module checks itself."""
+    if isinstance(schema, bool):
+        return True
+    if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
+        return False
+    if any(key in _OTHER for key in schema):
+        return False
+    below = [*_mapping(schema.get("properties")).values()]
+    below += [schema[key] for key in ("items", "additionalProperties") if key in schema]
+    return all(_is_flat(part, depth + 1) for part in below)
+
+
+def _check(value: Any, schema: Any, pointer: str, depth: int) -> Iterator[Fault]:
+    if schema is True or depth > MAX_DEPTH:
+        return
+    if schema is False:
+        yield _fault(pointer, "nothing is allowed here")
+        return
+    if _is_hole(value):
+        yield from _check_hole(value, schema, pointer)
+        return
+    word = json_type(value)
+    declared = schema.get("type")
+    if declared is not None and not _is_type(value, word, declared):
+        yield _fault(pointer, f"expected {_shown_type(declared)}, not {show(value)}")
+        return
+    if "enum" in schema and not any(_same(value, allowed) for allowed in schema["enum"]):
+        words = [show(allowed) for allowed in schema["enum"]]
+        hint = meant(value, [w for w in schema["enum"] if isinstance(w, str)]) if isinstance(value, str) else None
+        yield _fault(pointer, f"expected one of {', '.join(words)}, not {show(value)}", hint)
+    if "const" in schema and not _same(value, schema["const"]):
+        yield _fault(pointer, f"expected {show(schema['const'])}, not {show(value)}")
+    match word:
+        case "object":
+            yield from _check_object(value, schema, pointer, depth)
+        case "array":
+            yield from _check_array(value, schema, pointer, depth)
+        case "string":
+            yield from _check_length(len(value), schema, pointer, "minLength", "maxLength", "characters")
+        case "integer" | "number":
+            yield from _check_number(value, schema, pointer)
+
+
+def _check_hole(hole: Hole, schema: Mapping[str, Any], pointer: str) -> Iterator[Fault]:
+    from graphflow.graph.definition.types import declared_types, fits
+
+    names = declared_types(schema)
+    if not fits(hole.type, names):
+        yield _fault(pointer, f"expected {show_types(names)}, and expression {hole.source!r} gives {hole.type}")
+
+
+def _check_object(value: Mapping[str, Any], schema: Mapping[str, Any], pointer: str, depth: int) -> Iterator[Fault]:
+    properties = _mapping(schema.get("properties"))
+    others = schema.get("additionalProperties", True)
+    for name in schema.get("required", ()):
+        if name not in value:
+            yield _fault(pointer, f"{name!r} is missing", _describe(properties.get(name)))
+    yield from _check_length(len(value), schema, pointer, "minProperties", "maxProperties", "keys")
+    for name, item in value.items():
+        below = f"{pointer}/{escape(str(name))}"
+        if name in properties:
+            yield from _check(item, properties[name], below, depth + 1)
+        elif others is False:
+            yield _fault(below, f"unknown key {name!r}", choose(str(name), properties, none="no keys are allowed"))
+        elif others is not True:
+            yield from _check(item, others, below, depth + 1)
+
+
+def _check_array(value: Sequence[Any], schema: Mapping[str, Any], pointer: str, depth: int) -> Iterator[Fault]:
+    yield from _check_length(len(value), schema, pointer, "minItems", "maxItems", "items")
+    items = schema.get("items", True)
+    if items is not True:
+        for index, item in enumerate(value):
+            yield from _check(item, items, f"{pointer}/{index}", depth + 1)
+
+
+def _check_length(
+    length: int, schema: Mapping[str, Any], pointer: str, least: str, most: str, what: str
+) -> Iterator[Fault]:
+    if least in schema and length < schema[least]:
+        yield _fault(pointer, f"at least {schema[least]} {what}, not {length}")
+    if most in schema and length > schema[most]:
+        yield _fault(pointer, f"at most {schema[most]} {what}, not {length}")
+
+
+def _check_number(value: float, schema: Mapping[str, Any], pointer: str) -> Iterator[Fault]:
+    if "minimum" in schema and value < schema["minimum"]:
+        yield _fault(pointer, f"must be at least {schema['minimum']}, not {show(value)}")
+    if "maximum" in schema and value > schema["maximum"]:
+        yield _fault(pointer, f"must be at most {schema['maximum']}, not {show(value)}")
+    if "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]:
+        yield _fault(pointer, f"must be above {schema['exclusiveMinimum']}, not {show(value)}")
+    if "exclusiveMaximum" in schema and value >= schema["exclusiveMaximum"]:
+        yield _fault(pointer, f"must be below {schema['exclusiveMaximum']}, not {show(value)}")
+
+
+def _is_type(value: Any, word: str, declared: Any) -> bool:
+    """JSON Schema's idea of types: `1` is a number, and `1.0` is an integer."""
+    names = (declared,) if isinstance(declared, str) else declared
+    if word in names or (word == "integer" and "number" in names):
+        return True
+    return word == "number" and "integer" in names and value.is_integer()
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equality of JSON values: `1` equals `1.0`, `true` does not equal `1`."""
+    kind, other = json_type(a), json_type(b)
+    if {kind, other} <= {"integer", "number"}:
+        return bool(a == b)
+    if kind != other:
+        return False
+    if kind == "object":
+        return len(a) == len(b) and all(key in b and _same(item, b[key]) for key, item in a.items())
+    if kind == "array":
+        return len(a) == len(b) and all(map(_same, a, b))
+    return bool(a == b)
+
+
+def _describe(schema: Any) -> str | None:
+    """What a missing key is: `it is text: What to change`."""
+    if not isinstance(schema, Mapping):
+        return None
+    if "enum" in schema:
+        words = "one of " + ", ".join(show(word) for word in schema["enum"])
+    else:
+        declared = schema.get("type")
+        words = _shown_type(declared) if declared is not None else ""
+    about = schema.get("description")
+    parts = [part for part in (words, about if isinstance(about, str) else "") if part]
+    return "it is " + ": ".join(parts) if parts else None
+
+
+def _shown_type(declared: Any) -> str:
+    return show_types((declared,) if isinstance(declared, str) else declared)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _fault(pointer: str, message: str, hint: str | None = None) -> Fault:
+    return Fault(pointer=pointer, message=message, hint=hint, kind="type")
+
+
+def _first(faults: Iterator[Fault]) -> list[Fault]:
+    out = []
+    for fault in faults:
+        out.append(fault)
+        if len(out) >= MAX_FAULTS:
+            break
+    return out
+
+
+# --- schemas themselves ---------------------------------------------------------------------------
+
+
+def _check_schema(schema: Any, pointer: str, depth: int) -> Iterator[Fault]:
+    if isinstance(schema, bool):
+        return
+    if not isinstance(schema, Mapping):
+        yield _fault(pointer, f"a schema is an object, not {show(schema)}", 'as in {"type": "string"}')
+        return
+    if depth > MAX_DEPTH:
+        yield _fault(pointer, f"a schema nested deeper than {MAX_DEPTH} levels")
+        return
+    for key in schema:
+        if (
+            key not in KEYWORDS
+            and not str(key).startswith("x-")
+            and (near := nearest(str(key), KEYWORDS, likeness=0.8)) is not None
+        ):
+            yield _fault(
+                f"{pointer}/{escape(str(key))}", f"{key!r} is no keyword of JSON Schema", f"did you mean {near!r}?"
+            )
+    yield from _check_type_keyword(schema, pointer)
+    yield from _check_lists(schema, pointer)
+    yield from _check_bounds(schema, pointer)
+    properties = schema.get("properties", {})
+    if not isinstance(properties, Mapping):
+        yield _fault(f"{pointer}/properties", f"expected an object, not {show(properties)}", "name → schema")
+        properties = {}
+    for name, part in properties.items():
+        yield from _check_schema(part, f"{pointer}/properties/{escape(str(name))}", depth + 1)
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield from _check_schema(schema[key], f"{pointer}/{key}", depth + 1)
+
+
+def _check_type_keyword(schema: Mapping[str, Any], pointer: str) -> Iterator[Fault]:
+    if "type" not in schema:
+        return
+    declared = schema["type"]
+    names = [declared] if isinstance(declared, str) else declared
+    if not isinstance(names, list | tuple) or not names:
+        yield _fault(f"{pointer}/type", f"expected a type or a list of types, not {show(declared)}")
+        return
+    for index, name in enumerate(names):
+        if name not in JSON_TYPES:
+            place = f"{pointer}/type" if isinstance(declared, str) else f"{pointer}/type/{index}"
+            yield _fault(place, f"{show(name)} is no JSON type", _choose_type(str(name)))
+
+
+_FOREIGN_TYPES = {
+    "str": "string", "text": "string", "int": "integer", "long": "integer", "float": "number", "double": "number",
+    "bool": "boolean", "dict": "object", "map": "object", "list": "array", "tuple": "array", "none": "null",
+}  # fmt: skip
+
+
+def _choose_type(name: str) -> str:
+    if (meant := _FOREIGN_TYPES.get(name.lower())) is not None:
+        return f"did you mean {meant!r}?"
+    return choose(name, JSON_TYPES)
+
+
+def _check_lists(schema: Mapping[str, Any], pointer: str) -> Iterator[Fault]:
+    if "enum" in schema and (not isinstance(schema["enum"], list | tuple) or not schema["enum"]):
+        yield _fault(f"{pointer}/enum", f"expected a list of allowed values, not {show(schema['enum'])}")
+    if "required" not in schema:
+        return
+    required = schema["required"]
+    if not isinstance(required, list | tuple) or not all(isinstance(name, str) for name in required):
+        yield _fault(
+            f"{pointer}/required",
+            f"expected a list of keys, not {show(required)}",
+            '"required": ["key"], beside `properties`',
+        )
+        return
+    properties = schema.get("properties")
+    if isinstance(properties, Mapping) and schema.get("additionalProperties") is False:
+        for index, name in enumerate(required):
+            if name not in properties:
+                yield _fault(
+                    f"{pointer}/required/{index}", f"{name!r} is required and not allowed", choose(name, properties)
+                )
+
+
+def _check_bounds(schema: Mapping[str, Any], pointer: str) -> Iterator[Fault]:
+    for key in _BOUNDS & schema.keys():
+        bound = schema[key]
+        number = json_type(bound) in ("integer", "number")
+        if not number or (not key.endswith("imum") and (bound < 0 or bound != int(bound))):
+            yield _fault(f"{pointer}/{key}", f"expected a number, not {show(bound)}")
+
+
+# --- the library ----------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=256)
+def _validator(schema: bytes) -> Any:
+    """The library's validator; references to other documents are never fetched."""
+    import jsonschema_rs
+
+    try:
+        return jsonschema_rs.validator_for(schema.decode(), retriever=_refuse_to_fetch)
+    except jsonschema_rs.ValidationError as error:
+        raise ValueError(error.message) from None
+    except jsonschema_rs.ReferencingError as error:
+        raise ValueError(str(error)) from None
+
+
+def _refuse_to_fetch(uri: str) -> Any:
+    raise ValueError(f"{uri} is another document; put the schema under `$defs`")
+
+
+def _by_library(validator: Any, value: Any) -> Iterator[Fault]:
+    try:
+        errors = list(validator.iter_errors(_plain(value)))
+    except (ValueError, TypeError, OverflowError) as error:  # what JSON can't hold
+        yield _fault("", f"{show(value)} is no JSON value: {error}")
+        return
+    for found in errors:
+        pointer = "".join(f"/{escape(str(step))}" for step in found.instance_path)
+        yield _fault(pointer, found.message)
+
+
+def _plain(value: Any) -> Any:
+    """Plain dicts and lists: the library takes no others."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, str | bytes):
+        return value
+    if isinstance(value, Sequence):
+        return [_plain(item) for item in value]
+    return msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value

@@ -1,0 +1,119 @@
+"""Where a life's events leave: numbered, stamped, sent at once, and remembered for the next record (E1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from graphflow.events import (
+    LIVE_ONLY,
+    ActionEnd,
+    ActionStart,
+    ContentEnd,
+    ContentStart,
+    Event,
+    ReasoningEnd,
+    ReasoningStart,
+    RunError,
+    ToolEnd,
+    ToolStart,
+)
+from graphflow.graph.engine.blocks import Blocks
+from graphflow.graph.engine.told_calls import ToldCalls
+from graphflow.graph.ports import Clock, Logged
+
+if TYPE_CHECKING:
+    from graphflow.graph.engine.plan_events import TaskEvents
+
+UNLOGGED = frozenset({
+    *LIVE_ONLY, ReasoningStart, ReasoningEnd, ContentStart, ContentEnd, ToolStart, ToolEnd, ActionStart, ActionEnd,
+})  # fmt: skip
+"""What the stored log leaves out: live-only events, and the edges of blocks, which their snapshots stand for."""
+
+
+class Outlet:
+    """The events of one life.
+
+    Args:
+        sink: gets every event, numbered, at once.
+        life: the thread's fence; part of ids that must not repeat in a later life.
+        seq: number of the last event of the run so far.
+        logs: whether a journal keeps the log.
+    """
+
+    def __init__(self, clock: Clock, sink: Callable[[Event], None] | None, *, life: int, seq: int, logs: bool) -> None:
+        self._clock, self.sink, self._life, self.seq, self._logs = clock, sink, life, seq, logs
+        self.sent: list[Logged] = []
+        """What the log keeps of the events since the last record; blocks as their snapshots."""
+        self.calls = ToldCalls(complete=seq == 0)
+        """The calls that readers know of."""
+        self.tasks: TaskEvents | None = None
+        """What readers are told of the run's plan, if its graph has one."""
+        self._stamp = 0
+        self._blocks = 0
+
+    def emit(self, event: Event) -> None:
+        """Numbers an event and sends it; the log keeps it unless it is live only."""
+        self.seq += 1
+        event.seq = self.seq
+        event.timestamp = self._clock.now_ms()
+        if not self._logs:  # nothing is made again from a record, so any event before it counts
+            self._stamp = event.timestamp
+        elif type(event) not in UNLOGGED:
+            self.sent.append((event, event.seq))
+            self._stamp = event.timestamp
+        if self.sink is not None:
+            self.sink(event)
+
+    def emit_at(self, event: Event, at: int) -> None:
+        """Sends what follows a commit, under the commit's own time: it can be made again from the record.
+
+        A time never falls behind that of the logged event before it.
+        """
+        self.seq += 1
+        event.seq, event.timestamp = self.seq, max(at, self._stamp)
+        if self._logs:
+            self.sent.append((event, event.seq))
+        if self.sink is not None:
+            self.sink(event)
+
+    def emit_end(self, end: Event, snapshot: Event, first: int) -> None:
+        """A block's end; its snapshot, under the same number, is what the log keeps."""
+        self.emit(end)
+        if self._logs:
+            snapshot.seq, snapshot.timestamp = end.seq, end.timestamp
+            self.sent.append((snapshot, first))
+            self._stamp = end.timestamp
+
+    def emit_unlogged(self, event: Event) -> None:
+        """Sends an event that no record can keep any more."""
+        if self.tasks is not None and isinstance(event, RunError):
+            self.tasks.fail(event.error)
+        self.sent = []
+        self.seq += 1
+        event.seq, event.timestamp = self.seq, self._clock.now_ms()
+        if self.sink is not None:
+            self.sink(event)
+
+    def send_again(self, events: Iterable[tuple[Event, int]]) -> None:
+        """What followed the last commit of an earlier life, `(event, time)`: under the same numbers."""
+        for event, at in events:
+            self.emit_at(event, at)
+
+    def taken(self) -> list[Logged]:
+        """What was sent since the last call, for a record."""
+        sent, self.sent = self.sent, []
+        return sent
+
+    def blocks(self, run_id: str, node_run_id: str) -> Blocks:
+        """The blocks of a node run; they belong to the task that is active."""
+        task_id = None
+        if self.tasks is not None:
+            self.tasks.tell()  # without a journal no record has told of it
+            task_id = self.tasks.active
+        return Blocks(self.emit, self.emit_end, self._block_id, self.calls, run_id, node_run_id, task_id)
+
+    def _block_id(self, kind: str) -> str:
+        """Unique in the run: a node that runs again, in this life or a later one, uses new ids."""
+        self._blocks += 1
+        return f"{kind}_{self._life}.{self._blocks}"

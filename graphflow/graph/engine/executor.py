@@ -1,0 +1,477 @@
+"""The one loop that acts: it runs nodes, keeps time, writes the journal and sends events.
+
+`feed(tick)` is where everything meets: the pure core advances, the change is committed, events go out, and
+what the core commands is set in motion. It is synchronous, so answers, cancellations and recorded operations
+may feed their ticks from any task of the loop while a node runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from graphflow.errors import Fenced, GraphflowError, StoreError
+from graphflow.events import (
+    Event,
+    InterruptResolve,
+    RunError,
+)
+from graphflow.graph.core.channels import freeze
+from graphflow.graph.core.interrupts import ENDED_BY_PERSON
+from graphflow.graph.core.machine import (
+    Answered,
+    AnyTick,
+    Backoff,
+    Cancel,
+    CancelNode,
+    Command,
+    Commit,
+    Ended,
+    Erred,
+    Expired,
+    Finished,
+    Interrupt,
+    Machine,
+    Request,
+    Resolve,
+    Run,
+    Signalled,
+    Started,
+)
+from graphflow.graph.core.plan import Plan
+from graphflow.graph.core.transition import advance
+from graphflow.graph.engine.announcements import waiting_event
+from graphflow.graph.engine.answer_waiters import Holding
+from graphflow.graph.engine.commits import Commits
+from graphflow.graph.engine.context import Soon
+from graphflow.graph.engine.event_emitter import Outlet
+from graphflow.graph.engine.light_event import Flag
+from graphflow.graph.engine.node_runs import NodeRuns
+from graphflow.graph.engine.scheduler import MAX_UNACKNOWLEDGED, NodeTasks
+from graphflow.graph.engine.timers import Timers
+from graphflow.graph.ports import Clock, Ids, Journal, Lease, Logged
+
+YIELD_EVERY = 64
+"""Node runs between two turns of the event loop, so that nodes that never wait starve nobody."""
+HOLD_MS = 300_000
+
+Begun = Run | Started | Backoff
+"""Commands that set something going; they wait for the commit."""
+
+
+class Executor:
+    """Drives one life of one run.
+
+    Args:
+        journal: None runs without a store: no checkpoints, no resume in another process.
+        sink: gets every event, numbered, at once.
+        room: awaited by streaming nodes when the consumer is behind; None never waits.
+        hold_ms: how long the process waits for an answer when the question names no time of its own.
+        life: the thread's fence; part of ids that must not repeat in a later life (E1).
+        seq: number of the last event of the run so far.
+        checkpoint_id: the newest checkpoint, the parent of the next.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        machine: Machine,
+        *,
+        thread_id: str,
+        clock: Clock,
+        ids: Ids,
+        journal: Journal | None = None,
+        sink: Callable[[Event], None] | None = None,
+        room: Callable[[], Soon] | None = None,
+        services: Mapping[str, Any] | None = None,
+        hold_ms: int = HOLD_MS,
+        life: int = 1,
+        lineage: int = 0,
+        seq: int = 0,
+        checkpoint_id: str | None = None,
+    ) -> None:
+        self.plan, self.machine, self.thread_id = plan, machine, thread_id
+        self.clock, self.ids, self.journal = clock, ids, journal
+        self.room = room
+        self.outlet = Outlet(clock, sink, life=life, seq=seq, logs=journal is not None)
+        self.services: Mapping[str, Any] = {} if services is None else services
+        self.life, self.lineage = life, lineage
+        self.error: GraphflowError | None = None
+        """Why the store failed, if it did."""
+        self.lease: Lease | None = None
+        """Until when nobody else can have taken the thread; None never asks."""
+        self.runs = NodeRuns(self, life)
+        self.holding = Holding(self, hold_ms)
+        self.commits = Commits(self, journal, checkpoint_id)
+        self.tasks = NodeTasks(self)
+        self.timers = Timers(self)
+        self._failure: BaseException | None = None
+        """What was raised outside the loop's own task: it ends the run as it would in there."""
+        self._wake = Flag()
+        self._idle = False
+        """Whether the loop waits for `_wake`."""
+        self.closed = False
+        """Whether this life has had its last tick."""
+        self.resuming: Event | None = None
+        """Sent once, after what the next tick resolves and before all else: the run goes on (spec 3.3)."""
+        self.together = False
+        """Further ticks are fed at once, before anything runs: the thread is not given back in between."""
+        self.abandoned = False
+        """The process shuts down: the thread is left at its last checkpoint, neither cancelled nor failed."""
+
+    @property
+    def ending(self) -> bool:
+        """Whether this life has had its last tick: it only settles, and answers must load the thread anew."""
+        if self.closed or self.error is not None:
+            return True
+        if self.tasks.loop is None:
+            return False
+        status = self.machine.status
+        return self.holding.released if status == "waiting" else status != "running"
+
+    @property
+    def checkpoint_id(self) -> str | None:
+        """The newest checkpoint."""
+        return self.commits.checkpoint_id
+
+    # --- events
+
+    @property
+    def seq(self) -> int:
+        """Number of the last event."""
+        return self.outlet.seq
+
+    @property
+    def sent(self) -> list[Logged]:
+        """What the log keeps of the events since the last record."""
+        return self.outlet.sent
+
+    def go_on_from(self, sent: list[Logged]) -> None:
+        """Takes up the log where an earlier life left it, with what no record keeps yet."""
+        self.outlet.sent = sent
+        self.outlet.calls.note(event for event, _ in sent)
+
+    def emit(self, event: Event) -> None:
+        """Numbers an event and sends it."""
+        self.outlet.emit(event)
+
+    def _say_resuming(self) -> None:
+        """After a pause nothing but answers comes before `run.resume`, unless the run is cancelled or fails."""
+        if self.resuming is not None:
+            resuming, self.resuming = self.resuming, None
+            self.emit(resuming)
+
+    # --- the meeting point
+
+    def feed(self, tick: AnyTick) -> None:
+        """Advances by one tick: commit, events, commands. It runs for every node, so what is frequent is told by type.
+
+        Raises:
+            CodecError: the tick's change can't be stored; nothing has happened then.
+            StoreError: an earlier commit failed.
+        """
+        if self.error is not None:
+            raise self.error
+        if self.runs.used and tick.usages is None:  # what losers have used, say, counts for the run all the same
+            tick.usages = self.runs.unfinished(tick)
+        machine, commands = advance(self.plan, self.machine, tick)
+        commit = commands[0]
+        assert isinstance(commit, Commit)
+        prepared = None if self.journal is None else self.journal.prepare(commit)
+        self.machine = machine
+        requests: list[Interrupt] = []
+        finished: str | None = None
+        begun: list[Begun] = []
+        for command in commands[1:]:
+            if type(command) is Run or type(command) is Started or type(command) is Backoff:
+                begun.append(command)
+            elif type(command) is Ended and not begun:
+                self._say_resuming()
+                self.runs.end(command)
+            else:
+                finished = self._obey(command, requests, begun) or finished
+        if finished is None:
+            self._say_resuming()
+        if prepared is not None or requests or finished is not None:
+            self.commits.write(commit, prepared, requests, finished, begins=bool(begun))
+        if begun:
+            self._set_in_motion(begun)
+        if self.commits.pending:
+            self.commits.announce()
+        if machine.limits or machine.status == "waiting":
+            self.timers.keep_deadline()
+        if machine.status == "waiting":
+            self.holding.arm()
+        if self._idle:
+            self._wake.set()
+
+    def _obey(self, command: Command, requests: list[Interrupt], begun: list[Begun]) -> str | None:
+        """A command that few ticks give; how the run is over, if it is."""
+        match command:
+            case Ended():
+                self._say_resuming()
+                if not self._passed_through(begun, command):
+                    self.runs.end(command)
+            case Erred():
+                self._say_resuming()
+                if not self._passed_through(begun, command):
+                    self.runs.err(command)
+                    self.tasks.cancel(command.frame)  # unless it is the node itself that failed: it expired, say
+            case Resolve():
+                self._resolve(command)
+            case Request():
+                requests.append(command.interrupt)
+            case CancelNode():
+                begun[:] = [other for other in begun if other.frame != command.frame]
+                self._cancel_node(command.frame, tells=self.machine.status not in ("failed", "stopped"))
+            case Finished():
+                if command.how == "complete":
+                    self._say_resuming()
+                self.runs.close_blocks()
+                if command.how == "complete" and self.machine.finish_reason == "rejected":
+                    for result in self.outlet.calls.settle(ENDED_BY_PERSON):
+                        self.emit(result)
+                return command.how
+            case _:
+                raise AssertionError("one tick makes one commit")
+        return None
+
+    def rests(self) -> bool:
+        """Whether nothing can be sent any more but what follows the commits so far, so that its numbers are known."""
+        if self.together or self.tasks.running or self.timers.sleepers or self.holding.would_hold():
+            return False  # a node, an answer or a cancel may come first
+        return self.holding.nobody_works() and self.tasks.loop in (None, asyncio.current_task())
+
+    def _passed_through(self, begun: list[Begun], over: Ended | Erred) -> bool:
+        """Whether a node is over within the tick in which it was opened (a `map` of nothing); it is said here then."""
+        for command in begun:
+            if isinstance(command, Started) and command.frame == over.frame:
+                self.runs.pass_through(command, over)
+                begun[:] = [other for other in begun if other.frame != over.frame]
+                return True
+        return False
+
+    def _set_in_motion(self, commands: list[Begun]) -> None:
+        for command in commands:
+            if type(command) is Run:
+                self.tasks.add(command.frame)
+            elif type(command) is Started:
+                self.runs.expect(command)
+                if command.node_run_id:
+                    self.runs.start(command.frame)
+                    self.timers.limit_open(command.frame)
+            elif type(command) is Backoff:
+                self.timers.back_off(command)
+
+    def store_failed(self, failure: BaseException) -> None:
+        """A failed commit ends the run at once (E7); a fenced one without a word to the world (E2)."""
+        if self.error is not None:
+            return
+        self.commits.pending.clear()
+        self.runs.close_blocks()
+        self.error = failure if isinstance(failure, GraphflowError) else StoreError(str(failure))
+        if not isinstance(self.error, Fenced):
+            self.outlet.emit_unlogged(RunError(run_id=self.machine.run_id, error=self.error.as_dict()))
+        for number in self.runs.numbers():
+            self._cancel_node(number)
+        self._wake.set()
+
+    def fail(self, failure: BaseException) -> None:
+        """Ends the run by what was raised outside the loop's own task, beyond any node's own failure."""
+        if self.error is None:
+            self._failure = failure
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Lets the loop look again, if it rests."""
+        if self._idle:
+            self._wake.set()
+
+    # --- the loop
+
+    async def drive(self, first: AnyTick | None = None) -> None:
+        """Feeds `first` and runs until nothing can run any more and no hold is left; then all is durable.
+
+        Cancelling the task that drives cancels the run.
+
+        Raises:
+            StoreError: the store failed; `error` says why.
+        """
+        self.tasks.loop = asyncio.current_task()
+        self.take_up()
+        try:
+            if first is not None:
+                self.feed(first)
+            await self._loop()
+            await self._settle()
+        except asyncio.CancelledError:
+            await self._cancelled_from_outside()
+            raise
+        finally:
+            self.closed = True
+            self.holding.disarm()
+            self.timers.disarm()
+            await self._end_tasks()
+            self._loosen()
+        if self.error is not None:
+            raise self.error
+
+    def take_up(self) -> None:
+        """Node runs that an earlier life has left open, or waiting for people, go on in this one; once is enough."""
+        for interrupt in self.machine.interrupts.values():
+            self.runs.take_up(interrupt)
+        for number in self.runs.take_up_opened():
+            self.timers.limit_open(number)
+
+    async def _loop(self) -> None:
+        commits, tasks, sleepers = self.commits, self.tasks, self.timers.sleepers
+        turns = 0
+        while self.error is None:
+            if self._failure is not None:
+                raise self._failure
+            if tasks.ready:
+                if self.machine.durability == "sync" and commits.pending:
+                    await commits.acknowledged_soon()
+                elif len(commits.pending) > MAX_UNACKNOWLEDGED:
+                    await commits.acknowledged(MAX_UNACKNOWLEDGED // 2)
+                elif tasks.alone and not sleepers and not self.machine.interrupts:
+                    # Nothing else can become ready while it runs.
+                    turns += 1
+                    if turns % YIELD_EVERY == 0:
+                        await asyncio.sleep(0)
+                        continue
+                    await tasks.run_here()
+                else:
+                    tasks.run_apart()
+            elif tasks.running or sleepers or self._held():
+                await self.rest()
+            else:
+                return
+
+    async def rest(self) -> None:
+        """Waits until something has happened."""
+        self._idle = True
+        self._wake.clear()
+        try:
+            await self._wake.wait()
+        finally:
+            self._idle = False
+
+    async def _settle(self) -> None:
+        """Everything durable and sent; a run that waits for people says so and lets go of the thread."""
+        if self.machine.status == "waiting":
+            self.closed = True  # an answer from now on loads the thread anew
+        await self.commits.acknowledged()
+        if self.error is None and self.machine.status == "waiting":
+            self.outlet.emit_at(waiting_event(self.machine), await self.commits.pause())
+
+    async def flush(self) -> None:
+        """Returns when everything committed so far is durable; raises what made it fail."""
+        if self.journal is not None:
+            await self.journal.flush()
+        if self.error is not None:
+            raise self.error
+
+    def _cancel_node(self, number: int, *, tells: bool = False) -> None:
+        """Ends a node run and whatever task drives it.
+
+        Args:
+            tells: the run goes on or ends well without it, so that its `node.start` needs an end.
+        """
+        self.runs.cancel(number, tells=tells)
+        self.tasks.drop(number)
+
+    # --- people
+
+    async def wait_for_answer(self, asked: Interrupt) -> Any:
+        """See `Holding.wait`."""
+        return await self.holding.wait(asked)
+
+    def _held(self) -> bool:
+        return self.machine.status == "waiting" and self.holding.would_hold()
+
+    def release(self) -> None:
+        """Stops waiting in this process: the thread waits on without it."""
+        if self.machine.status != "waiting" or self.closed:
+            return
+        self.runs.close_blocks()
+        self.holding.let_go()
+        self._wake.set()
+
+    def _resolve(self, command: Resolve) -> None:
+        interrupt = command.interrupt
+        self.emit(InterruptResolve(interrupt_id=interrupt.id, decision=command.decision))
+        self.holding.resolve(interrupt, command.decision, command.answer)
+
+    def answer(self, interrupt_id: str, answer: Any, decision: str, by: str | None = None) -> None:
+        """Feeds a validated answer of an open interrupt."""
+        self.feed(
+            Answered(
+                id=self.ids.new_id(),
+                at=self.clock.now_ms(),
+                interrupt_id=interrupt_id,
+                answer=answer,
+                decision=decision,
+                by=by,
+            )
+        )
+
+    def expire(self, interrupt_id: str) -> None:
+        """Feeds the expiry of an open interrupt."""
+        if interrupt_id in self.machine.interrupts:
+            self.feed(Expired(id=self.ids.new_id(), at=self.clock.now_ms(), interrupt_id=interrupt_id))
+
+    def signal(self, name: str, payload: Any) -> bool:
+        """Feeds a signal; whether a `wait` node took it. Else it is kept for one that is still to come."""
+        before = len(self.machine.interrupts)
+        tick = Signalled(id=self.ids.new_id(), at=self.clock.now_ms(), name=name, payload=freeze(payload))
+        self.feed(tick)
+        return len(self.machine.interrupts) < before
+
+    def lose(self, error: Fenced) -> None:
+        """Another life has the thread: this one ends without a word to the world (E2)."""
+        self.store_failed(error)
+
+    # --- cancelling and time
+
+    def cancel(self) -> None:
+        """Ends the run: every node, block and question; the last checkpoint stays."""
+        if self.closed or self.machine.status not in ("running", "waiting"):
+            return
+        partials = self.runs.partials("cancelled")
+        self.runs.close_blocks()
+        self.feed(Cancel(id=self.ids.new_id(), at=self.clock.now_ms(), partials=partials, usages=self.runs.usages()))
+
+    async def _cancelled_from_outside(self) -> None:
+        """The task was cancelled (the consumer left): the run is cancelled and its last commit completed."""
+        self.tasks.left()
+        if self.error is not None:
+            return
+        if self.abandoned:
+            self.runs.close_blocks()
+            await asyncio.shield(self.commits.acknowledged())
+            return
+        self.cancel()
+        await asyncio.shield(self._settle())
+
+    async def _end_tasks(self) -> None:
+        """No task outlives its run."""
+        tasks = [*self.tasks.running.values(), *self.timers.sleepers]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _loosen(self) -> None:
+        """The life is over: what it is made of holds it no longer, so that it goes with its last user, and its state too.
+
+        In a circle both would stay until the garbage collector comes by, which in a busy process is late.
+        """
+        self.runs.forget()
+        known = cast("Executor", weakref.proxy(self))
+        for part in (self.runs, self.holding, self.commits, self.tasks, self.timers, self.outlet.tasks):
+            if part is not None:
+                part.executor = known
+        self.lease = None

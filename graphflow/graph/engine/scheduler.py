@@ -1,0 +1,168 @@
+"""Which nodes are to be run, and the tasks that run them: a lone one in the loop's own, others each in its own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from graphflow.errors import CodecError, NodeFailed
+from graphflow.graph.core.machine import AnyTick, Frame
+from graphflow.graph.core.plan import PlanNode
+from graphflow.graph.engine.context import Context, Suspended, is_suspension
+
+if TYPE_CHECKING:
+    from graphflow.graph.engine.executor import Executor
+
+MAX_UNACKNOWLEDGED = 512
+"""Commits in flight before the run waits for the store: memory stays bounded, a crash loses little."""
+
+
+class NodeTasks:
+    """The nodes of one life that are ready, and those that run."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.ready: dict[int, None] = {}
+        """Frames whose node is to be run, in their order."""
+        self.running: dict[int, asyncio.Task[None]] = {}
+        """Frame → the task of its own that runs its nodes."""
+        self.loop: asyncio.Task[None] | None = None
+        """The task that drives the run."""
+        self._here: int | None = None
+        """The frame whose node runs in the loop's own task."""
+        self._here_cancelled = False
+
+    @property
+    def alone(self) -> bool:
+        """Whether one node is ready and none runs."""
+        return len(self.ready) == 1 and not self.running
+
+    def add(self, number: int) -> None:
+        """The frame's node is to be run, unless its coroutine is alive and its answer has just woken it."""
+        ctx = self.executor.runs.get(number)
+        if ctx is None or not ctx.alive or (self._here != number and number not in self.running):
+            self.ready[number] = None
+
+    def _next(self) -> int:
+        number = next(iter(self.ready))
+        del self.ready[number]
+        return number
+
+    # --- tasks
+
+    async def run_here(self) -> None:
+        """Runs the only ready node in the loop's own task: no task is made for it."""
+        number = self._here = self._next()
+        self._here_cancelled = False
+        try:
+            await self._run(number)
+        except asyncio.CancelledError:
+            ours, self._here_cancelled = self._here_cancelled, False
+            if not ours or self.loop is None or self.loop.uncancel() > 0:
+                raise
+        finally:
+            if self._here_cancelled and self.loop is not None:
+                self.loop.uncancel()  # the node swallowed the cancellation
+            self._here = None
+
+    def run_apart(self) -> None:
+        """Gives every ready node a task of its own."""
+        while self.ready:
+            number = self._next()
+            task = asyncio.ensure_future(self._run_on(number))  # noqa: TID251 - ended by drive
+            self.running[number] = task
+            task.add_done_callback(partial(self._over, number))
+
+    async def _run_on(self, number: int) -> None:
+        with suppress(asyncio.CancelledError):
+            await self._run(number)
+            while self._goes_on(number):
+                del self.ready[number]
+                await asyncio.sleep(0)  # the others' turn
+                await self._run(number)
+
+    def _goes_on(self, number: int) -> bool:
+        """Whether the task that has run the frame's node may run the next one too; else the loop makes another."""
+        executor = self.executor
+        if number not in self.ready or self.running.get(number) is not asyncio.current_task() or executor.error:
+            return False
+        return executor.machine.durability != "sync" and len(executor.commits.pending) <= MAX_UNACKNOWLEDGED
+
+    def _over(self, number: int, task: asyncio.Task[None]) -> None:
+        """A callback and not the task's own last words: a task that is cancelled before its first step says none."""
+        if self.running.get(number) is task:
+            del self.running[number]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.executor.fail(error)
+        self.executor.wake()
+
+    def cancel(self, number: int) -> None:
+        """Cancels the task that runs the frame's node, unless that is where we are."""
+        if self._here == number and self.loop is not None and asyncio.current_task() is not self.loop:
+            self._here_cancelled = True
+            self.loop.cancel()
+        task = self.running.get(number)
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+
+    def drop(self, number: int) -> None:
+        """The frame's node is not to be run, or run no longer."""
+        self.ready.pop(number, None)
+        self.cancel(number)
+
+    def left(self) -> None:
+        """The loop's own task was cancelled: no node runs in it any more."""
+        self._here = None
+
+    # --- one node
+
+    async def _run(self, number: int) -> None:
+        executor = self.executor
+        frame = executor.machine.frames[number]
+        node = executor.plan.graphs[frame.graph].nodes[frame.node]
+        ctx = executor.runs.start(number)
+        if node.form == "ask":
+            self._ask(ctx, frame, node)
+            return
+        tick: AnyTick | None
+        try:
+            if node.bare and executor.lease is None:  # what `call` would do, without a coroutine around it
+                assert node.run is not None
+                out = await node.run(frame.state, ctx)
+            else:
+                out = await executor.runs.call(ctx, frame, node)
+            tick = executor.runs.succeeded(ctx, node, out)
+        except (Suspended, BaseExceptionGroup) as left:
+            if is_suspension(left):
+                ctx.close_blocks()
+                ctx.record_usage()
+                return
+            if not isinstance(left, ExceptionGroup):
+                raise
+            tick = executor.runs.failed(ctx, left)
+        except asyncio.CancelledError:
+            if not ctx.alive or (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            # Nobody cancelled this task: the node raised it, which is a failure like any other.
+            tick = executor.runs.failed(ctx, NodeFailed(f"node {node.name!r} raised CancelledError"))
+        except Exception as error:  # noqa: BLE001 - the boundary where any node's failure becomes a tick
+            tick = executor.runs.failed(ctx, error)
+        if not ctx.alive:
+            return
+        ctx.close_blocks()
+        try:
+            executor.feed(tick)
+        except (CodecError, NodeFailed) as error:
+            executor.feed(executor.runs.failed(ctx, error))
+
+    def _ask(self, ctx: Context, frame: Frame, node: PlanNode) -> None:
+        """An `ask` node asks at once; there is nothing to run."""
+        executor = self.executor
+        if executor.holding.find(frame.number, "") is not None:
+            return
+        try:
+            executor.holding.open(executor.runs.question(ctx, frame, node))
+        except NodeFailed as error:
+            executor.feed(executor.runs.failed(ctx, error))

@@ -1,0 +1,327 @@
+"""One expression, compiled.
+
+What it names is fetched by reference, and only what CEL must look into is converted: `state.draft`,
+`[out.message]`, `{'text': out.text}` and choices between such never meet CEL, `size(path)` and
+`has(path)` are answered in place, and so are plain conditions of such and literals
+(`cel_compare.py`). Documents that were validated before compile without CEL; it is
+imported by the first evaluation that needs it (E20).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from graphflow.errors import DefinitionError, ExpressionFailed, Fault
+from graphflow.graph.expressions import cel_library as cel_backend
+from graphflow.graph.expressions import parser as cel_syntax
+from graphflow.graph.expressions.ast import Choice, Constant, Index, ListOf, MapOf, Node, Outline, Path
+from graphflow.graph.expressions.diagnostics import reworded, unknown_functions
+from graphflow.graph.expressions.environment import Roots
+from graphflow.graph.expressions.native_eval import decided
+from graphflow.graph.expressions.parser import SyntaxFault
+from graphflow.graph.expressions.paths import Missing, Read, reader, show_path
+
+Scope = Mapping[str, Any]
+Evaluate = Callable[[Scope], Any]
+Ref = tuple[str, ...]
+
+
+class Expression:
+    """A compiled expression; immutable and free of any run's data."""
+
+    __slots__ = ("_evaluate", "is_constant", "refs", "source", "type")
+
+    def __init__(
+        self,
+        source: str,
+        refs: tuple[Ref, ...],
+        type: str,
+        evaluate: Evaluate,
+        *,
+        is_constant: bool = False,
+    ) -> None:
+        self.source = source
+        self.is_constant = is_constant
+        """Whether it is a mere literal."""
+        self.refs = refs
+        """What it reads, as dotted paths: `("state", "score")`, `("limits", "rounds")`."""
+        self.type = type
+        """`bool int double string list map null …`, `dyn` where only a run can tell."""
+        self._evaluate = evaluate
+
+    def evaluate(self, scope: Scope) -> Any:
+        """The value; a bare path gives the very object that the scope holds.
+
+        Args:
+            scope: root → value (`state`, `out`, …); roots that it does not name may be absent.
+
+        Raises:
+            ExpressionFailed: a missing field, a failed operation, or a value that CEL can't hold.
+        """
+        try:
+            return self._evaluate(scope)
+        except (Missing, cel_backend.CelError, cel_backend.Unconvertible) as error:
+            raise ExpressionFailed(self.explain(error), expression=self.source) from None
+
+    def explain(self, error: BaseException) -> str:
+        """What went wrong, for people: the expression and the reason."""
+        if isinstance(error, ExpressionFailed):
+            return error.message
+        return f"expression {self.source!r} failed: {error}"
+
+    def __repr__(self) -> str:
+        return f"Expression({self.source!r}: {self.type})"
+
+
+def compile_expression(source: str, roots: Roots, *, check: bool = True) -> Expression:
+    """The expression, its references and (with `check`) its type.
+
+    Args:
+        source: CEL.
+        roots: what may be named where it stands.
+        check: look every name up and let CEL check the types; `False` for documents that were
+            checked before, and then `type` is `dyn` where only CEL could tell.
+
+    Raises:
+        DefinitionError: with all faults of the expression; their pointers are `""`.
+    """
+    if not isinstance(source, str):
+        raise DefinitionError([Fault(pointer="", message=f"an expression is text, not {source!r:.60}", kind="type")])
+    try:
+        outline = cel_syntax.parse(source)
+    except SyntaxFault as error:
+        raise DefinitionError([_fault(source, error.message, error.at, error.hint, "syntax")]) from None
+    try:
+        kind = _check(outline, roots) if check else _known_type(outline.root, roots)
+        evaluate = _compose(outline, outline.root, roots)
+        return Expression(source, tuple(_refs(outline)), kind, evaluate, is_constant=isinstance(outline.root, Constant))
+    except SyntaxFault as error:
+        raise DefinitionError([_fault(source, error.message, error.at, error.hint, "syntax")]) from None
+
+
+def _fault(source: str, message: str, at: int, hint: str | None = None, kind: str = "type") -> Fault:
+    shown = source if len(source) <= 80 else source[:79] + "…"
+    where = f", character {at + 1}" if at > 0 else ""
+    return Fault(pointer="", message=f"expression {shown!r}{where}: {message}", hint=hint, kind=kind)
+
+
+def _refs(outline: Outline) -> Iterable[Ref]:
+    seen: dict[Ref, None] = {}
+    for path in outline.paths:
+        seen.setdefault(path.names)
+        for step in path.steps:
+            if isinstance(step, Index):
+                seen.update(dict.fromkeys(_refs(cel_syntax.parse(step.text))))
+    return seen
+
+
+# --- what is evaluated ----------------------------------------------------------------------------
+
+
+def _compose(outline: Outline, node: Node, roots: Roots) -> Evaluate:
+    """By reference where the form allows it, by CEL where not."""
+    match node:
+        case Constant(value=value):
+            return lambda scope: value
+        case Path():
+            return _reader(node, roots)
+        case ListOf(items=items):
+            parts = [_compose(outline, item, roots) for item in items]
+            if len(parts) == 1:
+                only = parts[0]
+                return lambda scope: [only(scope)]
+            return lambda scope: [part(scope) for part in parts]
+        case MapOf(entries=entries):
+            values = [(key, _compose(outline, item, roots)) for key, item in entries]
+            return lambda scope: {key: part(scope) for key, part in values}
+        case Choice():
+            return _choice(outline, node, roots)
+    converted = _Converted(outline, node.start, node.end, roots).evaluate
+    return decided(outline, node, roots, _reader, converted) or converted
+
+
+def _choice(outline: Outline, node: Choice, roots: Roots) -> Evaluate:
+    condition, then, other = (_compose(outline, part, roots) for part in (node.condition, node.then, node.other))
+
+    def evaluate(scope: Scope) -> Any:
+        chosen = condition(scope)
+        if chosen is True:
+            return then(scope)
+        if chosen is False:
+            return other(scope)
+        raise cel_backend.CelError(f"the condition before '?' is {chosen!r:.60}, not true or false")
+
+    return evaluate
+
+
+def _reader(path: Path, roots: Roots) -> Read:
+    def nested(index: Index) -> Evaluate:
+        outline = cel_syntax.parse(index.text)
+        return _compose(outline, outline.root, roots)
+
+    return reader(path, nested)
+
+
+class _Converted:
+    """A span of the expression that CEL evaluates; compiled by its first evaluation."""
+
+    __slots__ = ("_names", "_program", "_reads", "_text", "_width")
+
+    def __init__(self, outline: Outline, start: int, end: int, roots: Roots) -> None:
+        rewritten = rewrite(outline, start, end, roots.variable_type)
+        self._text, self._width = rewritten.text, rewritten.width
+        self._reads = tuple((name, _loader(path, kind, roots)) for name, kind, path in rewritten.variables)
+        self._names = {name: show_path(path.root, path.steps) for name, _, path in rewritten.variables}
+        self._program: cel_backend.Program | None = None
+
+    def evaluate(self, scope: Scope) -> Any:
+        """The span's value; a path that is missing fails only if CEL needs it."""
+        data: dict[str, Any] = {}
+        missing: list[Missing] = []
+        for name, read in self._reads:
+            try:
+                data[name] = read(scope)
+            except Missing as error:
+                missing.append(error)
+        program = self._program
+        if program is None:
+            program = self._program = cel_backend.compile_program(self._text, self._width)
+        try:
+            return program.run(data)
+        except cel_backend.CelError as error:
+            if missing:
+                raise missing[0] from None
+            raise cel_backend.CelError(_VARIABLE.sub(self._named, str(error))) from None
+
+    def _named(self, match: re.Match[str]) -> str:
+        """The path behind a variable that the library names."""
+        return repr(self._names.get(match[1], match[1]))
+
+
+_VARIABLE = re.compile(r"'([difsblm]\d+)'")
+
+
+def _loader(path: Path, kind: str, roots: Roots) -> Read:
+    read = _reader(path, roots)
+    if path.test:
+        return read
+    convert = cel_backend.to_double if roots.is_number(path) else cel_backend.to_cel
+    if kind == "dyn":
+        return lambda scope: convert(read(scope))
+
+    def load(scope: Scope) -> Any:
+        value = read(scope)
+        if value is None:
+            raise Missing(f"{show_path(path.root, path.steps)} is null: nothing has written it, and it has no default")
+        return convert(value)
+
+    return load
+
+
+class Rewritten:
+    """An expression with its paths replaced by typed variables, and the way back for columns."""
+
+    def __init__(self, text: str, variables: list[tuple[str, str, Path]], places: list[tuple[int, int]]) -> None:
+        self.text = text
+        self.variables = variables
+        """Name, CEL type and path of each."""
+        self._places = places
+        self.width = max((int(name[1:]) + 1 for name, _, _ in variables), default=0)
+
+    def offset(self, line: int, column: int) -> int:
+        """Offset in the expression of a place in the rewritten text (both 1-based)."""
+        lines = self.text.split("\n")
+        at = sum(len(before) + 1 for before in lines[: line - 1]) + column - 1
+        inside, outside = max((place for place in self._places if place[0] <= at), default=(0, 0))
+        return outside + (at - inside)
+
+
+def rewrite(outline: Outline, start: int, end: int, type_of: Callable[[Path], str]) -> Rewritten:
+    """The span with each path as a variable named by its type: `state.score > 1.0` → `f0 > 1.0`."""
+    out: list[str] = []
+    places = [(0, start)]
+    names: dict[tuple[Any, ...], str] = {}
+    counts: dict[str, int] = {}
+    variables: list[tuple[str, str, Path]] = []
+    at, length = start, 0
+    for path in outline.paths:
+        if not start <= path.start < end:
+            continue
+        kind = type_of(path)
+        same = (path.root, path.steps, path.test, kind)
+        name = names.get(same)
+        if name is None:
+            letter = cel_backend.VARIABLE_LETTERS[kind]
+            name = names[same] = f"{letter}{counts.get(letter, 0)}"
+            counts[letter] = counts.get(letter, 0) + 1
+            variables.append((name, kind, path))
+        between = outline.text[at : path.start]
+        out += (between, name)
+        length += len(between)
+        places.append((length, path.start))
+        length += len(name)
+        places.append((length, path.end))
+        at = path.end
+    out.append(outline.text[at:end])
+    return Rewritten("".join(out), variables, places)
+
+
+# --- what is checked ------------------------------------------------------------------------------
+
+
+def _known_type(node: Node, roots: Roots) -> str:
+    """The type as far as the outline tells it."""
+    match node:
+        case Constant(type=kind):
+            return kind
+        case Path():
+            return roots.variable_type(node)
+        case ListOf():
+            return "list"
+        case MapOf():
+            return "map"
+    return "dyn"
+
+
+def _check(outline: Outline, roots: Roots) -> str:
+    """The type of the whole expression; raises every fault at once."""
+    if unknown := [_fault(outline.text, *problem) for problem in unknown_functions(outline)]:
+        raise DefinitionError(unknown)  # the variables of a misspelt macro would only add to it
+    faults = [_fault(outline.text, *problem) for path in outline.paths for problem in roots.problems(path)]
+    for path in outline.paths:
+        for step in path.steps:
+            if isinstance(step, Index):
+                faults += _index_faults(outline, step, roots)
+    if faults:
+        raise DefinitionError(faults)
+    if isinstance(outline.root, Constant):
+        return outline.root.type
+    if isinstance(outline.root, Path):
+        return roots.checked_type(outline.root)
+    rewritten = rewrite(outline, 0, len(outline.text), roots.variable_type)
+    try:
+        kind = cel_backend.compile_program(rewritten.text, rewritten.width).type
+    except cel_backend.CompileFailed as error:
+        told = [_complaint(outline, rewritten, complaint) for complaint in error.complaints]
+        raise DefinitionError(list(dict.fromkeys(told))) from None
+    if kind == "type":
+        raise DefinitionError([_fault(outline.text, "the result is a type, not a value", 0)])
+    return kind
+
+
+def _index_faults(outline: Outline, step: Index, roots: Roots) -> list[Fault]:
+    try:
+        compiled = compile_expression(step.text, roots)
+    except DefinitionError as error:
+        return list(error.faults)
+    if compiled.type in ("int", "uint", "string", "dyn"):
+        return []
+    return [_fault(outline.text, f"an index is a whole number or a key, not {compiled.type}", step.at)]
+
+
+def _complaint(outline: Outline, rewritten: Rewritten, complaint: cel_backend.Complaint) -> Fault:
+    at = rewritten.offset(complaint.line, complaint.column)
+    message, hint, kind = reworded(complaint.text, outline, at)
+    return _fault(outline.text, message, at, hint, kind)

@@ -1,0 +1,75 @@
+"""The messages of CEL's type check in our words, each with the next step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from graphflow.graph.definition.suggestions import nearest
+from graphflow.graph.expressions.ast import Outline
+from graphflow.graph.expressions.environment import Problem
+
+FUNCTIONS = (
+    "all", "bool", "bytes", "contains", "double", "duration", "dyn", "endsWith", "exists", "exists_one", "filter", "getDate",
+    "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear", "getHours", "getMilliseconds", "getMinutes", "getMonth",
+    "getSeconds", "has", "int", "map", "matches", "size", "startsWith", "string", "timestamp", "type", "uint",
+)  # fmt: skip
+"""What CEL offers here; there are no others, and none can be added from a document."""
+
+_NO_FUNCTION = (
+    "CEL has size, has, exists, all, map, filter, contains, startsWith, string, int, …; Python runs in `fn:NAME` nodes"
+)
+
+_OVERLOAD = re.compile(r"found no matching overload for '(?P<function>[^']*)' applied to '(?P<types>.*)'")
+_TOO_DEEP = re.compile(r"Exceeded max recursion depth of (?P<depth>\d+)")
+
+_NUMERIC = frozenset({"_+_", "_-_", "_*_", "_/_", "_%_", "_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_"})
+
+Reworded = tuple[str, str | None, str]
+"""Message, hint and kind."""
+
+
+def unknown_functions(outline: Outline) -> Iterator[Problem]:
+    """Calls of functions that CEL has not."""
+    for at, name in outline.calls:
+        if name not in FUNCTIONS:
+            near = nearest(name, FUNCTIONS)
+            hint = _NO_FUNCTION if near is None else f"did you mean {near!r}? {_NO_FUNCTION}"
+            yield f"there is no function {name!r}", at, hint, "reference"
+
+
+def reworded(text: str, outline: Outline, at: int) -> Reworded:
+    """A complaint of the compiler about the place `at` of the expression."""
+    if match := _OVERLOAD.match(text):
+        return _overload(match["function"], match["types"], outline, at)
+    if match := _TOO_DEEP.match(text):
+        message = f"more than {match['depth']} operations stand one in another"
+        return message, "split it over several nodes, or register a function", "syntax"
+    return text[:1].lower() + text[1:], None, "type"
+
+
+def _overload(function: str, types: str, outline: Outline, at: int) -> Reworded:
+    operator = function.strip("_!") if function.startswith(("_", "!")) else function
+    operator = {"!_": "!", "-_": "-", "_?_:_": "? :", "_[_]": "[ ]", "@in": "in"}.get(function, operator)
+    given = [word.strip() for word in types.strip("()").split(",")]
+    shown = "(" + ", ".join(given) + ")"
+    message = f"{operator!r} does not take {shown}"
+    if set(given) >= {"double", "int"} and function in _NUMERIC:
+        return message, _decimal_hint(outline, at), "type"
+    if "null_type" in given or "null" in given:
+        return message, 'this can\'t be null: declare the state key as ["TYPE", "null"] if it may be', "type"
+    if function == "_?_:_" and given[0] != "bool":
+        return message, "what stands before '?' is true or false: compare it with something", "type"
+    if function in ("_&&_", "_||_", "!_"):
+        return message, "both sides are true or false: compare them with something", "type"
+    if "string" in given and len(set(given)) > 1:
+        return message, "convert one side: string(…), int(…), double(…)", "type"
+    return message, "both sides need one type: convert with int(…), double(…), string(…)", "type"
+
+
+def _decimal_hint(outline: Outline, at: int) -> str:
+    """Names the whole-number literal that is nearest to the operator."""
+    if not outline.integers:
+        return "one side is a number with decimals: convert the other with double(…)"
+    _, literal = min(outline.integers, key=lambda found: abs(found[0] - at))
+    return f"one side is a number with decimals: write {literal}.0 instead of {literal}"

@@ -1,0 +1,421 @@
+"""The outline of a CEL expression: which paths it names and how it is put together.
+
+CEL itself checks and evaluates; this parser only finds what must be known without it: the paths
+below the roots (so that only what is named is converted), `has(path)` and `size(path)` (answered
+without conversion), and the forms that are read by reference: paths, literals, lists, maps and
+choices of them. Everything else is an `Opaque` span.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from graphflow.graph.expressions.ast import Choice, Constant, Index, ListOf, MapOf, Node, Opaque, Outline, Path, Step
+
+__all__ = [
+    "Choice",
+    "Constant",
+    "Index",
+    "ListOf",
+    "MapOf",
+    "Node",
+    "Opaque",
+    "Outline",
+    "Path",
+    "Step",
+    "SyntaxFault",
+    "parse",
+    "tokens",
+]
+
+MAX_CHARACTERS = 1_000
+MAX_NESTING = 24
+
+RESERVED = frozenset(
+    "as break const continue else false for function if import in let loop package namespace null return true var "
+    "void while".split()
+)
+"""Words that CEL keeps for itself: no name of a state key, node or `as` may be one (E16)."""
+
+TYPE_NAMES = frozenset("bool bytes double dyn int list map null_type string type uint duration timestamp".split())
+_MACROS = frozenset({"all", "exists", "exists_one", "map", "filter"})
+
+
+class SyntaxFault(ValueError):
+    """The text is no CEL; `at` is the offset of the place."""
+
+    def __init__(self, message: str, at: int, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message, self.at, self.hint = message, at, hint
+
+
+_TOKEN = re.compile(
+    r"""(?P<space>(?:\s+|//[^\n]*)+)
+      | (?P<float>\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)
+      | (?P<int>0[xX][0-9a-fA-F]+[uU]?|\d+[uU]?)
+      | (?P<string>[rRbB]{0,2}(?:'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"
+                  |'(?:\\.|[^\\'\n])*'|"(?:\\.|[^\\"\n])*"))
+      | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+      | (?P<op>&&|\|\||==|!=|<=|>=|[-+*/%<>!?:.,()\[\]{}])""",
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|.)", re.DOTALL)
+_SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+Token = tuple[str, str, int]
+"""Kind (`float`, `int`, `string`, `name`, `op`, `end`), text, offset."""
+
+
+def tokens(text: str, start: int = 0) -> Iterator[Token]:
+    """The tokens of `text` from `start`, white space left out.
+
+    Raises:
+        SyntaxFault: at the first character that begins no token.
+    """
+    at = start
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise SyntaxFault(*_stray(text, at))
+        kind = match.lastgroup or "op"
+        if kind != "space":
+            yield kind, match.group(), at
+        at = match.end()
+
+
+def _stray(text: str, at: int) -> tuple[str, int, str | None]:
+    character = text[at]
+    if character in "'\"":
+        return f"the text that begins with {character} has no end", at, f"close it with {character}"
+    if text.startswith("=", at):
+        return "'=' is no operator", at, "compare with '=='"
+    if character in "&|":
+        return f"{character!r} is no operator", at, f"write {character * 2!r}"
+    return f"unexpected character {character!r}", at, None
+
+
+def parse(text: str) -> Outline:
+    """The outline of an expression.
+
+    Raises:
+        SyntaxFault: the text is no CEL, or passes a cap of spec 2.1 rule 7.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise SyntaxFault(
+            f"an expression has at most {MAX_CHARACTERS} characters, this one has {len(text)}",
+            MAX_CHARACTERS,
+            "split it over several nodes, or register a function",
+        )
+    if not text.strip():
+        raise SyntaxFault("the expression is empty", 0)
+    parser = _Parser(text)
+    root = parser.expression()
+    kind, word, at = parser.token
+    if kind != "end":
+        raise SyntaxFault(f"unexpected {word!r} after the expression", at)
+    return Outline(text, root, tuple(parser.paths), tuple(parser.integers), tuple(parser.calls))
+
+
+class _Parser:
+    """Recursive descent over CEL's grammar; collects paths as it goes."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._tokens = [*tokens(text), ("end", "", len(text))]
+        self._next = 0
+        self._last_end = 0
+        self._depth = 0
+        self._bound: list[str] = []
+        self._bound_uses = 0
+        self.paths: list[Path] = []
+        self.integers: list[tuple[int, str]] = []
+        self.calls: list[tuple[int, str]] = []
+
+    # --- tokens
+
+    @property
+    def token(self) -> Token:
+        return self._tokens[self._next]
+
+    def _peek(self, ahead: int = 1) -> Token:
+        return self._tokens[min(self._next + ahead, len(self._tokens) - 1)]
+
+    def _take(self) -> Token:
+        token = self._tokens[self._next]
+        if token[0] != "end":
+            self._next += 1
+            self._last_end = token[2] + len(token[1])
+        return token
+
+    def _is(self, *words: str) -> bool:
+        kind, word, _ = self.token
+        return kind == "op" and word in words
+
+    def _expect(self, word: str) -> None:
+        if not self._is(word):
+            kind, found, at = self.token
+            shown = "the end" if kind == "end" else repr(found)
+            raise SyntaxFault(f"expected {word!r}, found {shown}", at)
+        self._take()
+
+    # --- grammar
+
+    def expression(self) -> Node:
+        self._depth += 1
+        if self._depth > MAX_NESTING + 1:
+            raise SyntaxFault(
+                f"nested deeper than {MAX_NESTING} levels",
+                self.token[2],
+                "split it over several nodes, or register a function",
+            )
+        start = self.token[2]
+        node = self._operators()
+        if self._is("?"):
+            self._take()
+            then = self.expression()
+            self._expect(":")
+            other = self.expression()
+            node = Choice(node, then, other, start, self._last_end)
+        self._depth -= 1
+        return node
+
+    def _operators(self) -> Node:
+        """Binary operators of every precedence: the outline needs their operands, not their order."""
+        start = self.token[2]
+        node = self._unary()
+        while True:
+            kind, word, _ = self.token
+            if (kind == "op" and word in _BINARY) or (kind == "name" and word == "in"):
+                self._take()
+                self._unary()
+                node = Opaque(start, self._last_end)
+            else:
+                return node
+
+    def _unary(self) -> Node:
+        start = self.token[2]
+        signs = 0
+        while self._is("!", "-"):
+            signs += 1
+            if self._depth + signs > MAX_NESTING + 1:
+                raise SyntaxFault(f"nested deeper than {MAX_NESTING} levels", self.token[2])
+            self._take()
+        node = self._member()
+        if not signs:
+            return node
+        if signs == 1 and isinstance(node, Constant) and node.type in ("int", "double") and self.text[start] == "-":
+            return Constant(-node.value, node.type, start, self._last_end)
+        return Opaque(start, self._last_end)
+
+    def _member(self) -> Node:
+        start = self.token[2]
+        node = self._primary()
+        while self._is(".", "[", "{"):
+            word = self.token[1]
+            if word == "{":
+                raise SyntaxFault(
+                    "messages (NAME{…}) can't be built here", self.token[2], "build a map: {'key': value}"
+                )
+            self._take()
+            node = self._index(node, start) if word == "[" else self._select(node, start)
+        return node
+
+    def _select(self, node: Node, start: int) -> Node:
+        kind, name, at = self._take()
+        if kind != "name":
+            raise SyntaxFault(f"expected a name after '.', found {name or 'the end'!r}", at)
+        if self._is("("):
+            self.calls.append((at, name))
+            return self._method(node, name, start)
+        return self._step(node, name, start)
+
+    def _step(self, node: Node, step: Step, start: int) -> Node:
+        """The path with one more step; after anything but a path, the step is CEL's."""
+        if isinstance(node, Path) and not node.test and self.text[start] != "(":
+            path = Path(node.root, (*node.steps, step), start, self._last_end)
+            self.paths[self.paths.index(node)] = path
+            return path
+        return Opaque(start, self._last_end)
+
+    def _index(self, node: Node, start: int) -> Node:
+        seen, at = len(self.paths), self.token[2]
+        bound_before = self._bound_uses
+        key = self.expression()
+        text = self.text[at : self._last_end]
+        self._expect("]")
+        if not isinstance(node, Path) or node.test:
+            return Opaque(start, self._last_end)
+        if isinstance(key, Constant) and (key.type == "string" or (key.type == "int" and key.value >= 0)):
+            return self._step(node, key.value, start)
+        if self._bound_uses == bound_before and not isinstance(key, Constant):
+            del self.paths[seen:]  # they are the index's own
+            return self._step(node, Index(text, at), start)
+        return Opaque(start, self._last_end)
+
+    def _method(self, node: Node, name: str, start: int) -> Node:
+        if name == "size" and isinstance(node, Path) and not node.test and self._peek()[1] == ")":
+            self._take()
+            self._take()
+            return self._tested(node, "size", start)
+        self._arguments(macro=name in _MACROS)
+        return Opaque(start, self._last_end)
+
+    def _tested(self, path: Path, test: str, start: int) -> Path:
+        tested = Path(path.root, path.steps, start, self._last_end, test)
+        self.paths[self.paths.index(path)] = tested
+        return tested
+
+    def _arguments(self, *, macro: bool = False) -> list[Node]:
+        """The arguments in parentheses; a macro's first one names a variable for the others."""
+        self._expect("(")
+        bound = 0
+        if macro and self.token[0] == "name" and self._peek()[1] == ",":
+            self._bound.append(self._take()[1])
+            self._take()
+            bound = 1
+        out: list[Node] = []
+        while not self._is(")"):
+            out.append(self.expression())
+            if not self._is(")"):
+                self._expect(",")
+        self._take()
+        if bound:
+            self._bound.pop()
+        return out
+
+    def _primary(self) -> Node:
+        kind, word, at = self._take()
+        match kind:
+            case "name":
+                return self._name(word, at)
+            case "int":
+                return self._integer(word, at)
+            case "float":
+                return Constant(float(word), "double", at, self._last_end)
+            case "string":
+                return self._string(word, at)
+        match word:
+            case "(":
+                node = self.expression()
+                self._expect(")")
+                return _spanning(node, at, self._last_end)
+            case "[":
+                return self._list(at)
+            case "{":
+                return self._map(at)
+        shown = "the end" if kind == "end" else repr(word)
+        raise SyntaxFault(f"expected a value, found {shown}", at)
+
+    def _name(self, word: str, at: int) -> Node:
+        if word in ("true", "false"):
+            return Constant(word == "true", "bool", at, self._last_end)
+        if word == "null":
+            return Constant(None, "null", at, self._last_end)
+        if word in RESERVED:
+            raise SyntaxFault(f"{word!r} is a word that CEL keeps for itself", at)
+        if self._is("("):
+            self.calls.append((at, word))
+            return self._call(word, at)
+        if word in self._bound:
+            self._bound_uses += 1
+            return Opaque(at, self._last_end)
+        if word in TYPE_NAMES:
+            return Opaque(at, self._last_end)
+        path = Path(word, (), at, self._last_end)
+        self.paths.append(path)
+        return path
+
+    def _call(self, name: str, at: int) -> Node:
+        arguments = self._arguments()
+        if name in ("has", "size") and len(arguments) == 1:
+            path = arguments[0]
+            if isinstance(path, Path) and not path.test and self.text[path.start] != "(":
+                if name == "size" or (
+                    path.steps and isinstance(path.steps[-1], str) and self.text[self._before_end()] != "]"
+                ):
+                    return self._tested(path, name, at)
+        return Opaque(at, self._last_end)
+
+    def _before_end(self) -> int:
+        """Offset of the last character before the closing parenthesis."""
+        _, word, at = self._tokens[self._next - 2]
+        return at + len(word) - 1
+
+    def _list(self, at: int) -> Node:
+        items: list[Node] = []
+        while not self._is("]"):
+            items.append(self.expression())
+            if not self._is("]"):
+                self._expect(",")
+        self._take()
+        return ListOf(tuple(items), at, self._last_end)
+
+    def _map(self, at: int) -> Node:
+        entries: list[tuple[Node, Node]] = []
+        while not self._is("}"):
+            key = self.expression()
+            self._expect(":")
+            entries.append((key, self.expression()))
+            if not self._is("}"):
+                self._expect(",")
+        self._take()
+        plain = [(k.value, v) for k, v in entries if isinstance(k, Constant) and k.type == "string"]
+        if len(plain) != len(entries) or len({key for key, _ in plain}) != len(plain):
+            return Opaque(at, self._last_end)
+        return MapOf(tuple(plain), at, self._last_end)
+
+    def _integer(self, word: str, at: int) -> Node:
+        self.integers.append((at, word))
+        if word[-1] in "uU":
+            return Opaque(at, self._last_end)
+        value = int(word, 16) if word[:2] in ("0x", "0X") else int(word)
+        if value >= 2**63:
+            return Opaque(at, self._last_end)
+        return Constant(value, "int", at, self._last_end)
+
+    def _string(self, word: str, at: int) -> Node:
+        prefix = word[: len(word) - len(word.lstrip("rRbB"))].lower()
+        body = word[len(prefix) :]
+        quotes = 3 if body[:3] in ("'''", '"""') else 1
+        body = body[quotes:-quotes]
+        if "b" in prefix:
+            return Opaque(at, self._last_end)
+        try:
+            value = body if "r" in prefix else _ESCAPE.sub(_unescape, body)
+        except ValueError as error:
+            raise SyntaxFault(str(error), at) from None
+        return Constant(value, "string", at, self._last_end)
+
+
+_BINARY = frozenset({"&&", "||", "==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%"})
+
+
+def _spanning(node: Node, start: int, end: int) -> Node:
+    """A node in parentheses: a literal or a form keeps its meaning, a path stays where it stands."""
+    if isinstance(node, Constant):
+        return Constant(node.value, node.type, start, end)
+    if isinstance(node, ListOf):
+        return ListOf(node.items, start, end)
+    if isinstance(node, MapOf):
+        return MapOf(node.entries, start, end)
+    if isinstance(node, Choice):
+        return Choice(node.condition, node.then, node.other, start, end)
+    return node if isinstance(node, Path) else Opaque(start, end)
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code = match.group(1)
+    if code[0] in "xuU" and len(code) > 1:
+        point = int(code[1:], 16)
+        if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
+            raise ValueError(f"\\{code} is no character")
+        return chr(point)
+    if len(code) == 3:
+        return chr(int(code, 8))
+    if code in _SIMPLE:
+        return _SIMPLE[code]
+    if code in "\\'\"`?":
+        return code
+    raise ValueError(f"\\{code} is no escape")

@@ -1,0 +1,244 @@
+"""`with` and other places that take `${expr}` (spec 2.1 rule 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from graphflow.errors import DefinitionError, ExpressionFailed, Fault
+from graphflow.graph.definition.suggestions import escape
+from graphflow.graph.expressions import cel_library as cel_backend
+from graphflow.graph.expressions import parser as cel_syntax
+from graphflow.graph.expressions.compiler import Expression, Ref, Scope, compile_expression
+from graphflow.graph.expressions.environment import Roots
+from graphflow.graph.expressions.parser import SyntaxFault
+
+Evaluate = Callable[[Scope], Any]
+
+
+class Hole:
+    """Where a value comes from an expression: its CEL type, for checking the rest against a schema."""
+
+    __slots__ = ("source", "type")
+
+    def __init__(self, type: str, source: str) -> None:
+        self.type, self.source = type, source
+
+
+class Template:
+    """JSON with expressions in it; `evaluate(scope)` gives the JSON."""
+
+    __slots__ = ("_evaluate", "constant", "refs", "sketch")
+
+    def __init__(self, evaluate: Evaluate | None, constant: Any, refs: tuple[Ref, ...], sketch: Any) -> None:
+        self._evaluate = evaluate
+        self.constant = constant
+        """The value of a template without expressions, else None."""
+        self.refs = refs
+        self.sketch = sketch
+        """The value with a `Hole` for each expression."""
+
+    @property
+    def is_constant(self) -> bool:
+        return self._evaluate is None
+
+    def evaluate(self, scope: Scope) -> Any:
+        """The value; a template without expressions gives the same object each time, so do not change it.
+
+        Raises:
+            ExpressionFailed: one of its expressions failed.
+        """
+        return self.constant if self._evaluate is None else self._evaluate(scope)
+
+
+class _Part:
+    """A compiled piece: no `evaluate` means that `value` is the constant."""
+
+    __slots__ = ("evaluate", "refs", "sketch", "value")
+
+    def __init__(self, value: Any = None, evaluate: Evaluate | None = None, sketch: Any = None, refs: Any = ()) -> None:
+        self.value, self.evaluate, self.refs = value, evaluate, refs
+        self.sketch = value if evaluate is None else sketch
+
+
+def compile_template(value: Any, roots: Roots, *, check: bool = True) -> Template:
+    """The template behind any JSON value.
+
+    A string that is one `${expr}` keeps the expression's type; in a mixed one true and false, numbers,
+    lists and maps are rendered as JSON, null as nothing. `$${` is a literal `${`.
+
+    Raises:
+        DefinitionError: with all faults; their pointers are relative to `value`.
+    """
+    faults: list[Fault] = []
+    part = _compile(value, roots, check, "", faults)
+    if faults:
+        raise DefinitionError(faults)
+    return Template(part.evaluate, part.value, tuple(dict.fromkeys(part.refs)), part.sketch)
+
+
+def _compile(value: Any, roots: Roots, check: bool, pointer: str, faults: list[Fault]) -> _Part:
+    if isinstance(value, str):
+        return _text(value, roots, check, pointer, faults) if "${" in value else _Part(value)
+    if isinstance(value, Mapping):
+        return _map(value, roots, check, pointer, faults)
+    if isinstance(value, list | tuple):
+        return _list(value, roots, check, pointer, faults)
+    return _Part(value)
+
+
+def _map(value: Mapping[str, Any], roots: Roots, check: bool, pointer: str, faults: list[Fault]) -> _Part:
+    parts = {key: _compile(item, roots, check, f"{pointer}/{escape(key)}", faults) for key, item in value.items()}
+    if all(part.evaluate is None for part in parts.values()):
+        return _Part({key: part.value for key, part in parts.items()})
+    fixed = {key: part.value for key, part in parts.items()}  # keeps the order of keys
+    moving = [(key, part.evaluate) for key, part in parts.items() if part.evaluate is not None]
+
+    def evaluate(scope: Scope) -> Any:
+        out = fixed.copy()
+        for key, compute in moving:
+            out[key] = compute(scope)
+        return out
+
+    sketch = {key: part.sketch for key, part in parts.items()}
+    return _Part(evaluate=evaluate, sketch=sketch, refs=[ref for part in parts.values() for ref in part.refs])
+
+
+def _list(value: Any, roots: Roots, check: bool, pointer: str, faults: list[Fault]) -> _Part:
+    parts = [_compile(item, roots, check, f"{pointer}/{index}", faults) for index, item in enumerate(value)]
+    if all(part.evaluate is None for part in parts):
+        return _Part([part.value for part in parts])
+
+    def evaluate(scope: Scope) -> Any:
+        return [part.value if part.evaluate is None else part.evaluate(scope) for part in parts]
+
+    sketch = [part.sketch for part in parts]
+    return _Part(evaluate=evaluate, sketch=sketch, refs=[ref for part in parts for ref in part.refs])
+
+
+def _text(text: str, roots: Roots, check: bool, pointer: str, faults: list[Fault]) -> _Part:
+    pieces: list[str | Expression] = []
+    sound = True
+    try:
+        for is_expression, piece in _split(text):
+            if not is_expression:
+                pieces.append(piece)
+                continue
+            try:
+                pieces.append(_folded(compile_expression(piece, roots, check=check)))
+            except DefinitionError as error:
+                sound = False
+                faults += [_moved(fault, pointer) for fault in error.faults]
+    except SyntaxFault as error:
+        faults.append(Fault(pointer=pointer, message=error.message, hint=error.hint, kind="syntax"))
+        sound = False
+    return _joined(pieces) if sound else _Part(evaluate=lambda scope: None, sketch=Hole("dyn", text))
+
+
+def _folded(expression: Expression) -> str | Expression:
+    """A text literal is text: `${'$'}` costs nothing at run time."""
+    return expression.evaluate({}) if expression.is_constant and expression.type == "string" else expression
+
+
+def _joined(pieces: list[str | Expression]) -> _Part:
+    if len(pieces) == 1 and isinstance(pieces[0], Expression):
+        only = pieces[0]
+        if only.is_constant:
+            return _Part(only.evaluate({}))
+        return _Part(evaluate=only.evaluate, sketch=Hole(only.type, only.source), refs=only.refs)
+    merged: list[str | Expression] = []
+    for piece in pieces:
+        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += piece
+        elif piece != "":
+            merged.append(piece)
+    if all(isinstance(piece, str) for piece in merged):
+        return _Part("".join(piece for piece in merged if isinstance(piece, str)))
+    makers: list[str | Evaluate] = [piece if isinstance(piece, str) else _rendering(piece) for piece in merged]
+
+    def evaluate(scope: Scope) -> str:
+        return "".join([make if isinstance(make, str) else make(scope) for make in makers])
+
+    expressions = [piece for piece in merged if isinstance(piece, Expression)]
+    refs = [ref for piece in expressions for ref in piece.refs]
+    return _Part(evaluate=evaluate, sketch=Hole("string", "".join(map(str, merged))), refs=refs)
+
+
+def _rendering(expression: Expression) -> Evaluate:
+    def make(scope: Scope) -> str:
+        value = expression.evaluate(scope)
+        if type(value) is str:
+            return value
+        try:
+            return render(value)
+        except (cel_backend.Unconvertible, TypeError, ValueError) as error:
+            message = f"expression {expression.source!r} can't be rendered as text: {error}"
+            raise ExpressionFailed(message, expression=expression.source) from None
+
+    return make
+
+
+def render(value: Any) -> str:
+    """A value as the text that a mixed template shows."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    plain = cel_backend.to_cel(value)
+    if isinstance(plain, str):
+        return plain
+    if isinstance(plain, bytes):
+        raise TypeError("bytes are no text")
+    return msgspec.json.encode(plain).decode()
+
+
+def _moved(fault: Fault, pointer: str) -> Fault:
+    return replace(fault, pointer=pointer + fault.pointer)
+
+
+def _split(text: str) -> list[tuple[bool, str]]:
+    """`(is an expression, piece)` in order.
+
+    Raises:
+        SyntaxFault: a `${` without its `}`.
+    """
+    out: list[tuple[bool, str]] = []
+    at = 0
+    plain = ""
+    while (found := text.find("${", at)) >= 0:
+        if found > 0 and text[found - 1] == "$" and found - 1 >= at:
+            plain += text[at : found - 1] + "${"
+            at = found + 2
+            continue
+        plain += text[at:found]
+        end = _closing(text, found + 2)
+        out += [(False, plain)] if plain else []
+        out.append((True, text[found + 2 : end].strip()))
+        plain, at = "", end + 1
+    plain += text[at:]
+    return [*out, (False, plain)] if plain or not out else out
+
+
+def _closing(text: str, start: int) -> int:
+    """Offset of the `}` that closes an expression, past braces and texts inside it."""
+    depth = 0
+    try:
+        for kind, word, at in cel_syntax.tokens(text, start):
+            if kind != "op":
+                continue
+            if word == "{":
+                depth += 1
+            elif word == "}":
+                if depth == 0:
+                    return at
+                depth -= 1
+    except SyntaxFault as error:
+        shown = text[start - 2 : start + 40]
+        raise SyntaxFault(f"in {shown!r}: {error.message}", start, error.hint or _UNBALANCED) from None
+    raise SyntaxFault(f"the '${{' in {text[start - 2 : start + 40]!r} has no '}}'", start, _UNBALANCED)
+
+
+_UNBALANCED = "close it with '}', or write '$${' for a literal '${'"

@@ -1,0 +1,96 @@
+"""Checks `always`: every property must be understood and proved (spec 2.1 rule 10, 2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphflow.graph.core.invariants import (
+    AtMost,
+    Before,
+    EndReachable,
+    Property,
+    PropertyFault,
+    entered_by,
+    finished_by,
+    names_of,
+    parse,
+    with_retries,
+)
+from graphflow.graph.definition.checked_document import CheckedDocument
+from graphflow.graph.definition.document import NODE_FORMS, GraphDefinition
+from graphflow.graph.definition.suggestions import choose
+from graphflow.graph.validation.context import Checking, at
+
+
+def check_always(checking: Checking, subgraphs: Mapping[str, CheckedDocument]) -> None:
+    """Faults of properties that say nothing, name nothing, or do not hold.
+
+    A graph with faults of its own is not proved: what would be said of it follows from them.
+    """
+    if "always" in checking.lost_top:
+        return
+    broken = any(fault.severity == "error" for fault in checking.faults)
+    unsure = not checking.nodes or any(checking.is_lost(name, *NODE_FORMS) for name in checking.nodes)
+    for index, text in enumerate(checking.document.always):
+        pointer = at("always", index)
+        try:
+            found = parse(text)
+        except PropertyFault as fault:
+            checking.fault(pointer, fault.message, fault.hint, kind="property")
+            continue
+        if not unsure and _names(checking, pointer, found, subgraphs) and not broken:
+            _prove(checking, pointer, found, subgraphs)
+
+
+def _names(checking: Checking, pointer: str, found: Property, subgraphs: Mapping[str, CheckedDocument]) -> bool:
+    """Whether what the property names is there; a property of nothing is most likely a misspelt one."""
+    document, known = checking.document, True
+    if isinstance(found, EndReachable):
+        return True
+    if not entered_by(document, subgraphs, found.node):
+        _unknown(checking, pointer, found.text, found.node)
+        known = False
+    if isinstance(found, Before) and not finished_by(document, found.first):
+        _unknown(checking, pointer, found.text, found.first)
+        known = False
+    return known
+
+
+def _unknown(checking: Checking, pointer: str, text: str, name: str) -> None:
+    hint = choose(name, names_of(checking.document), none="the document has no node")
+    checking.fault(pointer, f"{text!r}: {name!r} is no node, and no node uses it", hint, kind="property")
+
+
+def _prove(checking: Checking, pointer: str, found: Property, subgraphs: Mapping[str, CheckedDocument]) -> None:
+    from graphflow.graph.validation.model_checker import too_many, way_around, way_to_a_trap
+
+    document = checking.document
+    match found:
+        case Before(node=node, first=first):
+            way = way_around(document, entered_by(document, subgraphs, node), finished_by(document, first))
+            hint = f"route every way to {node!r} through {first!r}; a way that leaves it by an error or an expiry has not finished it"
+        case AtMost(node=node, count=count):
+            entered = entered_by(document, subgraphs, node, count)
+            way, hint = (
+                too_many(document, with_retries(document, entered), count),
+                _bound(document, entered, node, count),
+            )
+        case EndReachable():
+            way = way_to_a_trap(document)
+            hint = "give its last node a route to 'end'"
+    if way is not None:
+        checking.fault(pointer, f"{found.text!r} does not hold: {' → '.join(way)}", hint, kind="property")
+
+
+def _bound(document: GraphDefinition, weights: Mapping[str, int], name: str, count: int) -> str:
+    heavy = [node for node, weight in weights.items() if weight > count]
+    if heavy and count:
+        return f"one run of {heavy[0]!r} may use {name!r} more than {count} times, and a proof can't bound that"
+    node = next(iter(weights))
+    if count and weights[node] < (retried := with_retries(document, weights)[node]):
+        return f"the branches that {node!r} runs in are tried again, up to {retried} times: lower `retry.max`, or raise the number"
+    return (
+        f'bound the cycle by a condition on visits, as in {{"if": "visits.{node} < {max(count, 1)}", "to": …}}, or raise the number'
+        if count
+        else f"remove every way to {name!r}"
+    )

@@ -1,0 +1,297 @@
+"""Parse → check: a document against every rule of the format, all faults at once (spec 2.3).
+
+`plan.py` builds what runs from the result. The checks are in `check_*.py`; each looks at its own
+part, so that a fault of one never hides those of another.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from graphflow.errors import DefinitionError, Fault
+from graphflow.graph.definition.checked_document import CheckedDocument
+from graphflow.graph.definition.document import (
+    DEFAULT_INPUT_SCHEMA,
+    GraphDefinition,
+    GraphRef,
+    NodeDefinition,
+    decode_document,
+    encode_document,
+)
+from graphflow.graph.definition.plain_data import plain_data
+from graphflow.graph.definition.regions import bodies_of, body_name
+from graphflow.graph.definition.source import Source
+from graphflow.graph.definition.suggestions import choose
+from graphflow.graph.definition.version_hash import version_hash
+from graphflow.graph.ports import Kinds
+from graphflow.graph.validation.branches import check_regions
+from graphflow.graph.validation.context import Checking, at, open_checking
+from graphflow.graph.validation.expressions import check_expressions, check_state_use
+from graphflow.graph.validation.invariants import check_always
+from graphflow.graph.validation.nodes import check_nodes
+from graphflow.graph.validation.routes import check_routes, show_cycle
+from graphflow.graph.validation.state import check_budget, check_input, check_state
+
+__all__ = ["CheckedDocument", "check_document"]
+
+MAX_NESTING = 100
+"""Graphs in graphs; the same holds for branches in branches (`check_regions.py`)."""
+
+
+def check_document(source: Source | Mapping[str, Any], kinds: Kinds, *, file: str | None = None) -> CheckedDocument:
+    """The document behind a source or plain data, with its subgraphs.
+
+    Args:
+        source: a parsed text, so that faults have line and column, or just data.
+        kinds: what is registered here.
+        file: the name for faults; default the source's own.
+
+    Raises:
+        DefinitionError: with every fault of the document, in the order of their places.
+    """
+    return _Compiler(kinds, file).check(source, ())
+
+
+class _Compiler:
+    """One call of `check_document`: graphs that several nodes name are checked once."""
+
+    def __init__(self, kinds: Kinds, file: str | None) -> None:
+        self._kinds = kinds
+        self._file = file
+        self._known: dict[str, CheckedDocument | DefinitionError] = {}
+
+    def check(self, source: Source | Mapping[str, Any], above: tuple[str, ...]) -> CheckedDocument:
+        """The checked document; `above` are the keys of the graphs that it is part of."""
+        given = source.data if isinstance(source, Source) else source
+        data, faults = plain_data(given)
+        if isinstance(source, Source):
+            faults = [*source.faults, *faults]
+        if not isinstance(data, Mapping):
+            raise DefinitionError(self._placed(source, faults or [_no_object(given)]))
+        checking = open_checking(data, self._kinds)
+        checking.faults[:0] = faults
+        subgraphs = self._subgraphs(checking, above)
+        agents = self._agents(checking, above)
+        self._rules(checking, subgraphs)
+        placed = self._placed(source, checking.faults)
+        if any(fault.severity == "error" for fault in placed):
+            raise DefinitionError(placed)
+        return self._checked(data, placed, subgraphs, agents)
+
+    def _rules(self, checking: Checking, subgraphs: Mapping[str, CheckedDocument]) -> None:
+        check_state(checking)
+        check_input(checking)
+        check_budget(checking)
+        check_nodes(checking)
+        check_routes(checking)
+        check_regions(checking)
+        inputs = {place: sub.document.input or DEFAULT_INPUT_SCHEMA for place, sub in _by_place(checking, subgraphs)}
+        check_state_use(checking, check_expressions(checking, inputs))
+        check_always(checking, subgraphs)
+
+    def _checked(
+        self,
+        data: Mapping[str, Any],
+        warnings: Sequence[Fault],
+        subgraphs: dict[str, CheckedDocument],
+        agents: dict[str, CheckedDocument],
+    ) -> CheckedDocument:
+        document = decode_document(dict(data))
+        plain = msgspec.json.decode(msgspec.json.encode(encode_document(_without_defaults(document))))
+        graphs = {f"graph:{key}": sub.digest for key, sub in subgraphs.items()}
+        graphs |= {f"agent:{key}": agent.digest for key, agent in agents.items()}
+        return CheckedDocument(
+            document=document,
+            data=plain,
+            digest=version_hash(plain, graphs=graphs, names={**self._identities(document), **_orders(document)}),
+            warnings=tuple(warnings),
+            subgraphs=subgraphs,
+        )
+
+    # --- graphs that it refers to
+
+    def _subgraphs(self, checking: Checking, above: tuple[str, ...]) -> dict[str, CheckedDocument]:
+        out: dict[str, CheckedDocument] = {}
+        for place, pointer, graph in _graphs(checking):
+            if isinstance(graph, str):
+                found = self._named(checking, pointer, graph, above)
+            else:
+                found = self._in_place(checking, pointer, graph, above)
+            key = graph if isinstance(graph, str) else place
+            if found is not None and out.setdefault(key, found) is not found:
+                message = f"node {place!r} has a graph in place, and another node names a graph {key!r}"
+                checking.fault(pointer, message, "rename the node")
+        return out
+
+    def _agents(self, checking: Checking, above: tuple[str, ...]) -> dict[str, CheckedDocument]:
+        """The documents of `agent:` nodes, for the hash; kinds that hold no agents tell nothing."""
+        out: dict[str, CheckedDocument] = {}
+        for name, node in checking.nodes.items():
+            word, _, key = (node.use or "").partition(":")
+            if word == "agent" and key and self._kinds.graph(key) is not None:
+                found = self._named(checking, at("nodes", name, "use"), key, above)
+                if found is not None:
+                    out[key] = found
+        return out
+
+    def _named(self, checking: Checking, pointer: str, key: str, above: tuple[str, ...]) -> CheckedDocument | None:
+        if key in above:
+            cycle = [*above[above.index(key) :]]
+            checking.fault(
+                pointer,
+                f"graph {key!r} is part of itself: {show_cycle(cycle)}",
+                "a graph can't contain itself",
+                kind="graph",
+            )
+            return None
+        if len(above) >= MAX_NESTING:
+            message = f"graph {key!r} stands more than {MAX_NESTING} graphs deep"
+            checking.fault(pointer, message, "let one graph hold what several only pass on", kind="graph")
+            return None
+        data = self._kinds.graph(key)
+        if data is None:
+            hint = choose(key, _keys(self._kinds), none="a graph's key is its file name under graphs/, without .json")
+            checking.fault(pointer, f"no graph is named {key!r}", hint)
+            return None
+        found = self._known.get(key)
+        if found is None:
+            try:
+                found = _Nested(self._kinds, self._known).check(data, (*above, key))
+            except DefinitionError as error:
+                found = error
+            self._known[key] = found
+        if isinstance(found, DefinitionError):
+            for fault in found.faults:
+                message = f"in graph {key!r}, {fault.pointer or 'at its top'}: {fault.message}"
+                checking.faults.append(
+                    replace(fault, pointer=pointer, message=message, file=None, line=None, column=None)
+                )
+            return None
+        return found
+
+    def _in_place(
+        self, checking: Checking, pointer: str, data: Mapping[str, Any], above: tuple[str, ...]
+    ) -> CheckedDocument | None:
+        try:
+            return _Nested(self._kinds, self._known).check(data, above)
+        except DefinitionError as error:
+            checking.take(pointer, error.faults)
+            return None
+
+    # --- identities and places
+
+    def _identities(self, document: GraphDefinition) -> dict[str, Any]:
+        """What tells versions of registered names apart, for kinds that have `identity(name)`."""
+        identity = getattr(self._kinds, "identity", None)
+        if identity is None:
+            return {}
+        found = {name: identity(name) for name in sorted(set(_names(document)))}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _placed(self, source: Any, faults: Iterable[Fault]) -> list[Fault]:
+        """Each fault once, with its place, in the order of the text."""
+        locate = source.locate if isinstance(source, Source) else _as_it_is
+        once = list(dict.fromkeys(replace(fault, file=fault.file or self._file) for fault in faults))
+        placed = [locate(fault) for fault in once]
+        if isinstance(source, Source):
+            placed.sort(key=lambda fault: (fault.line or 0, fault.column or 0))
+        return placed
+
+
+class _Nested(_Compiler):
+    """A compiler for a graph inside another: shares what is known, leaves places to the outer one."""
+
+    def __init__(self, kinds: Kinds, known: dict[str, CheckedDocument | DefinitionError]) -> None:
+        super().__init__(kinds, None)
+        self._known = known
+
+
+def _without_defaults(value: Any) -> Any:
+    """The same with the default itself wherever a value equals it: only so does msgspec leave it out."""
+    if isinstance(value, msgspec.Struct):
+        changes = {
+            field.name: field.default
+            if field.default == (own := getattr(value, field.name))
+            else _without_defaults(own)
+            for field in _fields(type(value))
+        }
+        return msgspec.structs.replace(value, **changes)
+    if isinstance(value, tuple):
+        return tuple(_without_defaults(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _without_defaults(item) for key, item in value.items()}
+    return value
+
+
+@functools.cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[Any, ...]:
+    return msgspec.structs.fields(kind)
+
+
+def _as_it_is(fault: Fault) -> Fault:
+    return fault
+
+
+def _no_object(data: Any) -> Fault:
+    return Fault(
+        pointer="", message=f"a document is a JSON object, not {data!r:.60}", hint='begin with {"graphflow": "1"'
+    )
+
+
+def _graphs(checking: Checking) -> Iterator[tuple[str, str, str | Mapping[str, Any]]]:
+    """Every subgraph: the node or body that it is for, its pointer, and its key or the document in place."""
+    for name, node in checking.nodes.items():
+        if node.graph is not None:
+            yield name, at("nodes", name, "graph"), node.graph
+        for body in bodies_of(name, node):
+            if isinstance(body.do, GraphRef):
+                yield body_name(name, body.branch), f"{body.pointer}/graph", body.do.graph
+
+
+def _by_place(checking: Checking, subgraphs: Mapping[str, CheckedDocument]) -> Iterator[tuple[str, CheckedDocument]]:
+    for place, _, graph in _graphs(checking):
+        key = graph if isinstance(graph, str) else place
+        if key in subgraphs:
+            yield place, subgraphs[key]
+
+
+def _orders(document: GraphDefinition) -> dict[str, list[str]]:
+    """The order of a parallel's branches, which decides how their writes are reduced and which canonical JSON loses;
+    told only where it is not that of the alphabet.
+    """
+    return {
+        f"order:{name}": list(node.parallel)
+        for name, node in document.nodes.items()
+        if node.parallel is not None and list(node.parallel) != sorted(node.parallel)
+    }
+
+
+def _names(document: GraphDefinition) -> Iterable[str]:
+    """Every registered name that the document holds, as `WORD:NAME`."""
+    for node in document.nodes.values():
+        if node.use is not None and ":" in node.use:
+            yield node.use
+        if node.undo is not None:
+            yield node.undo
+        yield from (f"tool:{name}" for name in _tool_names(node))
+    yield from (f"tool:{name}" for name in document.tools or ())
+    for schema in (document.state.get("properties") or {}).values():
+        reduce = schema.get("x-reduce") if isinstance(schema, Mapping) else None
+        if isinstance(reduce, str) and reduce.startswith("fn:"):
+            yield f"reducer:{reduce[3:]}"
+
+
+def _tool_names(node: NodeDefinition) -> Iterable[str]:
+    tools = node.with_.get("tools") if isinstance(node.with_, Mapping) else None
+    return [name for name in tools if isinstance(name, str)] if isinstance(tools, list | tuple) else []
+
+
+def _keys(kinds: Kinds) -> list[str]:
+    """Keys of graphs, for hints, from kinds that list them (`graph_keys`)."""
+    keys = getattr(kinds, "graph_keys", None)
+    return list(keys()) if keys is not None else []

@@ -1,0 +1,263 @@
+"""The other way to a model: a multi-provider library, for providers that do not speak the OpenAI protocol (spec 7).
+
+The library (`any-llm`, the extra `providers`) turns what each of them sends into OpenAI-shaped chunks; from there on a turn
+is read, limited, retried and told by the same code as on the native way. It is loaded with the first request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from graphflow.errors import ModelError
+from graphflow.messages import Message
+from graphflow.models.chat_model import Capabilities
+from graphflow.models.deltas import Delta, Finish
+from graphflow.models.log import notice
+from graphflow.models.openai.failures import Masker, failure, http_failure, in_band_failure
+from graphflow.models.openai.request import knows_compute, request_fields
+from graphflow.models.openai.sse_decoder import SseEvent
+from graphflow.models.openai.stream_reader import TurnReader
+from graphflow.models.options import ChatOptions, ToolSpec
+from graphflow.models.providers import Provider
+from graphflow.models.remote_model import TurnByTurn, random_token
+from graphflow.models.retry import Limits, retry_after_s
+from graphflow.models.timeouts import LimitReached, Watch
+from graphflow.models.tokens import estimate_message_tokens
+
+INSTALL = "pip install 'graphflow[providers]'"
+_DEEPEST = 5
+
+T = TypeVar("T")
+
+
+class LibraryModel(TurnByTurn):
+    """A `ChatModel` behind the library.
+
+    The provider's key is the library's name of it (`anthropic`, `gemini`, `bedrock`); one that the library does not know
+    and that has a base URL is taken as an OpenAI-compatible server.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        model: str,
+        *,
+        limits: Limits | None = None,
+        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+        draw: Callable[[], float] = random.random,  # noqa: S311 - jitter, no secret
+        new_token: Callable[[], str] | None = None,
+    ) -> None:
+        super().__init__(model, limits or Limits(), sleep, draw)
+        self._provider = provider
+        self._new_token = new_token or random_token
+        self._mask = Masker([provider.api_key or "", *provider.headers.values()])
+        self._loaded = False
+        self._client: Any = None
+
+    @property
+    def provider(self) -> str:
+        return self._provider.key
+
+    @property
+    def capabilities(self) -> Capabilities:
+        knobs = self._provider.profile.knobs
+        return Capabilities(
+            structured=knobs.structured,
+            compute=knows_compute(knobs, self._model),
+            parallel_tool_calls=knobs.parallel_tool_calls,
+        )
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        return estimate_message_tokens(messages)
+
+    async def aclose(self) -> None:
+        client, self._client = self._client, None
+        close = getattr(getattr(client, "client", None), "close", None)
+        if close is not None:
+            closing = close()
+            if asyncio.iscoroutine(closing):
+                await closing
+
+    def begin(
+        self, watch: Watch, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
+    ) -> _LibraryTurn:
+        profile = self._provider.profile
+        fields: dict[str, Any] = {"stream": True}
+        if profile.usage == "stream_options":
+            fields["stream_options"] = {"include_usage": True}
+        fields |= request_fields(profile, self._model, messages, tools, options)
+        reader = lambda: TurnReader(  # noqa: E731 - one per try
+            self.provider, profile, messages, tools, mask=self._mask, new_token=self._new_token, warn=notice
+        )
+        return _LibraryTurn(self._opened, fields, watch, reader, self._mask, self.provider)
+
+    async def _opened(self) -> Any:
+        if not self._loaded:
+            await asyncio.to_thread(_load, self._provider)
+            self._loaded = True
+        if self._client is None:
+            self._client = _open_client(self._provider, self._limits)
+        return self._client
+
+
+def _load(provider: Provider) -> None:
+    """Imports the library and the SDK behind it, which takes a second or two: no other run has to wait for that."""
+    try:
+        from any_llm import AnyLLM
+
+        if _is_known(provider.key):
+            AnyLLM.get_provider_class(provider.key)
+        else:
+            AnyLLM.get_provider_class("openai")
+    except ImportError as error:
+        raise _not_usable(
+            provider.key, f"its protocol is `library`, and the library is not installed: {INSTALL}"
+        ) from error
+
+
+def _is_known(key: str) -> bool:
+    from any_llm.constants import LLMProvider
+
+    return key in {known.value for known in LLMProvider}
+
+
+def _open_client(provider: Provider, limits: Limits) -> Any:
+    """The library's client of a provider; it makes no retries of its own, for `LLM_MAX_RETRIES` counts all of them."""
+    from any_llm import AnyLLM
+
+    options: dict[str, Any] = {
+        "api_key": provider.api_key,
+        "api_base": provider.base_url or None,
+        "unified_exceptions": True,
+    }
+    if provider.headers:
+        options["default_headers"] = dict(provider.headers)
+    try:
+        if _is_known(provider.key):
+            return _without_retries(lambda **more: AnyLLM.create(provider.key, **options, **more))
+        if provider.base_url:
+            options["api_key"] = provider.api_key or "none"
+            return AnyLLM.create_openai_compatible(provider.key, max_retries=0, timeout=limits.total_s, **options)
+    except Exception as error:  # the library's own errors have no common ground with those of the SDKs behind it
+        raise _not_usable(provider.key, f"the library refuses it: {error}") from error
+    raise _not_usable(provider.key, "the library does not know it; set base_url, or name one that it knows")
+
+
+def _without_retries(create: Callable[..., Any]) -> Any:
+    from any_llm import UnsupportedParameterError
+
+    try:
+        return create(max_retries=0)
+    except UnsupportedParameterError:
+        return create()
+
+
+def _not_usable(key: str, text: str) -> ModelError:
+    return ModelError(f"provider {key!r} can't be used: {text}", code="provider_error", retryable=False, provider=key)
+
+
+class _LibraryTurn:
+    """One turn: the library's chunks, read as those of the wire are."""
+
+    def __init__(
+        self,
+        opened: Callable[[], Awaitable[Any]],
+        fields: dict[str, Any],
+        watch: Watch,
+        reader: Callable[[], TurnReader],
+        mask: Masker,
+        provider: str,
+    ) -> None:
+        self._opened, self._fields = opened, fields
+        self._new_reader = reader
+        self._mask, self._provider = mask, provider
+        self._chunks: AsyncIterator[Any] | None = None
+        self.watch = watch
+        self.ended = False
+
+    async def open(self) -> None:
+        self._reader = self._new_reader()
+        self._failure: ModelError | None = None
+        self.ended = False
+        client = await self._opened()
+        self._chunks = aiter(await self._heard(client.acompletion(**self._fields)))
+
+    async def read(self) -> list[Delta]:
+        assert self._chunks is not None
+        if self._failure is not None:
+            raise self._failure
+        out: list[Delta] = []
+        try:
+            chunk = await self._heard(anext(self._chunks))
+        except StopAsyncIteration:
+            self._reader.close(out)
+            self.ended = isinstance(out[-1], Finish)
+            return out
+        self.watch.data()
+        try:
+            self._reader.feed(SseEvent(chunk.model_dump_json(exclude_none=True).encode()), out)
+        except ModelError as error:
+            # As on the native way: what was read before the fault is the caller's, the fault comes with the next read.
+            if not out:
+                raise
+            self._failure = error
+        if self._reader.finished:
+            self.watch.finished()
+        return out
+
+    async def _heard(self, waited: Awaitable[Any]) -> Any:
+        try:
+            return await self.watch.guard(waited)
+        except (ModelError, StopAsyncIteration):
+            raise
+        except LimitReached as error:
+            if error.limit == "after_finish":
+                raise StopAsyncIteration from None
+            raise self._told(error, "timeout") from error
+        except Exception as error:  # whatever the SDK behind the library raises
+            raise self._told(error) from error
+
+    def _told(self, error: Exception, code: str | None = None) -> ModelError:
+        """The error of the port behind whatever was raised: by what the provider said, if it said anything."""
+        provider = self._provider
+        status, body = _first(error, "status_code", int), _first(error, "body", dict)
+        if status is not None:
+            said = str(error).encode() if body is None else msgspec.json.encode(body)
+            given = getattr(_first(error, "response", object), "headers", {})
+            headers = {str(name).lower(): str(value) for name, value in given.items()}
+            told = http_failure(provider, status, headers, said, self._mask)
+            if (asked := retry_after_s(headers)) is not None:
+                told.detail["retry_after_s"] = asked
+            return told
+        if body is not None:
+            return in_band_failure(provider, body, self._mask, progress=self._reader.progress)
+        excerpt = self._mask(str(error)) or type(error).__name__
+        text = f"provider {provider!r} failed {self._reader.progress}: {excerpt}"
+        return failure(text, code or "connection", provider, excerpt=excerpt)
+
+    async def drain(self) -> None:
+        """The library reads its answers to their end."""
+
+    async def aclose(self) -> None:
+        chunks, self._chunks = self._chunks, None
+        close = getattr(chunks, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def _first(error: BaseException, name: str, kind: type[T]) -> T | None:
+    """This attribute of an error, or of those behind it: the library's own bear less than the SDKs'."""
+    seen: BaseException | None = error
+    for _ in range(_DEEPEST):
+        if seen is None:
+            break
+        value = getattr(seen, name, None)
+        if value is not None and isinstance(value, kind):
+            return value
+        seen = getattr(seen, "original_exception", None) or seen.__cause__
+    return None

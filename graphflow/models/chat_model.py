@@ -1,0 +1,126 @@
+"""The port of models: what a node may ask of any model, and the words that go in and out.
+
+Importing this file loads no HTTP client and no logger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import msgspec
+
+from graphflow.errors import ModelError
+from graphflow.models.accumulator import Completion, TurnAccumulator, arguments_fault, call_faults
+from graphflow.models.deltas import (
+    Delta,
+    Finish,
+    FinishReason,
+    ReasoningDelta,
+    ReasoningDetails,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
+from graphflow.models.options import ChatOptions, Compute, OneTool, ToolSpec, options_from_document
+from graphflow.models.tokens import estimate_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from graphflow.messages import Message
+
+__all__ = [
+    "Capabilities",
+    "ChatModel",
+    "ChatOptions",
+    "Completion",
+    "Compute",
+    "Delta",
+    "Finish",
+    "FinishReason",
+    "OneTool",
+    "ReasoningDelta",
+    "ReasoningDetails",
+    "TextDelta",
+    "ToolCallDelta",
+    "ToolSpec",
+    "TurnAccumulator",
+    "Usage",
+    "arguments_fault",
+    "call_faults",
+    "complete",
+    "estimate_tokens",
+    "options_from_document",
+]
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model is known to do; what is unknown is assumed."""
+
+    tools: bool = True
+    parallel_tool_calls: bool = True
+    structured: str = "json_schema"
+    """How `ChatOptions.schema` reaches it: `json_schema`, `json_object` (any JSON, the schema is told in
+    words) or `prompt` (told in words only)."""
+    compute: bool = False
+    """Whether `ChatOptions.compute` changes anything."""
+    exact_tokens: bool = False
+    """Whether `count_tokens` uses the model's own tokenizer; else it estimates."""
+
+
+@runtime_checkable
+class ChatModel(Protocol):
+    """A model that answers messages with a stream of deltas. Safe for several streams at a time."""
+
+    @property
+    def provider(self) -> str:
+        """Key of the provider (`bailian`, `scripted`)."""
+
+    @property
+    def model(self) -> str:
+        """The provider's name of the model."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ...
+    ) -> AsyncGenerator[Delta, None]:
+        """Deltas as they come, `Finish` last. Closing the generator early ends the call at the provider.
+
+        Raises:
+            ModelError: with code `provider_error`, `rate_limit`, `connection`, `stream_truncated` or
+                `timeout`; what had been yielded until then stays valid.
+        """
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        """Tokens that these messages take in the prompt, see `Capabilities.exact_tokens`."""
+
+    async def aclose(self) -> None:
+        """Frees connections; may be called twice."""
+
+
+async def complete(
+    model: ChatModel,
+    messages: Sequence[Message],
+    tools: Sequence[ToolSpec] = (),
+    options: ChatOptions | None = None,
+) -> Completion:
+    """One whole turn: `model.stream` run to its end.
+
+    Raises:
+        ModelError: as `ChatModel.stream` does.
+    """
+    turn = TurnAccumulator()
+    async with aclosing(model.stream(messages, tools, options or ChatOptions())) as deltas:
+        async for delta in deltas:
+            turn.feed(delta)
+    if turn.finish is None:
+        raise ModelError(
+            f"model {model.model!r} of provider {model.provider!r} ended its stream without a Finish",
+            code="stream_truncated",
+            provider=model.provider,
+        )
+    return turn.completion()

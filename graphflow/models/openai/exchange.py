@@ -1,0 +1,248 @@
+"""One request to a provider and its answer, block by block."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
+
+from graphflow.errors import ModelError
+from graphflow.messages import Message
+from graphflow.models.deltas import Delta, Finish
+from graphflow.models.log import notice
+from graphflow.models.openai.failures import Masker, failure, http_failure
+from graphflow.models.openai.profiles import Profile
+from graphflow.models.openai.sse_decoder import EventTooLong, SseDecoder
+from graphflow.models.openai.stream_reader import TurnReader
+from graphflow.models.options import ToolSpec
+from graphflow.models.retry import retry_after_s
+from graphflow.models.timeouts import LimitReached, Watch
+from graphflow.models.transport import Response, Transport, TransportError
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+"""Most bytes of an answer that is no stream."""
+MAX_ERROR_BYTES = 64 * 1024
+_HEAD_BYTES = 500
+_DRAIN_S = 0.1
+"""After the turn, for the end of the body, without which the connection can't be used again."""
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """Where and how requests are sent: what all turns of a model share."""
+
+    provider: str
+    profile: Profile
+    url: str
+    headers: Mapping[str, str]
+    mask: Masker
+    transport: Transport
+    connect_s: float
+    new_token: Callable[[], str]
+
+    @property
+    def place(self) -> str:
+        """Scheme, host and path of the address: a query or user part may hold a key."""
+        parts = urlsplit(self.url)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+class Exchange:
+    """One turn over the wire: `open` (again for a retry), `read` until `ended`, then `drain` and `aclose`."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        watch: Watch,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        body: bytes,
+    ) -> None:
+        self._endpoint = endpoint
+        self._body = body
+        self._messages = messages
+        self._tools = tools
+        self._response: Response | None = None
+        self._blocks: AsyncGenerator[bytes, None] | None = None
+        self.watch = watch
+        self.ended = False
+
+    async def open(self) -> None:
+        """Sends the request; returns when the head of a success is there."""
+        endpoint = self._endpoint
+        self._decoder = SseDecoder()
+        self._reader = TurnReader(
+            endpoint.provider,
+            endpoint.profile,
+            self._messages,
+            self._tools,
+            mask=endpoint.mask,
+            new_token=endpoint.new_token,
+            warn=notice,
+        )
+        self._failure: ModelError | None = None
+        self._head: bytes | None = b""  # the beginning of the body, until it is known what the body is
+        self._shown = b""
+        self.ended = False
+        request = endpoint.transport.post(endpoint.url, endpoint.headers, self._body, connect_s=endpoint.connect_s)
+        try:
+            self._response = await self.watch.guard(request)
+        except TransportError as error:
+            raise self._broken(error) from error
+        except LimitReached as error:
+            raise self._too_slow(error) from error
+        self._blocks = self._response.blocks()
+        if not 200 <= self._response.status < 300:
+            raise await self._refused(self._response)
+
+    async def read(self) -> list[Delta]:
+        """The deltas of the next block; the last ones end with `Finish` and set `ended`."""
+        if self._failure is not None:
+            raise self._failure
+        out: list[Delta] = []
+        try:
+            await self._advance(out)
+        except ModelError as error:
+            # What was read before the fault is the caller's; the fault comes with the next read.
+            if not out:
+                raise
+            self._failure = error
+        return out
+
+    async def _advance(self, out: list[Delta]) -> None:
+        try:
+            block = await self._next_block()
+        except StopAsyncIteration:
+            self._end(out)
+            return
+        except TransportError as error:
+            if not self._reader.finished:
+                raise self._broken(error) from error
+            self._end(out)
+            return
+        except LimitReached as error:
+            if not self._reader.finished:
+                raise self._too_slow(error) from error
+            self._end(out)
+            return
+        if self._head is not None:
+            await self._sniff(block, out)
+        else:
+            self._feed(block, out)
+        if self._reader.done:
+            self._end(out)
+
+    async def _next_block(self) -> bytes:
+        assert self._blocks is not None
+        return await self.watch.guard(self._blocks.__anext__())
+
+    def _feed(self, block: bytes, out: list[Delta]) -> None:
+        provider, reader = self._endpoint.provider, self._reader
+        try:
+            events = self._decoder.feed(block)
+        except EventTooLong as error:
+            raise failure(f"provider {provider!r}: {error}", "provider_error", provider) from error
+        if not events:
+            return
+        for event in events:
+            reader.feed(event, out)
+            if reader.done:
+                break
+        self.watch.data()
+        if reader.finished:
+            self.watch.finished()
+
+    async def _sniff(self, block: bytes, out: list[Delta]) -> None:
+        """Looks at how the body begins: providers and gateways say `text/event-stream` of anything."""
+        head = (self._head or b"") + block
+        start = head.removeprefix(_BOM).lstrip()[:1]
+        if not start and len(head) < _HEAD_BYTES:
+            self._head = head
+            return
+        self._head = None
+        self._shown = head[:_HEAD_BYTES]
+        if start in (b"{", b"["):
+            body = await self._rest(head, MAX_BODY_BYTES)
+            self._reader.feed_body(body.removeprefix(_BOM), out)
+        elif start == b"<":
+            raise self._reader.no_answer("a page instead of a stream", await self._rest(head, MAX_ERROR_BYTES))
+        else:
+            self._feed(head, out)
+
+    def _end(self, out: list[Delta]) -> None:
+        """The body is over, or nothing more is waited for."""
+        if self._head is not None:  # nothing but white space came
+            self._shown, self._head = self._head, None
+        for event in self._decoder.close():
+            self._reader.feed_pending(event, out)
+        self._reader.close(out, beginning=self._shown)
+        self.ended = isinstance(out[-1], Finish)
+
+    async def _rest(self, head: bytes, limit: int) -> bytes:
+        """`head` and what follows of the body, at most `limit` bytes."""
+        parts, size = [head], len(head)
+        try:
+            while size < limit:
+                block = await self._next_block()
+                parts.append(block)
+                size += len(block)
+        except StopAsyncIteration:
+            pass
+        except TransportError as error:
+            raise self._broken(error) from error
+        except LimitReached as error:
+            raise self._too_slow(error) from error
+        return b"".join(parts)[:limit]
+
+    async def drain(self) -> None:
+        """Reads the body's end, if it is there already, so that the connection can be used again."""
+        assert self._blocks is not None
+        with suppress(TransportError, TimeoutError, StopAsyncIteration):
+            async with asyncio.timeout(_DRAIN_S):
+                while True:
+                    await self._blocks.__anext__()
+
+    async def aclose(self) -> None:
+        blocks, self._blocks = self._blocks, None
+        response, self._response = self._response, None
+        if blocks is not None:
+            await blocks.aclose()
+        if response is not None:
+            await response.aclose()
+
+    # --- errors ----------------------------------------------------------------------------------
+
+    async def _refused(self, response: Response) -> ModelError:
+        try:
+            body = await self._rest(b"", MAX_ERROR_BYTES)
+        except ModelError:
+            body = b""  # the status says enough
+        endpoint = self._endpoint
+        error = http_failure(
+            endpoint.provider, response.status, response.headers, body, endpoint.mask, where=endpoint.place
+        )
+        asked = retry_after_s(response.headers)
+        if asked is not None:
+            error.detail["retry_after_s"] = asked
+        return error
+
+    def _broken(self, error: TransportError) -> ModelError:
+        endpoint = self._endpoint
+        cause = endpoint.mask(str(error))
+        if error.connecting:
+            text = f"provider {endpoint.provider!r} at {endpoint.place} can't be reached: {cause}; check the base URL"
+        else:
+            text = f"the connection to provider {endpoint.provider!r} broke {self._reader.progress}: {cause}"
+        return failure(text, "connection", endpoint.provider, excerpt=cause)
+
+    def _too_slow(self, error: LimitReached) -> ModelError:
+        provider, seconds = self._endpoint.provider, f"{error.seconds:g} s"
+        what = {
+            "first_data": f"sent no data for {seconds} after the request",
+            "idle": f"fell silent for {seconds} {self._reader.progress}",
+            "total": f"was not done after {seconds}, {self._reader.progress}",
+        }[error.limit]
+        return failure(f"provider {provider!r} {what}", "timeout", provider, limit=error.limit, seconds=error.seconds)

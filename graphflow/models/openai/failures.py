@@ -1,0 +1,158 @@
+"""What went wrong at a provider, as a `ModelError`: code, status, provider and a masked excerpt.
+
+`retryable` says whether the same request may well succeed a little later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from graphflow.errors import ModelError
+from graphflow.json_data import whole_characters
+from graphflow.masking import MASK, mask_text
+from graphflow.models.openai.chunks import read_json
+
+EXCERPT_CHARACTERS = 500
+
+_HINTS = {
+    400: "the provider refused the request; compare the model's name and options with its documentation",
+    401: "check the API key",
+    402: "check the balance of the account",
+    403: "check the API key and what it may use",
+    404: "check the base URL and the model's name",
+    413: "the request is too large; send less",
+    429: "slow down, or raise the quota",
+}
+_RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
+_FINAL_STATUS = frozenset({501, 505})
+_FINAL_KINDS = (
+    "invalid", "authentication", "permission", "not_found", "insufficient_quota", "insufficient_balance",
+    "billing", "context_length", "unsupported", "content_filter",
+)  # fmt: skip
+_RATE_KINDS = ("rate_limit", "ratelimit", "too_many_requests", "throttl")
+
+
+_SCHEMES = frozenset({"basic", "bearer", "token"})
+"""What may stand before the secret in an `Authorization` header."""
+
+
+class Masker:
+    """Cuts texts of a provider to an excerpt without secrets."""
+
+    def __init__(self, secrets: Sequence[str] = ()) -> None:
+        """`secrets` are values that this client sent (the key, header values)."""
+        self._secrets = tuple(sorted({s for s in _values(secrets) if len(s) >= 6}, key=len, reverse=True))
+
+    def __call__(self, text: str | bytes) -> str:
+        said = text if isinstance(text, str) else text[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "replace")
+        for secret in self._secrets:
+            said = said.replace(secret, MASK)
+        said = whole_characters(said)
+        return mask_text(" ".join(said.split())[: 2 * EXCERPT_CHARACTERS])[:EXCERPT_CHARACTERS]
+
+
+def _values(secrets: Sequence[str]) -> Iterator[str]:
+    """Each secret as it is sent, and of `Bearer SECRET` the secret alone too: providers quote either."""
+    for secret in map(str.strip, secrets):
+        yield secret
+        scheme, _, value = secret.partition(" ")
+        if scheme.lower() in _SCHEMES:
+            yield value.strip()
+
+
+def failure(message: str, code: str, provider: str, *, retryable: bool | None = None, **detail: Any) -> ModelError:
+    """A `ModelError` whose `detail` has `provider` and those of `detail` that are known."""
+    known = {k: v for k, v in detail.items() if v is not None}
+    return ModelError(message, code=code, retryable=retryable, provider=provider, **known)
+
+
+def http_failure(
+    provider: str, status: int, headers: Mapping[str, str], body: bytes, mask: Masker, *, where: str = ""
+) -> ModelError:
+    """The error behind an HTTP status that is no success; `where` names the address for the text."""
+    said = _said(body)
+    excerpt = mask(said.text or body)
+    kind = mask(said.kind) or None
+    should = headers.get("x-should-retry", "").lower()
+    retryable = _status_retryable(status) and (status >= 500 or not _matches(said.kind, _FINAL_KINDS))
+    if should in ("true", "false"):
+        retryable = should == "true"
+    hint = _HINTS.get(status, "")
+    if 300 <= status < 400:
+        hint = f"it redirects to {mask(headers.get('location', '?'))}; set that as base URL"
+    text = f"provider {provider!r} answered {status}{' at ' + where if where else ''}"
+    text += f": {excerpt}" if excerpt else " without a word"
+    return failure(
+        f"{text}; {hint}" if hint else text,
+        "rate_limit" if status == 429 else "provider_error",
+        provider,
+        retryable=retryable,
+        status=status,
+        excerpt=excerpt,
+        kind=kind,
+    )
+
+
+def in_band_failure(provider: str, payload: Any, mask: Masker, *, progress: str, status: int = 200) -> ModelError:
+    """The error that a provider put into a stream or body that began as a success."""
+    said = _said_in(payload)
+    excerpt = mask(said.text or str(payload))
+    rate = said.status == 429 or _matches(said.kind, _RATE_KINDS)
+    final = _matches(said.kind, _FINAL_KINDS) or (said.status is not None and not _status_retryable(said.status))
+    return failure(
+        f"provider {provider!r} reported an error {progress}: {excerpt}",
+        "rate_limit" if rate else "provider_error",
+        provider,
+        retryable=rate or not final,
+        status=said.status or status,
+        excerpt=excerpt,
+        kind=mask(said.kind) or None,
+    )
+
+
+class _Said:
+    """What an error body says: its text, its kind (code and type), the status it names."""
+
+    __slots__ = ("kind", "status", "text")
+
+    def __init__(self, text: str, kind: str = "", status: int | None = None) -> None:
+        self.text = text
+        self.kind = kind
+        self.status = status
+
+
+def _said(body: bytes) -> _Said:
+    try:
+        return _said_in(read_json(body))
+    except (ValueError, RecursionError):
+        return _Said(body[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "replace"))
+
+
+def _said_in(payload: Any) -> _Said:
+    if isinstance(payload, list) and payload:
+        payload = payload[0]
+    if not isinstance(payload, dict):
+        return _Said(payload if isinstance(payload, str) else "")
+    inner = payload.get("error") or payload
+    if isinstance(inner, str):
+        return _Said(inner, *_kind(payload))
+    if not isinstance(inner, dict):
+        return _Said(str(inner))
+    text = inner.get("message") or inner.get("msg") or inner.get("detail") or ""
+    return _Said(text if isinstance(text, str) else str(text), *_kind(inner))
+
+
+def _kind(data: Mapping[str, Any]) -> tuple[str, int | None]:
+    words = [str(data[k]) for k in ("code", "type", "status") if data.get(k) not in (None, "")]
+    numbers = (int(w) for w in words if w.isascii() and w.isdigit() and len(w) == 3 and w[0] in "45")
+    return " ".join(words), next(numbers, None)
+
+
+def _status_retryable(status: int) -> bool:
+    return status in _RETRYABLE_STATUS or (status >= 500 and status not in _FINAL_STATUS)
+
+
+def _matches(kind: str, words: Sequence[str]) -> bool:
+    kind = kind.lower()
+    return any(word in kind for word in words)

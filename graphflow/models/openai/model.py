@@ -1,0 +1,99 @@
+"""The native client: any server that speaks the OpenAI chat-completions protocol, streamed.
+
+One network read is decoded at once and every delta in it is given out before the next read; nothing is
+buffered or merged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from graphflow.messages import Message
+from graphflow.models.chat_model import Capabilities
+from graphflow.models.openai.exchange import Endpoint, Exchange
+from graphflow.models.openai.failures import Masker
+from graphflow.models.openai.request import knows_compute, request_body
+from graphflow.models.options import ChatOptions, ToolSpec
+from graphflow.models.providers import Provider
+from graphflow.models.remote_model import TurnByTurn, random_token
+from graphflow.models.retry import Limits
+from graphflow.models.timeouts import Watch
+from graphflow.models.tokens import estimate_message_tokens
+from graphflow.models.transport import HttpxTransport, Transport
+
+
+class OpenAICompatibleModel(TurnByTurn):
+    """A `ChatModel` behind `<base_url>/chat/completions`."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        model: str,
+        *,
+        limits: Limits | None = None,
+        transport: Transport | None = None,
+        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+        draw: Callable[[], float] = random.random,  # noqa: S311 - jitter, no secret
+        new_token: Callable[[], str] | None = None,
+    ) -> None:
+        """`sleep`, `draw` (jitter in [0, 1)) and `new_token` (8 characters, for call ids) are for tests."""
+        super().__init__(model, limits or Limits(), sleep, draw)
+        self._endpoint = Endpoint(
+            provider=provider.key,
+            profile=provider.profile,
+            url=_url(provider.base_url),
+            headers=_headers(provider),
+            mask=Masker([provider.api_key or "", *provider.headers.values()]),
+            transport=transport or HttpxTransport(),
+            connect_s=self._limits.connect_s,
+            new_token=new_token or random_token,
+        )
+
+    @property
+    def provider(self) -> str:
+        return self._endpoint.provider
+
+    @property
+    def capabilities(self) -> Capabilities:
+        knobs = self._endpoint.profile.knobs
+        return Capabilities(
+            structured=knobs.structured,
+            compute=knows_compute(knobs, self._model),
+            parallel_tool_calls=knobs.parallel_tool_calls,
+        )
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        return estimate_message_tokens(messages)
+
+    async def aclose(self) -> None:
+        await self._endpoint.transport.aclose()
+
+    def begin(
+        self, watch: Watch, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
+    ) -> Exchange:
+        body = request_body(self._endpoint.profile, self._model, messages, tools, options)
+        return Exchange(self._endpoint, watch, messages, tools, body)
+
+
+def _url(base_url: str) -> str:
+    parts = urlsplit(base_url)
+    path = parts.path.rstrip("/")
+    if not path.endswith("/chat/completions"):
+        path += "/chat/completions"
+    return urlunsplit(parts._replace(path=path))
+
+
+def _headers(provider: Provider) -> dict[str, str]:
+    headers = {
+        "content-type": "application/json",
+        "accept": "text/event-stream",
+        "accept-encoding": "identity",  # a compressed stream arrives in lumps
+        "user-agent": "graphflow",
+    }
+    if provider.api_key:
+        headers["authorization"] = f"Bearer {provider.api_key.strip()}"
+    return headers | {name.lower(): value for name, value in provider.headers.items()}

@@ -1,0 +1,139 @@
+"""The body of a chat-completions request, with what the provider's profile makes of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from graphflow.json_data import whole_characters
+from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage, to_wire
+from graphflow.models.accumulator import arguments_fault
+from graphflow.models.openai.profiles import Knobs, Profile
+from graphflow.models.openai.tool_call_assembly import wire_id
+from graphflow.models.options import ChatOptions, Compute, OneTool, ToolSpec
+
+
+def request_body(
+    profile: Profile, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
+) -> bytes:
+    """The request as JSON bytes; always a streaming one."""
+    body: dict[str, Any] = {"stream": True}
+    if profile.usage == "stream_options":
+        body["stream_options"] = {"include_usage": True}
+    body |= request_fields(profile, model, messages, tools, options)
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:  # half a character in a text of the state: it must not end the thread for ever
+        return msgspec.json.encode(whole_characters(body))
+
+
+def request_fields(
+    profile: Profile, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
+) -> dict[str, Any]:
+    """The request's fields but those about streaming."""
+    knobs = profile.knobs
+    body: dict[str, Any] = {"model": model, "messages": wire_messages(profile, messages)}
+    body |= _sampling(knobs, options)
+    if tools:
+        body |= _offer(knobs, tools, options)
+    if options.schema is not None:
+        _ask_structure(knobs, options.schema, body)
+    body |= knobs.always
+    compute = _compute(knobs, tools, options)
+    if compute is not None and knows_compute(knobs, model):
+        body |= getattr(knobs, compute)
+    return body | options.extra
+
+
+def _compute(knobs: Knobs, tools: Sequence[ToolSpec], options: ChatOptions) -> Compute | None:
+    forced = bool(tools) and (options.tool_choice == "required" or isinstance(options.tool_choice, OneTool))
+    return knobs.when_forced if forced and knobs.when_forced is not None else options.compute
+
+
+def knows_compute(knobs: Knobs, model: str) -> bool:
+    """Whether `compute` changes the request for this model."""
+    if not (knobs.LOW or knobs.MEDIUM or knobs.HIGH):
+        return False
+    return knobs.models is None or re.search(knobs.models, model, re.IGNORECASE) is not None
+
+
+def wire_messages(profile: Profile, messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The messages in OpenAI form.
+
+    Reasoning goes back only where the profile demands it: on turns with tool calls, with its text in the
+    present run (after the last user message) and empty in earlier ones.
+    """
+    replay = profile.replay_reasoning == "tool_turns"
+    present = max((i for i, m in enumerate(messages) if isinstance(m, HumanMessage)), default=-1)
+    out = []
+    for position, message in enumerate(messages):
+        if isinstance(message, AIMessage):
+            data = to_wire(message)
+            if message.tool_calls:
+                _mend_calls(data["tool_calls"])
+                if replay:
+                    data["reasoning_content"] = message.reasoning if position > present else ""
+        else:
+            data = to_wire(message)
+            if isinstance(message, ToolMessage):
+                data["tool_call_id"] = wire_id(message.tool_call_id)
+        out.append(data)
+    return out
+
+
+def _mend_calls(calls: list[dict[str, Any]]) -> None:
+    for call in calls:
+        call["id"] = wire_id(call["id"])
+        # Servers that parse the history refuse the whole request for one broken call of the past. What
+        # was wrong with it stands in the call's error result.
+        if arguments_fault(call["function"]["arguments"]) is not None:
+            call["function"]["arguments"] = "{}"
+
+
+def _sampling(knobs: Knobs, options: ChatOptions) -> dict[str, Any]:
+    fields = {
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        knobs.max_tokens: options.max_tokens,
+        "stop": list(options.stop) or None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _offer(knobs: Knobs, tools: Sequence[ToolSpec], options: ChatOptions) -> dict[str, Any]:
+    body: dict[str, Any] = {"tools": [_tool(tool) for tool in tools]}
+    choice = options.tool_choice
+    if isinstance(choice, OneTool):
+        body["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
+    elif choice is not None:
+        body["tool_choice"] = choice
+    if options.parallel_tool_calls is not None and knobs.parallel_tool_calls:
+        body["parallel_tool_calls"] = options.parallel_tool_calls
+    return body | knobs.with_tools
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
+
+
+def _ask_structure(knobs: Knobs, schema: Mapping[str, Any], body: dict[str, Any]) -> None:
+    if knobs.structured == "json_schema":
+        named = {"name": "answer", "schema": schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": named}
+        return
+    if knobs.structured == "json_object":
+        body["response_format"] = {"type": "json_object"}
+    text = "Answer with one JSON object and nothing else. It must fit this JSON Schema:\n"
+    rule = {"role": "system", "content": text + msgspec.json.encode(schema).decode()}
+    messages: list[dict[str, Any]] = body["messages"]
+    # After the system prompt, where every chat template accepts it.
+    leading = next((i for i, m in enumerate(messages) if m["role"] != "system"), len(messages))
+    if leading:
+        first = messages[leading - 1]
+        messages[leading - 1] = {**first, "content": f"{first['content']}\n\n{rule['content']}"}
+    else:
+        messages.insert(0, rule)

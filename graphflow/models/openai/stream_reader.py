@@ -1,0 +1,366 @@
+"""One turn of an OpenAI-compatible provider: events in, deltas out, and how the turn ended.
+
+The rules (spec 7): a finish reason, not `[DONE]`, is the sign of success; the last usage wins; only
+candidate 0 counts; what can't be read is skipped, except while a call's arguments arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from graphflow.errors import ModelError
+from graphflow.messages import Message
+from graphflow.models.deltas import (
+    Delta,
+    Finish,
+    FinishReason,
+    ReasoningDelta,
+    ReasoningDetails,
+    TextDelta,
+    Usage,
+)
+from graphflow.models.openai.chunks import (
+    CallPart,
+    Choice,
+    Chunk,
+    DeltaPart,
+    decode_chunk,
+    lenient_chunk,
+    read_json,
+    whole_turn_chunk,
+)
+from graphflow.models.openai.failures import Masker, failure, in_band_failure
+from graphflow.models.openai.finish_reasons import finish_reason, is_broken, is_known
+from graphflow.models.openai.profiles import Profile
+from graphflow.models.openai.sse_decoder import SseEvent
+from graphflow.models.openai.surrogate_pairs import SurrogateMender
+from graphflow.models.openai.think_tags import ThinkSplitter
+from graphflow.models.openai.tool_call_assembly import CallTable, call_ids
+from graphflow.models.options import ToolSpec
+
+_DONE = b"[DONE]"
+_MOST_TOKENS = 1 << 53
+"""A count beyond it (providers have sent `1e999`) is none, and the store could not keep it."""
+
+
+class TurnReader:
+    """Reads one turn. `feed` each event, then `close` once; both raise `ModelError`."""
+
+    def __init__(
+        self,
+        provider: str,
+        profile: Profile,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        mask: Masker,
+        new_token: Callable[[], str],
+        warn: Callable[..., None],
+    ) -> None:
+        self._provider = provider
+        self._finish_optional = profile.finish_optional
+        self._mask = mask
+        self._warn = warn
+        self._think = ThinkSplitter(inside=profile.think_tags == "open") if profile.think_tags else None
+        self._mend = SurrogateMender()
+        self._calls = CallTable(
+            offered=[tool.name for tool in tools], used_ids=lambda: call_ids(messages), new_token=new_token
+        )
+        self._raw_reason: str | None = None
+        self._refused = False
+        self._usage: dict[str, Any] | None = None
+        self._characters = 0
+        self._reasoning_characters = 0
+        self.done = False
+        """`[DONE]` came: nothing follows."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether a finish reason has come; later deltas still count."""
+        return self._raw_reason is not None
+
+    @property
+    def progress(self) -> str:
+        """How much had come, for error texts: `after 12 characters of text and 1 unfinished call`."""
+        parts = []
+        if self._characters:
+            parts.append(f"{self._characters} characters of text")
+        if self._reasoning_characters:
+            parts.append(f"{self._reasoning_characters} characters of reasoning")
+        if len(self._calls):
+            parts.append(f"{len(self._calls)} tool call{'s' if len(self._calls) > 1 else ''}")
+        return "after " + " and ".join(parts) if parts else "before anything came"
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def feed(self, event: SseEvent, out: list[Delta]) -> None:
+        """Adds the deltas of one event to `out`; what was added before an error stays valid."""
+        if event.error is not None or event.name == "error":
+            raise self._in_band(event.error or event.data)
+        try:
+            chunk = decode_chunk(event.data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            odd = self._odd_chunk(event.data)
+            if odd is None:
+                return
+            chunk = odd
+        self._take(chunk, out)
+
+    def feed_pending(self, event: SseEvent, out: list[Delta]) -> None:
+        """Adds an event that the stream ended in the middle of: dropped unless it is whole JSON."""
+        if event.error is None and event.name != "error" and event.data.strip() != _DONE:
+            try:
+                read_json(event.data)
+            except (ValueError, RecursionError):
+                return
+        self.feed(event, out)
+
+    def feed_body(self, body: bytes, out: list[Delta]) -> None:
+        """Reads a whole turn that came as one JSON body although a stream was asked for."""
+        try:
+            raw = read_json(body)
+        except (ValueError, RecursionError):
+            raise self.no_answer("a body that is no JSON", body) from None
+        if isinstance(raw, list) and raw:
+            raw = raw[0]
+        if not isinstance(raw, dict):
+            raise self.no_answer("JSON that is no chat completion", body)
+        self._finish_optional = True  # the body is closed, so nothing was cut off
+        self._take(self._mend.chunk(whole_turn_chunk(raw)), out)
+        if not isinstance(raw.get("choices"), list) or not raw["choices"]:
+            raise self.no_answer("JSON without choices", body)
+        self.done = True
+
+    def _odd_chunk(self, data: bytes) -> Chunk | None:
+        """The chunk in data that the typed decoder refused; `None` for what is no chunk."""
+        if data.strip() == _DONE:
+            self.done = True
+            return None
+        try:
+            raw = read_json(data)
+        except (ValueError, RecursionError):
+            raw = None
+        if isinstance(raw, dict):
+            return self._mend.chunk(lenient_chunk(raw))
+        if len(self._calls) and not self.finished:
+            excerpt = self._mask(data)
+            raise failure(
+                f"provider {self._provider!r} sent something unreadable among the arguments of a tool call: {excerpt}",
+                "provider_error",
+                self._provider,
+                excerpt=excerpt,
+                status=200,
+            )
+        self._warn("model.chunk_skipped", provider=self._provider, excerpt=self._mask(data))
+        return None
+
+    def _take(self, chunk: Chunk, out: list[Delta]) -> None:
+        if chunk.error:
+            raise self._in_band({"error": chunk.error})
+        if chunk.usage is not None:
+            self._usage = chunk.usage
+        elif chunk.x_groq is not None:
+            self._usage = _usage_inside(chunk.x_groq) or self._usage
+        if not chunk.choices:
+            if chunk.message:
+                raise self._in_band({"message": chunk.message})
+            return
+        for choice in chunk.choices:
+            if not choice.index:
+                self._take_choice(choice, out)
+
+    def _take_choice(self, choice: Choice, out: list[Delta]) -> None:
+        if choice.delta is not None:
+            self._take_delta(choice.delta, out)
+        if choice.usage is not None:
+            self._usage = choice.usage
+        if choice.finish_reason:
+            self._raw_reason = choice.finish_reason
+            if is_broken(choice.finish_reason):
+                raise failure(
+                    f"provider {self._provider!r} broke off ({choice.finish_reason!r}) {self.progress}",
+                    "provider_error",
+                    self._provider,
+                    status=200,
+                    excerpt=choice.finish_reason,
+                )
+
+    def _take_delta(self, delta: DeltaPart, out: list[Delta]) -> None:
+        content, reasoning, calls = delta.content, delta.reasoning_content, delta.tool_calls
+        # Nearly every chunk says one thing in the plainest way; everything else takes the longer one.
+        if (
+            delta.reasoning is None
+            and delta.reasoning_details is None
+            and delta.refusal is None
+            and self._think is None
+        ):
+            if calls is None:
+                if delta.function_call is None and (content is None or content.__class__ is str):
+                    if reasoning:
+                        self._reasoning_characters += len(reasoning)
+                        out.append(ReasoningDelta(reasoning))
+                    if content:
+                        self._characters += len(content)
+                        out.append(TextDelta(content))
+                    return
+            elif not content and not reasoning:
+                self._calls.take(calls, out)
+                return
+        self._take_odd_delta(delta, out)
+
+    def _take_odd_delta(self, delta: DeltaPart, out: list[Delta]) -> None:
+        reasoning = delta.reasoning_content or (delta.reasoning if isinstance(delta.reasoning, str) else "")
+        text = ""
+        if isinstance(delta.content, str):
+            text = delta.content
+        elif isinstance(delta.content, list):
+            text, thought = _parts(delta.content)
+            reasoning = reasoning or thought
+        if delta.reasoning_details:
+            reasoning = reasoning or "".join(map(_detail_text, delta.reasoning_details))
+            out.append(ReasoningDetails(tuple(delta.reasoning_details)))
+        if delta.refusal:
+            self._refused = True
+            text += delta.refusal
+        if reasoning:
+            self._reasoning_characters += len(reasoning)
+            out.append(ReasoningDelta(reasoning))
+        if text:
+            self._take_text(text, out)
+        if self._think is not None and (delta.tool_calls or delta.function_call):
+            self._put_pieces(self._think.close(), out)  # no tag goes on behind a call
+        if delta.tool_calls:
+            self._calls.take(delta.tool_calls, out)
+        elif delta.function_call is not None:
+            self._calls.take([CallPart(function=delta.function_call)], out)
+
+    def _take_text(self, text: str, out: list[Delta]) -> None:
+        if self._think is None:
+            self._characters += len(text)
+            out.append(TextDelta(text))
+        else:
+            self._put_pieces(self._think.feed(text), out)
+
+    def _put_pieces(self, pieces: list[tuple[bool, str]], out: list[Delta]) -> None:
+        for is_reasoning, piece in pieces:
+            if is_reasoning:
+                self._reasoning_characters += len(piece)
+                out.append(ReasoningDelta(piece))
+            else:
+                self._characters += len(piece)
+                out.append(TextDelta(piece))
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def close(self, out: list[Delta], *, beginning: bytes = b"") -> None:
+        """Ends the turn: adds what was held back, and `Finish`.
+
+        `beginning` is that of the body, shown in the error if nothing came of it.
+
+        Raises:
+            ModelError: `stream_truncated` when no finish reason came.
+        """
+        if self._raw_reason is None and not self._whole_without_reason():
+            raise self._truncated(beginning)
+        if self._think is not None:
+            self._put_pieces(self._think.close(), out)
+        self._calls.flush(out)
+        out.append(Finish(self._reason(), self._raw_reason, read_usage(self._usage)))
+
+    def _whole_without_reason(self) -> bool:
+        something = self._characters or self._reasoning_characters or len(self._calls)
+        return bool(self._finish_optional and something and (self.done or self._usage is not None))
+
+    def _reason(self) -> FinishReason:
+        raw = self._raw_reason
+        if raw is not None and not is_known(raw):
+            self._warn("model.finish_reason_unknown", provider=self._provider, finish_reason=raw)
+        return finish_reason(raw, has_calls=len(self._calls) > 0, refused=self._refused)
+
+    # --- errors ----------------------------------------------------------------------------------
+
+    def _in_band(self, payload: Any) -> ModelError:
+        if isinstance(payload, bytes):
+            try:
+                payload = read_json(payload)
+            except (ValueError, RecursionError):
+                payload = payload.decode("utf-8", "replace")
+        if isinstance(payload, dict) and isinstance(payload.get("message"), dict):
+            payload = payload["message"]
+        return in_band_failure(self._provider, payload, self._mask, progress=self.progress)
+
+    def no_answer(self, what: str, body: bytes) -> ModelError:
+        """The error for a success without a chat completion in it."""
+        excerpt = self._mask(body)
+        return failure(
+            f"provider {self._provider!r} answered 200 with {what}: {excerpt}; check the base URL",
+            "provider_error",
+            self._provider,
+            status=200,
+            excerpt=excerpt,
+        )
+
+    def _truncated(self, beginning: bytes) -> ModelError:
+        something = self._characters or self._reasoning_characters or len(self._calls)
+        excerpt = "" if something else self._mask(beginning)
+        text = f"the stream of provider {self._provider!r} ended without a finish reason {self.progress}"
+        return failure(
+            f"{text}: {excerpt}" if excerpt else text,
+            "stream_truncated",
+            self._provider,
+            status=200,
+            excerpt=excerpt or None,
+        )
+
+
+def read_usage(raw: dict[str, Any] | None) -> Usage | None:
+    """The provider's usage object in our words; `None` when there was none."""
+    if not raw:
+        return None
+    prompt_details, output_details = raw.get("prompt_tokens_details"), raw.get("completion_tokens_details")
+    cached = _count(prompt_details, "cached_tokens") or _count(raw, "prompt_cache_hit_tokens")
+    return Usage(
+        prompt_tokens=_count(raw, "prompt_tokens"),
+        completion_tokens=_count(raw, "completion_tokens"),
+        reasoning_tokens=_count(output_details, "reasoning_tokens") or _count(raw, "reasoning_tokens"),
+        cached_tokens=cached or _count(raw, "cached_tokens"),
+    )
+
+
+def _count(data: Any, name: str) -> int:
+    value = data.get(name) if isinstance(data, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _MOST_TOKENS:
+        return 0
+    return int(value)
+
+
+def _usage_inside(data: Any) -> dict[str, Any] | None:
+    usage = data.get("usage") if isinstance(data, dict) else None
+    return usage if isinstance(usage, dict) else None
+
+
+def _parts(parts: list[Any]) -> tuple[str, str]:
+    """Text and thinking of a content that is a list of parts."""
+    text, thinking = [], []
+    for part in parts:
+        if isinstance(part, str):
+            text.append(part)
+        elif isinstance(part, dict):
+            inner = part.get("thinking")
+            if isinstance(inner, list):
+                thinking.append(_parts(inner)[0])
+            elif isinstance(inner, str):
+                thinking.append(inner)
+            elif isinstance(part.get("text"), str):
+                (thinking if part.get("type") == "thinking" else text).append(part["text"])
+    return "".join(text), "".join(thinking)
+
+
+def _detail_text(item: Any) -> str:
+    if not isinstance(item, dict):
+        return ""
+    text = item.get("text") or item.get("summary")
+    return text if isinstance(text, str) else ""

@@ -1,0 +1,248 @@
+"""The calls of one turn, told apart although providers number and name them in many ways.
+
+The rule: a call is known by its id, else by its index, else it is the one that was open last; a new id
+that comes with a name opens a call even on an index that is in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import msgspec
+
+from graphflow.messages import AIMessage, Message
+from graphflow.models.deltas import Delta, ToolCallDelta
+from graphflow.models.openai.chunks import CallPart, FunctionPart
+
+TOKEN_LENGTH = 8
+"""Characters of what makes an id unique."""
+WIRE_ID_MARK = "~"
+"""Stands between a provider's id that was not unique and what made it so: `call_0~k3f9x2ab`."""
+
+
+def wire_id(call_id: str) -> str:
+    """The id as the provider knows it, for the reply."""
+    head, mark, tail = call_id.rpartition(WIRE_ID_MARK)
+    return head if mark and head and len(tail) == TOKEN_LENGTH else call_id
+
+
+def call_ids(messages: Iterable[Message]) -> set[str]:
+    """Every call id that these messages use."""
+    return {call.id for m in messages if isinstance(m, AIMessage) for call in m.tool_calls}
+
+
+class _Call:
+    __slots__ = ("id", "index", "last", "name", "parts", "position", "started", "wire_id")
+
+    def __init__(self, position: int, call_id: str, wire_id: str | None, index: int | None) -> None:
+        self.position = position
+        self.id = call_id
+        self.wire_id = wire_id
+        self.index = index
+        self.name = ""
+        self.parts: list[str] = []
+        self.last = ""  # last character of the arguments that is no white space
+        self.started = False
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+    def append(self, fragment: str) -> None:
+        if fragment:
+            self.parts.append(fragment)
+            self.last = fragment.rstrip()[-1:] or self.last
+
+    def is_whole(self) -> bool:
+        """Whether the arguments so far are one complete JSON object."""
+        return self.last == "}" and isinstance(_parsed(self.text), dict)
+
+
+class CallTable:
+    """Turns the call parts of chunks into `ToolCallDelta`s with stable positions and unique ids."""
+
+    def __init__(
+        self,
+        *,
+        offered: Collection[str],
+        used_ids: Callable[[], set[str]],
+        new_token: Callable[[], str],
+    ) -> None:
+        """`used_ids` gives the ids of the conversation, asked for only when a call comes."""
+        self._offered = frozenset(offered)
+        self._used_ids = used_ids
+        self._used: set[str] | None = None
+        self._new_token = new_token
+        self._calls: list[_Call] = []
+        self._by_id: dict[str, _Call] = {}
+        self._by_index: dict[int, _Call] = {}
+        self._current: _Call | None = None
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def take(self, parts: list[CallPart], out: list[Delta]) -> None:
+        """Adds the parts of one chunk; what they give goes to `out`."""
+        if len(parts) == 1 and self._goes_on(parts[0], out):
+            return
+        seen: set[int] = set()
+        for part in parts:
+            function = part.function or _NO_FUNCTION
+            call = self._find(part, function, seen) or self._open(part)
+            seen.add(call.position)
+            self._extend(call, function, out)
+
+    def flush(self, out: list[Delta]) -> None:
+        """At the end of the turn: calls that were held, and `{}` for those that came without arguments."""
+        for call in self._calls:
+            if call.started and call.parts:
+                continue
+            if not call.parts:
+                call.append("{}")
+            out.append(self._begin(call) if not call.started else ToolCallDelta(call.position, None, None, "{}"))
+
+    def _goes_on(self, part: CallPart, out: list[Delta]) -> bool:
+        """Takes what nearly every part is, a bare fragment for a known index; whether it was one."""
+        function = part.function
+        if part.id or part.index is None or function is None or function.name:
+            return False
+        call, fragment = self._by_index.get(part.index), function.arguments
+        if call is None or not call.parts or type(fragment) is not str or not fragment or not call.started:
+            return False
+        if call.last == "}" and fragment.lstrip().startswith("{"):
+            return False
+        call.append(fragment)
+        self._current = call
+        out.append(ToolCallDelta(call.position, None, None, fragment))
+        return True
+
+    # --- which call is meant ---------------------------------------------------------------------
+
+    def _find(self, part: CallPart, function: FunctionPart, seen: set[int]) -> _Call | None:
+        known = self._by_id.get(part.id) if part.id else None
+        if known is not None:
+            if part.index is not None and part.index != known.index:
+                at_index = self._by_index.get(part.index)
+                if at_index is not None and at_index.wire_id == part.id:
+                    return at_index  # two calls share the id: only the index tells them apart
+            return None if self._repeats_id(known, part, function, seen) else known
+        if part.index is not None:
+            at_index = self._by_index.get(part.index)
+            if at_index is not None:
+                return None if self._opens_another(at_index, part, function, seen) else at_index
+            if function.name or part.id:
+                return None
+            last = self._current  # an index that first appears on a bare fragment belongs to the call before it
+            return last if last is not None and last.index is None else None
+        last = self._current
+        if last is None or (part.id and function.name) or self._opens_another(last, part, function, seen):
+            return None
+        return last
+
+    def _repeats_id(self, known: _Call, part: CallPart, function: FunctionPart, seen: set[int]) -> bool:
+        """Whether the provider used an id twice, for two calls."""
+        if not function.name:
+            return False
+        if part.index is not None and known.index is not None:
+            return part.index != known.index
+        return known.position in seen or (function.name != known.name and bool(known.parts))
+
+    def _opens_another(self, call: _Call, part: CallPart, function: FunctionPart, seen: set[int]) -> bool:
+        """Whether a part that points at `call` is in truth the beginning of another one."""
+        if not function.name:
+            return False
+        if part.id and (call.wire_id is not None or call.parts):
+            return True  # a new id with a name
+        if part.id is None and part.index is None and call.position in seen:
+            return True  # two entries of one chunk
+        if call.name and function.name != call.name and call.parts:
+            return True
+        whole_anew = _fragment(function).lstrip().startswith("{") and call.is_whole()
+        return whole_anew and call.text.strip() != "{}"
+
+    def _open(self, part: CallPart) -> _Call:
+        sent = part.id or None
+        call = _Call(len(self._calls), self._unique_id(sent), sent, part.index)
+        self._calls.append(call)
+        if sent is not None:
+            self._by_id[sent] = call
+        if part.index is not None:
+            self._by_index[part.index] = call
+        self._current = call
+        return call
+
+    def _unique_id(self, sent: str | None) -> str:
+        if self._used is None:
+            self._used = self._used_ids()
+        if sent is None:
+            unique = f"call_{self._new_token()}"
+        elif sent in self._used:
+            unique = f"{sent}{WIRE_ID_MARK}{self._new_token()}"
+        else:
+            unique = sent
+        self._used.add(unique)
+        return unique
+
+    # --- what it adds ----------------------------------------------------------------------------
+
+    def _extend(self, call: _Call, function: FunctionPart, out: list[Delta]) -> None:
+        self._current = call
+        renamed = self._name(call, function.name)
+        fragment = _fragment(function)
+        if not call.parts and fragment == "null":
+            fragment = ""
+        if not call.started:
+            call.append(fragment)
+            if not self._must_wait(call):
+                out.append(self._begin(call))
+            return
+        restart = False
+        if call.last == "}" and fragment.lstrip().startswith("{") and call.is_whole():
+            if fragment.strip() == call.text.strip():
+                return
+            call.parts.clear()
+            restart = True
+        call.append(fragment)
+        if fragment or renamed:
+            out.append(ToolCallDelta(call.position, None, call.name if renamed else None, fragment, restart))
+
+    def _name(self, call: _Call, name: str | None) -> bool:
+        """Takes a name or a piece of one; whether the name grew after it had been given out."""
+        if not name or name == call.name or (call.parts and call.name):
+            return False
+        if call.name in self._offered and call.name + name not in self._offered:
+            return False
+        call.name = name if name.startswith(call.name) else call.name + name
+        return call.started
+
+    def _must_wait(self, call: _Call) -> bool:
+        """A call without a name, or with the beginning of an offered name only, can't be given out yet."""
+        if not call.name:
+            return True
+        if call.parts or call.name in self._offered:
+            return False
+        return any(name.startswith(call.name) for name in self._offered)
+
+    def _begin(self, call: _Call) -> ToolCallDelta:
+        call.started = True
+        return ToolCallDelta(call.position, call.id, call.name, call.text)
+
+
+_NO_FUNCTION = FunctionPart()
+
+
+def _fragment(function: FunctionPart) -> str:
+    arguments = function.arguments
+    if arguments is None:
+        return ""
+    if type(arguments) is str:
+        return arguments
+    return msgspec.json.encode(arguments).decode()
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None

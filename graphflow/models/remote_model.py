@@ -1,0 +1,130 @@
+"""What every remote model does with a turn, however it is reached: tries, retries, and deltas as they come.
+
+Retries happen only while no delta has been given out.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from graphflow.errors import ModelError
+from graphflow.messages import Message
+from graphflow.models.deltas import Delta
+from graphflow.models.log import notice
+from graphflow.models.openai.tool_call_assembly import TOKEN_LENGTH
+from graphflow.models.options import ChatOptions, ToolSpec
+from graphflow.models.retry import Limits, backoff_s
+from graphflow.models.timeouts import Watch
+
+_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+class OneTurn(Protocol):
+    """One turn with a provider: `open` (again for a retry), `read` until `ended`, then `drain` and `aclose`."""
+
+    watch: Watch
+    ended: bool
+
+    async def open(self) -> None:
+        """Sends the request."""
+
+    async def read(self) -> list[Delta]:
+        """The deltas that came next; the last ones end with `Finish` and set `ended`."""
+
+    async def drain(self) -> None:
+        """Lets what is left of the answer go by, if it is there already."""
+
+    async def aclose(self) -> None: ...
+
+
+class TurnByTurn:
+    """The part of a `ChatModel` that remote ones share; `begin` makes a turn."""
+
+    def __init__(
+        self, model: str, limits: Limits, sleep: Callable[[float], Awaitable[Any]], draw: Callable[[], float]
+    ) -> None:
+        self._model = model
+        self._limits = limits
+        self._sleep = sleep
+        self._draw = draw
+
+    @property
+    def provider(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def model(self) -> str:
+        return self._model
+
+    def begin(
+        self, watch: Watch, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
+    ) -> OneTurn:
+        raise NotImplementedError
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
+        options: ChatOptions = ChatOptions(),
+    ) -> AsyncGenerator[Delta, None]:
+        watch = Watch(self._limits, options.timeout_s or self._limits.total_s)
+        turn = self.begin(watch, messages, tools, options)
+        try:
+            for delta in await self._first_deltas(turn):
+                yield delta
+            while not turn.ended:
+                for delta in await turn.read():
+                    yield delta
+            await turn.drain()
+        finally:
+            watch.close()
+            await turn.aclose()
+
+    async def _first_deltas(self, turn: OneTurn) -> list[Delta]:
+        """The first deltas of the turn, after as many tries as it takes and the limits allow."""
+        attempt = 0
+        while True:
+            try:
+                await turn.open()
+                while not turn.ended:
+                    deltas = await turn.read()
+                    if deltas:
+                        return deltas
+                return []
+            except ModelError as error:
+                pause = self._pause_s(error, attempt, turn.watch)
+                if pause is None:
+                    raise
+                notice(
+                    "model.retry",
+                    provider=self.provider,
+                    model=self._model,
+                    retry=attempt + 1,
+                    pause_s=round(pause, 3),
+                    code=error.code,
+                    error=error.message,
+                )
+            await turn.aclose()
+            await self._sleep(pause)
+            turn.watch.restart()
+            attempt += 1
+
+    def _pause_s(self, error: ModelError, attempt: int, watch: Watch) -> float | None:
+        """Seconds to wait before the next try; `None` when there is none."""
+        if not error.retryable or attempt >= self._limits.max_retries:
+            return None
+        asked = error.detail.get("retry_after_s")
+        if asked is None:
+            pause = backoff_s(self._limits, attempt, self._draw())
+        elif asked > self._limits.max_retry_after_s:
+            return None
+        else:
+            pause = asked * (1 + self._draw() / 10)  # never earlier than asked, and not all at once
+        return pause if pause < watch.remaining_s() else None
+
+
+def random_token() -> str:
+    """For ids of calls."""
+    return "".join(secrets.choice(_LETTERS) for _ in range(TOKEN_LENGTH))

@@ -1,0 +1,125 @@
+"""What of a model's turn reaches the reader, as it comes: one delta in, at most one event of each block out (spec 1.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from graphflow.graph.engine.context import DONE, Context, Soon
+from graphflow.nodes.reasoning_summary import Piece, SummaryReader
+
+Stream = Literal["content", "reasoning", "hidden", "candidate"]
+"""Where the text of a turn goes. `candidate`: nowhere, as a `verify` node follows, unless the turn calls tools."""
+
+
+class Speech:
+    """The speech of one turn.
+
+    A candidate is never shown, and whether a turn that may call tools is one is not known before its first call. So
+    its text is kept back; the first call lets it go as one delta per block, and what comes behind it passes at once.
+    This is the only text that is ever kept back (E14): native reasoning is no candidate and is streamed as it comes.
+
+    Args:
+        ctx: of the node run that speaks.
+        stream: where the text goes.
+        show_reasoning: whether reasoning is for people.
+        summary: the text is the JSON object that `SummaryReader` reads.
+    """
+
+    __slots__ = (
+        "_ctx",
+        "_held",
+        "_kept_back",
+        "_native",
+        "_reader",
+        "_reasoning",
+        "_show_reasoning",
+        "_stream",
+        "_text",
+    )
+
+    def __init__(self, ctx: Context, stream: Stream, *, show_reasoning: bool, summary: bool) -> None:
+        self._ctx, self._stream = ctx, stream
+        self._show_reasoning = show_reasoning and stream != "hidden"
+        self._reader = SummaryReader() if summary else None
+        self._kept_back = stream == "candidate"
+        self._held: list[Piece] = []
+        self._text: list[str] = []
+        self._native: list[str] = []
+        self._reasoning: list[str] = []
+
+    @property
+    def kept_back(self) -> bool:
+        """Whether the text is a candidate, as far as is known."""
+        return self._kept_back
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._text)
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning so far, the summary of it included."""
+        return "".join(self._reasoning)
+
+    @property
+    def shown_text(self) -> str:
+        """The text so far without a candidate's."""
+        return "" if self._kept_back else self.text
+
+    @property
+    def shown_reasoning(self) -> str:
+        """The reasoning so far without a candidate's summary."""
+        return "".join(self._native) if self._kept_back else self.reasoning
+
+    def say(self, delta: str) -> Soon:
+        """A piece of the turn's text came."""
+        if self._reader is not None:
+            return self._pieces(self._reader.feed(delta))
+        return self._say(delta)
+
+    def think(self, delta: str) -> Soon:
+        """A piece of the model's own reasoning came."""
+        self._native.append(delta)
+        self._reasoning.append(delta)
+        return self._ctx.reasoning(delta) if self._show_reasoning else DONE
+
+    def calls(self) -> None:
+        """The turn calls a tool: its text is no candidate."""
+        if not self._kept_back:
+            return
+        self._kept_back, self._stream = False, "content"
+        for field in ("reasoningSummary", "finalText"):
+            if text := "".join(held for name, held in self._held if name == field):
+                self._send_summary(text) if field == "reasoningSummary" else self._ctx.content(text)
+
+    def end(self) -> Soon:
+        """The turn is over: what could still have become syntax is text."""
+        return DONE if self._reader is None else self._pieces(self._reader.end())
+
+    def _pieces(self, pieces: Iterable[Piece]) -> Soon:
+        soon = DONE
+        for field, text in pieces:
+            soon = self._say(text) if field == "finalText" else self._summarize(text)
+        return soon
+
+    def _say(self, text: str) -> Soon:
+        self._text.append(text)
+        if self._stream == "content":
+            return self._ctx.content(text)
+        if self._kept_back:
+            self._held.append(("finalText", text))
+        elif self._stream == "reasoning":
+            return self._send_summary(text)
+        return DONE
+
+    def _summarize(self, text: str) -> Soon:
+        self._reasoning.append(text)
+        if self._kept_back:
+            self._held.append(("reasoningSummary", text))
+            return DONE
+        return self._send_summary(text)
+
+    def _send_summary(self, text: str) -> Soon:
+        return self._ctx.reasoning(text) if self._show_reasoning else DONE

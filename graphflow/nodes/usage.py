@@ -1,0 +1,75 @@
+"""Counting one model call: before it, so that no limit is passed, and after it, by what the provider says (spec 1.3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphflow.errors import BudgetExceeded
+from graphflow.graph.core.scope import add_usage
+from graphflow.graph.engine.context import Context
+from graphflow.models.deltas import Usage
+
+if TYPE_CHECKING:
+    from graphflow.models.chat_model import ChatModel
+    from graphflow.models.prices import Prices
+
+_CUT_OFF = {"cutOffCalls": 1, "unpricedCalls": 1}
+
+
+class Meter:
+    """The meter of one call; `begin`, then `end` or `refused`.
+
+    Until it has ended the call counts as cut off, so that it does when a failure or a cancel ends it.
+    """
+
+    def __init__(self, ctx: Context, model: ChatModel) -> None:
+        self._ctx, self._model = ctx, model
+        self._prices: Prices | None = ctx.services.get("prices")
+
+    def begin(self) -> None:
+        """Counts the call.
+
+        Raises:
+            BudgetExceeded: no call, token or money is left, or money is limited and the price of the model unknown.
+        """
+        ctx, model = self._ctx, self._model
+        ctx.keep_facts(model=[model.provider, model.model])
+        self._must_be_priced()
+        ctx.charge("modelCalls")
+        self._before = ctx.usage
+        ctx.usage = add_usage(ctx.usage or {}, _CUT_OFF)
+
+    def _must_be_priced(self) -> None:
+        ctx, model = self._ctx, self._model
+        limit = ctx.limits.get("costUsd")
+        if limit is None or (self._prices is not None and self._prices.find(model.provider, model.model) is not None):
+            return
+        name = f"{model.provider}/{model.model}"
+        raise BudgetExceeded(
+            f"the budget limits the cost, and the price of {name} is not known, which never counts as 0; write"
+            f' [prices."{name}"] into graphflow.toml, or leave maxCostUsd out',
+            figure="costUsd",
+            limit=limit,
+            used=None,
+        )
+
+    def refused(self) -> None:
+        """The call failed before the model said a word: there is nothing to pay."""
+        self._ctx.usage = self._before
+
+    def end(self, usage: Usage | None) -> None:
+        """The turn is whole; None is a provider that does not count."""
+        ctx, model, prices = self._ctx, self._model, self._prices
+        ctx.usage = self._before
+        if usage is None:
+            ctx.add_usage(uncountedCalls=1, unpricedCalls=1)
+            return
+        cost_usd = None if prices is None else prices.cost_usd(model.provider, model.model, usage)
+        paid = {"unpricedCalls": 1} if cost_usd is None else {"costUsd": cost_usd}
+        ctx.add_usage(
+            promptTokens=usage.prompt_tokens,
+            completionTokens=usage.completion_tokens,
+            reasoningTokens=usage.reasoning_tokens,
+            cachedTokens=usage.cached_tokens,
+            **paid,
+        )

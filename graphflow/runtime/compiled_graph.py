@@ -1,0 +1,312 @@
+"""`CompiledGraph`: a document ready to run on threads; what `load_graph` and `Graph.compile` give.
+
+Attached calls (`run`, `stream`, `answer`, …) drive the run in the caller's task: leaving cancels it. The `launch`
+calls start a detached life, for servers (E18).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import ChainMap
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.errors import GraphflowError
+from graphflow.events import Event
+from graphflow.graph.core.plan import Plan
+from graphflow.graph.ports import Clock, Ids, Kinds
+from graphflow.runtime.clock_and_ids import SystemClock, Uuid7Ids
+from graphflow.runtime.documents import Documents
+from graphflow.runtime.history.effects import Choices
+from graphflow.runtime.result import RunResult, result_from
+from graphflow.runtime.runs.concurrency import Audience, Life
+from graphflow.runtime.runs.live_runs import LiveRun
+from graphflow.runtime.runs.outbox import Outbox
+from graphflow.runtime.runs.start import Lives
+from graphflow.runtime.sync import blocking, blocking_stream
+
+if TYPE_CHECKING:
+    from graphflow.graph.definition.checked_document import CheckedDocument
+    from graphflow.runtime.thread import Thread
+
+
+class CompiledGraph:
+    """A graph that runs.
+
+    Args:
+        checked: the document, or a function that makes it when it is first needed.
+        kinds: what its nodes may use.
+        checkpointer: where threads live; without one a run leaves nothing behind.
+        services: what nodes reach through `ctx`: models, tools, the long-term store.
+        agent_key: the agent that threads begun here belong to.
+    """
+
+    def __init__(
+        self,
+        checked: CheckedDocument | Callable[[], CheckedDocument],
+        *,
+        kinds: Kinds,
+        checkpointer: Checkpointer | None = None,
+        services: Mapping[str, Any] | None = None,
+        agent_key: str | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self.documents = Documents(checked, kinds, checkpointer)
+        self.checkpointer = checkpointer
+        self.services: Mapping[str, Any] = {} if services is None else services
+        self.agent_key = agent_key
+        self.clock: Clock = clock or SystemClock()
+        self.ids: Ids = ids or Uuid7Ids()
+        self.lives = Lives(self)
+
+    @property
+    def plan(self) -> Plan:
+        """The compiled plan of the newest version.
+
+        Raises:
+            DefinitionError: the document has faults.
+        """
+        return self.documents.newest()
+
+    @property
+    def version(self) -> str:
+        """The document's content hash (E23)."""
+        return self.plan.digest
+
+    def serving(self, **services: Any) -> CompiledGraph:
+        """The same graph with other services: `model` a function `(provider key, name) → model`, `tool` a tool runner."""
+        other = copy(self)
+        other.services = ChainMap(services, self.services)  # type: ignore[arg-type] # only read
+        other.lives = Lives(other)
+        return other
+
+    # --- attached: the caller drives
+
+    async def run(self, input: Any = None, thread_id: str | None = None, **options: Any) -> RunResult:
+        """Runs one input (a mapping, or a text as `{"query": text}`) to its end or to its first question.
+
+        Options: `durability` (`async` or `sync`), `budget` (figures over the document's), `interrupt_before`,
+        `interrupt_after`, `params`, `on_waiting` (`reject`, `cancel`, `answer`), `on_busy` (`reject`, `enqueue`, `interrupt`,
+        `rollback`), `effects` (choices for a rollback over `write` effects).
+
+        Raises:
+            ThreadBusy: another run drives the thread.
+            ThreadWaiting: the thread waits for an answer.
+            GraphflowError: `invalid_input`.
+        """
+        return await self._finish(await self.lives.begin(input, thread_id, **options))
+
+    def stream(self, input: Any = None, thread_id: str | None = None, **options: Any) -> AsyncGenerator[Event, None]:
+        """The same run as its events, at the consumer's pace; closing the stream cancels the run."""
+        return self._streamed(lambda audience: self.lives.begin(input, thread_id, audience, **options))
+
+    async def answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> RunResult:
+        """Commits answers, by interrupt id or bare while exactly one question is open, and goes on.
+
+        Raises:
+            AnswerRefused: unknown, stale, ambiguous or ill-typed; nothing has changed.
+        """
+        return await self._finish(await self.lives.answering(thread_id, answers, by))
+
+    def stream_answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> AsyncGenerator[Event, None]:
+        """The events of `answer`."""
+        return self._streamed(lambda audience: self.lives.answering(thread_id, answers, by, audience))
+
+    async def resume(
+        self,
+        thread_id: str,
+        checkpoint_id: str | None = None,
+        *,
+        effects: Choices = None,
+        budget: Mapping[str, Any] | None = None,
+    ) -> RunResult:
+        """Goes on from the head, or from a checkpoint after a rewind to it.
+
+        Raises:
+            GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
+        """
+        return await self._finish(await self.lives.resuming(thread_id, checkpoint_id, effects, budget))
+
+    def stream_resume(
+        self,
+        thread_id: str,
+        checkpoint_id: str | None = None,
+        *,
+        effects: Choices = None,
+        budget: Mapping[str, Any] | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """The events of `resume`."""
+        return self._streamed(lambda audience: self.lives.resuming(thread_id, checkpoint_id, effects, budget, audience))
+
+    async def replay(
+        self,
+        thread_id: str,
+        until: str | None = None,
+        *,
+        new_thread_id: str | None = None,
+        effects: Choices = None,
+        budget: Mapping[str, Any] | None = None,
+    ) -> RunResult:
+        """Plays the thread's newest run back up to a node, and runs it again from there on, on a thread of its own.
+
+        What comes before is not run: the new thread shares its records. The thread itself stays as it is.
+
+        Args:
+            until: the first node to run again, `NODE` or `NODE#VISIT`; default the run's first.
+            new_thread_id: of the new thread, which `RunResult.thread_id` tells.
+            effects: `reuse` or `rerun`, what becomes of `write` effects that come again.
+
+        Raises:
+            EffectsNeedChoice: `write` effects come again, and have no choice.
+            GraphflowError: `invalid_input` when the run never came to that node.
+        """
+        thread = self.thread(thread_id)
+        forked = await thread.fork((await thread.replay_point(until)).id, thread_id=new_thread_id, effects=effects)
+        try:
+            return await self._finish(await self.lives.resuming(forked.id, None, None, budget))
+        except GraphflowError as waits:  # a breakpoint stands before the node
+            if waits.code != "thread_waiting":
+                raise
+            return await forked.result()
+
+    async def batch(
+        self, inputs: Sequence[Any], *, max_concurrency: int = 8, return_exceptions: bool = False, **options: Any
+    ) -> list[Any]:
+        """Runs every input on a thread of its own; results in the order of the inputs.
+
+        The first exception is raised after the rest is cancelled, or stands in its place with `return_exceptions`.
+
+        Raises:
+            GraphflowError: `invalid_input` when nothing may run at all.
+        """
+        if max_concurrency < 1:
+            raise GraphflowError(f"max_concurrency is {max_concurrency}; let at least 1 run", code="invalid_input")
+        gate = asyncio.Semaphore(max_concurrency)
+
+        async def one(given: Any) -> Any:
+            async with gate:
+                try:
+                    return await self.run(given, **options)
+                except Exception as error:
+                    if return_exceptions:
+                        return error
+                    raise
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(given)) for given in inputs]
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    def thread(self, thread_id: str) -> Thread:
+        """History, states and time travel of one thread."""
+        from graphflow.runtime.thread import Thread
+
+        return Thread(self, thread_id)
+
+    run_sync = blocking(run)
+    answer_sync = blocking(answer)
+    resume_sync = blocking(resume)
+    batch_sync = blocking(batch)
+    replay_sync = blocking(replay)
+    stream_sync = blocking_stream(stream)
+    stream_answer_sync = blocking_stream(stream_answer)
+    stream_resume_sync = blocking_stream(stream_resume)
+
+    # --- detached: lives that no caller drives
+
+    async def launch(
+        self,
+        input: Any = None,
+        thread_id: str | None = None,
+        *,
+        preamble: Iterable[Event] = (),
+        hold_ms: int | None = None,
+        **options: Any,
+    ) -> LiveRun:
+        """Starts a run; `LiveRun.log` has its events.
+
+        Args:
+            preamble: events before `run.start` (`request.query`, `chat.start`), sent before anything runs.
+            hold_ms: how long the process waits for answers; default 300,000.
+        """
+        return self._start(await self.lives.begin(input, thread_id, _many(preamble, hold_ms), **options))
+
+    async def launch_answer(
+        self,
+        thread_id: str,
+        answers: Any,
+        *,
+        by: str | None = None,
+        preamble: Iterable[Event] = (),
+        hold_ms: int | None = None,
+    ) -> LiveRun:
+        """Answers a thread that no process drives, and goes on."""
+        return self._start(await self.lives.answering(thread_id, answers, by, _many(preamble, hold_ms)))
+
+    async def launch_expired(
+        self, thread_id: str, interrupt_ids: Sequence[str], *, hold_ms: int | None = None
+    ) -> LiveRun:
+        """Goes on where open interrupts have expired, by their `onExpire` or their error routes."""
+        return self._start(await self.lives.expiring(thread_id, interrupt_ids, _many((), hold_ms)))
+
+    async def launch_resume(
+        self,
+        thread_id: str,
+        checkpoint_id: str | None = None,
+        *,
+        effects: Choices = None,
+        budget: Mapping[str, Any] | None = None,
+        hold_ms: int | None = None,
+    ) -> LiveRun:
+        """Goes on from the head or from a checkpoint."""
+        return self._start(await self.lives.resuming(thread_id, checkpoint_id, effects, budget, _many((), hold_ms)))
+
+    def live(self, thread_id: str) -> LiveRun | None:
+        """The run of this process that drives the thread, if any."""
+        runs = self.lives.runs()
+        return None if runs is None else runs.by_thread.get(thread_id)
+
+    # --- driving
+
+    def _start(self, life: Life) -> LiveRun:
+        runs = self.lives.runs()
+        if runs is None:
+            raise GraphflowError("a detached run needs a checkpointer", code="invalid_input")
+        runs.start(life.run, life.tick, life.before)
+        return life.run
+
+    async def _finish(self, life: Life) -> RunResult:
+        await self._drive(life)
+        executor = life.run.executor
+        return result_from(executor.plan, executor.machine, executor.thread_id, executor.checkpoint_id)
+
+    async def _drive(self, life: Life) -> None:
+        runs = self.lives.runs()
+        if runs is None:
+            life.before()
+            await life.run.executor.drive(life.tick)
+        else:
+            await runs.drive(life.run, life.tick, life.before)
+
+    async def _streamed(self, begin: Callable[[Audience], Awaitable[Life]]) -> AsyncGenerator[Event, None]:
+        outbox = Outbox()
+        life = await begin(Audience(outbox))
+        task = asyncio.ensure_future(self._drive(life))  # noqa: TID251 - awaited or cancelled below
+        task.add_done_callback(lambda _: outbox.close())
+        try:
+            async for event in outbox:
+                yield event
+            await task
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
+def _many(preamble: Iterable[Event], hold_ms: int | None) -> Audience:
+    return Audience(log=True, preamble=tuple(preamble), hold_ms=hold_ms)

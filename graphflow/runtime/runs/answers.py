@@ -1,0 +1,123 @@
+"""Answers to open interrupts, checked before anything changes: they fail closed (spec 2.4, E13)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from graphflow.errors import AnswerRefused
+from graphflow.graph.core.machine import WAITS, Interrupt, Machine
+from graphflow.graph.definition.json_schema import compile_schema
+
+INTERRUPT_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\.\d+")
+
+DECISIONS: dict[str, tuple[str, ...]] = {
+    "approval": ("approve", "edit", "reject", "respond", "terminate"),
+    "breakpoint": ("continue", "skip", "cancel"),
+    "outcome_unknown": ("retry", "skip", "result"),
+}
+MAX_DEPTH = 100
+"""Levels of lists and objects in an answer; what is deeper is nobody's form, and ends Python's own recursion."""
+_NEEDS = {"edit": "arguments", "reject": "reason", "respond": "response", "result": "result"}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A checked answer."""
+
+    interrupt_id: str
+    value: Any
+    decision: str
+    """One of the kind's words, else `answered`."""
+
+
+def check_answers(machine: Machine, answers: Any) -> list[Answer]:
+    """The answers of a call, by interrupt id, or a bare one while exactly one interrupt is open.
+
+    Raises:
+        AnswerRefused: nothing is open, an unknown id, several open for a bare answer, or a value that does not fit.
+    """
+    return [check_answer(machine, key, value) for key, value in _by_id(machine, answers).items()]
+
+
+def questions_of(machine: Machine) -> list[Interrupt]:
+    """The open interrupts that a person can answer: what waits for a signal or a time is none."""
+    return [interrupt for interrupt in machine.interrupts.values() if interrupt.kind not in WAITS]
+
+
+def _by_id(machine: Machine, answers: Any) -> Mapping[str, Any]:
+    open_ = {interrupt.id: interrupt for interrupt in questions_of(machine)}
+    if isinstance(answers, Mapping) and answers and all(isinstance(key, str) for key in answers):
+        if all(key in open_ for key in answers) or any(INTERRUPT_ID.fullmatch(key) for key in answers):
+            return answers
+    if len(open_) == 1:
+        return {next(iter(open_)): answers}
+    if not open_:
+        raise AnswerRefused("the thread waits for no answer; nothing has changed", code="answer_unmatched")
+    raise AnswerRefused(
+        f"{len(open_)} interrupts are open, so a bare answer fits none of them surely; answer by id: {', '.join(open_)}",
+        code="answer_ambiguous",
+        interrupts=list(open_),
+    )
+
+
+def check_answer(machine: Machine, interrupt_id: str, value: Any) -> Answer:
+    """One answer for one id; see `check_answers`."""
+    interrupt = machine.interrupts.get(interrupt_id)
+    if interrupt is None:
+        raise AnswerRefused(
+            f"no interrupt {interrupt_id!r} is open on this thread; open: {', '.join(machine.interrupts) or 'none'}",
+            code="answer_unmatched",
+            interruptId=interrupt_id,
+        )
+    if interrupt.kind in WAITS:
+        raise _invalid(interrupt, f"it waits for a {interrupt.kind}, not for an answer")
+    if _deeper(value, MAX_DEPTH):
+        raise _invalid(interrupt, f"it has more than {MAX_DEPTH} levels of lists and objects")
+    if (allowed := DECISIONS.get(interrupt.kind)) is not None:
+        _check_decision(interrupt, value, allowed)
+    faults = compile_schema(interrupt.schema).faults(value) if interrupt.schema else []
+    if faults:
+        text = "; ".join(f"{fault.pointer or 'answer'}: {fault.message}" for fault in faults[:5])
+        raise _invalid(interrupt, text)
+    decision = value["decision"] if allowed is not None else "answered"
+    return Answer(interrupt_id, value, decision)
+
+
+def _deeper(value: Any, limit: int) -> bool:
+    """Whether lists and objects lie in each other in more than `limit` levels."""
+    level = [value]
+    for _ in range(limit + 1):
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, Mapping):
+                inner += item.values()
+            elif isinstance(item, list | tuple):
+                inner += item
+        if not inner:
+            return False
+        level = inner
+    return True
+
+
+def _check_decision(interrupt: Interrupt, value: Any, allowed: tuple[str, ...]) -> None:
+    if not isinstance(value, Mapping):
+        raise _invalid(interrupt, f"an answer is an object with `decision`, not {value!r:.80}")
+    decision = value.get("decision")
+    if decision not in allowed:
+        raise _invalid(interrupt, f"decision is {decision!r}; it is one of {', '.join(allowed)}")
+    needed = _NEEDS.get(str(decision))
+    if needed is not None and value.get(needed) in (None, ""):
+        raise _invalid(interrupt, f"decision {decision!r} needs {needed!r}")
+    if decision == "edit" and not isinstance(value["arguments"], Mapping):
+        raise _invalid(interrupt, f"`arguments` is an object, not {value['arguments']!r:.80}")
+
+
+def _invalid(interrupt: Interrupt, text: str) -> AnswerRefused:
+    return AnswerRefused(
+        f"the answer to {interrupt.id!r} does not fit: {text}; the question stays open",
+        code="answer_invalid",
+        interruptId=interrupt.id,
+    )

@@ -1,0 +1,365 @@
+"""Runs of this process over one store: taking threads, leases, and finding a run that is live (E2, E18).
+
+What other processes ask of a life that runs here (to stop, to take up a signal) comes through the thread's queue, which
+is looked at every `WATCH_S` while any run is live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
+
+from graphflow.checkpoints.checkpointer import Checkpointer, Queued, ThreadRow
+from graphflow.checkpoints.journal import Loaded, ThreadJournal, load_thread
+from graphflow.errors import GraphflowError, ThreadBusy
+from graphflow.graph.core.machine import AnyTick
+from graphflow.graph.engine.executor import Executor
+from graphflow.graph.engine.light_event import Flag
+from graphflow.graph.ports import Clock
+from graphflow.runtime.queue import Signal, Stop, decode_queued, encode_queued, kind_of
+from graphflow.runtime.runs.event_ring import RunLog
+from graphflow.runtime.runs.lease import Gate, Lease
+
+log = logging.getLogger("graphflow.runtime")
+LEASE_MS = 15_000
+WATCH_S = 0.5
+"""How often a process with live runs looks for what others ask of them."""
+STOP_WAIT_S = 10.0
+"""How long a new run waits for another process to end the one that drives the thread."""
+POLL_S = 0.05
+HOT_THREADS = 64
+"""Threads whose state stays in this process after a run, so that the next one reads nothing."""
+
+
+class LiveRun:
+    """One life of a run that this process drives.
+
+    Args:
+        run_id: of the run; default: of the one that the executor's machine stands in.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        journal: ThreadJournal | None,
+        log: RunLog | None = None,
+        *,
+        run_id: str | None = None,
+    ) -> None:
+        self.executor = executor
+        self.run_id = run_id or executor.machine.run_id
+        """Known from the beginning: the machine stands in the thread's last run until the first tick."""
+        self.journal = journal
+        self.log = log
+        self.task: asyncio.Task[None] | None = None
+        self.lease: Lease | None = None
+        self.over = Flag()
+        """Set when the life has ended: everything is durable and the thread is given back."""
+
+    @property
+    def thread_id(self) -> str:
+        return self.executor.thread_id
+
+
+Listener = Callable[[LiveRun], Awaitable[None]]
+Watcher = Callable[[LiveRun], None]
+
+
+class Runs:
+    """The live runs over one store, and the threads that are hot.
+
+    One task renews every lease and reads what others ask while any run is live; it ends with the last of them.
+    """
+
+    _all: ClassVar[WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, Runs]]] = WeakKeyDictionary()
+    _listeners: ClassVar[WeakKeyDictionary[Any, list[Listener]]] = WeakKeyDictionary()
+
+    _watchers: ClassVar[WeakKeyDictionary[Any, list[Watcher]]] = WeakKeyDictionary()
+
+    def __init__(self, store: Checkpointer, clock: Clock) -> None:
+        self.store, self.clock = store, clock
+        self.on_begin, self.on_end = self.watchers(store), self.listeners(store)
+        self.by_thread: dict[str, LiveRun] = {}
+        self.lease_ms = LEASE_MS
+        """For how long a thread is taken; renewed three times in that."""
+        self._curious: dict[str, set[asyncio.Future[None]]] = {}
+        self._ready: asyncio.Future[None] | None = None
+        self._hot: OrderedDict[str, Loaded] = OrderedDict()
+        self._renewer: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._owed: dict[str, int] = {}
+        """Thread → fence of a life that ended when the store could not be written: it is still to be given back."""
+
+    @classmethod
+    def over(cls, store: Checkpointer, clock: Clock) -> Runs:
+        """The one `Runs` of this store and event loop."""
+        loop = asyncio.get_running_loop()
+        per_loop = cls._all.setdefault(store, {})
+        for old in [other for other in per_loop if other.is_closed()]:
+            del per_loop[old]
+        if loop not in per_loop:
+            per_loop[loop] = cls(store, clock)
+        return per_loop[loop]
+
+    @classmethod
+    def listeners(cls, store: Checkpointer) -> list[Listener]:
+        """Who is told of each life over this store that has ended or waits, on whatever event loop.
+
+        Add to the list, and remove what you have added.
+        """
+        return cls._listeners.setdefault(store, [])
+
+    @classmethod
+    def watchers(cls, store: Checkpointer) -> list[Watcher]:
+        """Who is told of each life over this store just before it is driven; as with `listeners`."""
+        return cls._watchers.setdefault(store, [])
+
+    async def ready(self) -> None:
+        """Sets the store up, once."""
+        if self._ready is None:
+            self._ready = asyncio.ensure_future(self.store.setup())  # noqa: TID251 - awaited here, by all who come
+        try:
+            await asyncio.shield(self._ready)
+        except BaseException:
+            if self._ready.done():
+                self._ready = None
+            raise
+
+    async def take(self, thread_id: str, *, create: bool = True) -> ThreadRow:
+        """Takes the thread, or raises `ThreadBusy`."""
+        await self.ready()
+        await self._give_back(thread_id)
+        return await self.store.take(
+            thread_id, owner=self.store.owner, now=self.clock.now_ms(), lease_ms=self.lease_ms, create=create
+        )
+
+    async def load(self, row: ThreadRow) -> Loaded | None:
+        """The thread that was just taken; from this process if it is hot and nobody moved its head."""
+        hot = self._hot.get(row.thread_id)
+        if hot is not None and hot.row.head == row.head and hot.row.lineage == row.lineage:
+            hot.row = row
+            return hot
+        return await load_thread(self.store, row.thread_id) if row.head is not None else None
+
+    def keep_hot(self, loaded: Loaded) -> None:
+        self._hot[loaded.row.thread_id] = loaded
+        self._hot.move_to_end(loaded.row.thread_id)
+        while len(self._hot) > HOT_THREADS:
+            self._hot.popitem(last=False)
+
+    def forget(self, thread_id: str) -> None:
+        self._hot.pop(thread_id, None)
+
+    # --- driving
+
+    async def drive(self, live: LiveRun, tick: AnyTick | None, before: Callable[[], None] | None = None) -> None:
+        """Drives a life to its end in the caller's task; the thread is given back whatever happens."""
+        thread_id = live.thread_id
+        self.by_thread[thread_id] = live
+        if self._renewer is None and live.journal is not None:
+            self._renewer = asyncio.ensure_future(self._watch())  # noqa: TID251 - ends with the last run
+        try:
+            for watcher in self.on_begin:
+                watcher(live)
+            if before is not None:
+                before()
+            await live.executor.drive(tick)
+            self._keep(live)
+        except BaseException:
+            self.forget(thread_id)
+            raise
+        finally:
+            if self.by_thread.get(thread_id) is live:
+                del self.by_thread[thread_id]
+            if live.journal is not None:
+                try:
+                    await asyncio.shield(live.journal.release())
+                except GraphflowError:
+                    self._owed[thread_id] = live.journal.row.fence
+            if live.lease is not None:
+                await asyncio.shield(live.lease.settle())
+            if self.on_end:
+                await asyncio.shield(self.tell(live))
+            if live.log is not None:
+                live.log.end()
+            live.over.set()
+            for future in self._curious.get(thread_id, ()):
+                if not future.done():
+                    future.set_result(None)
+
+    async def tell(self, live: LiveRun) -> None:
+        """Tells every listener that this life is over; one that fails is logged and harms nobody."""
+        for listener in list(self.on_end):
+            try:
+                await listener(live)
+            except Exception:  # the run has ended, whatever becomes of what is written about it
+                facts = {"thread_id": live.thread_id, "run_id": live.run_id}
+                log.exception("a listener failed at the end of a run", extra={"facts": facts})
+
+    def start(self, live: LiveRun, tick: AnyTick | None, before: Callable[[], None] | None = None) -> None:
+        """Drives a life detached from any caller (E18); `close` ends what is still running."""
+        self.by_thread[live.thread_id] = live
+        task = live.task = asyncio.ensure_future(self._detached(live, tick, before))  # noqa: TID251 - ended by `close`
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _detached(self, live: LiveRun, tick: AnyTick | None, before: Callable[[], None] | None) -> None:
+        # A failed store has ended the run with an event already; nobody awaits this task to be told again.
+        with contextlib.suppress(GraphflowError):
+            await self.drive(live, tick, before)
+
+    def _keep(self, live: LiveRun) -> None:
+        journal = live.journal
+        if journal is None:
+            return
+        executor = live.executor
+        self.keep_hot(journal.as_loaded(executor.machine, executor.seq, executor.sent))
+
+    # --- leases, and what other processes ask
+
+    def lease_of(self, row: ThreadRow, executor: Executor, gate: Gate | None) -> Lease:
+        """The lease of a life of the thread that was just taken."""
+        lease = Lease(row.lease_until, lambda: self._renewed(row), executor.lose)
+        if gate is not None:
+            lease.guard(gate)
+        return lease
+
+    async def _renewed(self, row: ThreadRow) -> int | None:
+        """The new end of a lease that has run out, or None when another life has the thread."""
+        until = self.clock.now_ms() + self.lease_ms
+        await self.store.renew(self.store.owner, lease_until=until)
+        found = await self.store.thread(row.thread_id)
+        return until if found is not None and found.fence == row.fence else None
+
+    async def _watch(self) -> None:
+        """Renews every lease of this process and reads its letters, for as long as a run is live (E2)."""
+        loop = asyncio.get_running_loop()
+        pause, renewed_at = min(WATCH_S, self.lease_ms / 3000), loop.time()
+        try:
+            while self.by_thread:
+                await asyncio.sleep(pause)
+                with contextlib.suppress(GraphflowError):
+                    if loop.time() - renewed_at + pause > self.lease_ms / 3000:
+                        renewed_at = loop.time()
+                        await self._renew()
+                    await self._read_letters()
+        finally:
+            self._renewer = None
+
+    async def _give_back(self, *thread_ids: str) -> None:
+        """Releases what these threads' lives could not, as far as the store can be written again."""
+        for thread_id in thread_ids:
+            fence = self._owed.get(thread_id)
+            if fence is None:
+                continue
+            with contextlib.suppress(GraphflowError):
+                await self.store.release(thread_id, fence)
+                if self._owed.get(thread_id) == fence:  # no later life has come to owe its own meanwhile
+                    del self._owed[thread_id]
+
+    async def _renew(self) -> None:
+        await self._give_back(*self._owed)  # or they would be renewed with the others, and nobody could take them
+        now = self.clock.now_ms()
+        held = [live.lease for live in self.by_thread.values() if live.lease is not None and live.lease.until >= now]
+        await self.store.renew(self.store.owner, lease_until=now + self.lease_ms)
+        for lease in held:  # those that had run out are asked about one by one, when they want to act
+            lease.extend(now + self.lease_ms)
+
+    async def _read_letters(self) -> None:
+        for kind in ("stop", "signal"):
+            for queued in await self.store.queue(kind=kind, owner=self.store.owner):
+                live = self.by_thread.get(queued.thread_id)
+                if live is not None and live.journal is not None and not live.executor.ending:
+                    await self._heed(live, live.journal, queued)
+
+    async def _heed(self, live: LiveRun, journal: ThreadJournal, queued: Queued) -> None:
+        letter = decode_queued(queued)
+        if isinstance(letter, Signal):
+            self.signal(live, journal, letter, queued.position)
+            return
+        await self.store.withdraw(queued.thread_id, queued.position)
+        if letter.fence == journal.row.fence and not live.executor.ending:
+            live.executor.cancel() if letter.how == "cancel" else live.executor.release()
+
+    def signal(self, live: LiveRun, journal: ThreadJournal, signal: Signal, position: int | None) -> bool:
+        """Feeds a signal to a life of this process; whether a `wait` took it. Its queue entry goes with the commit."""
+        journal.consumes = position
+        return live.executor.signal(signal.name, signal.payload)
+
+    def is_driven(self, row: ThreadRow) -> bool:
+        """Whether somebody drives the thread, as far as its row and this process can tell."""
+        if row.thread_id in self.by_thread:
+            return True
+        if row.owner is None or row.lease_until <= self.clock.now_ms():
+            return False
+        is_dead = getattr(self.store, "is_dead", None)  # only stores on a file can know
+        return is_dead is None or not is_dead(row.owner)
+
+    async def make_way(self, thread_id: str, how: str = "cancel", *, wait_s: float | None = None) -> None:
+        """Ends the life that drives the thread, in this process or another, and returns when the thread is free.
+
+        Args:
+            how: `cancel` its run, or only `release` a thread that waits for people while its process holds it.
+
+        Raises:
+            ThreadBusy: its process did not heed in time; `retryAfterMs` says when its lease runs out at the earliest.
+        """
+        live = self.by_thread.get(thread_id)
+        if live is not None:
+            live.executor.cancel() if how == "cancel" else live.executor.release()
+            await live.over.wait()
+            return
+        row = await self.store.thread(thread_id)
+        if row is None or not self.is_driven(row):
+            return
+        letter = Stop(fence=row.fence, how=how)
+        position = await self.store.enqueue(
+            thread_id, encode_queued(letter), now=self.clock.now_ms(), kind=kind_of(letter)
+        )
+        try:
+            async with asyncio.timeout(STOP_WAIT_S if wait_s is None else wait_s):
+                while row is not None and row.fence == letter.fence and self.is_driven(row):
+                    await asyncio.sleep(POLL_S)
+                    row = await self.store.thread(thread_id)
+        except TimeoutError:
+            raise ThreadBusy(
+                f"the process that drives thread {thread_id!r} was asked to stop and has not answered; try again",
+                threadId=thread_id,
+                retryAfterMs=max(1000, (row.lease_until if row is not None else 0) - self.clock.now_ms()),
+            ) from None
+        finally:
+            await asyncio.shield(self.store.withdraw(thread_id, position))
+
+    async def changed(self, thread_id: str, within_s: float) -> None:
+        """Returns when a life of the thread has ended in this process, at the latest after `within_s`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        curious = self._curious.setdefault(thread_id, set())
+        curious.add(future)
+        try:
+            await asyncio.wait((future,), timeout=within_s)
+        finally:
+            curious.discard(future)
+            if not curious:
+                self._curious.pop(thread_id, None)
+
+    async def close(self, grace_s: float = 5.0) -> None:
+        """Lets running nodes finish for a while, then leaves their threads at the last checkpoint (spec 3.5)."""
+        tasks = [*self._tasks]
+        for live in list(self.by_thread.values()):
+            live.executor.release()
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace_s)
+        for live in list(self.by_thread.values()):
+            live.executor.abandoned = True
+        for task in tasks:
+            task.cancel()
+        if self._renewer is not None:
+            tasks.append(self._renewer)
+            self._renewer.cancel()
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)

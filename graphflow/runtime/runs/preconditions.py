@@ -1,0 +1,140 @@
+"""What is checked before a life begins; nothing has changed when one of these raises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from graphflow.errors import GraphflowError, StateError, ThreadWaiting
+from graphflow.graph.core.channels import ListView
+from graphflow.graph.core.machine import Machine
+from graphflow.graph.core.plan import Plan, limits_of
+from graphflow.graph.core.signals import signal_of
+from graphflow.graph.definition.document import Budget
+from graphflow.graph.definition.suggestions import choose
+
+
+def check_input(plan: Plan, given: Any) -> None:
+    """Raises `invalid_input` when the input does not fit the document's schema (E9)."""
+    from graphflow.graph.definition.json_schema import compile_schema
+
+    faults = compile_schema(plan.input_schema).faults(given)
+    if faults:
+        first = "; ".join(f"{fault.pointer or 'input'}: {fault.message}" for fault in faults[:5])
+        raise GraphflowError(
+            f"the input does not fit the graph's input schema: {first}",
+            code="invalid_input",
+            faults=[fault.as_dict() for fault in faults],
+        )
+
+
+def check_state(plan: Plan, machine: Machine) -> None:
+    """Raises `state_incompatible` when a stored key does not fit the version that a new run begins under (E23)."""
+    if not machine.frames or machine.document == plan.digest:
+        return
+    from graphflow.graph.core.fitting import becomes_log, misfit
+
+    state = machine.root.state
+    for key, channel in plan.schema.channels.items():
+        if key not in state:
+            continue
+        if becomes_log(channel, state[key]):
+            why = f"state key {key!r} is stored as one value, and this version adds entries to it (x-reduce {channel.reduce!r})"
+        elif key in plan.run_keys and not (isinstance(state[key], ListView) and not channel.is_log):
+            continue  # it begins anew with every input
+        elif (found := misfit(channel, state[key])) is not None:
+            why = found
+        else:
+            continue
+        raise StateError(
+            f"{why}; move the thread with `graphflow threads migrate`, or begin a new one",
+            code="state_incompatible",
+            key=key,
+        )
+
+
+def check_outcomes(thread_id: str, machine: Machine) -> None:
+    """Raises `thread_waiting` for a run that ended in the midst of a `write`: new input would leave it undecided (E9).
+
+    One that somebody has cancelled is theirs to judge.
+    """
+    if machine.status not in ("running", "failed"):
+        return
+    writes = [
+        {"node": frame.node, "path": frame.path, "key": key}
+        for frame in machine.frames.values()
+        for key, operation in frame.operations.items()
+        if operation.effects == "write" and operation.state != "done" and not operation.idempotent
+    ]
+    if writes:
+        named = ", ".join(f"{write['key']!r} of node {write['node']!r}" for write in writes)
+        raise ThreadWaiting(
+            f"the run of thread {thread_id!r} was cut off in the midst of {named}, and whether that happened is unknown; "
+            "resume the thread, which asks what became of it, or pass onWaiting: cancel to leave it undecided",
+            interrupts=[],
+            writes=writes,
+        )
+
+
+def check_unfinished(machine: Machine) -> None:
+    """Raises `nothing_to_resume` for a thread that rests or waits for people."""
+    if machine.status == "idle":
+        raise GraphflowError("the thread has no unfinished run; send new input instead", code="nothing_to_resume")
+    if machine.status == "waiting":
+        names = ", ".join(machine.interrupts)
+        raise GraphflowError(f"the thread waits for an answer to {names}; answer it instead", code="thread_waiting")
+
+
+def check_breakpoints(plan: Plan, before: Iterable[str], after: Iterable[str]) -> None:
+    """Raises `invalid_input` for the name of no node of the run's own graph: nothing would ever stop there."""
+    for field, names in (("interruptBefore", before), ("interruptAfter", after)):
+        if isinstance(names, str):
+            raise _wrong(field, f"a list of node names: [{names!r}]")
+        for name in names:
+            if name != "*" and name not in plan.nodes:
+                raise _wrong(field, f"no node is named {name!r}; {choose(name, [*plan.nodes, '*'])}")
+
+
+FIGURES = tuple(field.encode_name for field in msgspec.structs.fields(Budget) if field.name != "then")
+
+
+def budget_figures(budget: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A request's budget (`maxSteps`, …) by the names of `limits`; what can be no limit is refused."""
+    if not budget:
+        return {}
+    if not isinstance(budget, Mapping):
+        raise _wrong("budget", f'figures by name, as {{"maxSteps": 20}}, not {budget!r:.80}')
+    if unknown := [name for name in budget if name not in FIGURES]:
+        raise _wrong("budget", f"{unknown[0]!r:.80} is no figure; {choose(unknown[0], FIGURES)}")
+    try:
+        figures = limits_of(msgspec.convert(dict(budget), Budget))
+    except msgspec.ValidationError as error:
+        raise _wrong("budget", str(error)) from None
+    for name, value in budget.items():
+        if value is not None and not 0 <= value < float("inf"):
+            raise _wrong("budget", f"{name} is {value}; a limit is a figure from 0 on, and is left out for none")
+    return figures
+
+
+def _wrong(field: str, rule: str) -> GraphflowError:
+    return GraphflowError(f"{field}: {rule}", code="invalid_input", fields={field: rule})
+
+
+def overdue_in(machine: Machine, now: int) -> list[str]:
+    """Ids of the open interrupts that have expired by `now` (epoch ms)."""
+    return [i.id for i in machine.interrupts.values() if i.expires_at is not None and i.expires_at <= now]
+
+
+def is_awaited(machine: Machine, name: str) -> bool:
+    """Whether a `wait` node waits for this signal now."""
+    return any(i.kind == "signal" and signal_of(i) == name for i in machine.interrupts.values())
+
+
+def check_signal(machine: Machine, name: str) -> None:
+    """Raises `nothing_to_resume` when no unfinished run could ever wait for the signal."""
+    if machine.status == "idle":
+        raise GraphflowError(
+            f"the thread has no unfinished run that could wait for the signal {name!r}", code="nothing_to_resume"
+        )

@@ -1,0 +1,72 @@
+"""Signals on their way to a thread, whoever drives it (spec 2.4, E2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphflow.errors import GraphflowError, ThreadBusy, ThreadNotFound
+from graphflow.runtime.queue import Signal, decode_queued, encode_queued
+from graphflow.runtime.runs.concurrency import Audience
+from graphflow.runtime.runs.preconditions import check_signal, is_awaited
+
+if TYPE_CHECKING:
+    from graphflow.runtime.compiled_graph import CompiledGraph
+    from graphflow.runtime.runs.live_runs import LiveRun, Runs
+
+
+async def deliver(
+    app: CompiledGraph, thread_id: str, signal: Signal, *, hold_ms: int | None = None, position: int | None = None
+) -> LiveRun | None:
+    """The run that the signal wakes in this process, or None: it is kept, or on its way to the process that drives it.
+
+    Args:
+        position: its entry in the thread's queue, when it comes from there.
+
+    Raises:
+        ThreadNotFound: no such thread.
+        GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
+    """
+    runs = app.lives.runs()
+    if runs is None:
+        raise GraphflowError("without a checkpointer no thread waits for a signal", code="nothing_to_resume")
+    await runs.ready()
+    if (live := _live(runs, thread_id)) is not None:
+        return _feed(runs, live, signal, position)
+    try:
+        life = await app.lives.signalling(thread_id, signal, Audience(log=True, hold_ms=hold_ms), position=position)
+    except ThreadBusy:
+        if (live := _live(runs, thread_id)) is not None:
+            return _feed(runs, live, signal, position)
+        if position is None:
+            await runs.store.enqueue(thread_id, encode_queued(signal), now=runs.clock.now_ms(), kind="signal")
+        return None
+    if life is None:
+        return None
+    runs.start(life.run, life.tick, life.before)
+    return life.run
+
+
+def _live(runs: Runs, thread_id: str) -> LiveRun | None:
+    live = runs.by_thread.get(thread_id)
+    return live if live is not None and not live.executor.ending else None
+
+
+def _feed(runs: Runs, live: LiveRun, signal: Signal, position: int | None) -> LiveRun | None:
+    journal = live.journal
+    assert journal is not None
+    check_signal(live.executor.machine, signal.name)
+    awaited = is_awaited(live.executor.machine, signal.name)
+    runs.signal(live, journal, signal, position)
+    return live if awaited else None
+
+
+async def deliver_queued(app: CompiledGraph, runs: Runs, thread_id: str, *, hold_ms: int | None = None) -> None:
+    """Hands the signals in a thread's queue over, oldest first; those that no unfinished run can take are dropped."""
+    for entry in await runs.store.queue(thread_id, kind="signal"):
+        try:
+            await deliver(app, thread_id, decode_queued(entry), hold_ms=hold_ms, position=entry.position)
+        except ThreadNotFound:
+            return
+        except GraphflowError as refusal:
+            if refusal.code == "nothing_to_resume":
+                await runs.store.withdraw(thread_id, entry.position)

@@ -1,0 +1,290 @@
+"""Changing where a thread stands: rewind, fork and edit, each one commit of a new checkpoint (E8).
+
+Whatever can be refused is refused before anything has changed. Neither the length of the history nor that of the
+state's lists matters to a rewind or a fork: they read what changed since the last snapshot, and the records of effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from graphflow.checkpoints.checkpointer import Lineage, ThreadRow
+from graphflow.checkpoints.journal import Loaded, ThreadJournal
+from graphflow.errors import StateError, ThreadBusy, ThreadNotFound
+from graphflow.graph.core.machine import ROOT, Edited, Machine, Moved, all_frames
+from graphflow.graph.core.plan import Plan
+from graphflow.graph.core.transition import advance
+from graphflow.runtime.history.effects import (
+    CHOICES,
+    Choice,
+    Choices,
+    Effect,
+    choose,
+    effects_behind,
+    reuse_rows,
+    spared,
+)
+from graphflow.runtime.runs.live_runs import Runs
+from graphflow.runtime.travel.undo import undo_effects
+
+if TYPE_CHECKING:
+    from graphflow.runtime.compiled_graph import CompiledGraph
+
+
+class Load(Protocol):
+    """Reads the thread at its head or at a checkpoint; raises when there is none."""
+
+    async def __call__(self, checkpoint_id: str | None = None, *, logs: bool = True) -> Loaded: ...
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """What an edit writes, and where."""
+
+    values: dict[str, Any]
+    as_node: str | None
+    path: str | None
+    replace: tuple[str, ...]
+
+
+class Travel:
+    """Moves one thread."""
+
+    def __init__(self, app: CompiledGraph, thread_id: str, load: Load) -> None:
+        self._app, self._id, self._load = app, thread_id, load
+
+    async def rewind(self, checkpoint_id: str, effects: Choices, cancel: bool, by: str | None) -> str:
+        """See `Thread.rewind`."""
+        return await self.rewind_to(await self._load(checkpoint_id, logs=False), effects, cancel, by)
+
+    async def rewind_to(self, target: Loaded, effects: Choices, cancel: bool, by: str | None) -> str:
+        """The same to a checkpoint that was read; one with an empty chain stands before all of them."""
+        await self._plan(target)  # a version that is gone is told before anything is cancelled or taken back
+        runs, row, choices, found = await self._ready("rewind", lambda head: target, effects, cancel)
+        try:
+            tick = self._moved("rewind", found, choices, by)
+            return await self._commit(runs, row, target, tick, self._branch(target))
+        except BaseException:
+            await runs.store.release(self._id, row.fence)
+            raise
+
+    async def fork(self, checkpoint_id: str | None, new_id: str | None, effects: Choices, by: str | None) -> str:
+        """See `Thread.fork`; the new thread's id."""
+        head = await self._load(logs=False)
+        if checkpoint_id is None:  # what was recorded after it belongs to a node that the fork runs again
+            checkpoint_id = head.checkpoint_id
+        target = await self._load(checkpoint_id, logs=False)
+        app, runs = self._app, self._runs()
+        found = await effects_behind(runs.store, head, target)
+        choices = choose(found, effects, "fork", allowed=("reuse", "rerun"))
+        await self._plan(target)  # a version that is gone is told before the new thread is there
+        new_id = new_id or app.ids.new_id()
+        facts = msgspec.structs.replace(target.row.facts, status="stopped", run_id=None, updated_at=app.clock.now_ms())
+        assert checkpoint_id is not None
+        await runs.store.fork(checkpoint_id, self._id, new_id, number=app.lives.new_lineage(), facts=facts)
+        row = await runs.take(new_id, create=False)
+        try:
+            await self._commit(runs, row, target, self._moved("fork", found, choices, by), None)
+        except BaseException:
+            await runs.store.release(new_id, row.fence)
+            raise
+        return new_id
+
+    async def edit(self, edit: Edit, checkpoint_id: str | None, effects: Choices, cancel: bool, by: str | None) -> str:
+        """See `Thread.edit`."""
+        target = await self._load(checkpoint_id)
+        await self._check(edit, target)
+
+        def behind(head: Loaded) -> Loaded:
+            return _without_edited(head if checkpoint_id is None else target, edit)
+
+        runs, row, choices, found = await self._ready("edit", behind, effects, cancel)
+        try:
+            if checkpoint_id is None:
+                target = await self._head(runs, row)
+            waits = checkpoint_id is None and target.machine.status == "waiting"
+            tick = Edited(
+                id=self._app.ids.new_id(),
+                at=self._app.clock.now_ms(),
+                values=edit.values,
+                run_id=target.machine.run_id if waits else self._app.ids.new_id(),
+                as_node=edit.as_node,
+                frame=frame_at(target.machine, edit),
+                replace=edit.replace,
+                reuse=reuse_rows(found, choices),
+                facts=_facts(choices, by, edit.as_node),
+            )
+            begins = self._branch(target)
+            return await self._commit(runs, row, target, tick, begins, goes_on=waits)
+        except BaseException:
+            await runs.store.release(self._id, row.fence)
+            raise
+
+    async def _check(self, edit: Edit, target: Loaded) -> None:
+        """Refuses an edit that does not fit, before a run is cancelled for it or an effect taken back."""
+        if unknown := [key for key in edit.replace if key not in edit.values]:
+            raise StateError(
+                f"replace names {', '.join(map(repr, unknown))}, for which the edit gives no value; it gives "
+                f"{', '.join(edit.values) or 'none'}",
+                code="invalid_input",
+            )
+        tick = Edited(
+            id="",
+            at=target.machine.last_at,
+            values=edit.values,
+            run_id=target.machine.run_id,
+            as_node=edit.as_node,
+            frame=frame_at(target.machine, edit),
+            replace=edit.replace,
+        )
+        advance(await self._plan(target), target.machine, tick)
+
+    # --- parts
+
+    def _runs(self) -> Runs:
+        runs = self._app.lives.runs()
+        assert runs is not None  # `load` has read the store
+        return runs
+
+    async def _plan(self, target: Loaded) -> Plan:
+        """The plan of the version that the thread had there."""
+        return await self._app.documents.of(target.machine, target.row.facts.document)
+
+    async def _ready(
+        self, what: str, target_of: Callable[[Loaded], Loaded], effects: Choices, cancel: bool
+    ) -> tuple[Runs, ThreadRow, dict[str, Choice], list[Effect]]:
+        """The thread taken, every effect chosen about, and undone where that was chosen.
+
+        Args:
+            target_of: where the thread goes, from its head as it is: an edit of the head goes with it.
+        """
+        runs = self._runs()
+        head = await self._load(logs=False)
+        found = await effects_behind(runs.store, head, target_of(head))
+        choices = choose(found, effects, what, CHOICES)
+        await self._make_way(runs, cancel)
+        row = await runs.take(self._id, create=False)
+        try:
+            if row.head != head.row.head:
+                head = await self._load(logs=False)
+                found = await effects_behind(runs.store, head, target_of(head))
+                choices = choose(found, effects, what, CHOICES)
+            if undone := [effect for effect in found if choices.get(effect.id) == "undo"]:
+                row = await undo_effects(self._app, runs, row, await self._load(), undone)
+        except BaseException:
+            await runs.store.release(self._id, row.fence)
+            runs.forget(self._id)
+            raise
+        return runs, row, choices, found
+
+    async def _make_way(self, runs: Runs, cancel: bool) -> None:
+        if cancel:
+            await runs.make_way(self._id)
+        elif (live := runs.by_thread.get(self._id)) is not None:
+            raise ThreadBusy(
+                f"run {live.run_id} drives thread {self._id!r}; wait for it, or pass cancel",
+                retryAfterMs=1000,
+                runId=live.run_id,
+            )
+
+    async def _head(self, runs: Runs, row: ThreadRow) -> Loaded:
+        loaded = await runs.load(row)
+        if loaded is None:
+            raise ThreadNotFound(f"thread {self._id!r} has no checkpoint yet; run it first")
+        return loaded
+
+    def _branch(self, target: Loaded) -> Lineage:
+        parent, cut = target.chain[-1] if target.chain else (None, 0)
+        return Lineage(number=self._app.lives.new_lineage(), thread_id=self._id, parent=parent, cut=cut)
+
+    def _moved(self, source: str, found: Sequence[Effect], choices: Mapping[str, Choice], by: str | None) -> Moved:
+        ids, clock = self._app.ids, self._app.clock
+        return Moved(
+            id=ids.new_id(),
+            at=clock.now_ms(),
+            source=source,
+            run_id=ids.new_id(),
+            reuse=reuse_rows(found, choices),
+            facts=_facts(choices, by),
+        )
+
+    async def _commit(
+        self,
+        runs: Runs,
+        row: ThreadRow,
+        target: Loaded,
+        tick: Moved | Edited,
+        begins: Lineage | None,
+        *,
+        goes_on: bool = False,
+    ) -> str:
+        """One commit of its own, outside any run: its events start a log that the next run goes on with.
+
+        Args:
+            goes_on: the run that waits stays the same, and its log goes on.
+        """
+        app = self._app
+        plan = await app.documents.of(target.machine, row.facts.document)
+        facts = msgspec.structs.replace(row.facts, document=plan.digest)
+        if isinstance(tick, Moved):  # no snapshot here: the lists were not read
+            target = msgspec.structs.replace(target, bytes_since=0)
+        journal = ThreadJournal(runs.store, row, facts, loaded=target, begins=begins)
+        executor = app.lives.executor(plan, target.machine, row.thread_id, journal, seq=target.seq if goes_on else 0)
+        if goes_on:
+            executor.go_on_from(list(target.pending))
+        executor.feed(tick)
+        await executor.flush()
+        await journal.release()
+        runs.forget(row.thread_id)
+        return executor.checkpoint_id or ""
+
+
+def frame_at(machine: Machine, edit: Edit) -> int:
+    """The number of the frame that an edit means.
+
+    Raises:
+        StateError: no frame of this path is open (a branch that has ended is not), or several are and `as_node` may mean any.
+    """
+    open_ = {frame.path: number for number, frame in machine.frames.items()}
+    listed = ", ".join(f"{path!r}" for path in open_)
+    if edit.path is None:
+        if edit.as_node is not None and len(open_) > 1:
+            raise StateError(
+                f"{len(open_)} frames are open, so {edit.as_node!r} needs the path of its frame; "
+                f"name one ('' is the root): {listed}",
+                code="invalid_input",
+                paths=list(open_),
+            )
+        return ROOT
+    if edit.path not in open_:
+        ended = any(frame.path == edit.path for frame in all_frames(machine))
+        raise StateError(
+            f"{f'branch {edit.path!r} has ended' if ended else f'no frame {edit.path!r} is open'}; "
+            f"open are ('' is the root): {listed}",
+            code="invalid_input",
+            paths=list(open_),
+        )
+    return open_[edit.path]
+
+
+def _without_edited(target: Loaded, edit: Edit) -> Loaded:
+    """The thread without what frames left unfinished that the edit takes as finished: it does not run again."""
+    if edit.as_node is None:
+        return target
+    frames = spared(target.machine, frame_at(target.machine, edit))
+    table = {number: frame for number, frame in target.machine.frames.items() if number not in frames}
+    return msgspec.structs.replace(target, machine=msgspec.structs.replace(target.machine, frames=table))
+
+
+def _facts(choices: Mapping[str, Choice], by: str | None, as_node: str | None = None) -> dict[str, Any] | None:
+    """What the checkpoint says of itself: by whom, as what, and what was chosen."""
+    facts: dict[str, Any] = {}
+    if as_node is not None:
+        facts["asNode"] = as_node
+    if by is not None:
+        facts["by"] = by
+    if choices:
+        facts["effects"] = dict(choices)
+    return facts or None

@@ -1,0 +1,220 @@
+"""Taking write effects back: each undoing is a recorded write of its own, so it happens once (E8)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from graphflow.checkpoints.checkpointer import ThreadRow
+from graphflow.checkpoints.journal import Loaded, ThreadJournal, load_thread
+from graphflow.errors import GraphflowError, error_dict
+from graphflow.graph.core.channels import thaw
+from graphflow.graph.core.machine import ROOT, Operation, OperationRecorded, all_frames
+from graphflow.graph.core.plan import Plan
+from graphflow.graph.core.transition import advance
+from graphflow.graph.engine.context import digest_of, is_cut_off
+from graphflow.messages import AIMessage
+from graphflow.runtime.history.effects import UNDO, Effect, read_body, result_of
+from graphflow.runtime.runs.live_runs import LEASE_MS, Runs
+
+if TYPE_CHECKING:
+    from graphflow.runtime.compiled_graph import CompiledGraph
+
+PAGE = 64
+"""Records that are read at once while the checkpoint before an effect is looked for."""
+
+
+async def undo_effects(
+    app: CompiledGraph, runs: Runs, row: ThreadRow, head: Loaded, effects: Sequence[Effect]
+) -> ThreadRow:
+    """Takes the effects back, the newest first, and gives the thread's row as it is then.
+
+    Args:
+        row: the thread, taken.
+        head: the thread at its head.
+
+    Raises:
+        GraphflowError: `undo_failed`; what was taken back before it stays so, and nothing else has changed.
+    """
+    plan = await app.documents.pinned(row.facts.document)
+    journal = ThreadJournal(runs.store, row, row.facts, loaded=head, keep=True)
+    undoing = Undoing(app, plan, journal, head)
+    async with _lease_kept(runs):
+        for index, effect in enumerate(reversed(effects)):
+            try:
+                await undoing.undo(effect)
+            except Exception as error:
+                left = len(effects) - index
+                undone = [done.id for done in reversed(effects)][:index]
+                raise _failure(effect, undone, [e.id for e in effects[:left]], error) from error
+    return msgspec.structs.replace(row, head=journal.head)
+
+
+class Undoing:
+    """The undoing of effects of one thread, recorded at its head."""
+
+    def __init__(self, app: CompiledGraph, plan: Plan, journal: ThreadJournal, head: Loaded) -> None:
+        self.app, self.plan, self.journal, self.machine = app, plan, journal, head.machine
+        self._seq, self._pending = head.seq, list(head.pending)
+
+    async def undo(self, effect: Effect) -> None:
+        """Runs what takes the effect back with `{arguments, result, idempotencyKey}`.
+
+        Raises:
+            GraphflowError: it failed, or is not registered here.
+        """
+        word, _, name = (effect.undo or "").partition(":")
+        given = {
+            "arguments": await self._arguments(effect),
+            "result": await self._result(effect),
+            "idempotencyKey": effect.idempotency_key,
+        }
+        ctx = UndoContext(self, effect)
+        if word == "tool":
+            result = await self.app.services["tool"].undo(name, given, ctx, key=UNDO + effect.id)
+            if result.error is not None:
+                await ctx.forget()
+                raise GraphflowError(result.error.message, code="tool_error", toolError=result.error.code)
+        else:
+            run = self.app.documents.function(effect.undo or "", self.plan) if word == "fn" else None
+            if run is None:
+                raise GraphflowError(f"no {effect.undo!r} is registered here", code="tool_error")
+            await ctx.once(UNDO + effect.id, lambda: run(given, ctx))  # type: ignore[arg-type] # `fn:` uses no context
+        await ctx.settle()
+
+    async def _arguments(self, effect: Effect) -> Any:
+        """With what the write was called: kept with its intent, or in the call that the messages held then."""
+        store = self.journal.store
+        body = await read_body(store, effect.thread_id, effect.intent)
+        kept = (body.facts or {}).get("arguments") if body is not None else None
+        if kept is None and effect.kind == "tool":
+            return await self._called(effect)
+        return kept["arguments"] if effect.kind == "tool" and kept is not None else thaw(kept)
+
+    async def _called(self, effect: Effect) -> Any:
+        lineage, ordinal = effect.intent
+        store, upto = self.journal.store, ordinal - 1
+        at: str | None = None
+        while at is None and upto > 0:  # records of operations, of branches side by side too, may lie between
+            before = await store.read_records(effect.thread_id, lineage=lineage, after=max(0, upto - PAGE), upto=upto)
+            at = next((record.id for record in reversed(before) if record.checkpoint), None)
+            upto -= PAGE
+        loaded = None if at is None else await load_thread(store, effect.thread_id, at)
+        frames = all_frames(loaded.machine if loaded is not None else self.machine)
+        for frame in sorted(
+            frames, key=lambda frame: frame.path != effect.path
+        ):  # ids of calls are unique in a frame only
+            for message in reversed(frame.state.get("messages", ())):
+                if isinstance(message, AIMessage):
+                    for call in message.tool_calls:
+                        if call.id == effect.key:
+                            return msgspec.json.decode(call.arguments or "{}")
+        return None
+
+    async def _result(self, effect: Effect) -> Any:
+        operation = await result_of(self.journal.store, effect)
+        return None if operation is None else thaw(operation.result)
+
+    async def record(self, key: str, operation: Operation | None) -> None:
+        """Makes a step of an undoing durable."""
+        ids, clock = self.app.ids, self.app.clock
+        tick = OperationRecorded(id=ids.new_id(), at=clock.now_ms(), frame=ROOT, key=key, operation=operation)
+        machine, commands = advance(self.plan, self.machine, tick)
+        prepared = self.journal.prepare(commands[0])  # type: ignore[arg-type] # the commit comes first
+        pending, self._pending = self._pending, []
+        await self.journal.write(prepared, pending, self._seq, 0, release=False)
+        self.machine = machine
+
+
+class UndoContext:
+    """What a tool that takes an effect back gets of the engine: it is recorded, heard by nobody, and asks nobody."""
+
+    def __init__(self, undoing: Undoing, effect: Effect) -> None:
+        self._undoing, self._effect = undoing, effect
+        self.thread_id = undoing.journal.row.thread_id
+        self.run_id = effect.run_id
+        self.now_ms = undoing.app.clock.now_ms
+        self._begun = False
+
+    def idempotency_key(self, key: str) -> str:
+        """The same however often the undoing of this effect is tried."""
+        return digest_of((self._effect.idempotency_key, "undo"))
+
+    def charge_tool_call(self, key: str | None = None, *, counted: bool = False) -> None:
+        """Undoing is outside every run's budget."""
+
+    async def once(
+        self, name: str, fn: Callable[[], Awaitable[Any]], *, idempotent: bool = False, arguments: Any = None, **_: Any
+    ) -> Any:
+        """Does it after a durable intent; whether it was done is for `settle` or `forget` to say."""
+        await self._undoing.record(name, Operation("undo", self._effect.digest, "write", "intent", None, idempotent))
+        self._begun = True
+        try:
+            return await fn()
+        except BaseException as error:
+            if not is_cut_off(error):
+                await self.forget()
+            raise
+
+    async def settle(self) -> None:
+        """It was taken back."""
+        done = Operation("undo", self._effect.digest, "write", "done")
+        await self._undoing.record(UNDO + self._effect.id, done)
+
+    async def forget(self) -> None:
+        """It surely failed: nothing was taken back."""
+        if self._begun:
+            self._begun = False
+            await self._undoing.record(UNDO + self._effect.id, None)
+
+    async def ask(self, message: str, **_: Any) -> Any:
+        raise GraphflowError(f"an undoing can't ask anybody: {message}", code="tool_error")
+
+    async def tool_progress(self, call_id: str, data: Any) -> None:
+        """Nobody listens."""
+
+    async def tool_result(self, call_id: str, text: str, action: bool = False, param: Any = None) -> None:
+        """Nobody listens."""
+
+    def source(self, facts: dict[str, Any]) -> None:
+        """Nobody listens."""
+
+
+@asynccontextmanager
+async def _lease_kept(runs: Runs) -> AsyncIterator[None]:
+    """The thread stays this process's while tools take their time (E2)."""
+
+    async def renew() -> None:
+        while True:
+            await asyncio.sleep(LEASE_MS / 3000)
+            with contextlib.suppress(GraphflowError):
+                await runs.store.renew(runs.store.owner, lease_until=runs.clock.now_ms() + LEASE_MS)
+
+    task = asyncio.ensure_future(renew())  # noqa: TID251 - ended below
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _failure(effect: Effect, undone: list[str], left: list[str], error: Exception) -> GraphflowError:
+    text = f"{effect.undo!r} could not take back {effect.key!r} of node {effect.node!r}: {error}"
+    if is_cut_off(error):
+        text += "; whether it did is unknown"
+    return GraphflowError(
+        f"{text}; the thread stays where it is, and {len(undone)} effect(s) are taken back",
+        code="undo_failed",
+        effect=effect.id,
+        undone=undone,
+        left=left,
+        error=error_dict(error),
+    )
+
+
+__all__ = ["UndoContext", "Undoing", "undo_effects"]

@@ -1,0 +1,49 @@
+"""Pages of other origins: let in where they are listed, else kept out (spec 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from fastapi import FastAPI, HTTPException, Request
+from starlette.middleware.cors import CORSMiddleware
+
+from graphflow.server.access_log import REQUEST_ID
+from graphflow.server.loopback import is_loopback
+from graphflow.server.routes._queued import PLACE, RUN_ID
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+SAFE = ("GET", "HEAD", "OPTIONS")
+
+
+def allow(app: FastAPI, origins: Collection[str]) -> None:
+    """Lets pages of these origins call and read; without any, CORS stays off."""
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=METHODS,
+            allow_headers=["*"],
+            expose_headers=[RUN_ID, PLACE, REQUEST_ID, "Retry-After"],
+        )
+
+
+def check(request: Request, listed: Collection[str]) -> None:
+    """Keeps a page of the web from changing anything on a server that asks for no token.
+
+    A browser sends such a request, whatever CORS says; it only does not show the answer. Pages of this machine are let in.
+
+    Raises:
+        HTTPException: 403.
+    """
+    origin = request.headers.get("origin")
+    if origin is None or request.method in SAFE or origin in listed or "*" in listed:
+        return
+    try:
+        host = urlsplit(origin).hostname
+    except ValueError:
+        host = None
+    if host is None or not is_loopback(host):
+        raise HTTPException(
+            403, f"pages of {origin!r:.200} may not call; list the origin in server.cors_origins, or set a token"
+        )

@@ -1,0 +1,87 @@
+"""Agents as clients see them (spec 3.1, 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphflow.agents.loader import LoadedAgent
+from graphflow.agents.reload import InvalidAgent
+from graphflow.service.application import Application
+from graphflow.service.catalog.tools import fault_dict
+
+
+def agents(app: Application, *, tag: str | None = None, q: str | None = None) -> list[dict[str, Any]]:
+    """Every agent, by key; a refused file with its first fault, also beside the version that still serves."""
+    refused = {invalid.key: invalid for invalid in app.agents.invalid()}
+    lines = {agent.key: _line(agent) for agent in app.agents.list()}
+    for key, invalid in refused.items():
+        lines.setdefault(key, _missing(key))["invalid"] = fault_of(invalid)
+    found = [line for _, line in sorted(lines.items())]
+    return [line for line in found if _matches(line, tag) and _matches(line, q)]
+
+
+def agent(app: Application, key: str) -> dict[str, Any]:
+    """One agent in full, with its compiled graph.
+
+    Raises:
+        AgentNotFound: names the agents that exist.
+    """
+    from graphflow.graph.drawing.layout import layout
+    from graphflow.graph.drawing.render import draw_mermaid
+
+    found = app.agents.get(key)
+    document = found.checked.document
+    plan = layout(document)
+    refused = next((invalid for invalid in app.agents.invalid() if invalid.key == key), None)
+    return {
+        **_line(found),
+        "providerKey": found.provider_key,
+        "keywords": list(found.keywords),
+        "instructions": found.instructions,
+        "warnings": [fault.as_dict() for fault in found.warnings],
+        "graph": {
+            "start": document.start,
+            "nodes": [{"name": box.name, "kind": box.kind, "form": box.form} for box in plan.nodes],
+            "edges": [_edge(edge) for edge in plan.edges],
+            "mermaid": draw_mermaid(document),
+        },
+        "document": found.data,
+        **({"invalid": fault_of(refused)} if refused is not None else {}),
+    }
+
+
+def _line(found: LoadedAgent) -> dict[str, Any]:
+    return {
+        "key": found.key,
+        "name": found.name,
+        "icon": found.icon,
+        "description": found.description,
+        "mode": found.mode,
+        "model": found.model,
+        "tools": list(found.tools),
+        "version": found.version,
+    }
+
+
+def _missing(key: str) -> dict[str, Any]:
+    blank: dict[str, Any] = {"icon": None, "description": "", "mode": None, "model": None, "tools": [], "version": None}
+    return {"key": key, "name": key, **blank}
+
+
+def fault_of(invalid: InvalidAgent) -> dict[str, Any]:
+    """The first fault of a refused file: `{file, line, column, pointer, message}`."""
+    fault = invalid.faults[0]
+    return {**fault_dict(fault), "file": fault.file or invalid.file}
+
+
+def _edge(edge: Any) -> dict[str, Any]:
+    out = {"source": edge.source, "target": edge.target, "kind": edge.kind, "condition": edge.condition or None}
+    return {key: value for key, value in out.items() if value is not None}
+
+
+def _matches(line: Mapping[str, Any], wanted: str | None) -> bool:
+    if not wanted:
+        return True
+    text = " ".join([line["key"], line["name"], line["description"] or "", *line["tools"]])
+    return wanted.lower() in text.lower()

@@ -1,0 +1,97 @@
+"""Every decision about a thread's calls and questions, read back from its journal (spec 8.5)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from graphflow.checkpoints.journal import load_thread
+from graphflow.checkpoints.records import Body, decode_body
+from graphflow.errors import ThreadNotFound
+from graphflow.graph.core.channels import thaw
+from graphflow.graph.core.machine import WAITS, Interrupt, Operation
+from graphflow.runtime.history.stored_events import PAGE, Chain
+from graphflow.service.application import Application
+from graphflow.service.requests import checked_chat_id
+from graphflow.service.runs.submit import flush_live
+
+
+async def decisions(app: Application, thread_id: str) -> list[dict[str, Any]]:
+    """What people and standing rules decided on the thread's present branch, oldest first.
+
+    Each is `{at, by, kind, decision, node, shown, ran?, interruptId? | ruleId?, toolId?, toolName?, reason?}`: who and
+    when, what they were shown, and the arguments with which the call then ran. History that was pruned is not told.
+
+    Raises:
+        ThreadNotFound: no such thread.
+    """
+    checked_chat_id(thread_id, "threadId")
+    await app.runs.ready()
+    await flush_live(app, thread_id)
+    loaded = await load_thread(app.store, thread_id)
+    if loaded is None:
+        raise ThreadNotFound(f"no thread {thread_id!r}; list them with `graphflow threads list`")
+    asked: dict[str, Interrupt] = {}
+    found = []
+    async for body in _bodies(app, thread_id, loaded.chain):
+        asked |= {key: interrupt for key, interrupt in body.patch.interrupts.items() if interrupt is not None}
+        if body.source == "answer" and body.facts is not None:
+            interrupt = asked.get(str(body.facts.get("interrupt")))
+            if interrupt is not None and interrupt.kind not in WAITS:
+                found.append(_by_person(body, interrupt))
+        found += [_by_rule(body, operation) for operation in _operations(body) if operation.kind == "rule"]
+    return found
+
+
+async def _bodies(app: Application, thread_id: str, chain: Chain) -> AsyncIterator[Body]:
+    for lineage, last in chain:
+        for after in range(0, last, PAGE):
+            upto = min(after + PAGE, last)
+            for record in await app.store.read_records(thread_id, lineage=lineage, after=after, upto=upto):
+                yield decode_body(record.data, record.id)
+
+
+def _operations(body: Body) -> Iterator[Operation]:
+    for change in body.patch.frames.values():
+        if change is not None:
+            yield from (operation for operation in (change.operations or {}).values() if operation is not None)
+
+
+def _by_person(body: Body, interrupt: Interrupt) -> dict[str, Any]:
+    assert body.facts is not None
+    answer = next((thaw(op.result) for op in _operations(body) if op.kind == "ask"), None)
+    given = answer if isinstance(answer, dict) else {}
+    decision = body.facts["decision"]
+    arguments = thaw(interrupt.arguments)
+    ran = {"approve": arguments, "edit": given.get("arguments")}.get(decision)
+    out = {
+        "at": body.at,
+        "by": body.facts.get("by", "local"),
+        "kind": interrupt.kind,
+        "decision": decision,
+        "node": interrupt.node,
+        "interruptId": interrupt.id,
+        "toolId": interrupt.tool_id,
+        "toolName": interrupt.tool_name,
+        "shown": {"payload": thaw(interrupt.payload), "arguments": arguments},
+        "ran": ran if interrupt.kind == "approval" else None,
+        "reason": given.get("reason") if interrupt.kind == "approval" else None,
+    }
+    return {key: value for key, value in out.items() if value is not None}
+
+
+def _by_rule(body: Body, operation: Operation) -> dict[str, Any]:
+    record = thaw(operation.result)
+    out = {
+        "at": record["at"],
+        "by": record["by"],
+        "kind": "rule",
+        "decision": record["decision"],
+        "node": body.node,
+        "ruleId": record["rule"],
+        "toolName": record["tool"],
+        "shown": {"arguments": record["arguments"]},
+        "ran": record["arguments"] if record["decision"] == "allow" else None,
+        "reason": record["reason"],
+    }
+    return {key: value for key, value in out.items() if value is not None}

@@ -1,0 +1,98 @@
+"""Imports the Python modules that `[tools] modules` names, and finds what they offer (spec 10, settings; 2.1, rule 9)."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from graphflow.errors import DefinitionError, Fault
+from graphflow.nodes.decorators import Offer, offer_of
+from graphflow.nodes.kinds import NodeKinds
+from graphflow.tools.port import Tool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offered:
+    """What the modules have at their top level: each in the order of its definition, and once."""
+
+    tools: Sequence[Tool] = ()
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """Behind `fn:NAME`, in nodes and as reducers."""
+    nodes: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """Behind `node:NAME`."""
+
+    def register(self, kinds: NodeKinds) -> None:
+        """Lets documents name the functions."""
+        for name, function in self.functions.items():
+            kinds.function(name, function)
+            kinds.register_reducer(name, function)
+        for name, function in self.nodes.items():
+            kinds.node(name, function)
+
+
+def import_modules(names: Sequence[str], folder: Path) -> Offered:
+    """Imports modules that lie in `folder` (or are installed).
+
+    Args:
+        names: dotted module names.
+        folder: the folder of the file that names them; on `sys.path` for these imports only.
+
+    Raises:
+        DefinitionError: every module that can't be imported, and every name that two functions share.
+    """
+    modules: list[tuple[int, ModuleType]] = []
+    faults: list[Fault] = []
+    with _importable(folder):
+        for index, name in enumerate(names):
+            try:
+                modules.append((index, importlib.import_module(name)))
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module does when imported is its fault
+                faults.append(_fault(index, name, folder, error))
+    tools: dict[int, Tool] = {}
+    offers: dict[Offer, Callable[..., Any]] = {}
+    for index, module in modules:
+        for value in vars(module).values():
+            if isinstance(value, Tool):
+                tools[id(value)] = value
+            elif (offer := offer_of(value)) is not None and offers.setdefault(offer, value) is not value:
+                faults.append(_twice(index, offer, offers[offer], value))
+    if faults:
+        raise DefinitionError(faults)
+    functions, nodes = ({o.name: f for o, f in offers.items() if o.word == word} for word in ("fn", "node"))
+    return Offered(tools=tuple(tools.values()), functions=functions, nodes=nodes)
+
+
+def _fault(index: int, name: str, folder: Path, error: BaseException) -> Fault:
+    missing = (
+        isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == name.split(".", maxsplit=1)[0]
+    )
+    hint = f"put {name.split('.', maxsplit=1)[0]}.py into {folder}, or install it" if missing else "mend the module"
+    message = f"module {name!r} can't be imported: {type(error).__name__}: {error}"
+    return Fault(pointer=f"/tools/modules/{index}", message=message, hint=hint, kind="reference")
+
+
+def _twice(index: int, offer: Offer, first: Callable[..., Any], second: Callable[..., Any]) -> Fault:
+    places = " and ".join(f"{f.__module__}.{f.__qualname__}" for f in (first, second))
+    return Fault(
+        pointer=f"/tools/modules/{index}",
+        message=f"{offer.word}:{offer.name} is offered twice: by {places}",
+        hint=f"give one of them another name: @{'function' if offer.word == 'fn' else 'node'}(name=…)",
+        kind="reference",
+    )
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    entry = str(folder.resolve())
+    sys.path.insert(0, entry)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(entry)

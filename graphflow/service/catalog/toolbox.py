@@ -1,0 +1,123 @@
+"""All tools of an application in their newest version, and the viewports: read from files, changed while it runs.
+
+A version of the tools is a `Toolset`. What has begun keeps the one it began with; what begins takes the newest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path, PurePath
+
+from graphflow.errors import Fault
+from graphflow.service.catalog.watched_folders import Contents, WatchedFolder
+from graphflow.settings import Settings
+from graphflow.tools.files import SUFFIXES, ToolFiles, next_tool_files
+from graphflow.tools.json_files import read_json
+from graphflow.tools.registry import ToolRegistry
+from graphflow.tools.viewports import SUFFIXES as VIEWPORT_SUFFIXES
+from graphflow.tools.viewports import Viewports, next_viewports
+
+log = logging.getLogger("graphflow.tools")
+
+
+class Toolbox:
+    """The tools that Python registered, with the tool files over them, and the viewports.
+
+    Args:
+        settings: where the folders are.
+        registered: the tools that Python registered; they stay the same.
+        changed: told when the tools are new ones.
+    """
+
+    def __init__(
+        self, settings: Settings, registered: ToolRegistry, changed: Callable[[ToolRegistry], Awaitable[None]]
+    ) -> None:
+        self._registered, self._changed = registered, changed
+        interval_ms = settings.agents.refresh_interval_ms
+        self._tool_folder = WatchedFolder(
+            settings.tools.dir, SUFFIXES, take=self._take_tools, is_whole=_is_json, interval_ms=interval_ms
+        )
+        self._viewport_folder = WatchedFolder(
+            settings.viewports.dir,
+            VIEWPORT_SUFFIXES,
+            take=self._take_viewports,
+            is_whole=_is_whole_viewport,
+            interval_ms=interval_ms,
+        )
+        folder = self._tool_folder
+        self.files = next_tool_files(ToolFiles(), folder.folder, folder.read(), registered)
+        self.viewports = next_viewports(Viewports(), self._viewport_folder.folder, self._viewport_folder.read())
+        self.registry = registered.overlaid(self.files.tools)
+        self._told: frozenset[str] = frozenset()
+        self._tell()
+
+    def faults(self) -> list[Fault]:
+        """Everything that is wrong with tool files and viewports."""
+        return [*self.files.faults, *self.viewports.faults, *self._missing_viewports()]
+
+    def names(self, path: Path | None = None) -> list[str]:
+        """The files of both folders, or those that are this path or lie below it."""
+        folders = (self._tool_folder, self._viewport_folder)
+        files = [folder.folder / name for folder in folders for name in folder.contents]
+        return [str(file) for file in files if path is None or file.resolve().is_relative_to(path.resolve())]
+
+    def reads(self, path: Path) -> bool:
+        """Whether a path is one of the two folders, or a file in one of them."""
+        folders = [folder.folder.resolve() for folder in (self._tool_folder, self._viewport_folder)]
+        return path.resolve() in folders or path.resolve().parent in folders
+
+    async def refresh(self) -> None:
+        """Takes changed tool files and viewports into service."""
+        await self._viewport_folder.refresh()
+        await self._tool_folder.refresh()
+
+    async def watch(self) -> None:
+        """Keeps both folders up to date until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tool_folder.watch())
+            group.create_task(self._viewport_folder.watch())
+
+    async def _take_tools(self, contents: Contents) -> None:
+        old = self.files
+        self.files = await asyncio.to_thread(next_tool_files, old, self._tool_folder.folder, contents, self._registered)
+        self._tell()
+        if self.files.tools != old.tools:
+            self.registry = self._registered.overlaid(self.files.tools)
+            await self._changed(self.registry)
+
+    async def _take_viewports(self, contents: Contents) -> None:
+        self.viewports = await asyncio.to_thread(next_viewports, self.viewports, self._viewport_folder.folder, contents)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Logs what is newly wrong."""
+        texts = [fault.render() for fault in self.faults()]
+        for text in texts:
+            if text not in self._told:
+                log.warning("tools: %s", text)
+        self._told = frozenset(texts)
+
+    def _missing_viewports(self) -> list[Fault]:
+        """Frontend tools without a viewport here: their client may have one of its own."""
+        found = []
+        made = {tool.name: tool for tool in self.files.tools if tool.kind == "frontend"}
+        for entry in (entry for file in self.files.files.values() for entry in file.entries):
+            tool = made.get(entry.name)
+            if tool is not None and self.viewports.get(tool.viewport or "") is None:
+                message = f"no viewport {tool.viewport!r} lies in {self._viewport_folder.folder}"
+                hint = "add its file, unless the client has one of its own"
+                fault = entry.fault(message, hint, at="/name", kind="reference")
+                found.append(dataclasses.replace(fault, severity="warning"))
+        return found
+
+
+def _is_json(name: str, content: bytes | str) -> bool:
+    return read_json(content, name)[1] is None
+
+
+def _is_whole_viewport(name: str, content: bytes | str) -> bool:
+    """An HTML file does not tell whether it is whole, but that an empty one is not."""
+    return bool(content) if PurePath(name).suffix == ".html" else _is_json(name, content)

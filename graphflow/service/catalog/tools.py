@@ -1,0 +1,118 @@
+"""Tools and viewports as clients see them, and whole results of calls (spec 3.1, 8.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from graphflow.checkpoints.journal import load_thread
+from graphflow.errors import Fault, ThreadNotFound
+from graphflow.graph.core.machine import ROOT
+from graphflow.messages import ToolMessage
+from graphflow.service.application import Application
+from graphflow.service.requests import bad_argument, checked_chat_id
+from graphflow.service.runs.submit import flush_live
+from graphflow.tools.port import Tool
+
+
+def tools(app: Application) -> list[dict[str, Any]]:
+    """Every tool with its kind and schema, by name; a refused description with its first fault, as `invalid`.
+
+    A tool that serves on, in an older or in its registered form, bears the first fault of its name itself; any other
+    refused description is a line of its own.
+    """
+    lines = {tool.name: _tool(tool) for tool in app.tools}
+    others = []
+    for refused in app.toolbox.files.invalid:
+        fault = fault_dict(refused.faults[0])
+        line = lines.get(refused.name)
+        if line is not None and "invalid" not in line:
+            line["invalid"] = fault
+        else:
+            others.append({**_missing(refused.name, refused.kind), "invalid": fault})
+    return sorted([*lines.values(), *others], key=lambda line: str(line["name"]))
+
+
+def tool(app: Application, name: str) -> dict[str, Any]:
+    """One tool.
+
+    Raises:
+        GraphflowError: `invalid_input` for an unknown name.
+    """
+    found = next((line for line in tools(app) if line["name"] == name), None)
+    if found is None:
+        raise bad_argument("toolName", f"no tool {name!r}; {app.tools.hint(name)}")
+    return found
+
+
+def fault_dict(fault: Fault) -> dict[str, Any]:
+    """`{file, line, column, pointer, message}`."""
+    text = fault.message if fault.hint is None else f"{fault.message} ({fault.hint})"
+    return {
+        "file": fault.file,
+        "line": fault.line,
+        "column": fault.column,
+        "pointer": fault.pointer,
+        "message": text,
+    }
+
+
+def _tool(found: Tool) -> dict[str, Any]:
+    line = {
+        "name": found.name,
+        "kind": found.kind,
+        "description": found.description,
+        "parameters": dict(found.parameters),
+        "effects": found.effects,
+        "idempotent": found.idempotent,
+    }
+    optional = {
+        "prompt": found.prompt,
+        "afterCallHint": found.after_call_hint,
+        "toolType": found.viewport_type,
+        "viewportKey": found.viewport,
+        "holdMs": found.hold_ms,
+        "payload": found.payload,
+    }
+    return line | {key: value for key, value in optional.items() if value is not None}
+
+
+def _missing(name: str, kind: str) -> dict[str, Any]:
+    return {"name": name, "kind": kind, "description": "", "parameters": {}, "effects": None, "idempotent": None}
+
+
+def viewport(app: Application, key: str) -> Any:
+    """What a client renders, `{"html": text}` or the JSON of any other kind; None for an unknown key."""
+    found = app.toolbox.viewports.get(key)
+    if found is None:
+        return None
+    return {"html": found.content} if found.type == "html" else found.content
+
+
+def viewport_keys(app: Application) -> list[str]:
+    """The keys of all viewports."""
+    return sorted(app.toolbox.viewports.by_key)
+
+
+async def tool_result(app: Application, chat_id: str, tool_id: str) -> dict[str, Any]:
+    """The whole result of a call, also where the model was shown a part of it.
+
+    Raises:
+        ThreadNotFound: no such chat, or no such call in it.
+    """
+    checked_chat_id(chat_id)
+    await app.runs.ready()
+    await flush_live(app, chat_id)
+    loaded = await load_thread(app.store, chat_id)
+    if loaded is None or loaded.row.head is None:
+        raise ThreadNotFound(f"no chat has the id {chat_id!r}")
+    messages = loaded.machine.frames[ROOT].state.get("messages", ())
+    for message in _newest_first(messages):
+        if isinstance(message, ToolMessage) and message.tool_call_id == tool_id:
+            result = message.content if message.whole is None else message.whole
+            return {"toolId": tool_id, "toolName": message.name, "result": result, "cut": message.whole is not None}
+    raise ThreadNotFound(f"chat {chat_id!r} has no result of a call {tool_id!r:.160}")
+
+
+def _newest_first(messages: Any) -> Iterator[Any]:
+    return (messages[index] for index in range(len(messages) - 1, -1, -1))

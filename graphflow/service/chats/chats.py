@@ -1,0 +1,174 @@
+"""Chats as clients list and reread them; all of it is read from the threads' journals (spec 3.1, 3.3)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from graphflow.checkpoints.checkpointer import Record, ThreadRow
+from graphflow.checkpoints.journal import decode_meta, load_thread
+from graphflow.errors import ThreadNotFound
+from graphflow.events import ChatStart, Event, RequestQuery, RunComplete, event_dict
+from graphflow.graph.core.machine import ROOT
+from graphflow.memory.conversations import Which
+from graphflow.messages import MESSAGE_TYPES, Message, to_wire
+from graphflow.runtime.history.stored_events import PAGE, Chain, place_before, stored_log_of
+from graphflow.service.access import Caller, sees
+from graphflow.service.application import Application
+from graphflow.service.inbox import entry
+from graphflow.service.requests import checked_chat_id, unknown_chat, unknown_cursor
+from graphflow.service.runs.event_stream import log_of_run
+from graphflow.service.runs.submit import flush_live
+
+log = logging.getLogger("graphflow.memory")
+
+
+async def chats(
+    app: Application,
+    *,
+    cursor: str | None = None,
+    limit: int = 50,
+    agent_key: str | None = None,
+    user: str | None = None,
+    query: str | None = None,
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Chats, newest first, and the cursor of the next page; with `user` this user's alone.
+
+    Args:
+        query: words that must each be found in a chat's name or in what was said in it.
+
+    Raises:
+        GraphflowError: `invalid_input` for a cursor that is none, or whose chat was deleted.
+    """
+    await app.runs.ready()
+    if query is not None and query.strip():
+        which = Which(agent_key=agent_key, owner=user, cursor=cursor, limit=limit)
+        found = await app.chat_search.find(query, which)
+        following = found[-1][0].cursor if len(found) == limit else None
+        return [await _line(app, row) for _, row in found], following
+    if cursor is not None and not await sees(app, Caller(user=user), cursor):
+        raise unknown_cursor(cursor)
+    try:
+        rows = await app.store.threads(cursor=cursor, limit=limit, agent_key=agent_key, user=user)
+    except ThreadNotFound:
+        raise unknown_cursor(cursor) from None
+    return [await _line(app, row) for row in rows if row.head], rows[-1].thread_id if len(rows) == limit else None
+
+
+async def _line(app: Application, row: ThreadRow) -> dict[str, Any]:
+    waiting = []
+    if row.facts.status == "waiting":
+        waiting = await app.store.open_interrupts(thread_id=row.thread_id, limit=1)
+    return {
+        "chatId": row.thread_id,
+        "chatName": row.facts.title or "",
+        "agentKey": row.facts.agent_key,
+        "createdAt": row.created_at,
+        "updatedAt": row.facts.updated_at,
+        "status": app.status_of(row),
+        "waiting": entry(waiting[0]) if waiting else None,
+    }
+
+
+async def chat(app: Application, chat_id: str, *, raw_messages: bool = False) -> dict[str, Any]:
+    """One chat: `chatId, chatName, rawMessages, events, references`.
+
+    `rawMessages` is None unless they are asked for; `events` are those of every run on the chat's present branch.
+
+    Raises:
+        ThreadNotFound: no such chat.
+    """
+    checked_chat_id(chat_id)
+    await app.runs.ready()
+    await flush_live(app, chat_id)
+    await _heal_record(app, chat_id)
+    loaded = await load_thread(app.store, chat_id)
+    if loaded is None or loaded.row.head is None:
+        raise unknown_chat(chat_id)
+    events = await history(app, chat_id, loaded.chain)
+    return {
+        "chatId": chat_id,
+        "chatName": loaded.row.facts.title or "",
+        "rawMessages": _raw(loaded.machine.frames[ROOT].state.get("messages", ())) if raw_messages else None,
+        "events": [event_dict(event) for event in events],
+        "references": _references(events),
+    }
+
+
+async def _heal_record(app: Application, chat_id: str) -> None:
+    """A chat that is opened gets the lines of its record that a crash has left out; who reads it need not wait for a disk
+    that can't be written.
+    """
+    try:
+        await app.chat_record.heal(chat_id)
+    except OSError:
+        log.exception("the chat record could not be mended", extra={"facts": {"chat_id": chat_id}})
+
+
+async def history(app: Application, chat_id: str, chain: Chain) -> list[Event]:
+    """Every run's log as history shows it: snapshots, no graph family but `run.waiting`, `chat.start` once."""
+    out: list[Event] = []
+    known_start = False
+    all_records = await _all_records(app, chat_id, chain)
+    places = {None, *((record.lineage, record.ordinal) for record in all_records)}
+    for run_id, records in runs_of(all_records):
+        live = app.runs.by_thread.get(chat_id)
+        if live is not None and live.run_id == run_id:
+            log = await log_of_run(app, chat_id, run_id)
+        else:
+            stored = await stored_log_of(app.store, chain, records)
+            if stored.pruned or place_before(chain, records[0]) not in places:
+                continue  # its beginning was pruned: what is left tells of a run that nobody began
+            log = stored.events
+        for event, _ in log:
+            if event.family == "graph" or (known_start and isinstance(event, ChatStart)):
+                continue
+            known_start = known_start or isinstance(event, ChatStart)
+            out.append(_as_history(event))
+    return out
+
+
+def _as_history(event: Event) -> Event:
+    """A run that simply stopped ends with `end_turn` in history (spec 3.3)."""
+    if isinstance(event, RunComplete) and event.finish_reason in (None, "stop"):
+        return msgspec.structs.replace(event, finish_reason="end_turn")
+    return event
+
+
+async def _all_records(app: Application, chat_id: str, chain: Chain) -> list[Record]:
+    out: list[Record] = []
+    for lineage, last in chain:
+        for after in range(0, last, PAGE):
+            out += await app.store.read_records(chat_id, lineage=lineage, after=after, upto=min(after + PAGE, last))
+    return out
+
+
+def runs_of(records: Iterable[Record]) -> list[tuple[str, list[Record]]]:
+    """The records by run, in the order of the runs."""
+    runs: dict[str, list[Record]] = {}
+    for record in records:
+        runs.setdefault(decode_meta(record.meta, record.id).run_id or "", []).append(record)
+    return list(runs.items())
+
+
+def _raw(messages: Sequence[Any]) -> list[dict[str, Any]]:
+    """The messages in OpenAI form."""
+    return [to_wire(message) if isinstance(message, MESSAGE_TYPES) else dict(message) for message in _each(messages)]
+
+
+def _each(messages: Sequence[Any]) -> Iterable[Message | Any]:
+    return iter(messages)
+
+
+def _references(events: Iterable[Event]) -> list[Any]:
+    """References of all queries, each id once; the first wins."""
+    seen: dict[str, Any] = {}
+    for event in events:
+        if isinstance(event, RequestQuery):
+            for reference in event.references or ():
+                key = reference.get("id") if isinstance(reference, dict) else None
+                seen.setdefault(str(key) if key is not None else f"{len(seen)}:{reference!r}", reference)
+    return list(seen.values())

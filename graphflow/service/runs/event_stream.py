@@ -1,0 +1,352 @@
+"""Joining a run's log, from the beginning or where a client has left it (spec 3.4, E1).
+
+What a client has is a number and the life that sent it. As long as the ring of the process that runs has all that
+follows, it is sent as it was. Else the client drops what may differ from the log (`stream.reset`), gets finished
+blocks as snapshots and an open one as its start and its text so far, and goes on live. What another process drives is
+followed by its records (`elsewhere.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from graphflow.events import TERMINAL, Event, NodeEnd, NodeError, NodeStart, StreamReset
+from graphflow.graph.ports import Logged
+from graphflow.runtime.history.stored_events import StoredLog, pruned_log, stored_log
+from graphflow.runtime.runs.event_ring import RunLog
+from graphflow.runtime.runs.live_runs import LiveRun
+from graphflow.service.application import Application
+from graphflow.service.frames import ENDS, Frame
+from graphflow.service.requests import CHAT_ID, bad_argument, unknown_run
+from graphflow.service.runs.remote_runs import StoredRun, follow_stored, read_run
+
+Span = tuple[int, int]
+"""Numbers of a block's start and end."""
+_POSITION = re.compile(r"(\d{1,18})-(\d{1,18})")
+_unsafe: WeakKeyDictionary[RunLog, dict[int, int]] = WeakKeyDictionary()
+"""Numbers inside blocks that a rebuilt log was sent up to, and the last number before those blocks.
+
+A client that lost its connection there may have one of two overlapping blocks whole and of the other nothing; the
+ring alone can't mend that.
+"""
+
+
+class Position(msgspec.Struct, frozen=True):
+    """Where a client is: the id of the last event that it has."""
+
+    life: int
+    seq: int
+
+
+def parse_position(text: str | None) -> Position | None:
+    """A `Last-Event-ID`.
+
+    Raises:
+        GraphflowError: `invalid_input` when it is no `<life>-<seq>`.
+    """
+    if text is None or not text.strip():
+        return None
+    match = _POSITION.fullmatch(text.strip())
+    if match is None:
+        raise bad_argument("lastEventId", f"{text!r:.80} is no event id: <life>-<seq>")
+    return Position(int(match[1]), int(match[2])) if int(match[2]) else None
+
+
+class Joined(NamedTuple):
+    """What a client that joins a run is sent."""
+
+    batches: AsyncIterator[list[Frame]]
+    """What is ready together comes together."""
+    end: Event | None = None
+    """The event with which the run ended or paused, if the client has it already: then nothing comes."""
+
+
+async def run_events(app: Application, run_id: str, last_event_id: str | None = None) -> AsyncIterator[Frame]:
+    """The run's events after the one that the client has, new ones as they come, until the life ends."""
+    async for batch in (await join(app, run_id, last_event_id)).batches:
+        for frame in batch:
+            yield frame
+
+
+async def join(app: Application, run_id: str, last_event_id: str | None = None) -> Joined:
+    """The same in batches.
+
+    Raises:
+        ThreadNotFound: no such run.
+        CheckpointNotFound: the run's log was pruned; `detail.pruned` is true.
+        GraphflowError: `invalid_input` for an id that is none.
+    """
+    position = parse_position(last_event_id)
+    await app.runs.ready()
+    live = next((live for live in app.runs.by_thread.values() if live.run_id == run_id), None)
+    if live is None and not CHAT_ID.fullmatch(run_id):
+        raise unknown_run(run_id)
+    thread_id = live.thread_id if live is not None else await app.store.find_run(run_id)
+    if thread_id is None:
+        raise unknown_run(run_id)
+    if live is not None and live.log is not None:
+        return Joined(_joined_live(app, live, live.log, position), _end_of_ring(live.log, position))
+    run = await read_run(app, thread_id, run_id)
+    if run.log.pruned:
+        raise pruned_log(thread_id, run_id)
+    keep = _keep(position, run.log, run.row.fence, None)
+    return Joined(_joined_stored(app, thread_id, run_id, run, position, keep), _end_of_log(run, position, keep))
+
+
+async def follow(log: RunLog, after: int) -> AsyncIterator[list[Frame]]:
+    """What a life sends, for a client that has everything up to `after`.
+
+    Raises:
+        Behind: the client has fallen behind the ring; it rejoins by id.
+    """
+    life = log.life
+    async for batch in log.batches(after):
+        yield [(f"{life}-{event.seq}", event) for event in batch]
+
+
+async def log_of_run(app: Application, thread_id: str, run_id: str) -> list[Logged]:
+    """The log of a run so far; blocks that are still open are not in it.
+
+    Raises:
+        CheckpointNotFound: it was pruned.
+    """
+    live = app.runs.by_thread.get(thread_id)
+    if live is not None and live.run_id == run_id and live.log is not None:
+        return (await _View(live).read(app, run_id)).events
+    run = await read_run(app, thread_id, run_id)
+    if run.log.pruned:
+        raise pruned_log(thread_id, run_id)
+    return run.log.events
+
+
+async def _joined_stored(
+    app: Application, thread_id: str, run_id: str, run: StoredRun, position: Position | None, keep: int
+) -> AsyncIterator[list[Frame]]:
+    if not run.goes_on:
+        if frames := _frames(run.log.events, (), keep, position, run.row.fence, None):
+            yield frames
+        return
+    # The reset comes with what takes the place of what is dropped: who is cut off in between may go to the process that
+    # drives the run, which knows nothing of a reset.
+    reset: list[Frame] = []
+    if position is not None and keep < position.seq:
+        reset.append((None, StreamReset(keep_seq=keep)))
+    async for batch in follow_stored(app, thread_id, run_id, run, keep):
+        yield reset + batch
+        reset = []
+
+
+async def _joined_live(
+    app: Application, live: LiveRun, ring: RunLog, position: Position | None
+) -> AsyncIterator[list[Frame]]:
+    if _is_raw(position, ring):
+        async for batch in follow(ring, position.seq if position is not None else 0):
+            yield batch
+        return
+    view = _View(live)
+    log = await view.read(app, live.run_id)
+    keep = _keep(position, log, ring.life, view)
+    if position is not None and keep == position.seq and ring.has(keep):
+        after = keep
+    else:
+        after = view.last_seq
+        if frames := _frames(log.events, view.open_blocks, keep, position, ring.life, ring):
+            yield frames
+    async for batch in follow(ring, after):
+        yield batch
+
+
+def _end_of_log(run: StoredRun, position: Position | None, keep: int) -> Event | None:
+    last = run.log.events[-1][0] if run.log.events and not run.goes_on else None
+    return last if position is not None and isinstance(last, ENDS) and position.seq == keep == last.seq else None
+
+
+def _end_of_ring(ring: RunLog, position: Position | None) -> Event | None:
+    """The same for a life that has said its last word and is still being put away."""
+    last = ring.ring[-1] if ring.ring and position is not None and _is_raw(position, ring) else None
+    return last if position is not None and isinstance(last, ENDS) and position.seq == last.seq else None
+
+
+def _is_raw(position: Position | None, ring: RunLog) -> bool:
+    """Whether the ring alone can tell the client all that it misses, without looking at the store."""
+    if position is None:
+        return ring.mark == 0 and ring.has(0)
+    if position.life != ring.life or position.seq > ring.last_seq:
+        return False
+    return ring.has(position.seq) and position.seq not in _unsafe.get(ring, {})
+
+
+class _View:
+    """A live log at one moment: all of it is taken in one step of the event loop, so nothing is lost or doubled.
+
+    What the records hold is named by the journal's last ordinal, what they do not hold yet is copied, and what
+    comes later is in the ring.
+    """
+
+    def __init__(self, live: LiveRun) -> None:
+        log, journal = live.log, live.journal
+        assert log is not None and journal is not None
+        self.thread_id = live.thread_id
+        self.journal, self.chain = journal, journal.chain
+        self.sent = list(live.executor.sent)
+        self.life, self.mark, self.last_seq = log.life, log.mark, log.last_seq
+        self.open_blocks = log.so_far()
+        self.opened = [start.seq for start, _ in log.open.values()]
+        self.unsafe = _unsafe.get(log, {})
+
+    async def read(self, app: Application, run_id: str) -> StoredLog:
+        await self.journal.flush()
+        log = await stored_log(app.store, self.thread_id, self.chain, run_id, over=False)
+        log.events += self.sent
+        return log
+
+
+# --- how much of the client's log stands ---------------------------------------------------------
+
+
+def _keep(position: Position | None, log: StoredLog, life: int, view: _View | None) -> int:
+    """The last number, at most the client's and its life's mark, at which no block was open (E1)."""
+    if position is None:
+        return 0
+    limit = min(position.seq, _known(position, log, life, view))
+    if view is not None and position.life == view.life:
+        limit = view.unsafe.get(limit, limit)
+    spans = [(first, event.seq) for event, first in log.events if first < event.seq]
+    if view is not None:
+        spans += [(first, limit + 1) for first in view.opened]
+    spans += dead_spans(log, view)
+    return keep_before(limit, spans)
+
+
+def _known(position: Position, log: StoredLog, life: int, view: _View | None) -> int:
+    """The last number that clients of the position's life have as the log has it."""
+    for fence, mark in log.lives:
+        if fence > position.life:
+            return mark
+    if position.life > life:
+        return 0  # of a life that never was: perhaps of another store
+    if view is None:
+        return log.sent
+    return view.last_seq if position.life == view.life else view.mark
+
+
+def keep_before(limit: int, spans: Sequence[Span]) -> int:
+    """The last number up to `limit` that lies inside no span (a span's last number is outside)."""
+    keep, moved = limit, True
+    while moved:
+        moved = False
+        for first, last in spans:
+            if first <= keep < last:
+                keep, moved = first - 1, True
+    return max(keep, 0)
+
+
+def dead_spans(log: StoredLog, view: _View | None) -> list[Span]:
+    """Where a life that ended by a crash may have left a block open: from the first number that the log does not
+    know to the life's end. Such a block is void and comes again under another id.
+    """
+    begins = [mark for _, mark in log.lives[1:]]
+    alive = view is not None and bool(log.lives) and log.lives[-1][0] == view.life
+    ends = begins if alive else [*begins, log.sent if view is None else view.mark]
+    covered = sorted({(first, event.seq) for event, first in log.events})
+    at = {event.seq: event for event, _ in log.events}
+    out: list[Span] = []
+    for start, end in zip([0, *begins], ends, strict=False):
+        if isinstance(at.get(end), TERMINAL):
+            continue  # a run's end closes every block; a crash while it waits for people need not have
+        holes = (_first_hole(covered, start + 1, end), _first_hidden(log.events, start, end))
+        if known := [hole for hole in holes if hole is not None]:
+            out.append((min(known), end + 1))
+    return out
+
+
+def _first_hole(covered: Sequence[Span], start: int, end: int) -> int | None:
+    """The first number from `start` to `end` that no span covers."""
+    number = start
+    for first, last in covered:
+        if last < number:
+            continue
+        if first > number:
+            break
+        number = last + 1
+    return number if number <= end else None
+
+
+def _first_hidden(events: Sequence[Logged], start: int, end: int) -> int | None:
+    """The first number from `start` to `end` that another branch's finished block covers, but that may be of a block which a
+    node run in a branch has left open.
+    """
+    at_work: dict[str, int] = {}
+    for event, _ in events:
+        if isinstance(event, NodeStart) and event.path and start < event.seq <= end:
+            at_work[event.node_run_id] = event.seq
+        elif isinstance(event, NodeEnd | NodeError) and event.seq <= end:
+            at_work.pop(event.node_run_id, None)
+    known = {event.seq for event, _ in events} | {first for _, first in events}
+    found: list[int] = []
+    for event, first in events:
+        since = [begun for run, begun in at_work.items() if run != getattr(event, "node_run_id", None)]
+        if first < event.seq and since:
+            number = max(first + 2, min(since) + 1)  # a block's first piece follows its start
+            while number in known:
+                number += 1
+            if number < event.seq:
+                found.append(number)
+    return min(found, default=None)
+
+
+# --- what the client is sent ---------------------------------------------------------------------
+
+
+def _frames(
+    events: Sequence[Logged],
+    open_blocks: Sequence[Event],
+    keep: int,
+    position: Position | None,
+    life: int,
+    ring: RunLog | None,
+) -> list[Frame]:
+    """The log after `keep`, rebuilt: finished blocks as snapshots, open ones as start and text so far."""
+    first_of = _firsts(open_blocks)
+    rebuilt = [(event, first) for event, first in events if event.seq > keep]
+    rebuilt += [(event, first) for event, first in zip(open_blocks, first_of, strict=True)]
+    rebuilt.sort(key=lambda entry: entry[0].seq)
+    out: list[Frame] = []
+    if position is not None and (keep < position.seq or rebuilt):
+        out.append((None, StreamReset(keep_seq=keep)))
+    if ring is not None:
+        _remember_unsafe(ring, rebuilt, keep)
+    out += [(f"{life}-{event.seq}", event) for event, _ in rebuilt]
+    return out
+
+
+def _firsts(open_blocks: Sequence[Event]) -> list[int]:
+    """The number of its block's start for each event of open blocks."""
+    starts: dict[str, int] = {}
+    out = []
+    for event in open_blocks:
+        block = next(str(value) for name in _IDS if (value := getattr(event, name, None)) is not None)
+        out.append(starts.setdefault(block, event.seq))
+    return out
+
+
+_IDS = ("content_id", "reasoning_id", "tool_id", "action_id")
+
+
+def _remember_unsafe(ring: RunLog, rebuilt: Sequence[Logged], keep: int) -> None:
+    least = [0] * len(rebuilt)
+    first_later = 1 << 62
+    for index in range(len(rebuilt) - 1, -1, -1):
+        least[index] = first_later
+        first_later = min(first_later, rebuilt[index][1])
+    safe, unsafe = keep, _unsafe.setdefault(ring, {})
+    for (event, _), later in zip(rebuilt, least, strict=True):
+        if later > event.seq:
+            safe = event.seq
+        else:
+            unsafe[event.seq] = safe

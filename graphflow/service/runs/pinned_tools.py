@@ -1,0 +1,35 @@
+"""Which version of the tools the unfinished runs of this process began with: they go on with it (spec 1.1)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from graphflow.checkpoints.checkpointer import ThreadRow
+from graphflow.runtime.runs.live_runs import LiveRun
+
+MAX_RUNS = 10_000
+"""Beyond that the runs that have waited longest go on with the newest tools."""
+_UNFINISHED = ("waiting", "stopped")
+
+
+class BegunWith:
+    """The services of runs that wait or were stopped, by thread."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[str, tuple[str, Mapping[str, Any]]] = OrderedDict()
+
+    async def ended(self, live: LiveRun) -> None:
+        """Told of each life of this process that has ended or waits."""
+        machine = live.executor.machine
+        self._runs.pop(live.thread_id, None)
+        if machine.status in _UNFINISHED:
+            self._runs[live.thread_id] = (machine.run_id, live.executor.services)
+            if len(self._runs) > MAX_RUNS:
+                self._runs.popitem(last=False)
+
+    def services(self, row: ThreadRow) -> Mapping[str, Any] | None:
+        """What the thread's run began with; None when it has ended, or did not begin in this process."""
+        run_id, services = self._runs.get(row.thread_id, ("", {}))
+        return services if run_id and run_id == row.facts.run_id else None

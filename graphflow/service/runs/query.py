@@ -1,0 +1,213 @@
+"""A query becomes a run that no connection drives (E18)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from graphflow.checkpoints.checkpointer import OpenInterrupt, ThreadRow
+from graphflow.errors import AgentNotFound, AnswerRefused, GraphflowError, ThreadBusy
+from graphflow.events import ChatStart, Event, RequestQuery, RequestSubmit
+from graphflow.graph.core.machine import WAITS
+from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.queue import QueuedRun
+from graphflow.runtime.runs.answers import questions_of
+from graphflow.runtime.runs.live_runs import LiveRun
+from graphflow.service.access import LOCAL, Caller, check_chat, claim
+from graphflow.service.application import Application
+from graphflow.service.chats import uploads
+from graphflow.service.requests import QueryRequest, bad_argument, chat_name, checked_chat_id
+from graphflow.service.runs.queues import Begun, Enqueued
+from graphflow.service.runs.submit import answer_live, refuse_when_stopping, settled_live
+
+ANY_AGENT = ("", "auto", "default")
+
+
+async def query(
+    app: Application, request: QueryRequest, *, caller: Caller = LOCAL, hold_ms: int | None = None
+) -> Begun | Enqueued:
+    """Starts a run, or answers the question that the thread waits with when `on_waiting` is `answer`.
+
+    With `on_busy: enqueue` the input of a thread that is busy is accepted for later: it is durable when this returns.
+
+    Args:
+        caller: whose thread a new one is; a thread of another user is not found.
+        hold_ms: how long the process waits for answers; default: `tools.hold_ms`.
+
+    Raises:
+        GraphflowError: `invalid_input`, `agent_not_found`, `thread_not_found`, `thread_busy`, `thread_waiting`, …; nothing has changed.
+    """
+    refuse_when_stopping(app)
+    _check(request)
+    chat_id = checked_chat_id(request.chat_id) if request.chat_id else app.ids.new_id()
+    await app.runs.ready()
+    hold = app.settings.tools.hold_ms if hold_ms is None else hold_ms
+    async with app.turn(chat_id):
+        await check_chat(app, caller, chat_id)
+        row = await app.store.thread(chat_id)
+        graph = app.graph(agent_of(app, request.agent_key, row))
+        await claim(app, caller, chat_id)
+        references = await uploads.resolved(app, chat_id, request.references)
+        request = msgspec.structs.replace(request, references=references)
+        live = await settled_live(app, chat_id)
+        if live is not None and live.executor.machine.status == "waiting":
+            if request.on_waiting == "cancel":
+                live.executor.cancel()
+                await live.over.wait()
+            else:
+                return await _answer_live_question(app, request, live, caller)
+        elif live is None and request.on_waiting == "answer" and row is not None and row.facts.status == "waiting":
+            return await _answer_question(app, request, graph, chat_id, hold, caller)
+        return await _launch(app, request, graph, row, chat_id, hold)
+
+
+def agent_of(app: Application, wanted: str | None, row: ThreadRow | None) -> str:
+    """The key of the agent that a query means."""
+    if wanted is None and row is not None and row.facts.agent_key is not None:
+        return row.facts.agent_key
+    if wanted is not None and wanted.strip() not in ANY_AGENT:
+        return wanted
+    agents = app.agents.list()
+    if not agents:
+        raise AgentNotFound(f"there are no agents; put one into {app.agents.folder}")
+    return agents[0].key
+
+
+def _check(request: QueryRequest) -> None:
+    if not request.message.strip():
+        raise bad_argument("message", "must not be blank")
+
+
+async def _launch(
+    app: Application, request: QueryRequest, graph: CompiledGraph, row: ThreadRow | None, chat_id: str, hold_ms: int
+) -> Begun | Enqueued:
+    run_id = app.ids.new_id()
+    request_id = request.request_id or run_id
+    given = input_of(request, graph.plan.input_schema)
+    said = _request_query(request, request_id, chat_id)
+    preamble: list[Event] = [*await uploads.announced(app, chat_id, run_id), said]
+    if row is None or row.head is None:
+        preamble.append(ChatStart(chat_id=chat_id, chat_name=chat_name(request.message)))
+    rounds = {} if request.max_steps is None else {"maxRounds": request.max_steps}
+    options: dict[str, Any] = {
+        "durability": app.settings.store.durability,
+        "budget": {**(request.budget or {}), **rounds} or None,
+        "interrupt_before": request.interrupt_before,
+        "interrupt_after": request.interrupt_after,
+        "params": request.params,
+        "on_waiting": request.on_waiting,
+        "run_id": run_id,
+        "title": chat_name(request.message),
+    }
+    later = request.on_busy == "enqueue"
+    try:
+        run = await graph.launch(
+            given,
+            chat_id,
+            preamble=preamble,
+            hold_ms=hold_ms,
+            on_busy="reject" if later else request.on_busy,
+            effects=request.effects,
+            **options,
+        )
+    except ThreadBusy:
+        if not later:
+            app.queues.nudge(chat_id)  # what it is busy with may be an input that nobody has begun
+            raise
+        fields = {name: getattr(said, name) for name in _KEPT}
+        queued = QueuedRun(input=given, agent_key=graph.agent_key, hold_ms=hold_ms, request=fields, **options)
+        return await app.queues.add(chat_id, queued)
+    return Begun(run=run, run_id=run.run_id, chat_id=chat_id, request_id=request_id)
+
+
+_KEPT = ("request_id", "message", "role", "agent_key", "references", "params", "scene", "stream")
+
+
+def _request_query(request: QueryRequest, request_id: str, chat_id: str) -> RequestQuery:
+    return RequestQuery(
+        request_id=request_id,
+        chat_id=chat_id,
+        message=request.message,
+        role=request.role,
+        agent_key=request.agent_key,
+        references=None if request.references is None else list(request.references),
+        params=None if request.params is None else dict(request.params),
+        scene=request.scene,
+        stream=request.stream,
+    )
+
+
+def input_of(request: QueryRequest, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The document's input (spec 3.1).
+
+    What the request does not give is left out where a closed schema has no place for it; what it gives never is,
+    so that nothing is dropped in silence.
+    """
+    given: dict[str, Any] = {
+        "query": request.message,
+        "role": request.role,
+        "references": list(request.references or ()),
+        "params": dict(request.params or {}),
+        "scene": request.scene,
+    }
+    if schema.get("additionalProperties") is not False:
+        return given
+    known = schema.get("properties", {})
+    optional = {"role": request.role == "user", **{key: not given[key] for key in ("references", "params", "scene")}}
+    return {key: value for key, value in given.items() if key in known or not optional.get(key, False)}
+
+
+# --- `onWaiting: answer` -------------------------------------------------------------------------
+
+
+async def _answer_live_question(app: Application, request: QueryRequest, live: LiveRun, caller: Caller) -> Begun:
+    interrupts = questions_of(live.executor.machine)
+    if request.on_waiting != "answer":
+        from graphflow.errors import ThreadWaiting
+
+        raise ThreadWaiting(
+            f"thread {live.thread_id!r} waits for {len(interrupts)} answer(s); answer first, or pass onWaiting",
+            interrupts=[{"interruptId": i.id, "kind": i.kind, "node": i.node} for i in interrupts],
+        )
+    interrupt_id = _only_ask([(i.id, i.kind) for i in interrupts])
+    after = live.executor.seq
+    submit = _as_submit(app, request, live.thread_id, live.run_id, interrupt_id)
+    answer_live(live, interrupt_id, request.message, submit, caller.name)
+    return Begun(run=live, run_id=live.run_id, chat_id=live.thread_id, request_id=submit.request_id, after=after)
+
+
+async def _answer_question(
+    app: Application, request: QueryRequest, graph: CompiledGraph, chat_id: str, hold_ms: int, caller: Caller
+) -> Begun:
+    rows: list[OpenInterrupt] = await app.store.open_interrupts(thread_id=chat_id)
+    interrupt_id = _only_ask([(row.interrupt_id, row.kind) for row in rows if row.kind not in WAITS])
+    submit = _as_submit(app, request, chat_id, rows[0].run_id, interrupt_id)
+    answers = {interrupt_id: request.message}
+    run = await graph.launch_answer(chat_id, answers, by=caller.name, preamble=(submit,), hold_ms=hold_ms)
+    after = run.log.mark if run.log is not None else 0
+    return Begun(run=run, run_id=submit.run_id, chat_id=chat_id, request_id=submit.request_id, after=after)
+
+
+def _only_ask(open_: list[tuple[str, str]]) -> str:
+    if len(open_) != 1 or open_[0][1] != "ask":
+        raise AnswerRefused(
+            f"onWaiting: answer needs exactly one open `ask`; open are {', '.join(kind for _, kind in open_) or 'none'}",
+            code="answer_ambiguous",
+        )
+    return open_[0][0]
+
+
+def _as_submit(app: Application, request: QueryRequest, chat_id: str, run_id: str, interrupt_id: str) -> RequestSubmit:
+    """After `run.waiting` only a submit may come (spec 3.3), so the text is recorded as one."""
+    return RequestSubmit(
+        request_id=request.request_id or app.ids.new_id(),
+        chat_id=chat_id,
+        run_id=run_id,
+        tool_id=interrupt_id,
+        payload=request.message,
+    )
+
+
+__all__ = ["Begun", "Enqueued", "GraphflowError", "agent_of", "query"]

@@ -1,0 +1,196 @@
+"""A run that another process drives, as far as its records tell: for those who follow it or wait for it here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+
+import msgspec
+
+from graphflow.checkpoints.checkpointer import ThreadRow
+from graphflow.checkpoints.journal import decode_meta, load_thread, read_events
+from graphflow.errors import ThreadNotFound
+from graphflow.events import Event, NodeEnd, NodeError, NodeStart, RunWaiting, StreamReset
+from graphflow.runtime.history.stored_events import Chain, StoredLog, branch_of_run, stored_log
+from graphflow.runtime.result import RunResult, result_from
+from graphflow.service.application import Application
+from graphflow.service.frames import ENDS, Frame
+from graphflow.service.runs.submit import refuse_when_stopping
+
+LOOK_S = 0.25
+"""How often the store is asked for what is new."""
+PAGE = 100
+UNFINISHED = ("running", "waiting")
+
+
+class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run's log at one moment, read from the store."""
+
+    log: StoredLog
+    """With what followed the last record where nobody drives the run, and the questions where its driver waits for answers."""
+    chain: Chain
+    row: ThreadRow
+    goes_on: bool
+    """Somebody drives it, so that more may come."""
+
+
+async def read_run(app: Application, thread_id: str, run_id: str) -> StoredRun:
+    """The log of a run as the store has it.
+
+    Raises:
+        ThreadNotFound: no such thread.
+    """
+    before = await app.store.thread(thread_id)  # looked at first: whoever is gone by now has recorded nothing since
+    goes_on = before is not None and not _rests(app, before, run_id)
+    stored = await app.store.load(thread_id)
+    if before is None or stored is None:
+        raise ThreadNotFound(f"no thread has the id {thread_id!r}")
+    row = stored.thread
+    goes_on = goes_on or (row.fence != before.fence and not _rests(app, row, run_id))
+    chain = await branch_of_run(app.store, thread_id, stored.chain, run_id)
+    asks = goes_on and row.facts.status == "waiting"
+    log = await stored_log(app.store, thread_id, chain, run_id, over=asks or not goes_on)
+    if asks and log.events and log.events[-1][1] > log.sent and isinstance(log.events[-1][0], RunWaiting):
+        log.events.pop()  # not said yet: its driver holds on for the answers
+    return StoredRun(log=log, chain=chain, row=row, goes_on=goes_on)
+
+
+async def follow_stored(
+    app: Application, thread_id: str, run_id: str, known: StoredRun | None = None, after: int = 0
+) -> AsyncIterator[list[Frame]]:
+    """The run's events as they become durable, blocks as snapshots, until the run ends or waits, or nobody drives it.
+
+    Args:
+        known: the log as it was read just now.
+        after: only events with higher numbers.
+    """
+    told = _Told(after)
+    run = known or await read_run(app, thread_id, run_id)
+    frames = told.take_all(run)
+    while True:
+        if frames:
+            yield frames
+        if not run.goes_on or app.stopping or (frames and isinstance(frames[-1][1], ENDS)):
+            return
+        await asyncio.sleep(LOOK_S)
+        row = await app.store.thread(thread_id)
+        if row is None:
+            return
+        if _is_simply_further(app, run, row, run_id):
+            frames = told.take(await _events_since(app, run, row, run_id))
+            run = msgspec.structs.replace(run, row=row, chain=_cut(run.chain, row))
+        else:
+            run = await read_run(app, thread_id, run_id)
+            frames = told.take_all(run)
+
+
+def _rests(app: Application, row: ThreadRow, run_id: str) -> bool:
+    return row.facts.run_id != run_id or row.facts.status not in UNFINISHED or not app.runs.is_driven(row)
+
+
+def _is_simply_further(app: Application, run: StoredRun, row: ThreadRow, run_id: str) -> bool:
+    """Whether the same life goes on, so that its new records tell all that is new."""
+    is_same = (row.fence, row.lineage) == (run.row.fence, run.row.lineage)
+    asks = row.facts.status == "waiting" and row.head != run.row.head
+    return is_same and not asks and not _rests(app, row, run_id)
+
+
+async def _events_since(app: Application, run: StoredRun, row: ThreadRow, run_id: str) -> list[Event]:
+    """The events of the records that came after those of `run`."""
+    if row.lineage is None or row.head == run.row.head:
+        return []
+    since = await app.store.read_records(row.thread_id, lineage=row.lineage, after=run.row.ordinal, upto=row.ordinal)
+    records = [record for record in since if decode_meta(record.meta).run_id == run_id]
+    return [event for event, _ in await read_events(app.store, _cut(run.chain, row), records)]
+
+
+def _cut(chain: Chain, row: ThreadRow) -> Chain:
+    """The chain up to the row's newest record."""
+    return chain if row.lineage is None else (*chain[:-1], (row.lineage, row.ordinal))
+
+
+class _Told:
+    """What a client was told of a run that another process drives.
+
+    The client may take its last id to that process, which then sends it the parts of blocks that are open. Somebody who was
+    told from the store has no beginning of them. So an event bears the life's own id only where no node was at work and no
+    block can have been open; else that of the life before, of which every process knows that it may differ (E1).
+    """
+
+    def __init__(self, after: int) -> None:
+        self._after = after
+        """Number of the last event that was told from a record."""
+        self._foretold: set[tuple[int, type[Event]]] = set()
+        """Questions that no record tells yet, with the numbers that they should have."""
+        self._life = 0
+        self._begin = 0
+        """Number after which the life's own events come: what older lives left at work is void."""
+        self._goes_on = True
+        self._at_work: set[str] = set()
+        """Node runs that have begun and not ended."""
+
+    def take_all(self, run: StoredRun) -> list[Frame]:
+        """What is new in the whole log."""
+        self._life, self._goes_on = run.row.fence, run.goes_on
+        self._begin = max((mark for _, mark in run.log.lives), default=0)
+        events = [event for event, _ in run.log.events]
+        self._at_work.clear()
+        for event in events:
+            if event.seq <= self._after:
+                self._note(event)
+        if not run.goes_on:
+            return self.take(events)
+        sent = run.log.sent
+        return [*self.take(e for e in events if e.seq <= sent), *self._foretell(e for e in events if e.seq > sent)]
+
+    def take(self, events: Iterable[Event]) -> list[Frame]:
+        """What is new in these events, which records tell."""
+        fresh = [event for event in events if event.seq > self._after]
+        if not fresh:
+            return []
+        out: list[Frame] = []
+        known, self._foretold = self._foretold, set()
+        if not known <= {(event.seq, type(event)) for event in fresh}:
+            out.append((None, StreamReset(keep_seq=self._after)))
+            known = set()
+        for event in fresh:
+            self._note(event)
+            is_whole = not (self._goes_on and self._at_work) or isinstance(event, ENDS)
+            if (event.seq, type(event)) not in known:
+                out.append((f"{self._life if is_whole else self._life - 1}-{event.seq}", event))
+        self._after = fresh[-1].seq
+        return out
+
+    def _foretell(self, events: Iterable[Event]) -> list[Frame]:
+        fresh = [event for event in events if (event.seq, type(event)) not in self._foretold]
+        self._foretold |= {(event.seq, type(event)) for event in fresh}
+        return [(f"{self._life - 1}-{event.seq}", event) for event in fresh]
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, NodeStart) and event.seq > self._begin:
+            self._at_work.add(event.node_run_id)
+        elif isinstance(event, NodeEnd | NodeError):
+            self._at_work.discard(event.node_run_id)
+
+
+async def result_elsewhere(app: Application, thread_id: str, run_id: str) -> RunResult:
+    """What the run has come to, once nobody drives it any more.
+
+    Raises:
+        ThreadNotFound: the run has left no record.
+        GraphflowError: `stopping`.
+    """
+    while (row := await app.store.thread(thread_id)) and not _rests(app, row, run_id):
+        refuse_when_stopping(app)
+        await asyncio.sleep(LOOK_S)
+    before: str | None = None
+    while rows := await app.store.list(thread_id, before=before, limit=PAGE, all_lineages=True):
+        for listed in rows:
+            if decode_meta(listed.meta, listed.id).run_id != run_id:
+                continue
+            loaded = await load_thread(app.store, thread_id, listed.id)
+            if loaded is not None:
+                plan = await (await app.graph_of_thread(thread_id)).documents.pinned(loaded.row.facts.document)
+                return result_from(plan, loaded.machine, thread_id, listed.id)
+        before = rows[-1].id
+    raise ThreadNotFound(f"run {run_id!r} of thread {thread_id!r} has left no record")

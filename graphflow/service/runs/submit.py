@@ -1,0 +1,172 @@
+"""Answers from outside: to the live run when there is one, else to the thread as the store has it (spec 3.1, E13)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Literal
+
+import msgspec
+
+from graphflow.errors import AnswerRefused, GraphflowError, StoreError, ThreadNotFound
+from graphflow.events import InterruptRequest, RequestSubmit
+from graphflow.graph.core.machine import Machine
+from graphflow.runtime.runs.answers import check_answer
+from graphflow.runtime.runs.live_runs import LiveRun
+from graphflow.service.access import LOCAL, Caller, check_thread
+from graphflow.service.application import Application
+from graphflow.service.requests import SubmitRequest
+from graphflow.service.sweep import expire_overdue
+
+Status = Literal["accepted", "unmatched", "stale", "invalid"]
+_STATUS: dict[str, Status] = {
+    "answer_unmatched": "unmatched",
+    "answer_stale": "stale",
+    "answer_invalid": "invalid",
+    "answer_ambiguous": "invalid",
+}
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What became of an answer."""
+
+    request_id: str
+    accepted: bool
+    status: Status
+    run_id: str
+    tool_id: str
+    detail: str | None = None
+    """Why it was not accepted."""
+
+
+async def submit(app: Application, request: SubmitRequest, *, caller: Caller = LOCAL) -> Submitted:
+    """Takes an answer or says why not; what was not accepted has changed nothing.
+
+    Args:
+        caller: recorded as who answered; a thread of another user is unmatched.
+
+    Raises:
+        ThreadBusy: another process drives the run.
+    """
+    refuse_when_stopping(app)
+    await app.runs.ready()
+    request_id = request.request_id or app.ids.new_id()
+    status: Status = "accepted"
+    detail = None
+    try:
+        async with app.turn(request.chat_id):
+            await check_thread(app, caller, request.chat_id)
+            await expire_overdue(app, request.chat_id)
+            await _take(app, request, request_id, caller.name)
+    except AnswerRefused as refusal:
+        status, detail = _STATUS[refusal.code], refusal.message
+    except ThreadNotFound as unknown:
+        status, detail = "unmatched", unknown.message
+    return Submitted(
+        request_id=request_id,
+        accepted=status == "accepted",
+        status=status,
+        run_id=request.run_id,
+        tool_id=request.tool_id,
+        detail=detail,
+    )
+
+
+async def _take(app: Application, request: SubmitRequest, request_id: str, by: str) -> None:
+    event = RequestSubmit(
+        request_id=request_id,
+        chat_id=request.chat_id,
+        run_id=request.run_id,
+        tool_id=request.tool_id,
+        payload=request.payload,
+        view_id=request.view_id,
+    )
+    live = await settled_live(app, request.chat_id)
+    if live is not None:
+        machine = live.executor.machine
+        interrupt_id = find_interrupt(machine, request.run_id, request.tool_id)
+        if interrupt_id is None:
+            raise await _unknown(app, request, machine.run_id)
+        answer_live(live, interrupt_id, request.payload, event, by)
+        return
+    graph = await app.graph_of_thread(request.chat_id)
+    rows = await app.store.open_interrupts(thread_id=request.chat_id)
+    found = next((row for row in rows if _means(row.interrupt_id, row.data, request.tool_id)), None)
+    if found is None or found.run_id != request.run_id:
+        raise await _unknown(app, request, rows[0].run_id if rows else request.run_id)
+    await graph.launch_answer(
+        request.chat_id,
+        {found.interrupt_id: request.payload},
+        by=by,
+        preamble=(event,),
+        hold_ms=app.settings.tools.hold_ms,
+    )
+
+
+def answer_live(live: LiveRun, interrupt_id: str, payload: Any, event: RequestSubmit | None, by: str) -> None:
+    """Checks an answer, then feeds it to the run that waits for it; one step for the event loop, so never twice."""
+    executor = live.executor
+    checked = check_answer(executor.machine, interrupt_id, payload)
+    if event is not None:
+        executor.emit(event)
+    executor.answer(checked.interrupt_id, checked.value, checked.decision, by)
+
+
+def find_interrupt(machine: Machine, run_id: str, tool_id: str) -> str | None:
+    """The open interrupt that a client means by its own id or by the id of its tool call."""
+    if machine.run_id != run_id:
+        return None
+    if tool_id in machine.interrupts:
+        return tool_id
+    return next((key for key, interrupt in machine.interrupts.items() if interrupt.tool_id == tool_id), None)
+
+
+def _means(interrupt_id: str, data: bytes, tool_id: str) -> bool:
+    from graphflow.checkpoints import codec
+
+    return interrupt_id == tool_id or codec.decode(data).get("tool_id") == tool_id
+
+
+async def _unknown(app: Application, request: SubmitRequest, current_run: str) -> AnswerRefused:
+    """`stale` for what the run has asked and nobody can answer any more, else `unmatched`."""
+    for event in await _asked(app, request):
+        if request.tool_id in (event.interrupt_id, event.tool_id):
+            return AnswerRefused(
+                f"{request.tool_id!r} was answered, closed or issued anew; nothing has changed", code="answer_stale"
+            )
+    hint = "" if current_run == request.run_id else f"; its current run is {current_run!r}"
+    return AnswerRefused(
+        f"run {request.run_id!r} of chat {request.chat_id!r} does not wait for {request.tool_id!r}{hint}",
+        code="answer_unmatched",
+    )
+
+
+async def _asked(app: Application, request: SubmitRequest) -> list[InterruptRequest]:
+    from graphflow.service.runs.event_stream import log_of_run
+
+    if await app.store.find_run(request.run_id) != request.chat_id:
+        return []
+    log = await log_of_run(app, request.chat_id, request.run_id)
+    return [event for event, _ in log if isinstance(event, InterruptRequest)]
+
+
+async def settled_live(app: Application, thread_id: str) -> LiveRun | None:
+    """The run of this process that drives the thread; a life that has said its last word is waited for first."""
+    live = app.runs.by_thread.get(thread_id)
+    if live is not None and live.executor.ending:
+        await live.over.wait()
+        live = app.runs.by_thread.get(thread_id)
+    return live
+
+
+async def flush_live(app: Application, thread_id: str) -> None:
+    """Makes durable what a live run has done so far, so that readers of the store see what clients have seen."""
+    live = app.runs.by_thread.get(thread_id)
+    if live is not None and live.journal is not None:
+        with suppress(StoreError):  # the run ends with it; what is durable can still be read
+            await live.journal.flush()
+
+
+def refuse_when_stopping(app: Application) -> None:
+    """Raises `stopping` while the process shuts down (spec 3.5)."""
+    if app.stopping:
+        raise GraphflowError("the server is stopping; try again in a moment", code="stopping", retryAfterMs=1000)

@@ -1,0 +1,30 @@
+"""Which tools a node of an agent has: those it names, and those that are bound to its keywords (spec 6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphflow.graph.definition.document import GraphDefinition
+    from graphflow.tools.registry import ToolRegistry
+
+
+def offered_tools(registry: ToolRegistry, document: GraphDefinition, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the tools, none twice: the node's `tools` and those of its `keywords`; the document's where it has none.
+
+    A node that names its own tools has those, and no others by the document's keywords.
+
+    Args:
+        given: the node's `with`; as it is written, an expression in place of a list names nothing.
+    """
+    own, words = given.get("tools"), given.get("keywords")
+    names: Iterable[str] = _listed((document.tools or ()) if own is None else own)
+    if words is None:
+        words = (document.keywords or ()) if own is None else ()
+    bound = (tool.name for tool in registry.for_keywords(_listed(words))) if words else ()
+    return tuple(dict.fromkeys((*names, *bound)))
+
+
+def _listed(given: Any) -> Iterable[str]:
+    return () if isinstance(given, str) else given
