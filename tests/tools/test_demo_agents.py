@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from graphflow.events import event_dict
-from graphflow.runtime.compiled import CompiledGraph
+from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
 
