@@ -33,7 +33,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 class ThreadContext:
-    """What `Context` has, for a function that can't await: `ctx.content(text)` returns once it is sent, `ctx.once(…)` and
+    """What `Context` has, for a function that can't await: `ctx.content(text)` returns once it is sent, `ctx.step(…)` and
     `ctx.ask(…)` with their result.
 
     The engine belongs to one thread. Called from another it would mix the numbers of events, and the loop would not
@@ -67,8 +67,8 @@ class ThreadContext:
 
         return call
 
-    def once(self, name: str | None, fn: Callable[[], Any], **options: Any) -> Any:
-        """As `Context.once`; a `fn` that is not async runs in the function's own thread, to which what it uses may belong."""
+    def step(self, name: str | None, fn: Callable[[], Any], **options: Any) -> Any:
+        """As `Context.step`; a `fn` that is not async runs in the function's own thread, to which what it uses may belong."""
         wanted: SimpleQueue[bool] = SimpleQueue()
         given: Future[Any] = Future()
 
@@ -77,7 +77,7 @@ class ThreadContext:
             out = await asyncio.wrap_future(given)
             return await out if inspect.isawaitable(out) else out
 
-        call = self._begin(self._ctx.once, name, act, **options)
+        call = self._begin(self._ctx.step, name, act, **options)
         call.add_done_callback(lambda _: wanted.put(False))
         if wanted.get() and given.set_running_or_notify_cancel():
             try:

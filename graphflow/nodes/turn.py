@@ -76,7 +76,7 @@ class Turn:
         self.given, self.ctx, self.registry = given, ctx, common.registry
         document = common.document
         provider = given.get("providerKey", document.provider_key)
-        self.model: ChatModel = ctx.model(provider, given.get("model", document.model))
+        self.model: ChatModel = ctx.open_model(provider, given.get("model", document.model))
         self.tools, self.noted = common.tools(given)
         self.summary = given.get("output") == "REASONING_SUMMARY"
         self.last = bool(given.get("lastTurn"))

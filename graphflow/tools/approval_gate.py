@@ -91,7 +91,7 @@ async def _by_rule(
             "arguments": arguments,
         }
 
-    record = await ctx.once(
+    record = await ctx.step(
         rule_key(key), decision, effects="none", kind="rule", arguments={"tool": tool.name, "arguments": arguments}
     )
     if record["decision"] == "allow":

@@ -52,7 +52,7 @@ class CallContext(Protocol):
             counted: a record counts it already; it is only told among what this node run used.
         """
 
-    async def once(
+    async def step(
         self,
         name: str,
         fn: Callable[[], Awaitable[Any]],

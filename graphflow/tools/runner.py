@@ -243,7 +243,7 @@ class ToolRunner:
         async def act() -> dict[str, Any]:
             return record_of(await self._execution.run(ready, ctx))
 
-        record = await ctx.once(
+        record = await ctx.step(
             ready.key,
             act,
             effects=ready.tool.effects,

@@ -110,8 +110,8 @@ class Stage:
         raise ValueError("always")
 
     async def _n_asks(self, state: Any, ctx: Context) -> dict[str, Any]:
-        drawn = await ctx.once("draw", _seven, effects="read")
-        sent = await ctx.once("send", _seven, effects="write", idempotent=True)
+        drawn = await ctx.step("draw", _seven, effects="read")
+        sent = await ctx.step("send", _seven, effects="write", idempotent=True)
         first = await ctx.ask("how many?", schema={"type": "integer"})
         second = await ctx.ask("and more?", schema={"type": "integer"})
         return {"n": drawn + sent + first + second}
@@ -123,10 +123,10 @@ class Stage:
                 await asyncio.Event().wait()
             return "sent"
 
-        return {"word": await ctx.once("mail", send, effects="write")}
+        return {"word": await ctx.step("mail", send, effects="write")}
 
     async def _n_stuck(self, state: Any, ctx: Context) -> dict[str, Any]:
-        await ctx.once("draw", _seven, effects="read")
+        await ctx.step("draw", _seven, effects="read")
         if self.stops:
             self.reached.set()
             await asyncio.Event().wait()

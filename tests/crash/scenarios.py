@@ -285,7 +285,7 @@ async def _once(ctx: Context, draw: random.Random, label: str, number: int) -> s
             await asyncio.sleep(0)
         return World.act(what, ctx.idempotency_key(known), effects, idempotent=kind == "idempotent", place=place)
 
-    return str(await ctx.once(key, act, effects=effects, idempotent=kind == "idempotent"))
+    return str(await ctx.step(key, act, effects=effects, idempotent=kind == "idempotent"))
 
 
 async def step(state: Any, ctx: Context) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def asking() -> tuple[Graph, list[str]]:
             ran.append("once")
             return 10
 
-        drawn = await ctx.once("draw", draw, effects="read")
+        drawn = await ctx.step("draw", draw, effects="read")
         answer = await ctx.ask("how many?", schema={"type": "integer"})
         return {"n": state.n + drawn + answer, "log": ["ask"]}
 

@@ -145,7 +145,7 @@ async def wait_for_outcome(store: Checkpointer) -> Waiting:
                 await asyncio.Event().wait()
             return "done"
 
-        return {"log": [await ctx.once("pay", pay)]}
+        return {"log": [await ctx.step("pay", pay)]}
 
     app = graph.compile(checkpointer=store, ids=FakeIds())
     live = await app.launch(thread_id="t")

@@ -272,7 +272,7 @@ async def test_replay_of_a_write_needs_a_choice(compile_graph: Compile) -> None:
 
     @writer.node
     async def send(state: Any, ctx: Context) -> None:
-        await ctx.once("mail", lambda: sent.append("mail"))
+        await ctx.step("mail", lambda: sent.append("mail"))
 
     app = compile_graph(writer)
     await app.run(thread_id="w")
@@ -354,7 +354,7 @@ async def test_naming_the_head_goes_on_and_does_nothing_again(compile_graph: Com
 
     @graph.node
     async def work(state: Any, ctx: Context) -> dict[str, Any]:
-        await ctx.once("part", lambda: ran.append("part"))
+        await ctx.step("part", lambda: ran.append("part"))
         if len(ran) == 1:
             ran.append("failed")
             raise ValueError("not yet")

@@ -25,7 +25,7 @@ class World:
                 self.notes.append((state.mine, ctx.idempotency_key("note")))
                 return len(self.notes)
 
-            number = await ctx.once("note", write, arguments={"n": state.mine})
+            number = await ctx.step("note", write, arguments={"n": state.mine})
             answer = await ctx.ask("go on?", schema={"type": "integer"}) if state.mine == 1 else 0
             return {"results": [number], "total": answer}
 

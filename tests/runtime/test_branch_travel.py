@@ -44,7 +44,7 @@ class Shop:
             self.ran.append(f"look {item}")
             return 0
 
-        await ctx.once("look", look, effects="read")
+        await ctx.step("look", look, effects="read")
         answer = await ctx.ask(f"item {item}?", schema={"type": "integer"}) if item != 1 else 1
         self.ran.append(f"check {item}")
         return {"results": [answer], "total": answer}

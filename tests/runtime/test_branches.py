@@ -278,7 +278,7 @@ def asking(store: Checkpointer, ran: list[Any]) -> Any:
             ran.append(item)
             return 0
 
-        await ctx.once("count", count, effects="read")
+        await ctx.step("count", count, effects="read")
         answer = await ctx.ask(f"item {item}?", schema={"type": "integer"}) if item != 1 else 1
         return {"results": [answer]}
 

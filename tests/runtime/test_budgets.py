@@ -310,9 +310,9 @@ async def test_what_a_node_used_before_it_waited_counts_though_it_is_entered_aga
             ctx.add_usage(promptTokens=10, costUsd=0.5)
             return 1
 
-        await ctx.once("first", call, effects="none")
+        await ctx.step("first", call, effects="none")
         await ctx.ask("go on?")
-        await ctx.once("second", call, effects="none")
+        await ctx.step("second", call, effects="none")
 
     document = {"graphflow": "1", "start": "asks", "state": {}, "nodes": {"asks": node("asks")}}
     app = load_graph(document, nodes={"asks": asks}, checkpointer=store)
@@ -411,7 +411,7 @@ async def test_what_an_operation_used_is_durable_with_its_record_and_told_at_the
             return 1
 
         for name in ("a", "b"):
-            await ctx.once(name, call, effects="write")
+            await ctx.step(name, call, effects="write")
 
     document = {"graphflow": "1", "start": "calls", "state": {}, "nodes": {"calls": node("calls")}}
     app = load_graph(document, nodes={"calls": calls}, checkpointer=store)

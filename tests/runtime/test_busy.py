@@ -29,7 +29,7 @@ class Held:
         async def work(state: Any, ctx: Context) -> dict[str, Any]:
             name = ctx.input["query"]
             if "write" in name:
-                await ctx.once("act", lambda: self.writes.append(name))
+                await ctx.step("act", lambda: self.writes.append(name))
             if name == self.launched:
                 self.inside.set()
                 await self.gate.wait()

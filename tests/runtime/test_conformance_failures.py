@@ -169,7 +169,7 @@ async def test_a_failed_operation_is_not_recorded_and_is_done_again_by_a_retry(c
                 raise ValueError("first")
             return 5
 
-        return {"n": await ctx.once("fetch", flaky)}
+        return {"n": await ctx.step("fetch", flaky)}
 
     assert ((await compile_graph(graph).run(thread_id="t")).state.n, len(tries)) == (5, 2)
 
@@ -183,7 +183,7 @@ async def test_a_recorded_operation_is_done_once_over_all_retries(compile_graph:
             done.append("paid")
             return {"receipt": [1, {"of": 2}]}
 
-        receipt = await ctx.once("pay", act)
+        receipt = await ctx.step("pay", act)
         if ctx.attempt < 3:
             raise ValueError("later")
         return {"log": [receipt]}
@@ -197,8 +197,8 @@ async def test_a_key_used_twice_in_one_attempt_is_refused(compile_graph: Compile
 
     @graph.node
     async def twice(state: Any, ctx: Context) -> None:
-        await ctx.once("mail", lambda: 1, effects="read")
-        await ctx.once("mail", lambda: 2, effects="read")
+        await ctx.step("mail", lambda: 1, effects="read")
+        await ctx.step("mail", lambda: 2, effects="read")
 
     error = (await compile_graph(graph).run()).error
     assert error is not None

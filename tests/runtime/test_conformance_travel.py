@@ -236,7 +236,7 @@ async def test_a_fork_of_a_thread_cut_off_inside_a_node_is_stored_as_it_was_made
 
     @graph.node
     async def second(state: Any, ctx: Context) -> dict[str, Any]:
-        await ctx.once("draw", lambda: ran.append("draw"), effects="read")
+        await ctx.step("draw", lambda: ran.append("draw"), effects="read")
         if len(ran) == 1:
             inside.set()
             await asyncio.Event().wait()

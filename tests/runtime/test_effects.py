@@ -48,7 +48,7 @@ def post() -> Post:
 
 
 def two_mails() -> Graph:
-    """`draft` → `first` (a tool) → `second` (`ctx.once` in a node of its own) → `count`."""
+    """`draft` → `first` (a tool) → `second` (`ctx.step` in a node of its own) → `count`."""
     graph = Graph(Counter)
 
     @graph.node(next="first")
@@ -61,7 +61,7 @@ def two_mails() -> Graph:
 
     @graph.node(next="count", undo="tool:recall_mail")
     async def second(state: Any, ctx: Context) -> dict[str, Any]:
-        number = await ctx.once(
+        number = await ctx.step(
             "note", lambda: ctx.services["world"].append(state.n) or len(ctx.services["world"]), arguments={"n": 1}
         )
         return {"log": [f"note {number}"]}
@@ -202,7 +202,7 @@ async def test_an_effect_without_undo_is_refused_before_anything_is_taken_back(
 
     @graph.node
     async def plain(state: Any, ctx: Context) -> None:
-        await ctx.once("x", lambda: 1)
+        await ctx.step("x", lambda: 1)
 
     app = compile_graph(graph, tools=post.tools())
     await app.run(thread_id="t")
@@ -299,7 +299,7 @@ async def test_a_write_before_a_question_in_its_node_needs_a_choice_when_the_que
 
     @graph.node
     async def work(state: Any, ctx: Context) -> dict[str, Any]:
-        await ctx.once("order", lambda: world.append(1))
+        await ctx.step("order", lambda: world.append(1))
         return {"n": await ctx.ask("how many?", schema={"type": "integer"})}
 
     app = compile_graph(graph)
@@ -351,7 +351,7 @@ async def test_a_fork_and_a_rewind_read_no_lists_and_not_the_history(
     @graph.node
     async def work(state: Any, ctx: Context) -> dict[str, Any]:
         if state.n == 3:
-            await ctx.once("mail", lambda: None)
+            await ctx.step("mail", lambda: None)
         return {"n": state.n + 1, "log": ["x"]}
 
     app = compile_graph(graph)
@@ -448,7 +448,7 @@ async def test_an_edit_of_the_head_passes_over_nothing_that_a_run_did_until_it_w
     async def act(state: Any, ctx: Context) -> dict[str, Any]:
         begun.set()
         await go.wait()
-        await ctx.once("mail", lambda: did.append("mail"))
+        await ctx.step("mail", lambda: did.append("mail"))
         return {"n": 1}
 
     @graph.node
@@ -492,7 +492,7 @@ async def test_new_input_waits_until_it_is_known_what_became_of_a_write_that_was
                     raise ConnectionResetError
                 await asyncio.Event().wait()
 
-        await ctx.once("pay", pay)
+        await ctx.step("pay", pay)
         return {"n": state.n + 1}
 
     app = compile_graph(graph)

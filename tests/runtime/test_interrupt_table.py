@@ -604,7 +604,7 @@ async def test_a_write_beside_a_question_ends_before_its_node_is_left(compile_gr
 
         async with asyncio.TaskGroup() as group:
             asked = group.create_task(ctx.ask("well?", schema={"type": "string"}))
-            written = group.create_task(ctx.once("slow", slowly))
+            written = group.create_task(ctx.step("slow", slowly))
         return {"log": [asked.result(), written.result()]}
 
     app = compile_graph(graph)
@@ -627,7 +627,7 @@ async def test_a_question_inside_an_operation_leaves_no_doubt_about_it(compile_g
             did.append(answer)
             return answer
 
-        return {"log": [await ctx.once("act", act)]}
+        return {"log": [await ctx.step("act", act)]}
 
     app = compile_graph(graph)
     assert [i.kind for i in (await app.run(thread_id="t")).interrupts] == ["ask"]

@@ -260,7 +260,7 @@ async def test_a_node_that_asks_by_itself_in_each_branch_does_its_operations_onc
             ran["acted"] += 1
             return "acted"
 
-        await ctx.once("act", act)
+        await ctx.step("act", act)
         return {"log": [await ctx.ask("well?", schema={"type": "string"})]}
 
     nodes = {

@@ -91,7 +91,7 @@ class Bench:
         async def row(state: Any, ctx: Context) -> dict[str, Any]:
             log: list[Any] = []
             for n in range(count):
-                log.append(await ctx.once(None, self._act(f"{name} once {n}")))
+                log.append(await ctx.step(None, self._act(f"{name} once {n}")))
                 log.append(await ctx.ask(f"{name} {n}?", schema=NUMBER))
             self.ran[f"{name} ends"] += 1
             return {"log": log}
@@ -102,7 +102,7 @@ class Bench:
         async def group(state: Any, ctx: Context) -> dict[str, Any]:
             async def one(n: int) -> Any:
                 answer = await ctx.ask(f"{name} {n}?", key=f"q{n}", schema=NUMBER)
-                return [answer, await ctx.once(f"o{n}", self._act(f"{name} once {n}"))]
+                return [answer, await ctx.step(f"o{n}", self._act(f"{name} once {n}"))]
 
             async with asyncio.TaskGroup() as tasks:
                 parts = [tasks.create_task(one(n)) for n in range(count)]

@@ -248,7 +248,7 @@ async def test_a_changed_question_under_an_open_one_is_an_error_and_the_question
 
     @graph.node
     async def ask(state: Any, ctx: Context) -> None:
-        await ctx.once("x", lambda: None, effects="read")
+        await ctx.step("x", lambda: None, effects="read")
         first = await ctx.ask("sure?", key="sure")
         await ctx.ask(words[0], key="what", payload={"first": first})
 

@@ -30,8 +30,8 @@ class Paused:
             self.inside.set()
             await self.gate.wait()
             await ctx.content("after")
-            await ctx.once("read", lambda: self.acted.append("read"), effects="read")
-            await ctx.once("write", lambda: self.acted.append("write"))
+            await ctx.step("read", lambda: self.acted.append("read"), effects="read")
+            await ctx.step("write", lambda: self.acted.append("write"))
             return {"n": 1}
 
         @graph.node

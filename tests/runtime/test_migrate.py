@@ -34,7 +34,7 @@ def graph(
             noted.append(f"{ctx.node} acts")
             return "done"
 
-        await ctx.once("act", act, effects="write", idempotent=True)
+        await ctx.step("act", act, effects="write", idempotent=True)
         answer = await ctx.ask("how many?", schema={"type": "integer"})
         return {"n": state["n"] + answer}
 

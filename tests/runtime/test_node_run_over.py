@@ -41,7 +41,7 @@ class Late:
         if self.what == "ask":
             await ctx.ask("Clean up?")
         else:
-            await ctx.once("late", lambda: self.done.append("late"), effects=self.what)
+            await ctx.step("late", lambda: self.done.append("late"), effects=self.what)
 
 
 @pytest.fixture(params=["write", "read", "none", "ask"])
@@ -116,7 +116,7 @@ async def test_a_write_whose_node_ends_while_its_intent_is_written_does_not_act(
     async def work(state: Any, ctx: Context) -> dict[str, Any]:
         async def write() -> None:
             try:
-                await ctx.once("pay", lambda: done.append("paid"))
+                await ctx.step("pay", lambda: done.append("paid"))
             except NodeRunOver:
                 refused.set()
 

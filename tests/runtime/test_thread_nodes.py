@@ -75,7 +75,7 @@ async def test_operations_and_questions_give_their_results_and_are_not_repeated(
             done.append(threading.current_thread().name)
             return 1
 
-        first = ctx.once("first", act)
+        first = ctx.step("first", act)
         answer = ctx.ask("go on?")
         return {"log": [first, answer, ctx.node, ctx.visit]}
 
@@ -109,7 +109,7 @@ async def test_leaving_the_run_ends_a_function_at_the_call_it_waits_in_and_at_an
         await asyncio.Event().wait()
 
     def work(state: Any, ctx: Any) -> None:
-        for call in (partial(ctx.once, "long", without_end, effects="none"), partial(ctx.content, "late")):
+        for call in (partial(ctx.step, "long", without_end, effects="none"), partial(ctx.content, "late")):
             try:
                 call()
             except BaseException as error:  # noqa: BLE001 - whatever ends it
@@ -135,7 +135,7 @@ async def test_a_stop_iteration_fails_the_node_and_hangs_nobody(how: str) -> Non
 
     nodes: dict[str, Any] = {
         "of the node": lambda state, ctx: nothing(),
-        "of an operation": lambda state, ctx: {"log": [ctx.once("x", nothing)]},
+        "of an operation": lambda state, ctx: {"log": [ctx.step("x", nothing)]},
         "of a node without a context": lambda state: nothing(),
     }
     graph = Graph(Log)
@@ -154,7 +154,7 @@ async def test_an_operation_runs_in_the_functions_own_thread_so_that_it_may_use_
     def work(state: Any, ctx: Any) -> dict[str, Any]:
         database = sqlite3.connect(":memory:")
         try:
-            return {"log": [ctx.once("count", lambda: database.execute("SELECT 5").fetchone()[0])]}
+            return {"log": [ctx.step("count", lambda: database.execute("SELECT 5").fetchone()[0])]}
         finally:
             database.close()
 
@@ -170,7 +170,7 @@ async def test_functions_side_by_side_never_wait_for_each_others_threads(store: 
     @graph.node
     def work(state: Any, ctx: Any) -> dict[str, Any]:
         together.wait(PATIENCE_S)
-        return {"log": [ctx.once("x", lambda: ctx.path)]}
+        return {"log": [ctx.step("x", lambda: ctx.path)]}
 
     async with asyncio.timeout(PATIENCE_S):
         result = await graph.compile(checkpointer=store).run()
@@ -179,6 +179,6 @@ async def test_functions_side_by_side_never_wait_for_each_others_threads(store: 
 
 async def test_what_an_operation_of_a_function_gives_may_be_awaited_first() -> None:
     def work(state: Any, ctx: Any) -> dict[str, Any]:
-        return {"log": [ctx.once("x", lambda: asyncio.sleep(0, 5))]}
+        return {"log": [ctx.step("x", lambda: asyncio.sleep(0, 5))]}
 
     assert list((await compiled(work).run()).state["log"]) == [5]

@@ -180,7 +180,7 @@ async def test_passing_over_a_write_effect_needs_a_choice(compile_graph: Compile
 
     @graph.node
     async def send(state: Any, ctx: Context) -> None:
-        await ctx.once("mail", lambda: sent.append("mail"))
+        await ctx.step("mail", lambda: sent.append("mail"))
 
     app = compile_graph(graph)
     await app.run(thread_id="t")

@@ -20,7 +20,7 @@ def long_loop(steps: int) -> Graph:
     @graph.node(next=[{"if": f"state.n < {steps}", "to": "work"}, {"to": "end"}])
     async def work(state: Any, ctx: Context) -> dict[str, Any]:
         if state.n in (3, steps // 2 + 2):
-            await ctx.once("write", lambda: 1)
+            await ctx.step("write", lambda: 1)
         return {"n": state.n + 1, "log": ["x" * 100]}
 
     return graph

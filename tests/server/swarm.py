@@ -65,7 +65,7 @@ async def write(state, ctx):
         with open("effects.log", "a", encoding="utf-8") as file:
             file.write(f"{ctx.run_id} {os.getpid()}\\n")
         return True
-    await ctx.once("act", act)
+    await ctx.step("act", act)
 
 def store():
     if len(sys.argv) < 2:

@@ -77,11 +77,11 @@ TURNS = (
 async def work(state: Any, ctx: Any) -> dict[str, Any]:
     """Opens a block, records an operation inside it, tells of progress, and goes on in it."""
     await ctx.content("working ")
-    await ctx.once("first", lambda: 1, effects="none")
+    await ctx.step("first", lambda: 1, effects="none")
     await ctx.emit({"half": True})
     await ctx.content("hard")
     await ctx.reasoning("was it?")
-    await ctx.once("second", lambda: 2, effects="none")
+    await ctx.step("second", lambda: 2, effects="none")
     await ctx.content("yes")
     return {"n": state["n"] + 1}
 

@@ -56,7 +56,7 @@ class FakeContext:
                 raise BudgetExceeded("no tool call is left")
             self.budget -= 1
 
-    async def once(self, name: str, fn: Callable[[], Awaitable[Any]], **facts: Any) -> Any:
+    async def step(self, name: str, fn: Callable[[], Awaitable[Any]], **facts: Any) -> Any:
         assert name not in self.used, f"the key {name!r} was used twice"
         self.used.add(name)
         if name not in self.records:

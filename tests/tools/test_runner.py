@@ -240,7 +240,7 @@ async def test_the_engines_own_errors_pass_through_a_tool(error: GraphflowError)
 
 async def test_an_unknown_outcome_passes_through():
     class Unknown(FakeContext):
-        async def once(self, name: str, fn: Any, **facts: Any) -> Any:
+        async def step(self, name: str, fn: Any, **facts: Any) -> Any:
             raise NodeTimeout("unknown")
 
     with pytest.raises(NodeTimeout):

@@ -75,7 +75,7 @@ async def judge(state: Review, ctx: Context) -> Mapping[str, float]:
 
 @graph.node(next={"choose": ["judge", "end"]}, error=[{"on": ["any"], "to": "wrap_up"}], timeout_s=2.5, effects="read")
 async def choose(state: Review, ctx: Context) -> Goto:
-    await ctx.once("look", lambda: 1, effects="read")
+    await ctx.step("look", lambda: 1, effects="read")
     return Goto("judge", update={"total": 1})
 
 

@@ -190,9 +190,9 @@ class Context:
         return self._executor.services
 
     @property
-    def model(self) -> Any:
-        """The application's models: `ctx.model(provider_key, name)` opens one."""
-        return self._service("model")
+    def open_model(self) -> Any:
+        """The application's models: `ctx.open_model(provider_key, name)` opens one."""
+        return self._service("model", "open_model")
 
     @property
     def tool(self) -> Any:
@@ -204,11 +204,11 @@ class Context:
         """The long-term store across threads (spec 5.3)."""
         return self._service("store")
 
-    def _service(self, name: str) -> Any:
+    def _service(self, name: str, attribute: str | None = None) -> Any:
         try:
             return self._executor.services[name]
         except KeyError:
-            raise NodeFailed(f"node {self.node!r} uses ctx.{name}, and the application gave none") from None
+            raise NodeFailed(f"node {self.node!r} uses ctx.{attribute or name}, but the application has none") from None
 
     def now(self) -> int:
         """Epoch milliseconds, from the injected clock."""
@@ -418,7 +418,7 @@ class Context:
             return True
         return bool(machine.interrupts) and self._executor.holding.find(self.frame, key) is not None
 
-    async def once(
+    async def step(
         self,
         name: str | None,
         fn: Callable[[], Any],

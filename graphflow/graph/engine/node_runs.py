@@ -376,7 +376,7 @@ async def _write(node: PlanNode, given: Any, ctx: Context) -> Any:
         came.append(out)
         return {GOTO: out.node, "update": out.update} if type(out) is Goto else out
 
-    out = await ctx.once(
+    out = await ctx.step(
         NODE_KEY,
         act,
         idempotent=node.idempotent,

@@ -281,7 +281,7 @@ def kept_places(machine: Machine) -> tuple[tuple[int, int], ...]:
 
 
 def recalling(store: Checkpointer) -> Callable[[Sequence[Any]], Awaitable[Operation | None]]:
-    """What `Context.once` asks for recorded results: a row of `Machine.reuse` → the operation, or None if it is gone."""
+    """What `Context.step` asks for recorded results: a row of `Machine.reuse` → the operation, or None if it is gone."""
 
     async def recall(row: Sequence[Any]) -> Operation | None:
         return await result_of(store, effect_of("", row))

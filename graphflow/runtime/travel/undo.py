@@ -84,7 +84,7 @@ class Undoing:
             run = self.app.documents.function(effect.undo or "", self.plan) if word == "fn" else None
             if run is None:
                 raise GraphflowError(f"no {effect.undo!r} is registered here", code="tool_error")
-            await ctx.once(UNDO + effect.id, lambda: run(given, ctx))  # type: ignore[arg-type] # `fn:` uses no context
+            await ctx.step(UNDO + effect.id, lambda: run(given, ctx))  # type: ignore[arg-type] # `fn:` uses no context
         await ctx.settle()
 
     async def _arguments(self, effect: Effect) -> Any:
@@ -148,7 +148,7 @@ class UndoContext:
     def charge_tool_call(self, key: str | None = None, *, counted: bool = False) -> None:
         """Undoing is outside every run's budget."""
 
-    async def once(
+    async def step(
         self, name: str, fn: Callable[[], Awaitable[Any]], *, idempotent: bool = False, arguments: Any = None, **_: Any
     ) -> Any:
         """Does it after a durable intent; whether it was done is for `settle` or `forget` to say."""
