@@ -44,7 +44,7 @@ format: $(STAMPS)/lint ## mend what the linter can mend
 	@$(PY) -m ruff check --fix --quiet . || true
 	@$(PY) -m ruff format .
 
-bench: $(STAMPS)/test ## the figures of docs/performance.md (ARGS="--only NAME" for one)
+bench: $(STAMPS)/test ## the figures of docs/internals/performance.md (ARGS="--only NAME" for one)
 	@$(PY) benchmarks/run.py $(ARGS)
 
 docs: $(STAMPS)/run ## write the generated pages of docs/ anew

@@ -1,6 +1,6 @@
 """Ways to one awaited insert in PostgreSQL: `python benchmarks/drivers.py [--count 1500] [--rounds 5] [--parent DIR]`.
 
-The table of docs/decisions/0016-postgres-over-libpq.md. Needs asyncpg beside the extras `test` and `postgres`. The server is one from
+The table of docs/internals/decisions/0016-postgres-over-libpq.md. Needs asyncpg beside the extras `test` and `postgres`. The server is one from
 the wheel, with its default settings; `--parent` chooses the disk.
 """
 

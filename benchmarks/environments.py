@@ -21,7 +21,7 @@ REQUIREMENTS: dict[str, list[str]] = {
     "pydantic_graph": ["pydantic-graph==2.68.0"],
     "openai_agents": ["openai-agents==0.24.0", "openai==3.52.0"],
 }
-"""Exact versions, so that a figure can be repeated; raise them together with the figures in `docs/performance.md`."""
+"""Exact versions, so that a figure can be repeated; raise them together with the figures in `docs/internals/performance.md`."""
 
 OURS = ("graphflow", "floor", "insert")
 """Systems that run in this interpreter's environment."""

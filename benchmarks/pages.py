@@ -1,4 +1,4 @@
-"""Writes the tables of docs/performance.md from a results file: all that stands between its markers."""
+"""Writes the tables of docs/internals/performance.md from a results file: all that stands between its markers."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The figures of docs/performance.md: graphflow beside its peers and two yardsticks, interleaved on this machine.
+"""The figures of docs/internals/performance.md: graphflow beside its peers and two yardsticks, interleaved on this machine.
 
     make bench                                                   everything, about twenty minutes
     make bench ARGS="--group engine,sqlite"                      some groups
     make bench ARGS="--only loop_* --system graphflow*,burr"     some workloads, some systems
-    make bench ARGS="--name published --docs"                    … into results/published.json and docs/performance.md
+    make bench ARGS="--name published --docs"                    … into results/published.json and docs/internals/performance.md
     make bench ARGS="--list"                                     what there is
 
 Prints Markdown tables and writes all figures as JSON to benchmarks/results/NAME.json; figures of an earlier run of that name
@@ -39,7 +39,7 @@ from workloads import WORKLOADS, Workload, tiny
 sys.path.insert(0, str(environments.ROOT))
 
 RESULTS = environments.ROOT / "benchmarks" / "results"
-PAGE = environments.ROOT / "docs" / "performance.md"
+PAGE = environments.ROOT / "docs" / "internals" / "performance.md"
 EXTRA = (
     Workload("import", "", "import of the graph API with the SQLite store, in fresh interpreters", "import", tuple(footprint.STATEMENTS), rounds=11),
     Workload("install", "", "what pip installs for it", "install", ("graphflow", *footprint.REQUIRED)),
@@ -225,7 +225,7 @@ def main() -> None:
     )
     parser.add_argument("--folder", help="where the databases lie: a folder on the disk to measure")
     parser.add_argument("--name", help="of the file in benchmarks/results/; default: the time")
-    parser.add_argument("--docs", action="store_true", help="write the tables of docs/performance.md, too")
+    parser.add_argument("--docs", action="store_true", help="write the tables of docs/internals/performance.md, too")
     parser.add_argument(
         "--tables", action="store_true", help="measure nothing; with --name and --docs: only write the tables"
     )

@@ -29,7 +29,7 @@ Every error has a stable `code`, a `message` that may change, `retryable`, and f
 
 
 def errors_markdown() -> str:
-    """The text of docs/errors.md: one heading for each code."""
+    """The text of docs/reference/errors.md: one heading for each code."""
     parts = [_ERRORS_HEAD]
     for code, meaning in ERROR_CODES.items():
         marks = [
@@ -121,7 +121,7 @@ EVENT_MEANINGS = {
 
 
 def events_markdown() -> str:
-    """The text of docs/events.md: one heading for each event."""
+    """The text of docs/reference/events.md: one heading for each event."""
     return "\n".join([_EVENTS_HEAD, *(_event_part(name, EVENT_TYPES[name]) for name in _sorted_events())])
 
 
@@ -164,7 +164,11 @@ def _type_words(kind: object) -> str:
 
 def pages() -> dict[str, str]:
     """File name → text of every generated page."""
-    return {"settings.md": settings_markdown(), "errors.md": errors_markdown(), "events.md": events_markdown()}
+    return {
+        "reference/settings.md": settings_markdown(),
+        "reference/errors.md": errors_markdown(),
+        "reference/events.md": events_markdown(),
+    }
 
 
 def main() -> None:

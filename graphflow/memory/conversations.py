@@ -25,7 +25,7 @@ class ConversationRun(msgspec.Struct, frozen=True, kw_only=True):
 
     run_id: str
     messages: Sequence[Mapping[str, Any]] = ()
-    """As the chat record has them (`docs/chat-record.md`)."""
+    """As the chat record has them (`docs/how-to/transcripts.md`)."""
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ Sources, the first that says something wins: flags, environment, `.env`, `graphf
 `GRAPHFLOW_LLM_TIMEOUT_S` in the environment; some have a given name besides (`LLM_TIMEOUT`).
 
 Plain dataclasses, not pydantic-settings: answering and resuming must load no pydantic (rule E20), and
-every command reads its settings. See docs/decisions/0006-settings-without-pydantic.md.
+every command reads its settings. See docs/internals/decisions/0006-settings-without-pydantic.md.
 """
 
 from graphflow.settings.loading import load_settings

@@ -1,4 +1,4 @@
-"""The table as docs/settings.md."""
+"""The table as docs/reference/settings.md."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _PRICES = """## Prices
 
 `[prices."PROVIDER/MODEL"]` tells what a model costs, in USD per million tokens; `"PROVIDER/*"` is for all other models
 of that provider. `prompt` and `completion` are needed. None is built in: a price that is not written here is not known,
-and never counts as 0. See [models](models.md). The fields: """
+and never counts as 0. See [models](../how-to/models.md). The fields: """
 
 
 def settings_markdown() -> str:
-    """The text of docs/settings.md."""
+    """The text of docs/reference/settings.md."""
     parts = [_PAGE_HEAD]
     for section in SECTIONS:
         rows = [row for row in all_settings() if row.name.startswith(section + ".")]

@@ -38,7 +38,7 @@ class ServerSettings:
     tokens: tuple[str, ...] = _setting(
         (),
         "Bearer tokens that may call the API, `SECRET` or `NAME[@USER]:SCOPES:SECRET` each; none lets everybody in who reaches"
-        " it. See [operations](operations.md).",
+        " it. See [operations](../how-to/deploy.md).",
         env="GRAPHFLOW_TOKENS",
         secret=True,
     )
@@ -177,7 +177,7 @@ class StoreSettings:
     url: str | None = _setting(
         None,
         "A PostgreSQL in the place of the embedded store, `postgresql://user:password@host/database`; needs"
-        " `graphflow[postgres]`. See [stores](stores.md).",
+        " `graphflow[postgres]`. See [stores](../how-to/stores.md).",
         env="GRAPHFLOW_CHECKPOINTS",
         secret=True,
     )
@@ -188,7 +188,7 @@ class StoreSettings:
     keys: tuple[str, ...] = _setting(
         (),
         "Keys that what users said is encrypted with in the store, `ID:BASE64` each; the first writes, all of them read. See"
-        " [sealing](sealing.md).",
+        " [sealing](../how-to/encryption.md).",
         secret=True,
     )
     compression: bool = _setting(False, "Compress what is stored (zstd), before it is encrypted.")

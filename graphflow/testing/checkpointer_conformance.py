@@ -9,7 +9,7 @@ class TestMyStore(CheckpointerConformance):
 ```
 
 Each test gets an empty folder and a store that is set up, and needs no plugin. The letters and numbers in the docstrings are
-those of docs/conformance.md.
+those of docs/internals/conformance.md.
 """
 
 from __future__ import annotations

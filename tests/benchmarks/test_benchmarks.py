@@ -123,7 +123,7 @@ def test_the_page_gets_its_tables_between_its_markers_and_keeps_the_rest(modules
 
 
 def test_the_page_in_the_repository_has_all_markers(modules):
-    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "internals" / "performance.md").read_text(encoding="utf-8")
     for name in ("head", "summary", "goals", "tables"):
         assert f"<!-- bench:{name} -->" in text
         assert f"<!-- /bench:{name} -->" in text

@@ -1,4 +1,4 @@
-"""docs/conformance.md keeps its word: every test that it names exists, and every promise has its line."""
+"""docs/internals/conformance.md keeps its word: every test that it names exists, and every promise has its line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.docs.blocks import ROOT
 
-PAGE = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "internals" / "conformance.md").read_text(encoding="utf-8")
 SUITES = {"tests/checkpoints/test_conformance.py": ROOT / "graphflow" / "testing"}
 """A file that runs a suite of the package → where the suite is."""
 PROMISES = {

@@ -49,7 +49,7 @@ def test_both_readmes_have_the_same_example():
 @pytest.mark.parametrize("name", ["settings.md", "errors.md", "events.md"])
 def test_a_generated_page_is_what_its_source_says(generate, name):
     """Mend with `make docs`."""
-    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == generate.pages()[name]
+    assert (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") == generate.pages()[f"reference/{name}"]
 
 
 def test_every_event_has_its_meaning(generate):
@@ -78,7 +78,7 @@ def test_an_agent_file_that_a_page_shows_can_be_loaded(block):
 
 
 def test_the_example_of_branches_can_be_loaded(tmp_path):
-    shown = next(b.body for b in blocks_of(ROOT / "docs" / "branches.md") if b.info == "json")
+    shown = next(b.body for b in blocks_of(ROOT / "docs" / "how-to" / "branches.md") if b.info == "json")
     state = {"parts": "array", "results": "array", "failed": "integer", "verdict": ["string", "null"]}
     properties: dict[str, dict[str, Any]] = {key: {"type": kind} for key, kind in state.items()}
     properties["results"]["x-reduce"] = "append"
@@ -95,7 +95,7 @@ def test_the_example_of_branches_can_be_loaded(tmp_path):
 
 
 def test_every_decision_is_listed_and_has_the_parts_of_the_template():
-    folder = ROOT / "docs" / "decisions"
+    folder = ROOT / "docs" / "internals" / "decisions"
     listed = (folder / "README.md").read_text(encoding="utf-8")
     parts = re.findall(r"^## .*$", (folder / "template.md").read_text(encoding="utf-8"), re.MULTILINE)
     for path in folder.glob("[0-9]*.md"):

@@ -1,4 +1,4 @@
-"""docs/models.md keeps its word: the providers are those of the table, and every quirk has its test."""
+"""docs/how-to/models.md keeps its word: the providers are those of the table, and every quirk has its test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from graphflow.models.openai.profiles import PROFILES
 from tests.docs.blocks import ROOT
 
-PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "models.md").read_text(encoding="utf-8")
 QUIRKS = {"T": 12, "E": 7, "C": 9, "R": 5, "A": 12}
 """Rows of each letter."""
 

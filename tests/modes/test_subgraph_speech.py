@@ -1,4 +1,4 @@
-"""Subgraphs are silent unless the node that opens them says `stream: "content"` (E10, docs/decisions/0022)."""
+"""Subgraphs are silent unless the node that opens them says `stream: "content"` (E10, docs/internals/decisions/0022)."""
 
 from __future__ import annotations
 

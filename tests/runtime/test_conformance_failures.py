@@ -1,4 +1,4 @@
-"""Failure, retry and timeout as other engines' suites and bug trackers ask for them (F1 to F8 of docs/conformance.md)."""
+"""Failure, retry and timeout as other engines' suites and bug trackers ask for them (F1 to F8 of docs/internals/conformance.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interrupts and resume as other engines' suites and bug trackers ask for them (I1 to I9, and bugs, of docs/conformance.md)."""
+"""Interrupts and resume as other engines' suites and bug trackers ask for them (I1 to I9, and bugs, of docs/internals/conformance.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cancelling, draining and streaming as other engines' suites ask for them (S, X, E and V of docs/conformance.md)."""
+"""Cancelling, draining and streaming as other engines' suites ask for them (S, X, E and V of docs/internals/conformance.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time travel as other engines' suites and bug trackers ask for it (T1 to T10, and bugs, of docs/conformance.md)."""
+"""Time travel as other engines' suites and bug trackers ask for it (T1 to T10, and bugs, of docs/internals/conformance.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interrupts fail closed: the cases of docs/conformance.md's table, through Python, over every store (E5, E8, E12, E13)."""
+"""Interrupts fail closed: the cases of docs/internals/conformance.md's table, through Python, over every store (E5, E8, E12, E13)."""
 
 from __future__ import annotations
 

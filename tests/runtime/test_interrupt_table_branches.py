@@ -1,4 +1,4 @@
-"""Questions in branches of `map` and `parallel`: the cases of docs/conformance.md's table that need them (E5, E10, E13)."""
+"""Questions in branches of `map` and `parallel`: the cases of docs/internals/conformance.md's table that need them (E5, E10, E13)."""
 
 from __future__ import annotations
 

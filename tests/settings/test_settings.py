@@ -237,4 +237,4 @@ def test_loading_settings_loads_no_pydantic(tmp_path):
 
 def test_the_docs_page_is_the_table():
     """Mend with `make docs`."""
-    assert (ROOT / "docs" / "settings.md").read_text(encoding="utf-8") == settings_markdown()
+    assert (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8") == settings_markdown()

@@ -2,7 +2,7 @@
 
 It stands on `psycopg.pq`, the thin layer over libpq, and not on a connection class above it: what the store sends is a
 handful of prepared statements with binary parameters, and the way from `commit` to the socket decides the cost of a step
-(docs/decisions/0016-postgres-over-libpq.md). While it is idle, a connection belongs to no event loop.
+(docs/internals/decisions/0016-postgres-over-libpq.md). While it is idle, a connection belongs to no event loop.
 """
 
 from __future__ import annotations
