@@ -11,7 +11,7 @@ import pytest
 
 from graphflow.errors import StreamBroken
 from graphflow.events import CheckpointCreate, Event, InterruptRequest, InterruptResolve, RunStart, RunWaiting
-from graphflow.graph.engine.event_emitter import Outlet
+from graphflow.graph.engine.event_emitter import EventEmitter
 from graphflow.graph.engine.executor import Executor
 from graphflow.testing.stream_grammar import StreamRules
 
@@ -33,21 +33,21 @@ class StreamWatch:
     def __init__(self) -> None:
         self.broken: list[str] = []
         self.driven: WeakSet[Executor] = WeakSet()
-        self._lives: WeakKeyDictionary[Outlet, _Life] = WeakKeyDictionary()
-        self._executors: WeakKeyDictionary[Outlet, ref[Executor]] = WeakKeyDictionary()
+        self._lives: WeakKeyDictionary[EventEmitter, _Life] = WeakKeyDictionary()
+        self._executors: WeakKeyDictionary[EventEmitter, ref[Executor]] = WeakKeyDictionary()
         self._runs: dict[Run, Log] = {}
 
     def born(self, executor: Executor) -> None:
-        self._executors[executor.outlet] = ref(executor)
+        self._executors[executor.events] = ref(executor)
 
-    def sent(self, outlet: Outlet, event: Event) -> None:
-        known = self._executors.get(outlet)
+    def sent(self, emitter: EventEmitter, event: Event) -> None:
+        known = self._executors.get(emitter)
         executor = None if known is None else known()
-        if executor is None:  # an outlet that a test has made by itself
+        if executor is None:  # an emitter that a test has made by itself
             return
-        life = self._lives.get(outlet)
+        life = self._lives.get(emitter)
         if life is None:
-            life = self._lives[outlet] = self._life(executor, event)
+            life = self._lives[emitter] = self._life(executor, event)
         if life.rules is None:
             return
         if isinstance(event, RunStart):
@@ -96,12 +96,12 @@ def watched_streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[StreamWatch]:
     monkeypatch.setattr(Executor, "__init__", made)
     monkeypatch.setattr(Executor, "drive", driven)
     for name in ("emit", "emit_at", "emit_unlogged"):
-        monkeypatch.setattr(Outlet, name, _telling(watch, getattr(Outlet, name)))
+        monkeypatch.setattr(EventEmitter, name, _telling(watch, getattr(EventEmitter, name)))
     yield watch
 
 
 def _telling(watch: StreamWatch, emit: Callable[..., None]) -> Callable[..., None]:
-    def told(self: Outlet, event: Event, *rest: Any) -> None:
+    def told(self: EventEmitter, event: Event, *rest: Any) -> None:
         emit(self, event, *rest)
         watch.sent(self, event)
 

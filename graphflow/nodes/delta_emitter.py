@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from graphflow.graph.engine.context import DONE, Context, Soon
+from graphflow.graph.engine.context import DONE, Context, MaybeReady
 from graphflow.nodes.reasoning_summary import Piece, SummaryReader
 
 Stream = Literal["content", "reasoning", "hidden", "candidate"]
@@ -73,13 +73,13 @@ class Speech:
         """The reasoning so far without a candidate's summary."""
         return "".join(self._native) if self._kept_back else self.reasoning
 
-    def say(self, delta: str) -> Soon:
+    def say(self, delta: str) -> MaybeReady:
         """A piece of the turn's text came."""
         if self._reader is not None:
             return self._pieces(self._reader.feed(delta))
         return self._say(delta)
 
-    def think(self, delta: str) -> Soon:
+    def think(self, delta: str) -> MaybeReady:
         """A piece of the model's own reasoning came."""
         self._native.append(delta)
         self._reasoning.append(delta)
@@ -94,17 +94,17 @@ class Speech:
             if text := "".join(held for name, held in self._held if name == field):
                 self._send_summary(text) if field == "reasoningSummary" else self._ctx.content(text)
 
-    def end(self) -> Soon:
+    def end(self) -> MaybeReady:
         """The turn is over: what could still have become syntax is text."""
         return DONE if self._reader is None else self._pieces(self._reader.end())
 
-    def _pieces(self, pieces: Iterable[Piece]) -> Soon:
+    def _pieces(self, pieces: Iterable[Piece]) -> MaybeReady:
         soon = DONE
         for field, text in pieces:
             soon = self._say(text) if field == "finalText" else self._summarize(text)
         return soon
 
-    def _say(self, text: str) -> Soon:
+    def _say(self, text: str) -> MaybeReady:
         self._text.append(text)
         if self._stream == "content":
             return self._ctx.content(text)
@@ -114,12 +114,12 @@ class Speech:
             return self._send_summary(text)
         return DONE
 
-    def _summarize(self, text: str) -> Soon:
+    def _summarize(self, text: str) -> MaybeReady:
         self._reasoning.append(text)
         if self._kept_back:
             self._held.append(("reasoningSummary", text))
             return DONE
         return self._send_summary(text)
 
-    def _send_summary(self, text: str) -> Soon:
+    def _send_summary(self, text: str) -> MaybeReady:
         return self._ctx.reasoning(text) if self._show_reasoning else DONE

@@ -70,8 +70,8 @@ class ServerMetrics:
 
     def watch(self, live: LiveRun) -> None:
         """Sees the events of a life on their way; a delta after the first costs one look-up."""
-        outlet = live.executor.outlet
-        send = outlet.sink
+        events = live.executor.events
+        send = events.sink
         if send is None:
             return
         handlers = dict(self._by_type)
@@ -89,7 +89,7 @@ class ServerMetrics:
                 handler(event)
             send(event)
 
-        outlet.sink = sink
+        events.sink = sink
 
     # --- the page
 

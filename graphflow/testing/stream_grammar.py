@@ -10,7 +10,7 @@
 - Nothing is open at the end of its node run, at the end of a task, at `run.waiting` or at a terminal.
 - `plan.*` and `task.*`: see `plan_rules`.
 
-`Blocks` and `Outlet` make streams that keep these rules; this module only knows events, so it can be held against any
+`Blocks` and `EventEmitter` make streams that keep these rules; this module only knows events, so it can be held against any
 stream: live, rebuilt or one that came over a wire.
 """
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.graph.core.machine import Answered, NodeAsked, NodeSucceeded, OperationRecorded
-from graphflow.graph.engine.event_emitter import Outlet
+from graphflow.graph.engine.event_emitter import EventEmitter
 from graphflow.graph.engine.executor import Executor
 from tests.crash.diary import Diary
 
@@ -40,7 +40,7 @@ class Boundaries:
 
 
 def install(boundaries: Boundaries, diary: Diary, store: Any) -> None:
-    """Wraps the journal, the executor, the outlet, the store and the database connections of this process."""
+    """Wraps the journal, the executor, the events, the store and the database connections of this process."""
     reach = boundaries.reach
     _wrap_journal(reach, diary)
     _wrap_sending(reach)
@@ -120,19 +120,19 @@ def place(frame: Any) -> list[Any]:
 
 
 def _wrap_sending(reach: Callable[[str], None]) -> None:
-    emit, emit_at = Outlet.emit, Outlet.emit_at
+    emit, emit_at = EventEmitter.emit, EventEmitter.emit_at
 
-    def emitting(self: Outlet, event: Any) -> None:
+    def emitting(self: EventEmitter, event: Any) -> None:
         reach("send <")
         emit(self, event)
         reach("send >")
 
-    def emitting_at(self: Outlet, event: Any, at: int) -> None:
+    def emitting_at(self: EventEmitter, event: Any, at: int) -> None:
         reach("announce <")
         emit_at(self, event, at)
         reach("announce >")
 
-    _replace(Outlet, emit=emitting, emit_at=emitting_at)
+    _replace(EventEmitter, emit=emitting, emit_at=emitting_at)
 
 
 def _replace(owner: Any, **functions: Any) -> None:

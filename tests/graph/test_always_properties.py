@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphflow.errors import DefinitionError
-from graphflow.graph.core.machine import Input, Machine, NodeFailed, NodeSucceeded
+from graphflow.graph.core.machine import Input, Machine, NodeErrored, NodeSucceeded
 from graphflow.graph.core.plan import build_plan
 from graphflow.graph.core.transition import advance
 from graphflow.graph.definition.document import decode_document
@@ -136,7 +136,7 @@ def test_the_core_never_stops_a_run_of_a_document_that_was_proved(data, choices,
         routes = data["nodes"][at]["next"]["choose"]
         tick: Any = NodeSucceeded(id=f"{number}", at=0, frame=0, goto=routes[choice % len(routes)])
         if fails:
-            tick = NodeFailed(
+            tick = NodeErrored(
                 id=f"{number}", at=0, frame=0, error={"code": "node_error", "message": "", "retryable": False}
             )
         else:

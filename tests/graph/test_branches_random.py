@@ -45,18 +45,18 @@ from graphflow.graph.core.machine import (
     Interrupt,
     Machine,
     NodeAsked,
+    NodeErrored,
     NodeSucceeded,
     Recovered,
     Request,
     Resolve,
-    Run,
+    RunNode,
     Started,
 )
-from graphflow.graph.core.machine import NodeFailed as NodeFailedTick
 from graphflow.graph.core.patches import apply_patch
 from graphflow.graph.core.plan import Plan, build_plan
 from graphflow.graph.core.scope import scope_of
-from graphflow.graph.core.transition import advance, long_way
+from graphflow.graph.core.transition import advance, full_path
 from graphflow.graph.validation.validate import check_document
 from tests.graph.random_documents import REDUCERS, RandomDocument, random_documents
 from tests.graph.reference import Call, Failure, Record, answer, interpret, work
@@ -112,7 +112,7 @@ class Driver:
         assert isinstance(commit, Commit)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(branches, "_open_alike", lambda *args: False)
-            assert long_way(self.plan, before, tick) == (self.machine, [commit, *commands])
+            assert full_path(self.plan, before, tick) == (self.machine, [commit, *commands])
         self.ticks.append(tick)
         assert plain(apply_patch(before, commit.patch)) == plain(self.machine)
         self.store.take(commit, self.random.random() < 0.1)
@@ -120,7 +120,7 @@ class Driver:
             match command:
                 case Started():
                     self.started[command.frame] = command
-                case Run():
+                case RunNode():
                     self.running[command.frame] = None
                 case Backoff():
                     self.resting[command.frame] = None
@@ -191,9 +191,9 @@ class Driver:
             gave = work(self._call(frame))
         except Failure as failure:
             error = NodeFailed(str(failure), code=failure.code).as_dict(node.name)
-            self.feed(NodeFailedTick(**facts, frame=number, error=error))
+            self.feed(NodeErrored(**facts, frame=number, error=error))
         except ExpressionFailed as failed:
-            self.feed(NodeFailedTick(**facts, frame=number, error=failed.as_dict(node.name)))
+            self.feed(NodeErrored(**facts, frame=number, error=failed.as_dict(node.name)))
         else:
             self.feed(NodeSucceeded(**facts, frame=number, out=gave.out, goto=gave.goto))
 

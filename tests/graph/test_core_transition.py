@@ -32,7 +32,7 @@ from graphflow.graph.core.machine import (
     Machine,
     Moved,
     NodeAsked,
-    NodeFailed,
+    NodeErrored,
     NodeSucceeded,
     Operation,
     OperationRecorded,
@@ -40,13 +40,13 @@ from graphflow.graph.core.machine import (
     Request,
     Resolve,
     Resumed,
-    Run,
+    RunNode,
     Started,
     next_nodes,
 )
 from graphflow.graph.core.patches import apply_patch
 from graphflow.graph.core.plan import Plan, build_plan
-from graphflow.graph.core.transition import advance, long_way
+from graphflow.graph.core.transition import advance, full_path
 from graphflow.graph.drawing.render import draw_text
 from graphflow.graph.validation.validate import check_document
 from graphflow.models.scripted.script import Script, Turn
@@ -97,7 +97,7 @@ class Core:
         self.count += 1
         tick = cls(**{"id": f"tick-{self.count}", "at": self.count * 1000, **fields})
         before = self.machine
-        expected = long_way(self.plan, before, tick)
+        expected = full_path(self.plan, before, tick)
         self.machine, (commit, *self.commands) = advance(self.plan, before, tick)
         assert expected == (self.machine, [commit, *self.commands])
         assert isinstance(commit, Commit)
@@ -138,7 +138,7 @@ def kinds_of(commands: list[Command]) -> list[str]:
 
 def test_an_input_sets_defaults_and_starts_the_first_node() -> None:
     core = Core(plan_of(PAIR))
-    assert core.begin() == [Started(ROOT, "a", 1, 1, 1, ""), Run(ROOT)]
+    assert core.begin() == [Started(ROOT, "a", 1, 1, 1, ""), RunNode(ROOT)]
     assert (core.machine.status, core.state.n, list(core.state.log)) == ("running", 0, [])
     assert (core.commit.source, core.commit.checkpoint, core.commit.node) == ("input", True, "a")
 
@@ -179,7 +179,7 @@ def test_a_success_writes_through_the_reducers_and_goes_on() -> None:
     core = Core(plan_of(PAIR))
     core.begin()
     commands = core.feed(NodeSucceeded, frame=ROOT, updates={"n": 1, "log": ["x", "y"]})
-    assert commands == [Ended(ROOT, "a", ("n", "log")), Started(ROOT, "b", 1, 1, 2, ""), Run(ROOT)]
+    assert commands == [Ended(ROOT, "a", ("n", "log")), Started(ROOT, "b", 1, 1, 2, ""), RunNode(ROOT)]
     assert (core.state.n, list(core.state.log), core.machine.steps) == (1, ["x", "y"], 1)
 
 
@@ -237,7 +237,7 @@ def test_a_round_that_the_limit_refuses_is_told_as_the_reason_of_the_end() -> No
     looping = {"a": {**WORK, "next": [{"if": "visits.a < limits.rounds", "to": "a"}, {"to": "end"}]}}
     core = Core(plan_of(looping, budget={"maxRounds": 2}))
     core.begin()
-    assert core.feed(NodeSucceeded, frame=ROOT)[-1] == Run(ROOT)
+    assert core.feed(NodeSucceeded, frame=ROOT)[-1] == RunNode(ROOT)
     assert core.machine.root.visit == 2
     assert core.feed(NodeSucceeded, frame=ROOT)[-1] == Finished("complete")
     assert core.machine.finish_reason == "max_rounds"
@@ -254,12 +254,12 @@ def test_a_backoff_grows_to_its_ceiling_and_takes_its_jitter_from_the_tick(jitte
     core = Core(plan_of({"a": {**WORK, "retry": RETRY, "next": "end"}}))
     core.begin()
     for attempt, wait in enumerate(waits, 1):
-        commands = core.feed(NodeFailed, frame=ROOT, error=ERROR, jitter=jitter)
+        commands = core.feed(NodeErrored, frame=ROOT, error=ERROR, jitter=jitter)
         until = core.count * 1000 + wait
         assert commands == [Erred(ROOT, "a", ERROR, will_retry=True), Backoff(ROOT, until)]
         assert (core.commit.source, core.commit.checkpoint) == ("retry", False)
-        assert core.feed(BackoffOver, frame=ROOT) == [Started(ROOT, "a", 1, attempt + 1, 1, ""), Run(ROOT)]
-    assert kinds_of(core.feed(NodeFailed, frame=ROOT, error=ERROR)) == ["Erred", "Finished"]
+        assert core.feed(BackoffOver, frame=ROOT) == [Started(ROOT, "a", 1, attempt + 1, 1, ""), RunNode(ROOT)]
+    assert kinds_of(core.feed(NodeErrored, frame=ROOT, error=ERROR)) == ["Erred", "Finished"]
 
 
 def test_a_backoff_beyond_every_number_is_its_ceiling() -> None:
@@ -267,7 +267,7 @@ def test_a_backoff_beyond_every_number_is_its_ceiling() -> None:
     core = Core(plan_of({"a": {**WORK, "retry": {**RETRY, "max": 1200, "factor": 1e200, "jitter": 0}, "next": "end"}}))
     core.begin()
     for _ in range(4):
-        *_, backoff = core.feed(NodeFailed, frame=ROOT, error=ERROR)
+        *_, backoff = core.feed(NodeErrored, frame=ROOT, error=ERROR)
         core.feed(BackoffOver, frame=ROOT)
     assert backoff == Backoff(ROOT, (core.count - 1) * 1000 + 200)
 
@@ -278,7 +278,7 @@ def test_a_backoff_beyond_every_number_is_its_ceiling() -> None:
 def test_what_a_retry_does_not_cover_ends_the_run(error: dict[str, Any], final: bool) -> None:
     core = Core(plan_of({"a": {**WORK, "retry": RETRY, "next": "end"}}))
     core.begin()
-    assert core.feed(NodeFailed, frame=ROOT, error=error, final=final) == [
+    assert core.feed(NodeErrored, frame=ROOT, error=error, final=final) == [
         Erred(ROOT, "a", error, will_retry=False), Finished("error"),
     ]  # fmt: skip
     assert (core.machine.status, core.machine.error, core.machine.root.status) == ("failed", error, "failed")
@@ -289,16 +289,16 @@ def test_a_retry_forgets_the_model_calls_that_no_other_operation_follows() -> No
     core.begin()
     for key, kind in (("m1", "model"), ("t1", "tool"), ("m2", "model"), ("m3", "model")):
         core.feed(OperationRecorded, frame=ROOT, key=key, operation=Operation(kind, ""))
-    core.feed(NodeFailed, frame=ROOT, error=ERROR)
+    core.feed(NodeErrored, frame=ROOT, error=ERROR)
     assert list(core.machine.root.operations) == ["m1", "t1"]
 
 
 def test_an_error_route_is_entered_with_the_error_in_scope() -> None:
     core = Core(plan_of({"a": {**WORK, "error": [{"on": ["timeout"], "to": "b"}], "next": "b"}, "b": PAIR["b"]}))
     core.begin()
-    commands = core.feed(NodeFailed, frame=ROOT, error=TIMEOUT)
+    commands = core.feed(NodeErrored, frame=ROOT, error=TIMEOUT)
     assert commands == [
-        Erred(ROOT, "a", TIMEOUT, will_retry=False), Started(ROOT, "b", 1, 1, 2, ""), Run(ROOT),
+        Erred(ROOT, "a", TIMEOUT, will_retry=False), Started(ROOT, "b", 1, 1, 2, ""), RunNode(ROOT),
     ]  # fmt: skip
     assert core.machine.root.error == TIMEOUT
     core.feed(NodeSucceeded, frame=ROOT)
@@ -310,7 +310,7 @@ def test_provider_error_covers_a_cut_off_stream_and_any_covers_all() -> None:
     for code in ("provider_error", "any"):
         core = Core(plan_of({"a": {**WORK, "error": [{"on": [code], "to": "b"}], "next": "b"}, "b": PAIR["b"]}))
         core.begin()
-        core.feed(NodeFailed, frame=ROOT, error=cut)
+        core.feed(NodeErrored, frame=ROOT, error=cut)
         assert core.machine.root.node == "b"
 
 
@@ -319,10 +319,10 @@ def test_a_used_up_budget_goes_to_then_once() -> None:
     core = Core(plan_of(looping, budget={"maxSteps": 2, "then": "wrap"}))
     core.begin()
     core.feed(NodeSucceeded, frame=ROOT)
-    assert core.feed(NodeSucceeded, frame=ROOT)[-2:] == [Started(ROOT, "wrap", 1, 1, 3, ""), Run(ROOT)]
+    assert core.feed(NodeSucceeded, frame=ROOT)[-2:] == [Started(ROOT, "wrap", 1, 1, 3, ""), RunNode(ROOT)]
     assert (core.machine.wrapping, core.machine.finish_reason) == (True, "max_steps")
     used_up = {"code": "budget_exceeded", "message": "", "retryable": False}
-    assert core.feed(NodeFailed, frame=ROOT, error=used_up)[-1] == Finished("error")
+    assert core.feed(NodeErrored, frame=ROOT, error=used_up)[-1] == Finished("error")
 
 
 def test_a_used_up_budget_without_then_fails_before_the_next_node_begins() -> None:
@@ -338,7 +338,7 @@ def test_the_partial_message_of_a_failure_is_kept_where_the_node_writes_messages
     messages = {"type": "object", "properties": {"messages": {"type": "array", "x-reduce": "messages", "default": []}}}
     core = Core(plan_of({"a": {"use": "fn:give", "set": {"messages": "[out]"}, "next": "end"}}, state=messages))
     core.begin()
-    core.feed(NodeFailed, frame=ROOT, error=ERROR, partial={"role": "assistant", "content": "half"})
+    core.feed(NodeErrored, frame=ROOT, error=ERROR, partial={"role": "assistant", "content": "half"})
     assert [m.content for m in core.state.messages] == ["half"]
 
 
@@ -361,7 +361,7 @@ def test_the_answer_of_an_ask_node_is_its_output() -> None:
     core.begin()
     interrupt = core.ask(key="")
     assert core.answer(interrupt, "yes") == [
-        Resolve(interrupt, "answered", "yes"), Ended(ROOT, "a", ("log",)), Started(ROOT, "b", 1, 1, 2, ""), Run(ROOT),
+        Resolve(interrupt, "answered", "yes"), Ended(ROOT, "a", ("log",)), Started(ROOT, "b", 1, 1, 2, ""), RunNode(ROOT),
     ]  # fmt: skip
     assert (list(core.state.log), core.machine.interrupts, core.machine.status) == (["yes"], {}, "running")
     assert core.commit.facts is not None
@@ -374,7 +374,7 @@ def test_an_answer_inside_a_node_is_a_recorded_operation_and_the_node_goes_on(ki
     core.begin()
     interrupt = core.ask("call", kind)
     answer = {"decision": "approve"}
-    assert core.answer(interrupt, answer, "approve") == [Resolve(interrupt, "approve", answer), Run(ROOT)]
+    assert core.answer(interrupt, answer, "approve") == [Resolve(interrupt, "approve", answer), RunNode(ROOT)]
     assert core.machine.root.operations == {"call": Operation("ask", "d", "none", "done", answer)}
 
 
@@ -412,7 +412,7 @@ def test_an_unknown_outcome_is_settled_by_its_answer(decision: str, kept: Operat
     core.begin()
     core.feed(OperationRecorded, frame=ROOT, key="mail", operation=Operation("tool", "d", "write", "intent"))
     interrupt = core.ask("unknown:mail", "outcome_unknown")
-    assert core.answer(interrupt, {"decision": decision, "result": "it went out"}, decision)[-1] == Run(ROOT)
+    assert core.answer(interrupt, {"decision": decision, "result": "it went out"}, decision)[-1] == RunNode(ROOT)
     assert core.machine.root.operations == ({} if kept is None else {"mail": kept})
 
 
@@ -429,7 +429,7 @@ def test_a_breakpoint_stands_before_the_node_and_continue_begins_it() -> None:
     (interrupt,) = core.machine.interrupts.values()
     assert (interrupt.kind, interrupt.payload) == ("breakpoint", {"when": "before", "next": "b"})
     answer = {"decision": "continue", "update": {"n": 7}}
-    assert core.answer(interrupt, answer, "continue")[1:] == [Started(ROOT, "b", 1, 1, 2, ""), Run(ROOT)]
+    assert core.answer(interrupt, answer, "continue")[1:] == [Started(ROOT, "b", 1, 1, 2, ""), RunNode(ROOT)]
     assert core.state.n == 7
 
 
@@ -446,7 +446,7 @@ def test_skip_passes_a_node_that_neither_writes_nor_ends() -> None:
     core.begin(before=("a",))
     (interrupt,) = core.machine.interrupts.values()
     commands = core.answer(interrupt, {"decision": "skip"}, "skip")
-    assert kinds_of(commands) == ["Resolve", "Started", "Run"]
+    assert kinds_of(commands) == ["Resolve", "Started", "RunNode"]
     assert (core.machine.root.node, core.state.n, core.machine.steps) == ("b", 0, 0)
 
 
@@ -463,7 +463,7 @@ def test_an_expired_question_takes_its_own_route() -> None:
     core.begin()
     interrupt = core.ask(key="", on_expire="b")
     commands = core.feed(Expired, interrupt_id=interrupt.id)
-    assert kinds_of(commands) == ["Resolve", "Ended", "Started", "Run"]
+    assert kinds_of(commands) == ["Resolve", "Ended", "Started", "RunNode"]
     assert commands[0] == Resolve(interrupt, "expired")
     assert core.machine.root.error is not None
     assert (core.machine.root.node, core.machine.root.error["code"]) == ("b", "timeout")
@@ -496,7 +496,7 @@ def test_a_new_life_begins_the_unfinished_node_again_and_counts_no_time_between(
     core.feed(NodeSucceeded, frame=ROOT)
     core.feed(OperationRecorded, frame=ROOT, key="k", operation=Operation("once", ""))
     active = core.machine.active_ms
-    assert core.feed(Recovered, at=10_000_000) == [Started(ROOT, "b", 1, 1, 2, ""), Run(ROOT)]
+    assert core.feed(Recovered, at=10_000_000) == [Started(ROOT, "b", 1, 1, 2, ""), RunNode(ROOT)]
     assert (core.machine.active_ms, list(core.machine.root.operations)) == (active, ["k"])
     assert (core.commit.checkpoint, core.machine.run_id) == (False, "run")
 
@@ -504,7 +504,7 @@ def test_a_new_life_begins_the_unfinished_node_again_and_counts_no_time_between(
 def test_a_new_life_waits_for_a_backoff_that_is_not_over() -> None:
     core = Core(plan_of({"a": {**WORK, "retry": RETRY, "next": "end"}}))
     core.begin()
-    core.feed(NodeFailed, frame=ROOT, error=ERROR, jitter=0.5)
+    core.feed(NodeErrored, frame=ROOT, error=ERROR, jitter=0.5)
     assert core.feed(Recovered) == [Backoff(ROOT, 2100)]
     assert core.machine.root.attempt == 2
 
@@ -513,7 +513,7 @@ def test_a_failed_run_is_resumed_at_the_failed_node_with_larger_limits() -> None
     core = Core(plan_of(PAIR, budget={"maxSteps": 1}))
     core.begin()
     core.feed(NodeSucceeded, frame=ROOT)
-    assert core.feed(Resumed, run_id="second", limits={"steps": 5}) == [Started(ROOT, "b", 1, 1, 1, ""), Run(ROOT)]
+    assert core.feed(Resumed, run_id="second", limits={"steps": 5}) == [Started(ROOT, "b", 1, 1, 1, ""), RunNode(ROOT)]
     machine = core.machine
     assert (machine.status, machine.run_id, machine.limits, machine.error) == ("running", "second", {"steps": 5}, None)
 
@@ -566,7 +566,7 @@ def test_a_rewind_or_fork_issues_questions_anew_and_forgets_operations(source: s
 def test_a_rewind_to_a_backoff_rests_with_the_attempts_counted_anew() -> None:
     core = Core(plan_of({"a": {**WORK, "retry": RETRY, "next": "end"}}))
     core.begin()
-    core.feed(NodeFailed, frame=ROOT, error=ERROR)
+    core.feed(NodeErrored, frame=ROOT, error=ERROR)
     core.feed(Moved, source="rewind", run_id="other")
     assert (core.machine.status, core.machine.root.attempt, next_nodes(core.machine)) == ("stopped", 1, ["a"])
 
@@ -619,7 +619,7 @@ def nested(**node: Any) -> Core:
 
 def test_a_subgraph_opens_a_frame_with_its_own_state_and_path() -> None:
     core = nested()
-    assert kinds_of(core.commands) == ["Started", "Started", "Run"]
+    assert kinds_of(core.commands) == ["Started", "Started", "RunNode"]
     child = core.machine.frames[1]
     assert (core.machine.root.status, child.path, child.parent, child.state.n) == ("open", "sub#1", ROOT, 0)
     assert next_nodes(core.machine) == ["sub#1/w"]
@@ -628,16 +628,16 @@ def test_a_subgraph_opens_a_frame_with_its_own_state_and_path() -> None:
 def test_a_finished_subgraph_gives_its_output_to_its_node() -> None:
     core = nested()
     commands = core.feed(NodeSucceeded, frame=1, updates={"n": 8})
-    assert kinds_of(commands) == ["Ended", "Ended", "Started", "Run"]
+    assert kinds_of(commands) == ["Ended", "Ended", "Started", "RunNode"]
     assert (sorted(core.machine.frames), core.state.n, core.machine.root.node) == ([ROOT], 8, "b")
 
 
 def test_a_failure_inside_a_subgraph_takes_the_innermost_route_that_names_it() -> None:
     core = nested(error=[{"on": ["timeout"], "to": "b"}])
-    core.feed(NodeFailed, frame=1, error=TIMEOUT)
+    core.feed(NodeErrored, frame=1, error=TIMEOUT)
     assert (sorted(core.machine.frames), core.machine.root.node) == ([ROOT], "b")
     core = nested(error=[{"on": ["timeout"], "to": "b"}])
-    assert core.feed(NodeFailed, frame=1, error=ERROR)[-1] == Finished("error")
+    assert core.feed(NodeErrored, frame=1, error=ERROR)[-1] == Finished("error")
     assert (core.machine.status, core.machine.frames[1].status) == ("failed", "failed")
 
 
@@ -670,7 +670,7 @@ def story() -> tuple[Plan, list[tuple[Machine, AnyTick]]]:
     steps: list[tuple[type[AnyTick], dict[str, Any]]] = [
         (Input, {"run_id": "run", "input": {}, "limits": {}, "after": ("b",)}),
         (OperationRecorded, {"frame": ROOT, "key": "k", "operation": Operation("once", "")}),
-        (NodeFailed, {"frame": ROOT, "error": ERROR, "jitter": 0.3}),
+        (NodeErrored, {"frame": ROOT, "error": ERROR, "jitter": 0.3}),
         (BackoffOver, {"frame": ROOT}),
         (NodeSucceeded, {"frame": ROOT, "updates": {"n": 1, "log": ["x"]}, "usage": {"modelCalls": 1}}),
         (NodeAsked, {"frame": ROOT, "interrupt": Interrupt(id="", kind="ask", run_id="", node="q", frame=ROOT, key="")}),
@@ -738,7 +738,7 @@ def test_a_compiled_document_and_its_drawing(snapshot: SnapshotAssertion) -> Non
             "kind": node.kind,
             "counted": node.counted,
             "set": [key for key, _ in node.sets],
-            "routes": [(arrow.to, arrow.when.source if arrow.when else None, arrow.rounds_of) for arrow in node.arrows],
+            "routes": [(route.to, route.when.source if route.when else None, route.rounds_of) for route in node.routes],
             "errors": [(sorted(codes), to) for codes, to in node.errors],
         }
         for name, node in plan.nodes.items()

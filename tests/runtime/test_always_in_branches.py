@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from graphflow.graph.core.invariants import MOST, Kept
+from graphflow.graph.core.invariants import MOST, InvariantMonitor
 from graphflow.graph.core.machine import all_frames
 from graphflow.graph.core.plan import PlanNode
-from graphflow.graph.core.unit_of_work import Step
+from graphflow.graph.core.unit_of_work import UnitOfWork
 from graphflow.graph.validation.model_checker import too_many, way_around
 from graphflow.graph.validation.validate import check_document
 from graphflow.runtime.compiled_graph import CompiledGraph
@@ -36,7 +36,7 @@ class Watching:
     """In the place of a plan's table: notes which properties of the root's nodes a run breaks, and stops nothing."""
 
     def __init__(self, names: Collection[str]) -> None:
-        self._kept = Kept(
+        self._monitor = InvariantMonitor(
             before={node: tuple((first, frozenset((first,))) for first in names) for node in names},
             most=dict.fromkeys(names, ()),
             noted=frozenset(names),
@@ -45,17 +45,20 @@ class Watching:
         """(X, Y): X began before Y had finished."""
         self.entries: Counter[str] = Counter()
 
-    def note_entered(self, step: Step, number: int, name: str) -> None:
+    def note_entered(self, work: UnitOfWork, number: int, name: str) -> None:
         self.entries[name] += 1
-        self._kept.note_entered(step, number, name)
+        self._monitor.note_entered(work, number, name)
 
-    def note_finished(self, step: Step, number: int, node: PlanNode) -> None:
-        self._kept.note_finished(step, number, node)
+    def note_finished(self, work: UnitOfWork, number: int, node: PlanNode) -> None:
+        self._monitor.note_finished(work, number, node)
 
-    def breach(self, step: Step, number: int) -> None:
-        node = step.table[number].node
-        for first, firsts in self._kept.before[node]:
-            if msgspec.structs.replace(self._kept, before={node: ((first, firsts),)}).breach(step, number) is not None:
+    def breach(self, work: UnitOfWork, number: int) -> None:
+        node = work.table[number].node
+        for first, firsts in self._monitor.before[node]:
+            if (
+                msgspec.structs.replace(self._monitor, before={node: ((first, firsts),)}).breach(work, number)
+                is not None
+            ):
                 self.early.add((node, first))
 
 
@@ -69,7 +72,7 @@ def test_whatever_a_run_breaks_is_refused(made: RandomDocument):
     watching = Watching(names)
     app = CompiledGraph(checked, kinds=kinds, clock=Hasty())
     nodes = {name: msgspec.structs.replace(node, plain=False) for name, node in app.plan.nodes.items()}
-    app.documents._newest = app.plan.graphs[""] = msgspec.structs.replace(app.plan, kept=watching, nodes=nodes)
+    app.documents._newest = app.plan.graphs[""] = msgspec.structs.replace(app.plan, monitor=watching, nodes=nodes)
     asyncio.run(app.run({}, "t"))
     for node, first in watching.early:
         assert way_around(checked.document, {node: 1}, frozenset((first,))) is not None, (node, first)

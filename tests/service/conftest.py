@@ -185,7 +185,7 @@ def copy_store(app: Application, to: Path) -> None:
 def at_event(live: LiveRun, number: int, act: Callable[[], None]) -> None:
     """Calls `act` when the life sends its event with this number; to be set up before the life is driven."""
     executor = live.executor
-    send = executor.outlet.sink
+    send = executor.events.sink
     assert send is not None
 
     def sink(event: Any) -> None:
@@ -193,4 +193,4 @@ def at_event(live: LiveRun, number: int, act: Callable[[], None]) -> None:
         if event.seq == number:
             act()
 
-    executor.outlet.sink = sink
+    executor.events.sink = sink

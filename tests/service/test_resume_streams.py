@@ -89,7 +89,7 @@ async def failed(app: Application, node: Halting) -> Client:
 async def cancelled(app: Application, node: Halting) -> Client:
     begun = await begin(app, ASK)
     executor = begun.run.executor
-    send = executor.outlet.sink
+    send = executor.events.sink
     assert send is not None
 
     def sink(event: Any) -> None:
@@ -97,7 +97,7 @@ async def cancelled(app: Application, node: Halting) -> Client:
         if isinstance(event, NodeStart) and event.node == "halt":
             executor.cancel()
 
-    executor.outlet.sink = sink
+    executor.events.sink = sink
     return await followed(begun)
 
 

@@ -12,11 +12,11 @@ from typing import Any
 from graphflow.errors import ExpressionFailed, NodeFailed, StateError
 from graphflow.graph.core import node_lifecycle as way
 from graphflow.graph.core.channels import FrozenDict, ListView, State, Update, apply_update, freeze
-from graphflow.graph.core.machine import Branch, Frame, Join, Opened, Run, Started
+from graphflow.graph.core.machine import Branch, Frame, Join, Opened, RunNode, Started
 from graphflow.graph.core.patches import FramePatch, branch_of, gave, moved
-from graphflow.graph.core.plan import Fan, Plan, PlanBranch, PlanNode
-from graphflow.graph.core.route_trace import Made
-from graphflow.graph.core.unit_of_work import Step, Written
+from graphflow.graph.core.plan import FanOut, Plan, PlanBranch, PlanNode
+from graphflow.graph.core.route_trace import PendingMove
+from graphflow.graph.core.unit_of_work import UnitOfWork, Written
 from graphflow.graph.definition.document import END
 
 NOT_COLLECTED = frozenset({"budget_exceeded"})
@@ -29,15 +29,15 @@ def index_of(frame: Frame) -> int:
     return frame.branch.index
 
 
-def open_below(step: Step, number: int, node: PlanNode, node_run_id: str) -> None:
+def open_below(work: UnitOfWork, number: int, node: PlanNode, node_run_id: str) -> None:
     """Opens what a `graph`, `map` or `parallel` node runs."""
     try:
         if node.fan is None:
-            _open_subgraph(step, number, node, node_run_id)
+            _open_subgraph(work, number, node, node_run_id)
         else:
-            _open_fan(step, number, node, node.fan, node_run_id)
+            _open_fan(work, number, node, node.fan, node_run_id)
     except NodeFailed as failure:
-        way.fail(step, number, failure.as_dict(node.name))
+        way.fail(work, number, failure.as_dict(node.name))
 
 
 def path_below(frame: Frame, node: str, label: str = "") -> str:
@@ -49,46 +49,46 @@ def path_below(frame: Frame, node: str, label: str = "") -> str:
 # --- subgraphs
 
 
-def _open_subgraph(step: Step, number: int, node: PlanNode, node_run_id: str) -> None:
-    frame = step.table[number]
-    plan = step.plan.graphs[node.graph or ""]
-    given = {} if node.arguments is None else node.arguments.evaluate(way.scope_at(step, frame))
-    child = step.new_frame()
-    step.change(number, {"status": "open", "opened": Opened(node_run_id)})
-    _begin_graph(step, child, plan, given, {"parent": number, "path": path_below(frame, node.name)})
+def _open_subgraph(work: UnitOfWork, number: int, node: PlanNode, node_run_id: str) -> None:
+    frame = work.table[number]
+    plan = work.plan.graphs[node.graph or ""]
+    given = {} if node.arguments is None else node.arguments.evaluate(way.scope_at(work, frame))
+    child = work.new_frame()
+    work.change(number, {"status": "open", "opened": Opened(node_run_id)})
+    _begin_graph(work, child, plan, given, {"parent": number, "path": path_below(frame, node.name)})
 
 
-def _begin_graph(step: Step, number: int, plan: Plan, given: Any, fields: Mapping[str, Any]) -> None:
+def _begin_graph(work: UnitOfWork, number: int, plan: Plan, given: Any, fields: Mapping[str, Any]) -> None:
     """Opens a frame with a state of its own: a subgraph's, be it a node or a branch's body (E9)."""
     update = way.initial_update(plan.schema, State(), ())
     if plan.has_messages:
-        way.greet(plan.schema, State(), given, update)
-    step.change(
+        way.add_user_message(plan.schema, State(), given, update)
+    work.change(
         number,
         {**fields, "graph": plan.key, "node": plan.start, "input": given},
         Written(update, apply_update(State(), update)),
     )
-    way.enter(step, number, plan.start)
+    way.enter(work, number, plan.start)
 
 
 # --- opening branches
 
 
-def _open_fan(step: Step, number: int, node: PlanNode, fan: Fan, node_run_id: str) -> None:
-    frame = step.table[number]
-    items = None if fan.items is None else _items(fan, way.scope_at(step, frame))
+def _open_fan(work: UnitOfWork, number: int, node: PlanNode, fan: FanOut, node_run_id: str) -> None:
+    frame = work.table[number]
+    items = None if fan.items is None else _items(fan, way.scope_at(work, frame))
     total = len(fan.branches) if items is None else len(items)
     pending: range | tuple[int, ...] = range(total)
     if items is None:
         pending = tuple(pending)
-    step.change(
+    work.change(
         number,
         {"status": "open", "opened": Opened(node_run_id, items, fan.binds), "join": Join(total, pending)},
     )
-    _go_on(step, number, node, fan)
+    _go_on(work, number, node, fan)
 
 
-def _items(fan: Fan, scope: Mapping[str, Any]) -> Any:
+def _items(fan: FanOut, scope: Mapping[str, Any]) -> Any:
     assert fan.items is not None
     items = fan.items.evaluate(scope)
     if not isinstance(items, list | tuple | ListView):
@@ -98,65 +98,65 @@ def _items(fan: Fan, scope: Mapping[str, Any]) -> Any:
     return freeze(list(items))
 
 
-def _go_on(step: Step, number: int, node: PlanNode, fan: Fan) -> None:
+def _go_on(work: UnitOfWork, number: int, node: PlanNode, fan: FanOut) -> None:
     """Joins when nothing more is needed or to come; else opens what there is room for."""
-    opened = step.table[number].opened
-    if opened is None or any(opened is other for other in step.opening):
+    opened = work.table[number].opened
+    if opened is None or any(opened is other for other in work.opening):
         return  # the loop below is at it already: this branch has ended within its own first step
-    step.opening.append(opened)
-    while number in step.table and step.table[number].opened is opened:
-        join = step.table[number].join
+    work.opening.append(opened)
+    while number in work.table and work.table[number].opened is opened:
+        join = work.table[number].join
         assert join is not None
         if join.counted >= fan.needed(join.total) or not (join.running or join.pending):
-            _join(step, number, node, fan)
+            _join(work, number, node, fan)
             break
-        if _open_alike(step, number, node, fan, join):
+        if _open_alike(work, number, node, fan, join):
             continue
-        index = _next(step, fan, join)
+        index = _next(work, fan, join)
         if index is None:
             break
         rest = join.pending[1:] if isinstance(join.pending, range) else tuple(i for i in join.pending if i != index)
-        step.change(number, {"join": moved(join, pending=rest, running=join.running + 1)})
-        _open_branch(step, number, node, fan, index)
-    step.opening.remove(opened)
+        work.change(number, {"join": moved(join, pending=rest, running=join.running + 1)})
+        _open_branch(work, number, node, fan, index)
+    work.opening.remove(opened)
 
 
-def _open_alike(step: Step, number: int, node: PlanNode, fan: Fan, join: Join) -> bool:
+def _open_alike(work: UnitOfWork, number: int, node: PlanNode, fan: FanOut, join: Join) -> bool:
     """Opens at once as many branches of a map as `_next` and `_open_branch` would open one by one, where each begins with
     a node that runs and nothing can stop it; whether there were any.
     """
-    frame, start, pending = step.table[number], fan.branches[0].start, join.pending
-    plan = step.plan_of(frame)
+    frame, start, pending = work.table[number], fan.branches[0].start, join.pending
+    plan = work.plan_of(frame)
     count = 0 if not isinstance(pending, range) or fan.branches[0].graph is not None else len(pending)
     if fan.at_once is not None:
         count = min(count, fan.at_once - join.running)
-    if (left := way.steps_left(step)) is not None:
+    if (left := way.steps_left(work)) is not None:
         count = min(count, left)
-    if count < 1 or plan.nodes[start].opens or plan.kept is not None or step.resting:
+    if count < 1 or plan.nodes[start].opens or plan.monitor is not None or work.resting:
         return False
-    if way.stops(plan.before, step.stops_before, frame, start):
+    if way.stops(plan.before, work.stops_before, frame, start):
         return False
-    step.change(number, {"join": moved(join, pending=pending[count:], running=join.running + count)})
+    work.change(number, {"join": moved(join, pending=pending[count:], running=join.running + count)})
     visits = {start: 1} if plan.nodes[start].counted else {}
     above = path_below(frame, node.name)
-    for child, index in enumerate(pending[:count], step.new_frames(count)):
+    for child, index in enumerate(pending[:count], work.new_frames(count)):
         path, branch = f"{above}[{index}]", Branch(index)
         opened = Frame(
             number=child, graph=frame.graph, parent=number, path=path, node=start, visits=visits, branch=branch
         )
-        step.table[child] = branch_of(frame, opened)
+        work.table[child] = branch_of(frame, opened)
         fields = {"parent": number, "path": path, "graph": frame.graph, "node": start, "branch": branch, "visit": 1}
-        step.touched[child] = FramePatch(fields, None, None, visits or None)
-        step.begun += 1
-        step.commands += (Started(child, start, 1, 1, step.begun, path), Run(child))
+        work.touched[child] = FramePatch(fields, None, None, visits or None)
+        work.begun += 1
+        work.commands += (Started(child, start, 1, 1, work.begun, path), RunNode(child))
     return True
 
 
-def _next(step: Step, fan: Fan, join: Join) -> int | None:
+def _next(work: UnitOfWork, fan: FanOut, join: Join) -> int | None:
     """The next branch that may begin: there is room, its predecessors have ended, and the budget has a step for it."""
     if not join.pending or (fan.at_once is not None and join.running >= fan.at_once):
         return None
-    if join.running and not way.affords_step(step):
+    if join.running and not way.affords_step(work):
         return None  # reserved before it begins: it waits for those that run, and fails if nothing is left then
     if isinstance(join.pending, range):
         return join.pending[0]
@@ -164,37 +164,37 @@ def _next(step: Step, fan: Fan, join: Join) -> int | None:
     return next((i for i in join.pending if fan.branches[i].before <= ended), None)
 
 
-def _open_branch(step: Step, number: int, node: PlanNode, fan: Fan, index: int) -> None:
-    frame, body, child = step.table[number], fan.body(index), step.new_frame()
+def _open_branch(work: UnitOfWork, number: int, node: PlanNode, fan: FanOut, index: int) -> None:
+    frame, body, child = work.table[number], fan.body(index), work.new_frame()
     fields: dict[str, Any] = {"parent": number, "path": path_below(frame, node.name, fan.label(index))}
     if body.graph is not None:
-        _open_body(step, child, frame, body, {**fields, "graph": body.graph, "branch": Branch(index)})
+        _open_body(work, child, frame, body, {**fields, "graph": body.graph, "branch": Branch(index)})
         return
-    inherited = _inherited(step, frame, fan, body)
+    inherited = _inherited(work, frame, fan, body)
     counts = {} if inherited is None else {channel: len(entries) for channel, entries in inherited.logs.items()}
     fields |= {"graph": frame.graph, "node": body.start, "branch": Branch(index, counts)}
-    step.change(child, fields, inherited=inherited)
-    way.enter(step, child, body.start)
+    work.change(child, fields, inherited=inherited)
+    way.enter(work, child, body.start)
 
 
-def _open_body(step: Step, child: int, frame: Frame, body: PlanBranch, fields: dict[str, Any]) -> None:
+def _open_body(work: UnitOfWork, child: int, frame: Frame, body: PlanBranch, fields: dict[str, Any]) -> None:
     """Opens a branch whose body is a subgraph, whose input sees the item."""
     opened, index = frame.opened, fields["branch"].index
     names = {opened.binds: opened.items[index]} if opened is not None and opened.binds else {}
     try:
-        given = {} if body.given is None else body.given.evaluate(way.scope_at(step, frame, **names))
+        given = {} if body.given is None else body.given.evaluate(way.scope_at(work, frame, **names))
     except ExpressionFailed as failure:
-        step.change(child, fields)
-        way.fail_frame(step, child, failure.as_dict(frame.node))
+        work.change(child, fields)
+        way.fail_frame(work, child, failure.as_dict(frame.node))
         return
-    _begin_graph(step, child, step.plan.graphs[fields["graph"]], given, fields)
+    _begin_graph(work, child, work.plan.graphs[fields["graph"]], given, fields)
 
 
-def _inherited(step: Step, frame: Frame, fan: Fan, body: PlanBranch) -> Update | None:
+def _inherited(work: UnitOfWork, frame: Frame, fan: FanOut, body: PlanBranch) -> Update | None:
     """What a branch sees of those that have ended before it: their writes, reduced in branch order."""
     if not body.before or frame.join is None:
         return None
-    plan = step.plan_of(frame)
+    plan = work.plan_of(frame)
     before = [ended for ended in _in_order(fan, frame.join) if index_of(ended) in body.before]
     return plan.schema.combine(frame.state, _writes_of(before, plan))
 
@@ -202,70 +202,70 @@ def _inherited(step: Step, frame: Frame, fan: Fan, body: PlanBranch) -> Update |
 # --- ending branches
 
 
-def end_branch(step: Step, number: int, out: Any) -> None:
+def end_branch(work: UnitOfWork, number: int, out: Any) -> None:
     """A branch has reached its end: it counts for the join."""
-    _end(step, number, {"status": "done", "node": END}, out, counts=True)
+    _end(work, number, {"status": "done", "node": END}, out, counts=True)
 
 
-def takes_losses(step: Step, frame: Frame, error: Mapping[str, Any]) -> bool:
+def takes_losses(work: UnitOfWork, frame: Frame, error: Mapping[str, Any]) -> bool:
     """Whether the join of this branch takes its failure as it is (`collect`, `skip`)."""
-    node = step.node_of(step.table[frame.parent])
+    node = work.node_of(work.table[frame.parent])
     assert node.fan is not None
     return node.fan.on_error != "fail" and error["code"] not in NOT_COLLECTED
 
 
-def lose_branch(step: Step, number: int, error: dict[str, Any]) -> bool:
+def lose_branch(work: UnitOfWork, number: int, error: dict[str, Any]) -> bool:
     """Ends a failed branch, if its join takes the failure."""
-    frame = step.table[number]
-    if not takes_losses(step, frame, error):
+    frame = work.table[number]
+    if not takes_losses(work, frame, error):
         return False
-    fan = step.node_of(step.table[frame.parent]).fan
+    fan = work.node_of(work.table[frame.parent]).fan
     assert fan is not None
-    step.moves.append(Made(frame, END, fan.on_error, error=error))
-    step.collapse(number)
-    _end(step, number, {"status": "lost", "error": error}, None, counts=fan.on_error == "collect")
+    work.moves.append(PendingMove(frame, END, fan.on_error, error=error))
+    work.close_children(number)
+    _end(work, number, {"status": "lost", "error": error}, None, counts=fan.on_error == "collect")
     return True
 
 
-def _end(step: Step, number: int, fields: dict[str, Any], out: Any, *, counts: bool) -> None:
-    frame = step.table[number]
-    parent = step.table[frame.parent]
-    node = step.node_of(parent)
+def _end(work: UnitOfWork, number: int, fields: dict[str, Any], out: Any, *, counts: bool) -> None:
+    frame = work.table[number]
+    parent = work.table[frame.parent]
+    node = work.node_of(parent)
     assert node.fan is not None and frame.branch is not None
     if node.fan.keeps_out and out is not None:
         fields["branch"] = gave(frame.branch, out)
-    step.void(number, "cancelled")
-    step.change(number, {**fields, "operations": {}} if frame.operations else fields)
-    join = step.table[parent.number].join
+    work.cancel_interrupts(number, "cancelled")
+    work.change(number, {**fields, "operations": {}} if frame.operations else fields)
+    join = work.table[parent.number].join
     assert join is not None
-    step.change(parent.number, {"join": moved(join, running=join.running - 1, counted=join.counted + counts)})
-    _go_on(step, parent.number, node, node.fan)
+    work.change(parent.number, {"join": moved(join, running=join.running - 1, counted=join.counted + counts)})
+    _go_on(work, parent.number, node, node.fan)
 
 
 # --- the join
 
 
-def _join(step: Step, number: int, node: PlanNode, fan: Fan) -> None:
+def _join(work: UnitOfWork, number: int, node: PlanNode, fan: FanOut) -> None:
     """All that is needed has ended: losers are cancelled, writes reduced in branch order, and the node is finished."""
-    frame = step.table[number]
+    frame = work.table[number]
     assert frame.join is not None
-    join, plan = frame.join, step.plan_of(frame)
+    join, plan = frame.join, work.plan_of(frame)
     ended = _in_order(fan, join)
-    step.collapse(number)
+    work.close_children(number)
     if fan.wait != "all" and join.counted < fan.needed(join.total):
         failure = NodeFailed(
             f"node {node.name!r} waits for {fan.wait} of its {join.total} branches, and only {join.counted} ended well; "
             "let fewer be enough, collect the failures, or route the error",
             detail=[{"branch": fan.label(index_of(lost)), "error": lost.error} for lost in ended if lost.error],
         )
-        way.fail(step, number, failure.as_dict(node.name))
+        way.fail(work, number, failure.as_dict(node.name))
         return
     try:
         joined = _reduced(frame, plan, _writes_of(ended, plan))
     except StateError as failure:
-        way.fail(step, number, failure.as_dict(node.name))
+        way.fail(work, number, failure.as_dict(node.name))
         return
-    way.succeed(step, number, _out(fan, ended) if fan.keeps_out else None, joined=joined)
+    way.succeed(work, number, _out(fan, ended) if fan.keeps_out else None, joined=joined)
 
 
 def _reduced(frame: Frame, plan: Plan, writes: dict[str, list[Any]]) -> Written | None:
@@ -277,7 +277,7 @@ def _reduced(frame: Frame, plan: Plan, writes: dict[str, list[Any]]) -> Written 
     return Written(update, apply_update(frame.state, update), raw or None)
 
 
-def _in_order(fan: Fan, join: Join) -> list[Frame]:
+def _in_order(fan: FanOut, join: Join) -> list[Frame]:
     """The branches that have ended, in the order in which their writes are reduced."""
     return sorted(join.ended, key=lambda frame: fan.rank(index_of(frame)))
 
@@ -295,7 +295,7 @@ def _writes_of(ended: Sequence[Frame], plan: Plan) -> dict[str, list[Any]]:
     return out
 
 
-def _out(fan: Fan, ended: Sequence[Frame]) -> Any:
+def _out(fan: FanOut, ended: Sequence[Frame]) -> Any:
     """A map's results in input order, a parallel's by the names of its branches (E10)."""
     results: dict[int, FrozenDict] = {}
     for frame in ended:

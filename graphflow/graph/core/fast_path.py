@@ -24,7 +24,7 @@ from graphflow.graph.core.machine import (
     Frame,
     Machine,
     NodeSucceeded,
-    Run,
+    RunNode,
     Started,
 )
 from graphflow.graph.core.patches import FramePatch, Patch, gave, moved, wrote
@@ -33,12 +33,12 @@ from graphflow.graph.core.scope import Scope, limits_in, result_of
 from graphflow.graph.core.unit_of_work import raw_writes
 from graphflow.graph.definition.document import END
 
-_RUN = Run(ROOT)
+_RUN = RunNode(ROOT)
 Frames = MutableMapping[int, Frame]
 FramePatches = dict[int, FramePatch | None]
 
 
-def short_way(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machine, list[Command]] | None:
+def fast_path(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machine, list[Command]] | None:
     """What `advance` gives for this tick; None when it takes the long way to tell."""
     if machine.interrupts or machine.before or machine.after or machine.wrapping or machine.status != "running":
         return None
@@ -50,7 +50,7 @@ def short_way(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machin
         return None
     try:
         state, branch, update, raw = _written(machine, frame, home, node, tick)
-        first = node.arrows[0]
+        first = node.routes[0]
         taken = (first.to, None) if first.when is None else _taken(machine, frame, state, home, node, tick.out)
     except (NodeFailed, ExpressionFailed):
         return None
@@ -73,7 +73,7 @@ def short_way(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machin
         table, visit, visits = moved_on
         patches = {number: FramePatch({"node": to, "visit": visit}, update, None, visits, raw)}
         fields["begun"] = begun = begun + 1
-        follows = (Started(number, to, visit, 1, begun, frame.path), Run(number) if number else _RUN)
+        follows = (Started(number, to, visit, 1, begun, frame.path), RunNode(number) if number else _RUN)
     active = machine.active_ms
     if machine.last_at and tick.at > machine.last_at:
         active = fields["active_ms"] = active + tick.at - machine.last_at
@@ -101,8 +101,8 @@ def _goes_straight(tick: NodeSucceeded, frame: Frame, home: Plan, node: PlanNode
         or frame.status != "ready"
     ):
         return False
-    arrow = node.arrows[0]
-    return arrow.to != END or arrow.when is not None or frame.branch is not None
+    route = node.routes[0]
+    return route.to != END or route.when is not None or frame.branch is not None
 
 
 def _written(
@@ -135,10 +135,10 @@ def _taken(
     """Where the node's conditions lead, and what its record says of it; None when one is no boolean."""
     given = {"out": out, "answer": None, "state": state}
     scope = Scope(frame, limits_in(home, frame, machine.limits), machine.usage, given)
-    for index, arrow in enumerate(node.arrows):
-        value = arrow.when is None or arrow.when.evaluate(scope)
+    for index, route in enumerate(node.routes):
+        value = route.when is None or route.when.evaluate(scope)
         if value is True:
-            return arrow.to, {"route": index}
+            return route.to, {"route": index}
         if value is not False:
             return None
     return None

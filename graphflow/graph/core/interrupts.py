@@ -20,129 +20,129 @@ from graphflow.graph.core.machine import (
     Operation,
     OperationRecorded,
     Resolve,
-    Run,
+    RunNode,
     timed,
 )
-from graphflow.graph.core.node_lifecycle import begin, enter, fail, leave, left_open, succeed
-from graphflow.graph.core.route_trace import Made
+from graphflow.graph.core.node_lifecycle import begin, enter, fail, finish_frame, left_open, succeed
+from graphflow.graph.core.route_trace import PendingMove
 from graphflow.graph.core.seen import passing_refs, seen
 from graphflow.graph.core.signals import take_kept, wake
-from graphflow.graph.core.unit_of_work import Step
+from graphflow.graph.core.unit_of_work import UnitOfWork
 from graphflow.graph.definition.document import END
 
 ENDED_BY_PERSON = "the run was ended by the person who was asked"
 """The result of calls that the end of the run leaves without one."""
 
 
-def on_asked(step: Step, tick: NodeAsked) -> None:
-    if step.before.signals and take_kept(step, tick):
+def on_asked(work: UnitOfWork, tick: NodeAsked) -> None:
+    if work.before.signals and take_kept(work, tick):
         return
     interrupt = msgspec.structs.replace(
-        tick.interrupt, id=step.new_interrupt_id(), run_id=step.get("run_id"), opened_at=tick.at
+        tick.interrupt, id=work.new_interrupt_id(), run_id=work.get("run_id"), opened_at=tick.at
     )
-    step.source, step.node, step.frame_no = "ask", interrupt.node, interrupt.frame
-    step.facts = tick.facts
-    step.add_usage(tick.usage)
-    step.ask(interrupt)
+    work.source, work.node, work.frame_no = "ask", interrupt.node, interrupt.frame
+    work.facts = tick.facts
+    work.add_usage(tick.usage)
+    work.ask(interrupt)
 
 
-def on_answered(step: Step, tick: Answered) -> None:
-    interrupt = step.before.interrupts[tick.interrupt_id]
-    step.source, step.node, step.frame_no = "answer", interrupt.node, interrupt.frame
-    step.facts = {"interrupt": interrupt.id, "decision": tick.decision, **({"by": tick.by} if tick.by else {})}
-    step.interrupts[interrupt.id] = None
-    step.commands.append(Resolve(interrupt, tick.decision, tick.answer))
+def on_answered(work: UnitOfWork, tick: Answered) -> None:
+    interrupt = work.before.interrupts[tick.interrupt_id]
+    work.source, work.node, work.frame_no = "answer", interrupt.node, interrupt.frame
+    work.facts = {"interrupt": interrupt.id, "decision": tick.decision, **({"by": tick.by} if tick.by else {})}
+    work.interrupts[interrupt.id] = None
+    work.commands.append(Resolve(interrupt, tick.decision, tick.answer))
     if interrupt.kind == "breakpoint":
-        _answer_breakpoint(step, interrupt, tick)
+        _answer_breakpoint(work, interrupt, tick)
     elif tick.decision == "terminate":
-        _terminate(step, interrupt)
+        _terminate(work, interrupt)
     elif interrupt.key == "":
-        if found := seen(passing_refs(step.node_of(step.table[interrupt.frame])), {"answer": tick.answer}):
-            step.facts["seen"] = found
-        step.change(interrupt.frame, {"status": "ready"})
-        succeed(step, interrupt.frame, tick.answer, answer=tick.answer)
+        if found := seen(passing_refs(work.node_of(work.table[interrupt.frame])), {"answer": tick.answer}):
+            work.facts["seen"] = found
+        work.change(interrupt.frame, {"status": "ready"})
+        succeed(work, interrupt.frame, tick.answer, answer=tick.answer)
     else:
-        _record_answer(step, interrupt, tick)
+        _record_answer(work, interrupt, tick)
 
 
-def _record_answer(step: Step, interrupt: Interrupt, tick: Answered) -> None:
+def _record_answer(work: UnitOfWork, interrupt: Interrupt, tick: Answered) -> None:
     """An answer inside a node is a recorded operation; the node goes on, or is entered again (E5).
 
     While it has another question open the frame waits on: it goes on only as far as that one.
     """
-    asks = any(other.frame == interrupt.frame for other in step.open_interrupts().values())
+    asks = any(other.frame == interrupt.frame for other in work.open_interrupts().values())
     status = {"status": "waiting" if asks else "ready"}
     operation: Operation | None = Operation("ask", interrupt.digest, "none", "done", tick.answer)
     key = interrupt.key
     if interrupt.kind == "outcome_unknown" and key.startswith("unknown:"):
         key = key.removeprefix("unknown:")
-        old = step.table[interrupt.frame].operations.get(key)
+        old = work.table[interrupt.frame].operations.get(key)
         result = tick.answer.get("result") if tick.decision == "result" else None
         kind, digest = (old.kind, old.digest) if old else ("once", interrupt.digest)
         operation = None if tick.decision == "retry" else Operation(kind, digest, "write", "done", result)
         if operation is None and old is None:
-            step.change(interrupt.frame, status)
-            step.commands.append(Run(interrupt.frame))
+            work.change(interrupt.frame, status)
+            work.commands.append(RunNode(interrupt.frame))
             return
-    step.change(interrupt.frame, status, operations={key: operation})
-    step.commands.append(Run(interrupt.frame))
+    work.change(interrupt.frame, status, operations={key: operation})
+    work.commands.append(RunNode(interrupt.frame))
 
 
-def _answer_breakpoint(step: Step, interrupt: Interrupt, tick: Answered) -> None:
+def _answer_breakpoint(work: UnitOfWork, interrupt: Interrupt, tick: Answered) -> None:
     number = interrupt.frame
-    frame = step.change(number, {"status": "ready", "passed": step.table[number].node})
+    frame = work.change(number, {"status": "ready", "passed": work.table[number].node})
     answer = tick.answer if isinstance(tick.answer, Mapping) else {}
     if update := answer.get("update"):
-        step.write(number, update)
+        work.write(number, update)
     if tick.decision == "cancel":
-        stop(step, {})
+        stop(work, {})
     elif tick.decision == "skip" and frame.node != END:
-        succeed(step, number, None, quiet=True, skipped=True)
+        succeed(work, number, None, quiet=True, skipped=True)
     elif frame.node == END:
-        leave(step, number)
+        finish_frame(work, number)
     else:
-        begin(step, number)
+        begin(work, number)
 
 
-def _terminate(step: Step, interrupt: Interrupt) -> None:
+def _terminate(work: UnitOfWork, interrupt: Interrupt) -> None:
     """The person ended the run: it completes as `rejected` (E13); open calls get their error result."""
-    step.collapse(ROOT)
-    step.void(ROOT, "cancelled")
-    step.commands.append(CancelNode(ROOT))
-    root = step.table[ROOT]
-    if step.plan.has_messages and (more := left_open(root.state.get("messages", ()), root.operations, ENDED_BY_PERSON)):
-        step.write(ROOT, {"messages": more})
-    step.fields["finish_reason"] = "rejected"
-    leave(step, ROOT)
+    work.close_children(ROOT)
+    work.cancel_interrupts(ROOT, "cancelled")
+    work.commands.append(CancelNode(ROOT))
+    root = work.table[ROOT]
+    if work.plan.has_messages and (more := left_open(root.state.get("messages", ()), root.operations, ENDED_BY_PERSON)):
+        work.write(ROOT, {"messages": more})
+    work.fields["finish_reason"] = "rejected"
+    finish_frame(work, ROOT)
 
 
-def on_expired(step: Step, tick: Expired) -> None:
-    interrupt = step.before.interrupts[tick.interrupt_id]
-    step.source, step.node, step.frame_no = "timer", interrupt.node, interrupt.frame
+def on_expired(work: UnitOfWork, tick: Expired) -> None:
+    interrupt = work.before.interrupts[tick.interrupt_id]
+    work.source, work.node, work.frame_no = "timer", interrupt.node, interrupt.frame
     if interrupt.kind in WAITS:
-        wake(step, interrupt, timed(tick.at), "expired")
+        wake(work, interrupt, timed(tick.at), "expired")
         return
-    step.interrupts[interrupt.id] = None
-    step.commands.append(Resolve(interrupt, "expired"))
-    step.change(interrupt.frame, {"status": "ready"})
+    work.interrupts[interrupt.id] = None
+    work.commands.append(Resolve(interrupt, "expired"))
+    work.change(interrupt.frame, {"status": "ready"})
     error = NodeFailed(f"nobody answered {interrupt.id} before it expired", code="timeout").as_dict(interrupt.node)
     if interrupt.on_expire is not None:
-        step.steps += 1
-        step.commands.append(Ended(interrupt.frame, interrupt.node, ()))
-        step.moves.append(Made(step.table[interrupt.frame], interrupt.on_expire, "expired"))
-        enter(step, interrupt.frame, interrupt.on_expire, error=error)
+        work.steps += 1
+        work.commands.append(Ended(interrupt.frame, interrupt.node, ()))
+        work.moves.append(PendingMove(work.table[interrupt.frame], interrupt.on_expire, "expired"))
+        enter(work, interrupt.frame, interrupt.on_expire, error=error)
     else:
-        fail(step, interrupt.frame, error, final=True)
+        fail(work, interrupt.frame, error, final=True)
 
 
-def on_recorded(step: Step, tick: OperationRecorded) -> None:
-    frame = step.table[tick.frame]
+def on_recorded(work: UnitOfWork, tick: OperationRecorded) -> None:
+    frame = work.table[tick.frame]
     operation = tick.operation or frame.operations.get(tick.key or "")
     undoes = operation is not None and operation.kind == "undo"
-    step.source, step.checkpoint, step.frame_no = "undo" if undoes else "operation", False, tick.frame
-    step.node, step.facts = frame.node, tick.facts
+    work.source, work.checkpoint, work.frame_no = "undo" if undoes else "operation", False, tick.frame
+    work.node, work.facts = frame.node, tick.facts
     if tick.settles is not None:
-        step.fields["reuse"] = {k: v for k, v in step.before.reuse.items() if k != tick.settles}
-    step.add_usage(tick.usage)
+        work.fields["reuse"] = {k: v for k, v in work.before.reuse.items() if k != tick.settles}
+    work.add_usage(tick.usage)
     if tick.key is not None:
-        step.change(tick.frame, {}, operations={tick.key: tick.operation})
+        work.change(tick.frame, {}, operations={tick.key: tick.operation})

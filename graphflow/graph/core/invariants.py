@@ -25,7 +25,7 @@ from graphflow.graph.definition.types import show
 if TYPE_CHECKING:
     from graphflow.graph.core.machine import Frame
     from graphflow.graph.core.plan import PlanNode
-    from graphflow.graph.core.unit_of_work import Step
+    from graphflow.graph.core.unit_of_work import UnitOfWork
     from graphflow.graph.definition.checked_document import CheckedDocument
 
 MOST = 1_000
@@ -210,7 +210,7 @@ def _inside(graph: CheckedDocument, use: str, most: int) -> int:
 # --- keeping them at run time --------------------------------------------------------------------
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class InvariantMonitor(msgspec.Struct, frozen=True, kw_only=True):
     """The table of one plan."""
 
     before: dict[str, tuple[tuple[str, frozenset[str]], ...]]
@@ -220,35 +220,35 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     noted: frozenset[str]
     """Every Y: that it has finished is noted."""
 
-    def note_entered(self, step: Step, number: int, name: str) -> None:
+    def note_entered(self, work: UnitOfWork, number: int, name: str) -> None:
         """A node is entered: counted in the frame that runs the graph, whatever branch it is in."""
         if name in self.most:
-            owner = step.table[number]
-            while (parent := _fan_frame(step, owner)) is not None:
+            owner = work.table[number]
+            while (parent := _fan_frame(work, owner)) is not None:
                 owner = parent
             key = f"entered {name}"
-            step.change(owner.number, {}, visits={key: owner.visits.get(key, 0) + 1})
+            work.change(owner.number, {}, visits={key: owner.visits.get(key, 0) + 1})
 
-    def note_finished(self, step: Step, number: int, node: PlanNode) -> None:
+    def note_finished(self, work: UnitOfWork, number: int, node: PlanNode) -> None:
         """A node has finished by itself: not skipped, failed, expired, or edited over."""
-        frame = step.table[number]
+        frame = work.table[number]
         names = [node.name] if node.name in self.noted else []
         if node.form in ("map", "parallel"):
             mark = f"joined {node.name}#{frame.visit}["
             joined = [key for key in frame.visits if key.startswith(mark)]
             names += [key.rpartition(" ")[2] for key in joined]
             if joined:
-                step.change(number, {}, visits=dict.fromkeys(joined))  # type: ignore[arg-type]  # None drops a count
+                work.change(number, {}, visits=dict.fromkeys(joined))  # type: ignore[arg-type]  # None drops a count
         for name in dict.fromkeys(names):
-            step.change(number, {}, visits={f"finished {name}": 1})
-            if (parent := _fan_frame(step, frame)) is not None:
-                step.change(parent.number, {}, visits={f"joined {_branch_of(step, frame, parent)} {name}": 1})
+            work.change(number, {}, visits={f"finished {name}": 1})
+            if (parent := _fan_frame(work, frame)) is not None:
+                work.change(parent.number, {}, visits={f"joined {_branch_of(work, frame, parent)} {name}": 1})
 
-    def breach(self, step: Step, number: int) -> dict[str, Any] | None:
+    def breach(self, work: UnitOfWork, number: int) -> dict[str, Any] | None:
         """The error of beginning the node under the frame's cursor now; None when every property allows it."""
-        frame = step.table[number]
+        frame = work.table[number]
         for text, nodes in self.before.get(frame.node, ()):
-            if not any(_has_finished(step, frame, node) for node in nodes):
+            if not any(_has_finished(work, frame, node) for node in nodes):
                 names = " or ".join(map(repr, sorted(nodes)))
                 return _error(
                     frame.node,
@@ -257,7 +257,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
                 )
         for text, weights, count in self.most.get(frame.node, ()):
             owner = frame
-            while (parent := _fan_frame(step, owner)) is not None:
+            while (parent := _fan_frame(work, owner)) is not None:
                 owner = parent
             entered = sum(owner.visits.get(f"entered {node}", 0) * weight for node, weight in weights.items())
             if entered > count:
@@ -267,7 +267,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-def kept_of(checked: CheckedDocument) -> Kept | None:
+def monitor_of(checked: CheckedDocument) -> InvariantMonitor | None:
     """The table of a checked document; None without properties that must be kept, so that others pay nothing."""
     before: dict[str, tuple[tuple[str, frozenset[str]], ...]] = {}
     most: dict[str, tuple[tuple[str, dict[str, int], int], ...]] = {}
@@ -285,7 +285,7 @@ def kept_of(checked: CheckedDocument) -> Kept | None:
                     most[node] = (*most.get(node, ()), (text, weights, count))
             case EndReachable():
                 pass  # a fact of the graph: nothing that happens can change it
-    return Kept(before=before, most=most, noted=frozenset(noted)) if before or most else None
+    return InvariantMonitor(before=before, most=most, noted=frozenset(noted)) if before or most else None
 
 
 def _error(node: str, text: str, why: str) -> dict[str, Any]:
@@ -297,31 +297,31 @@ def _error(node: str, text: str, why: str) -> dict[str, Any]:
     return failure.as_dict(node)
 
 
-def _has_finished(step: Step, frame: Frame, name: str) -> bool:
+def _has_finished(work: UnitOfWork, frame: Frame, name: str) -> bool:
     """Whether Y has finished before this moment, as the frame sees it: in it, or before the branches around it opened."""
     if f"finished {name}" in frame.visits:
         return True
-    parent = _fan_frame(step, frame)
+    parent = _fan_frame(work, frame)
     if parent is None:
         return False
-    fan = step.plan_of(parent).document.nodes[parent.node]
+    fan = work.plan_of(parent).document.nodes[parent.node]
     if fan.parallel is not None:
         after = {branch: body.after if isinstance(body, Branch) else () for branch, body in fan.parallel.items()}
         own = frame.path.rpartition("[")[2].removesuffix("]")
         for earlier in predecessors(after).get(own, ()):
             if f"joined {parent.node}#{parent.visit}[{earlier}] {name}" in parent.visits:
                 return True
-    return _has_finished(step, parent, name)
+    return _has_finished(work, parent, name)
 
 
-def _fan_frame(step: Step, frame: Frame) -> Frame | None:
+def _fan_frame(work: UnitOfWork, frame: Frame) -> Frame | None:
     """The frame that stands on the fan whose branch this frame is; None when it is no branch of its own graph."""
-    parent = step.table.get(frame.parent)
+    parent = work.table.get(frame.parent)
     return parent if parent is not None and parent.graph == frame.graph else None
 
 
-def _branch_of(step: Step, frame: Frame, parent: Frame) -> str:
+def _branch_of(work: UnitOfWork, frame: Frame, parent: Frame) -> str:
     """`fan#1[a]`; a map's branches share `fan#1[]`, so that ten thousand items leave one mark."""
-    is_map = step.plan_of(parent).document.nodes[parent.node].map is not None
+    is_map = work.plan_of(parent).document.nodes[parent.node].map is not None
     branch = "" if is_map else frame.path.rpartition("[")[2].removesuffix("]")
     return f"{parent.node}#{parent.visit}[{branch}]"

@@ -256,7 +256,7 @@ class NodeSucceeded(Tick):
     """What the record keeps of the node's operations (E5): kind, key, model and usage of each."""
 
 
-class NodeFailed(Tick):
+class NodeErrored(Tick):
     frame: int
     error: dict[str, Any]
     jitter: float = 0.0
@@ -379,7 +379,7 @@ class Migrated(Tick):
 AnyTick = (
     Input
     | NodeSucceeded
-    | NodeFailed
+    | NodeErrored
     | NodeAsked
     | OperationRecorded
     | Answered
@@ -433,7 +433,7 @@ class Started(msgspec.Struct):
     """Set for a `graph`, `map` or `parallel` node: frames below it run, not the node itself."""
 
 
-class Run(msgspec.Struct):
+class RunNode(msgspec.Struct):
     """Run the frame's node, or go on with it."""
 
     frame: int
@@ -485,4 +485,4 @@ class Finished(msgspec.Struct):
     how: Literal["complete", "error", "cancel"]
 
 
-Command = Commit | Started | Run | Ended | Erred | Backoff | CancelNode | Request | Resolve | Finished
+Command = Commit | Started | RunNode | Ended | Erred | Backoff | CancelNode | Request | Resolve | Finished

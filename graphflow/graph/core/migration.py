@@ -19,7 +19,7 @@ from graphflow.graph.core.node_lifecycle import initial_update
 from graphflow.graph.core.patches import FramePatch
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.scope import Scope, limits_in
-from graphflow.graph.core.unit_of_work import Step
+from graphflow.graph.core.unit_of_work import UnitOfWork
 from graphflow.graph.definition.document import END, FAIL, NODE_FORMS, GraphDefinition, GraphRef, NodeDefinition
 from graphflow.graph.definition.regions import bodies_of, body_name, survey
 from graphflow.graph.definition.suggestions import choose
@@ -388,10 +388,10 @@ class _Planner:
     def _check_kept(self) -> None:
         """No frame may stand on a node that `always` forbids it to be on."""
         machine = msgspec.structs.replace(self._machine, frames=dict(self._frames))
-        step = Step(self._new, machine, Migrated(id="", at=self._at, run_id=""))
+        work = UnitOfWork(self._new, machine, Migrated(id="", at=self._at, run_id=""))
         for number, frame in self._frames.items():
-            kept = self._new.graphs[frame.graph].kept
-            if kept is not None and frame.node not in ("", END) and (error := kept.breach(step, number)) is not None:
+            kept = self._new.graphs[frame.graph].monitor
+            if kept is not None and frame.node not in ("", END) and (error := kept.breach(work, number)) is not None:
                 self._problem(frame, f"node {frame.node}", error["message"], "rewind the thread before it is migrated")
 
 
@@ -418,33 +418,33 @@ def _branch_name(frame: Frame, parent: Frame, plan: Plan) -> str:
 # --- the tick ------------------------------------------------------------------------------------
 
 
-def on_migrated(step: Step, tick: Migrated) -> None:
+def on_migrated(work: UnitOfWork, tick: Migrated) -> None:
     """The thread stands where it stood, under the new version; nothing runs until somebody goes on with it."""
     migration: Migration = tick.migration
-    step.source, step.facts = "migrate", tick.facts
-    step.fields |= {"document": step.plan.digest, "run_id": tick.run_id}
-    step.fields.pop("active_ms", None)
+    work.source, work.facts = "migrate", tick.facts
+    work.fields |= {"document": work.plan.digest, "run_id": tick.run_id}
+    work.fields.pop("active_ms", None)
     for name in ("before", "after"):
-        if getattr(migration, name) != getattr(step.before, name):
-            step.fields[name] = getattr(migration, name)
+        if getattr(migration, name) != getattr(work.before, name):
+            work.fields[name] = getattr(migration, name)
     for number, move in migration.frames.items():
         if number == ROOT:
-            step.node = move.node[1]
+            work.node = move.node[1]
         if move.fields:
-            step.change(number, move.fields)
+            work.change(number, move.fields)
         if move.update is not None:
-            step.table[number] = msgspec.structs.replace(step.table[number], state=move.state)
-            step.remember(number, FramePatch({}, move.update))
+            work.table[number] = msgspec.structs.replace(work.table[number], state=move.state)
+            work.remember(number, FramePatch({}, move.update))
     for old, question in migration.interrupts.items():
         again = msgspec.structs.replace(
             question,
-            id=step.new_interrupt_id(),
+            id=work.new_interrupt_id(),
             run_id=tick.run_id,
             reissue_of=old,
             opened_at=tick.at,
-            node_run_id=question.node_run_id if tick.run_id == step.before.run_id else "",
+            node_run_id=question.node_run_id if tick.run_id == work.before.run_id else "",
         )
-        step.interrupts |= {old: None, again.id: again}
-        step.commands += [Resolve(step.before.interrupts[old], "reissued"), Request(again)]
-    if step.before.status not in ("idle", "waiting"):
-        step.fields |= {"status": "stopped", "error": None}
+        work.interrupts |= {old: None, again.id: again}
+        work.commands += [Resolve(work.before.interrupts[old], "reissued"), Request(again)]
+    if work.before.status not in ("idle", "waiting"):
+        work.fields |= {"status": "stopped", "error": None}

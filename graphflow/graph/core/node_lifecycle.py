@@ -1,6 +1,6 @@
 """A node's way: entered, begun, finished, failed, and where it leads. The heart of the pure core.
 
-Everything here changes the machine only through its `Step`.
+Everything here changes the machine only through its `UnitOfWork`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from graphflow.graph.core.machine import (
     Frame,
     Interrupt,
     Operation,
-    Run,
+    RunNode,
     Started,
 )
 from graphflow.graph.core.patches import gave
 from graphflow.graph.core.plan import PlanNode
-from graphflow.graph.core.route_trace import Made, looked_at
+from graphflow.graph.core.route_trace import PendingMove, looked_at
 from graphflow.graph.core.scope import Scope, exceeded, is_spent, limits_in, result_of
-from graphflow.graph.core.unit_of_work import Step, Written, followed, written
+from graphflow.graph.core.unit_of_work import UnitOfWork, Written, followed, written
 from graphflow.graph.definition.document import END, FAIL, Retry
 from graphflow.messages import HumanMessage, ToolMessage
 
@@ -72,7 +72,7 @@ RUN_AND_LEFT = "this call was run, and the run ended before its result was passe
 CUT_OFF = "the run ended in the midst of this call: whether it was done is unknown; find out before you repeat it"
 
 
-def greet(
+def add_user_message(
     schema: StateSchema, state: State, given: Any, update: Update, operations: Mapping[str, Operation] | None = None
 ) -> None:
     """Open tool calls get an error result, then the query comes as user message (E9).
@@ -91,7 +91,7 @@ def greet(
 
 
 def enter(
-    step: Step,
+    work: UnitOfWork,
     number: int,
     name: str,
     *,
@@ -108,21 +108,21 @@ def enter(
         out: of the node before.
     """
     if written is not None and name in (FAIL, END):
-        step.change(number, {}, written)
+        work.change(number, {}, written)
         written = None
-    frame = step.table[number]
-    plan = step.plan_of(frame)
+    frame = work.table[number]
+    plan = work.plan_of(frame)
     if name == FAIL:
         failure = error or frame.error or NodeFailed("the route led to `fail`").as_dict(frame.node)
-        fail_frame(step, number, failure)
+        fail_frame(work, number, failure)
         return
     if name == END and not stop:
-        leave(step, number, out)
+        finish_frame(work, number, out)
         return
     node = plan.nodes.get(name)
     counted = node is not None and node.counted
     visit = frame.visits.get(name, 0) + 1 if counted else 1
-    step.change(
+    work.change(
         number,
         {"node": name, "visit": visit, "attempt": 1, "status": "ready", "error": error, "operations": {}, "passed": ""}
         if frame.operations or frame.error or error or frame.passed or frame.attempt != 1 or frame.status != "ready"
@@ -131,17 +131,17 @@ def enter(
         written=written,
     )
     if name == END and frame.branch is not None:  # a breakpoint after the branch's last node
-        step.change(number, {"branch": gave(frame.branch, out)})
-    if plan.kept is not None:
-        plan.kept.note_entered(step, number, name)
-    if number == ROOT and name == step.plan.then and step.before.wrapping and not step.resting:
-        fail_frame(step, number, _wrapped_up(step, name).as_dict(name))
+        work.change(number, {"branch": gave(frame.branch, out)})
+    if plan.monitor is not None:
+        plan.monitor.note_entered(work, number, name)
+    if number == ROOT and name == work.plan.then and work.before.wrapping and not work.resting:
+        fail_frame(work, number, _wrapped_up(work, name).as_dict(name))
     elif stop:
-        _break(step, number, "after", stop)
-    elif stops(plan.before, step.stops_before, frame, name):
-        _break(step, number, "before", name)
+        _break(work, number, "after", stop)
+    elif stops(plan.before, work.stops_before, frame, name):
+        _break(work, number, "before", name)
     else:
-        begin(step, number)
+        begin(work, number)
 
 
 def stops(always: Collection[str], asked: Collection[str], frame: Frame, name: str) -> bool:
@@ -151,20 +151,20 @@ def stops(always: Collection[str], asked: Collection[str], frame: Frame, name: s
     return bool(asked) and not frame.graph and (name in asked or "*" in asked)
 
 
-def _break(step: Step, number: int, when: str, node: str) -> None:
-    frame = step.table[number]
-    step.ask(
+def _break(work: UnitOfWork, number: int, when: str, node: str) -> None:
+    frame = work.table[number]
+    work.ask(
         Interrupt(
-            id=step.new_interrupt_id(),
+            id=work.new_interrupt_id(),
             kind="breakpoint",
-            run_id=step.get("run_id"),
+            run_id=work.get("run_id"),
             node=node,
             frame=number,
             key=f"breakpoint:{when}",
             path=frame.path,
             payload={"when": when, "next": frame.node},
             schema=BREAKPOINT_SCHEMA,
-            opened_at=step.tick.at,
+            opened_at=work.tick.at,
         )
     )
 
@@ -176,82 +176,82 @@ BREAKPOINT_SCHEMA: dict[str, Any] = {
 }
 
 
-def begin(step: Step, number: int) -> None:
+def begin(work: UnitOfWork, number: int) -> None:
     """Starts the node under the frame's cursor, after the budget's look at it."""
-    if step.resting:
+    if work.resting:
         return
-    if number in step.beginning:
-        step.beginning[number] = True  # its node was over at once: the loop below goes on with the next
+    if number in work.beginning:
+        work.beginning[number] = True  # its node was over at once: the loop below goes on with the next
         return
     for _ in range(MOST_PASSED):
-        step.beginning[number] = False
-        _begin(step, number)
-        if not step.beginning[number]:
+        work.beginning[number] = False
+        _begin(work, number)
+        if not work.beginning[number]:
             break
     else:
-        node = step.table[number].node
-        fail_frame(step, number, _circle(node).as_dict(node))
-    del step.beginning[number]
+        node = work.table[number].node
+        fail_frame(work, number, _circle(node).as_dict(node))
+    del work.beginning[number]
 
 
-def _begin(step: Step, number: int) -> None:
-    frame = step.table[number]
-    if not affords_step(step, 1):
-        fail(step, number, exceeded("steps", _most_steps(step), step.steps).as_dict(frame.node), started=False)
+def _begin(work: UnitOfWork, number: int) -> None:
+    frame = work.table[number]
+    if not affords_step(work, 1):
+        fail(work, number, exceeded("steps", _most_steps(work), work.steps).as_dict(frame.node), started=False)
         return
-    if breaks(step, number):
+    if breaks(work, number):
         return
-    step.begun += 1
-    run(step, number)
+    work.begun += 1
+    run(work, number)
 
 
-def run(step: Step, number: int, *, again: bool = False) -> None:
+def run(work: UnitOfWork, number: int, *, again: bool = False) -> None:
     """Sets the frame's node going: it runs, or what is below it is opened.
 
     Args:
         again: for another attempt, or after a crash; it has been counted as begun.
     """
-    frame = step.table[number]
-    node = step.node_of(frame)
-    begun = max(step.begun, 1) if again else step.begun
-    node_run_id = step.new_node_run_id() if node.opens else ""
-    step.commands.append(Started(number, node.name, frame.visit, frame.attempt, begun, frame.path, node_run_id))
+    frame = work.table[number]
+    node = work.node_of(frame)
+    begun = max(work.begun, 1) if again else work.begun
+    node_run_id = work.new_node_run_id() if node.opens else ""
+    work.commands.append(Started(number, node.name, frame.visit, frame.attempt, begun, frame.path, node_run_id))
     if node.opens:
-        branches.open_below(step, number, node, node_run_id)
+        branches.open_below(work, number, node, node_run_id)
     else:
-        step.commands.append(Run(number))
+        work.commands.append(RunNode(number))
 
 
-def affords_step(step: Step, own: int = 0) -> bool:
+def affords_step(work: UnitOfWork, own: int = 0) -> bool:
     """Whether the budget has a step for one more node beside those that are begun and not finished.
 
     Args:
         own: frames of the table that stand for the one more node itself.
     """
-    left = steps_left(step)
+    left = steps_left(work)
     return left is None or left + own > 0
 
 
-def steps_left(step: Step) -> int | None:
+def steps_left(work: UnitOfWork) -> int | None:
     """Nodes that the budget has a step for beside those that are begun and not finished; None is no limit."""
-    limit = _most_steps(step)
-    return None if limit is None else limit - step.steps - len(step.table)
+    limit = _most_steps(work)
+    return None if limit is None else limit - work.steps - len(work.table)
 
 
-def _most_steps(step: Step) -> int | None:
+def _most_steps(work: UnitOfWork) -> int | None:
     """The steps that the run may reach; None is no limit."""
-    limit: int | None = step.limits.get("steps")
-    granted: int | None = step.get("granted").get("steps")
+    limit: int | None = work.limits.get("steps")
+    granted: int | None = work.get("granted").get("steps")
     return limit if granted is None else max(limit or 0, granted)
 
 
-def _wrapped_up(step: Step, then: str) -> BudgetExceeded:
+def _wrapped_up(work: UnitOfWork, then: str) -> BudgetExceeded:
     return BudgetExceeded(
         f"the budget is used up, and {then!r} has wrapped up already: it runs once; resume with a larger budget, or lead its "
         "routes to `end`",
         figure="steps",
-        limit=_most_steps(step),
-        used=step.steps,
+        limit=_most_steps(work),
+        used=work.steps,
     )
 
 
@@ -262,55 +262,55 @@ def _circle(node: str) -> NodeFailed:
     )
 
 
-def breaks(step: Step, number: int) -> bool:
+def breaks(work: UnitOfWork, number: int) -> bool:
     """Whether running the node would break a property of `always`: then it has failed instead."""
-    kept = step.plan_of(step.table[number]).kept
-    if kept is None or (error := kept.breach(step, number)) is None:
+    kept = work.plan_of(work.table[number]).monitor
+    if kept is None or (error := kept.breach(work, number)) is None:
         return False
-    if not step.checkpoint:  # going on after a rest: the failure is what this record is about
-        step.source, step.checkpoint = "failed", True
-    fail(step, number, error, final=True, started=False)
+    if not work.checkpoint:  # going on after a rest: the failure is what this record is about
+        work.source, work.checkpoint = "failed", True
+    fail(work, number, error, final=True, started=False)
     return True
 
 
-def scope_at(step: Step, frame: Frame, **given: Any) -> Scope:
+def scope_at(work: UnitOfWork, frame: Frame, **given: Any) -> Scope:
     """The scope of expressions in a frame, as the step has it now."""
-    return Scope(frame, limits_in(step.plan_of(frame), frame, step.limits), step.usage, given)
+    return Scope(frame, limits_in(work.plan_of(frame), frame, work.limits), work.usage, given)
 
 
-def leave(step: Step, number: int, out: Any = None) -> None:
+def finish_frame(work: UnitOfWork, number: int, out: Any = None) -> None:
     """A frame has reached `end`: the run is complete, the branch is, or the parent's `graph` node has its output.
 
     Args:
         out: of the node that led there.
     """
-    frame = step.table[number]
+    frame = work.table[number]
     if number == ROOT:
-        step.collapse(ROOT)
-        step.change(ROOT, {"node": END, "status": "done", "error": None, "operations": {}, "passed": ""})
-        step.fields["status"] = "idle"
-        if not step.get("finish_reason"):
-            step.fields["finish_reason"] = "stop"
-        step.commands.append(Finished("complete"))
+        work.close_children(ROOT)
+        work.change(ROOT, {"node": END, "status": "done", "error": None, "operations": {}, "passed": ""})
+        work.fields["status"] = "idle"
+        if not work.get("finish_reason"):
+            work.fields["finish_reason"] = "stop"
+        work.commands.append(Finished("complete"))
         return
-    parent = step.table[frame.parent]
+    parent = work.table[frame.parent]
     if frame.graph != parent.graph:
         try:
-            out = result_of(step.plan_of(frame), frame, scope_at(step, frame))
+            out = result_of(work.plan_of(frame), frame, scope_at(work, frame))
         except ExpressionFailed as failure:
-            fail_frame(step, number, failure.as_dict(frame.node))
+            fail_frame(work, number, failure.as_dict(frame.node))
             return
     if frame.branch is not None:
-        branches.end_branch(step, number, out)
+        branches.end_branch(work, number, out)
         return
-    del step.table[number]
-    step.touched[number] = None
-    step.change(parent.number, {"status": "ready", "opened": None})
-    succeed(step, parent.number, out)
+    del work.table[number]
+    work.touched[number] = None
+    work.change(parent.number, {"status": "ready", "opened": None})
+    succeed(work, parent.number, out)
 
 
 def succeed(
-    step: Step,
+    work: UnitOfWork,
     number: int,
     out: Any,
     *,
@@ -329,37 +329,37 @@ def succeed(
         quiet: it never ran (skipped, or edited as): it writes nothing and has no end.
         skipped: conditions have nothing to look at, so the route without one is taken.
     """
-    frame = step.table[number]
-    node = step.node_of(frame)
-    step.node, step.frame_no = step.node or node.name, number
-    step.add_usage(usage)
-    if step.before.interrupts:
-        step.void(number, "cancelled")  # what it asked and no longer waits for
+    frame = work.table[number]
+    node = work.node_of(frame)
+    work.node, work.frame_no = work.node or node.name, number
+    work.add_usage(usage)
+    if work.before.interrupts:
+        work.cancel_interrupts(number, "cancelled")  # what it asked and no longer waits for
     try:
-        own = None if quiet else _writes(step, frame, node, out, updates, answer, joined)
+        own = None if quiet else _writes(work, frame, node, out, updates, answer, joined)
         wrote = joined if own is None else own if joined is None else followed(joined, own)
         state = frame.state if wrote is None else wrote.state
-        if skipped and node.arrows:
-            move = Made(frame, node.arrows[-1].to, own=own, joined=joined)
+        if skipped and node.routes:
+            move = PendingMove(frame, node.routes[-1].to, own=own, joined=joined)
         else:
-            move = _target(step, frame, node, state, out, goto, answer, own, joined)
+            move = _target(work, frame, node, state, out, goto, answer, own, joined)
     except NodeFailed as failure:
-        fail(step, number, failure.as_dict(node.name))
+        fail(work, number, failure.as_dict(node.name))
         return
     if not quiet:
-        step.steps += 1
+        work.steps += 1
         writes = () if wrote is None else (*wrote.update.sets, *wrote.update.logs, *wrote.update.merges)
-        step.commands.append(Ended(number, node.name, writes))
-    plan = step.plan_of(frame)
-    if plan.kept is not None and not quiet:
-        plan.kept.note_finished(step, number, node)
-    step.moves.append(move)
-    stop = node.name if stops(plan.after, step.stops_after, frame, node.name) else ""
-    enter(step, number, move.to, stop=stop, written=wrote, out=out)
+        work.commands.append(Ended(number, node.name, writes))
+    plan = work.plan_of(frame)
+    if plan.monitor is not None and not quiet:
+        plan.monitor.note_finished(work, number, node)
+    work.moves.append(move)
+    stop = node.name if stops(plan.after, work.stops_after, frame, node.name) else ""
+    enter(work, number, move.to, stop=stop, written=wrote, out=out)
 
 
 def _writes(
-    step: Step,
+    work: UnitOfWork,
     frame: Frame,
     node: PlanNode,
     out: Any,
@@ -369,19 +369,19 @@ def _writes(
 ) -> Written | None:
     """What the node wrote, beside what its branches did; all `set` expressions see the state before the node."""
     if node.sets:
-        scope = scope_at(step, frame, out=out, answer=answer)
+        scope = scope_at(work, frame, out=out, answer=answer)
         computed = {key: expression.evaluate(scope) for key, expression in node.sets}
         updates = {**computed, **updates} if updates else computed
     if not updates:
         return None
-    schema = step.plan_of(frame).schema
+    schema = work.plan_of(frame).schema
     if joined is None:
         return written(schema, frame, updates)
     return written(schema, msgspec.structs.replace(frame, state=joined.state), updates)
 
 
 def _target(
-    step: Step,
+    work: UnitOfWork,
     frame: Frame,
     node: PlanNode,
     state: State,
@@ -390,7 +390,7 @@ def _target(
     answer: Any,
     own: Written | None,
     joined: Written | None,
-) -> Made:
+) -> PendingMove:
     """Where the routes lead: the first whose condition holds in the state after the node."""
     if node.choose is not None:
         if goto not in node.choose:
@@ -398,37 +398,37 @@ def _target(
             raise NodeFailed(
                 f"node {node.name!r} must return Goto of one of {allowed}, not {goto!r}", code="node_error"
             )
-        return Made(frame, goto, None, own, joined)
+        return PendingMove(frame, goto, None, own, joined)
     if goto is not None:
-        if goto not in {arrow.to for arrow in node.arrows}:
-            allowed = ", ".join(arrow.to for arrow in node.arrows)
+        if goto not in {route.to for route in node.routes}:
+            allowed = ", ".join(route.to for route in node.routes)
             raise NodeFailed(
                 f"node {node.name!r} returned Goto({goto!r}), which is no declared route; declared: {allowed}"
             )
-        return Made(frame, goto, None, own, joined)
-    arrows = node.arrows
-    first = arrows[0]
+        return PendingMove(frame, goto, None, own, joined)
+    routes = node.routes
+    first = routes[0]
     if first.when is None:
-        return Made(frame, first.to, None, own, joined)
-    scope = scope_at(step, frame, out=out, answer=answer, state=state)
-    for index, arrow in enumerate(arrows):  # noqa: B007 - the loop's last index is the route that was taken
-        if arrow.when is None:
+        return PendingMove(frame, first.to, None, own, joined)
+    scope = scope_at(work, frame, out=out, answer=answer, state=state)
+    for index, route in enumerate(routes):  # noqa: B007 - the loop's last index is the route that was taken
+        if route.when is None:
             break
-        value = arrow.when.evaluate(scope)
+        value = route.when.evaluate(scope)
         if value is not True and value is not False:
-            raise ExpressionFailed(f"the condition {arrow.when.source!r} gave {value!r}, not true or false")
+            raise ExpressionFailed(f"the condition {route.when.source!r} gave {value!r}, not true or false")
         if value:
             break
-        rounds = scope["limits"].get("rounds") if arrow.rounds_of else None
-        if rounds is not None and any(frame.visits.get(name, 0) >= rounds for name in arrow.rounds_of):
-            step.fields["finish_reason"] = "max_rounds"
-    step.facts = {**(step.facts or {}), "route": index}
-    tell = step.moves or (arrow.to in (END, FAIL) and frame.parent >= 0)  # else it can be told from the machine
-    return Made(frame, arrow.to, index, own, joined, looked_at(node, scope) if tell else None)
+        rounds = scope["limits"].get("rounds") if route.rounds_of else None
+        if rounds is not None and any(frame.visits.get(name, 0) >= rounds for name in route.rounds_of):
+            work.fields["finish_reason"] = "max_rounds"
+    work.facts = {**(work.facts or {}), "route": index}
+    tell = work.moves or (route.to in (END, FAIL) and frame.parent >= 0)  # else it can be told from the machine
+    return PendingMove(frame, route.to, index, own, joined, looked_at(node, scope) if tell else None)
 
 
 def fail(
-    step: Step,
+    work: UnitOfWork,
     number: int,
     error: dict[str, Any],
     *,
@@ -438,18 +438,18 @@ def fail(
     started: bool = True,
 ) -> None:
     """A node has failed: another attempt, an error route, the budget's way out, or the end of the run."""
-    frame = step.table[number]
-    node = step.node_of(frame)
-    step.node, step.frame_no = step.node or node.name, number
-    step.count_unfinished(number)
-    step.void(number, "cancelled")
+    frame = work.table[number]
+    node = work.node_of(frame)
+    work.node, work.frame_no = work.node or node.name, number
+    work.count_unfinished(number)
+    work.cancel_interrupts(number, "cancelled")
     if not final and _retries(frame, node, error):
-        _retry(step, number, node, error, jitter)
+        _retry(work, number, node, error, jitter)
         return
     if started:
-        step.commands.append(Erred(number, node.name, error, will_retry=False))
-    keep_partial(step, number, node, partial)
-    _route_error(step, number, error)
+        work.commands.append(Erred(number, node.name, error, will_retry=False))
+    keep_partial(work, number, node, partial)
+    _route_error(work, number, error)
 
 
 def matches(codes: Iterable[str], code: str) -> bool:
@@ -478,96 +478,96 @@ def _delay_ms(retry: Retry, attempt: int) -> float:
         return retry.max_backoff_ms
 
 
-def _retry(step: Step, number: int, node: PlanNode, error: dict[str, Any], jitter: float) -> None:
-    step.collapse(number)
-    frame, retry = step.table[number], node.retry
+def _retry(work: UnitOfWork, number: int, node: PlanNode, error: dict[str, Any], jitter: float) -> None:
+    work.close_children(number)
+    frame, retry = work.table[number], node.retry
     assert retry is not None
-    until = step.tick.at + int(_delay_ms(retry, frame.attempt) * (1 + retry.jitter * (2 * jitter - 1)))
-    step.source, step.checkpoint = "retry", False
+    until = work.tick.at + int(_delay_ms(retry, frame.attempt) * (1 + retry.jitter * (2 * jitter - 1)))
+    work.source, work.checkpoint = "retry", False
     # A retry after a failure forgets the model calls that no other operation follows (E5).
     kept = list(frame.operations.items())
     dropped: dict[str, Operation | None] = {}
     while kept and kept[-1][1].kind == "model":
         dropped[kept.pop()[0]] = None
-    step.change(number, {"attempt": frame.attempt + 1, "status": "backoff", "until": until}, operations=dropped or None)
-    step.commands.append(Erred(number, node.name, error, will_retry=True))
-    step.commands.append(Backoff(number, until))
+    work.change(number, {"attempt": frame.attempt + 1, "status": "backoff", "until": until}, operations=dropped or None)
+    work.commands.append(Erred(number, node.name, error, will_retry=True))
+    work.commands.append(Backoff(number, until))
 
 
-def keep_partial(step: Step, number: int, node: PlanNode, partial: Any) -> None:
+def keep_partial(work: UnitOfWork, number: int, node: PlanNode, partial: Any) -> None:
     """The text that was streamed before a failure stays in the history (E15)."""
     if partial is not None and any(key == "messages" for key, _ in node.sets):
-        step.write(number, {"messages": [partial]})
+        work.write(number, {"messages": [partial]})
 
 
-def _route_error(step: Step, number: int, error: dict[str, Any]) -> None:
+def _route_error(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
     """The node's error route that names the code; else the failure is its frame's.
 
     A node whose failure was routed on is over: it counts as a step, so that a circle of failures has an end.
     """
-    target = _error_route(step.node_of(step.table[number]), error)
+    target = _error_route(work.node_of(work.table[number]), error)
     if target is None:
-        fail_frame(step, number, error)
+        fail_frame(work, number, error)
         return
-    step.steps += 1
-    step.moves.append(Made(step.table[number], target, "error", error=error))
-    step.collapse(number)
-    enter(step, number, target, error=error)
+    work.steps += 1
+    work.moves.append(PendingMove(work.table[number], target, "error", error=error))
+    work.close_children(number)
+    enter(work, number, target, error=error)
 
 
-def fail_frame(step: Step, number: int, error: dict[str, Any]) -> None:
+def fail_frame(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
     """Nothing in the frame takes the failure: its join does, the node that opened it, the budget's `then`, or nobody."""
-    frame = step.table[number]
-    if frame.branch is not None and branches.lose_branch(step, number, error):
+    frame = work.table[number]
+    if frame.branch is not None and branches.lose_branch(work, number, error):
         return
-    if frame.parent >= 0 and _taken_above(step, frame.parent, error):
-        step.moves.append(Made(frame, FAIL, "failed", error=error))
-        fail(step, frame.parent, error)
+    if frame.parent >= 0 and _taken_above(work, frame.parent, error):
+        work.moves.append(PendingMove(frame, FAIL, "failed", error=error))
+        fail(work, frame.parent, error)
         return
-    then = step.plan.then
-    if error["code"] == "budget_exceeded" and then is not None and not step.get("wrapping"):
-        root = step.table[ROOT]
+    then = work.plan.then
+    if error["code"] == "budget_exceeded" and then is not None and not work.get("wrapping"):
+        root = work.table[ROOT]
         if root.opened is not None:
-            step.commands.append(Erred(ROOT, root.node, error, will_retry=False))
+            work.commands.append(Erred(ROOT, root.node, error, will_retry=False))
         if number != ROOT:
-            step.moves.append(Made(frame, FAIL, "failed", error=error))
-        step.moves.append(Made(root, then, "budget", error=error))
-        step.collapse(ROOT)
+            work.moves.append(PendingMove(frame, FAIL, "failed", error=error))
+        work.moves.append(PendingMove(root, then, "budget", error=error))
+        work.close_children(ROOT)
         figure = (error.get("detail") or {}).get("figure")
-        step.fields |= {
+        work.fields |= {
             "wrapping": True,
-            "granted": {"steps": step.steps + WRAP_UP_STEPS, "modelCalls": step.usage.get("modelCalls", 0) + 1},
+            "granted": {"steps": work.steps + WRAP_UP_STEPS, "modelCalls": work.usage.get("modelCalls", 0) + 1},
             "finish_reason": "max_steps" if figure == "steps" else "budget",
         }
-        enter(step, ROOT, then, error=error)
+        enter(work, ROOT, then, error=error)
         return
-    _give_up(step, number, error)
+    _give_up(work, number, error)
 
 
-def _taken_above(step: Step, number: int, error: dict[str, Any]) -> bool:
+def _taken_above(work: UnitOfWork, number: int, error: dict[str, Any]) -> bool:
     """Whether a node that is open above takes the failure: by another attempt, an error route, or its own join."""
     level = number
     while level >= 0:
-        frame = step.table[level]
-        node = step.node_of(frame)
+        frame = work.table[level]
+        node = work.node_of(frame)
         if _retries(frame, node, error) or _error_route(node, error) is not None:
             return True
-        if frame.branch is not None and branches.takes_losses(step, frame, error):
+        if frame.branch is not None and branches.takes_losses(work, frame, error):
             return True
         level = frame.parent
     return False
 
 
-def _give_up(step: Step, number: int, error: dict[str, Any]) -> None:
+def _give_up(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
     """No route takes the failure. The frames stay where they are, so that a resume tries again there."""
-    step.moves.append(Made(step.table[number], FAIL, "failed", error=error))
-    step.collapse(number)
-    step.change(number, {"status": "failed", "error": error})
-    step.fields |= {"status": "failed", "error": error}
-    for other in list(step.table.values()):
+    work.moves.append(PendingMove(work.table[number], FAIL, "failed", error=error))
+    work.close_children(number)
+    work.change(number, {"status": "failed", "error": error})
+    work.fields |= {"status": "failed", "error": error}
+    for other in list(work.table.values()):
         if other.number != number and other.status in ("ready", "backoff", "waiting"):
-            step.count_unfinished(other.number)
-            step.void(other.number, "cancelled")
-            step.change(other.number, {"status": "ready"})
-            step.commands.append(CancelNode(other.number))
-    step.commands.append(Finished("error"))
+            work.count_unfinished(other.number)
+            work.cancel_interrupts(other.number, "cancelled")
+            work.change(other.number, {"status": "ready"})
+            work.commands.append(CancelNode(other.number))
+    work.commands.append(Finished("error"))

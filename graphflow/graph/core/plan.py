@@ -29,12 +29,12 @@ from graphflow.graph.definition.regions import bodies_of, body_name, branch_orde
 from graphflow.graph.expressions.api import Expression, Roots, Template, compile_expression, compile_template
 
 if TYPE_CHECKING:
-    from graphflow.graph.core.invariants import Kept
+    from graphflow.graph.core.invariants import InvariantMonitor
     from graphflow.graph.definition.checked_document import CheckedDocument
     from graphflow.graph.ports import Kinds, NodeFunction
 
 
-class Arrow(msgspec.Struct, frozen=True):
+class CompiledRoute(msgspec.Struct, frozen=True):
     """One compiled route."""
 
     to: str
@@ -74,7 +74,7 @@ class PlanBranch(msgspec.Struct, frozen=True):
     """Its place in the order in which writes are reduced."""
 
 
-class Fan(msgspec.Struct, frozen=True, kw_only=True):
+class FanOut(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled `map` or `parallel`: what its branches are, and when they are joined."""
 
     items: Expression | None
@@ -116,13 +116,13 @@ class PlanNode(msgspec.Struct, frozen=True, kw_only=True):
     """What drawings and events call it: `model`, `tools`, `node`, `ask`, `graph`, …"""
     opens: bool = False
     """A `graph`, `map` or `parallel`: frames below it run instead of the node itself."""
-    fan: Fan | None = None
+    fan: FanOut | None = None
     run: NodeFunction | None = None
     returns_updates: bool = False
     """A `node:` function returns its updates itself."""
     arguments: Template | None = None
     sets: tuple[tuple[str, Expression], ...] = ()
-    arrows: tuple[Arrow, ...] = ()
+    routes: tuple[CompiledRoute, ...] = ()
     choose: tuple[str, ...] | None = None
     errors: tuple[tuple[frozenset[str], str], ...] = ()
     retry: Retry | None = None
@@ -137,7 +137,7 @@ class PlanNode(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing but its function with the state is called: no arguments, time limit or record."""
     plain: bool = False
     """Whatever it gives, its routes lead to a `use` node or the end, nothing is remembered of the way, and no property is
-    kept: `short_way` may take its ticks.
+    kept: `fast_path` may take its ticks.
     """
 
 
@@ -161,7 +161,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     run_keys: tuple[str, ...]
     """Keys marked `"x-life": "run"`, set to their default by each input (E9)."""
     graphs: dict[str, Plan]
-    kept: Kept | None = None
+    monitor: InvariantMonitor | None = None
     """The properties of `always` that are kept at run time; None costs nothing."""
 
 
@@ -220,18 +220,18 @@ def build_plan(checked: CheckedDocument, kinds: Kinds, *, key: str = "", graphs:
         has_messages="messages" in schema.channels and schema.channels["messages"].reduce == "messages",
         run_keys=tuple(k for k, channel in schema.channels.items() if channel.life == "run"),
         graphs=table,
-        kept=_kept(checked),
+        monitor=_monitor(checked),
     )
     table[key] = plan
     return plan
 
 
-def _kept(checked: CheckedDocument) -> Kept | None:
+def _monitor(checked: CheckedDocument) -> InvariantMonitor | None:
     if not checked.document.always:
         return None
-    from graphflow.graph.core.invariants import kept_of
+    from graphflow.graph.core.invariants import monitor_of
 
-    return kept_of(checked)
+    return monitor_of(checked)
 
 
 def _build_node(
@@ -278,7 +278,7 @@ def _build_node(
         returns_updates=kind == "node",
         arguments=None if node.with_ is None else compile_template(node.with_, roots, check=False),
         sets=tuple((target, compile_expression(source, roots, check=False)) for target, source in node.set.items()),
-        arrows=_arrows(node, roots),
+        routes=_compiled_routes(node, roots),
         choose=node.next.choose if isinstance(node.next, Choose) else None,
         errors=tuple((frozenset(route.on), route.to) for route in node.error),
         bare=kind == "node" and node.timeout_ms is None and (node.effects or effects) != "write",
@@ -318,7 +318,7 @@ def _build_fan(
     checked: CheckedDocument,
     table: dict[str, Plan],
     key: str,
-) -> Fan:
+) -> FanOut:
     found = list(bodies_of(name, node))
     places = {body.branch: place for place, body in enumerate(found)}
     after = {body.branch: body.after for body in found}
@@ -334,7 +334,7 @@ def _build_fan(
         seen = frozenset(places[other] for other in before[body.branch])
         branches.append(PlanBranch(body.branch, start, graph, given, seen, order.index(body.branch)))
     join = node.join or Join()
-    return Fan(
+    return FanOut(
         items=None if node.map is None else compile_expression(node.map, roots, check=False),
         binds=node.as_ or "",
         at_once=node.max,
@@ -354,20 +354,20 @@ def _looks_at_out(name: str, node: NodeDefinition, roots: Roots) -> bool:
     return any(ref[0] == "out" for s in sources for ref in compile_expression(s, roots, check=False).refs)
 
 
-def _arrows(node: NodeDefinition, roots: Roots) -> tuple[Arrow, ...]:
+def _compiled_routes(node: NodeDefinition, roots: Roots) -> tuple[CompiledRoute, ...]:
     if isinstance(node.next, Choose):
         return ()
     if node.next is None or isinstance(node.next, str):
-        return (Arrow(node.next or END, None),)
-    return tuple(_arrow(route, roots) for route in node.next)
+        return (CompiledRoute(node.next or END, None),)
+    return tuple(_compiled_route(route, roots) for route in node.next)
 
 
-def _arrow(route: Route, roots: Roots) -> Arrow:
+def _compiled_route(route: Route, roots: Roots) -> CompiledRoute:
     if route.when is None:
-        return Arrow(route.to, None)
+        return CompiledRoute(route.to, None)
     when = compile_expression(route.when, roots, check=False)
     counts = tuple(ref[1] for ref in when.refs if ref[0] == "visits" and len(ref) > 1)
-    return Arrow(route.to, when, counts if ("limits", "rounds") in when.refs else ())
+    return CompiledRoute(route.to, when, counts if ("limits", "rounds") in when.refs else ())
 
 
 def _question(node: NodeDefinition, roots: Roots) -> Question | None:
@@ -389,7 +389,7 @@ def _question(node: NodeDefinition, roots: Roots) -> Question | None:
 
 
 def _targets(node: PlanNode) -> set[str]:
-    to = {arrow.to for arrow in node.arrows} | set(node.choose or ()) | {target for _, target in node.errors}
+    to = {route.to for route in node.routes} | set(node.choose or ()) | {target for _, target in node.errors}
     if node.question is not None and node.question.on_expire:
         to.add(node.question.on_expire)
     return to - {END, FAIL}
@@ -403,15 +403,15 @@ def _counted(nodes: Mapping[str, PlanNode]) -> set[str]:
 
 def _is_plain(node: PlanNode, nodes: Mapping[str, PlanNode]) -> bool:
     leads_on = all(
-        not arrow.rounds_of and (arrow.to == END or (arrow.to in nodes and nodes[arrow.to].form == "use"))
-        for arrow in node.arrows
+        not route.rounds_of and (route.to == END or (route.to in nodes and nodes[route.to].form == "use"))
+        for route in node.routes
     )
-    return leads_on and bool(node.arrows) and node.choose is None
+    return leads_on and bool(node.routes) and node.choose is None
 
 
 def _refs(node: PlanNode) -> list[tuple[str, ...]]:
     refs = [ref for _, expression in node.sets for ref in expression.refs]
-    refs += [ref for arrow in node.arrows if arrow.when is not None for ref in arrow.when.refs]
+    refs += [ref for route in node.routes if route.when is not None for ref in route.when.refs]
     if node.arguments is not None:
         refs += node.arguments.refs
     if node.question is not None:

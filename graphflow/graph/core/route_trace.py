@@ -43,7 +43,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """Code and message of the failure that led there."""
 
 
-class Made(msgspec.Struct, frozen=True):
+class PendingMove(msgspec.Struct, frozen=True):
     """A move in the making, while nobody knows yet whether it stays alone in its tick."""
 
     frame: Frame
@@ -58,10 +58,10 @@ class Made(msgspec.Struct, frozen=True):
 
 def looked_at(node: PlanNode, scope: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted path → value in short of all that the node's conditions name."""
-    return seen(dict.fromkeys(ref for arrow in node.arrows if arrow.when is not None for ref in arrow.when.refs), scope)
+    return seen(dict.fromkeys(ref for route in node.routes if route.when is not None for ref in route.when.refs), scope)
 
 
-def moves_of(made: Iterable[Made]) -> list[list[Any]]:
+def moves_of(made: Iterable[PendingMove]) -> list[list[Any]]:
     """The moves as a record's facts keep them."""
     return [msgspec.to_builtins(_move(each)) for each in made]
 
@@ -71,7 +71,7 @@ def read_moves(facts: Mapping[str, Any] | None) -> list[Move]:
     return [msgspec.convert(row, Move) for row in (facts or {}).get("moves", ())]
 
 
-def _move(made: Made) -> Move:
+def _move(made: PendingMove) -> Move:
     frame, error = made.frame, made.error
     told = None if error is None else (str(error.get("code")), short(str(error.get("message"))))
     return Move(

@@ -17,7 +17,7 @@ MOST = 200
 
 def passing_refs(node: PlanNode) -> tuple[tuple[str, ...], ...]:
     """The paths of a node's conditions that begin with `out` or `answer`."""
-    found = [ref for arrow in node.arrows if arrow.when is not None for ref in arrow.when.refs]
+    found = [ref for route in node.routes if route.when is not None for ref in route.when.refs]
     return tuple(dict.fromkeys(ref for ref in found if ref[0] in ("out", "answer")))
 
 

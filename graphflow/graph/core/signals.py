@@ -11,45 +11,45 @@ from typing import Any
 
 from graphflow.graph.core.machine import Interrupt, NodeAsked, Resolve, Signalled
 from graphflow.graph.core.node_lifecycle import succeed
-from graphflow.graph.core.unit_of_work import Step
+from graphflow.graph.core.unit_of_work import UnitOfWork
 
 
-def on_signalled(step: Step, tick: Signalled) -> None:
+def on_signalled(work: UnitOfWork, tick: Signalled) -> None:
     """The oldest `wait` of this name goes on; without one the signal is kept."""
-    step.source = "signal"
-    for interrupt in step.before.interrupts.values():
+    work.source = "signal"
+    for interrupt in work.before.interrupts.values():
         if interrupt.kind == "signal" and signal_of(interrupt) == tick.name:
-            wake(step, interrupt, signalled(tick.name, tick.payload, tick.at), "answered")
+            wake(work, interrupt, signalled(tick.name, tick.payload, tick.at), "answered")
             return
-    step.checkpoint = False
-    step.node = step.before.root.node if step.before.frames else ""
-    step.fields["signals"] = (*step.before.signals, (tick.name, tick.payload))
+    work.checkpoint = False
+    work.node = work.before.root.node if work.before.frames else ""
+    work.fields["signals"] = (*work.before.signals, (tick.name, tick.payload))
 
 
-def take_kept(step: Step, tick: NodeAsked) -> bool:
+def take_kept(work: UnitOfWork, tick: NodeAsked) -> bool:
     """Whether a signal had come before its `wait`, which then asks nobody."""
     interrupt = tick.interrupt
     if interrupt.kind != "signal":
         return False
     name = signal_of(interrupt)
-    kept = step.before.signals
+    kept = work.before.signals
     for index, (given, payload) in enumerate(kept):
         if given == name:
-            step.source, step.node, step.frame_no = "signal", interrupt.node, interrupt.frame
-            step.fields["signals"] = (*kept[:index], *kept[index + 1 :])
-            succeed(step, interrupt.frame, signalled(name, payload, tick.at))
+            work.source, work.node, work.frame_no = "signal", interrupt.node, interrupt.frame
+            work.fields["signals"] = (*kept[:index], *kept[index + 1 :])
+            succeed(work, interrupt.frame, signalled(name, payload, tick.at))
             return True
     return False
 
 
-def wake(step: Step, interrupt: Interrupt, out: Mapping[str, Any], decision: str) -> None:
+def wake(work: UnitOfWork, interrupt: Interrupt, out: Mapping[str, Any], decision: str) -> None:
     """The node that waited has succeeded with `out`."""
-    step.node, step.frame_no = interrupt.node, interrupt.frame
-    step.facts = {"interrupt": interrupt.id, "decision": decision}
-    step.interrupts[interrupt.id] = None
-    step.commands.append(Resolve(interrupt, decision, out))
-    step.change(interrupt.frame, {"status": "ready"})
-    succeed(step, interrupt.frame, out)
+    work.node, work.frame_no = interrupt.node, interrupt.frame
+    work.facts = {"interrupt": interrupt.id, "decision": decision}
+    work.interrupts[interrupt.id] = None
+    work.commands.append(Resolve(interrupt, decision, out))
+    work.change(interrupt.frame, {"status": "ready"})
+    succeed(work, interrupt.frame, out)
 
 
 def signal_of(interrupt: Interrupt) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from graphflow.graph.core.channels import State, apply_update
 from graphflow.graph.core.control import on_cancel, on_edited, on_moved, on_recovered, on_resumed
-from graphflow.graph.core.fast_path import short_way
+from graphflow.graph.core.fast_path import fast_path
 from graphflow.graph.core.interrupts import on_answered, on_asked, on_expired, on_recorded
 from graphflow.graph.core.machine import (
     ROOT,
@@ -28,18 +28,18 @@ from graphflow.graph.core.machine import (
     Migrated,
     Moved,
     NodeAsked,
+    NodeErrored,
     NodeSucceeded,
     OperationRecorded,
     Recovered,
     Resumed,
     Signalled,
 )
-from graphflow.graph.core.machine import NodeFailed as NodeFailedTick
-from graphflow.graph.core.node_lifecycle import enter, fail, greet, initial_update, run, succeed
+from graphflow.graph.core.node_lifecycle import add_user_message, enter, fail, initial_update, run, succeed
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.scope import exceeded
 from graphflow.graph.core.signals import on_signalled
-from graphflow.graph.core.unit_of_work import Step, Written
+from graphflow.graph.core.unit_of_work import UnitOfWork, Written
 
 
 def advance(plan: Plan, machine: Machine, tick: AnyTick) -> tuple[Machine, list[Command]]:
@@ -50,25 +50,25 @@ def advance(plan: Plan, machine: Machine, tick: AnyTick) -> tuple[Machine, list[
     Raises:
         StateError: only for `Edited`, when its values don't fit; nothing has changed then.
     """
-    if type(tick) is NodeSucceeded and (done := short_way(plan, machine, tick)) is not None:
+    if type(tick) is NodeSucceeded and (done := fast_path(plan, machine, tick)) is not None:
         return done
-    return long_way(plan, machine, tick)
+    return full_path(plan, machine, tick)
 
 
-def long_way(plan: Plan, machine: Machine, tick: AnyTick) -> tuple[Machine, list[Command]]:
+def full_path(plan: Plan, machine: Machine, tick: AnyTick) -> tuple[Machine, list[Command]]:
     """`advance` for ticks of every kind."""
-    step = Step(plan, machine, tick)
-    _HANDLERS[type(tick)](step, tick)
-    return step.done()
+    work = UnitOfWork(plan, machine, tick)
+    _HANDLERS[type(tick)](work, tick)
+    return work.done()
 
 
-def _on_input(step: Step, tick: Input) -> None:
-    plan, root = step.plan, step.before.frames.get(ROOT)
+def _on_input(work: UnitOfWork, tick: Input) -> None:
+    plan, root = work.plan, work.before.frames.get(ROOT)
     if root is not None:
-        step.collapse(ROOT)
-        step.void(ROOT, "cancelled")
-    step.source, step.node = "input", plan.start
-    step.fields |= {
+        work.close_children(ROOT)
+        work.cancel_interrupts(ROOT, "cancelled")
+    work.source, work.node = "input", plan.start
+    work.fields |= {
         "status": "running",
         "run_id": tick.run_id,
         "before": tick.before,
@@ -81,21 +81,21 @@ def _on_input(step: Step, tick: Input) -> None:
         "error": None,
         "durability": tick.durability,
     }
-    if step.before.reuse:
-        step.fields["reuse"] = {}  # a new input repeats nothing of a past that was left
-    if step.before.signals:
-        step.fields["signals"] = ()
-    if step.before.granted:
-        step.fields["granted"] = {}
-    step.steps = step.begun = 0
-    step.usage, step.limits = {}, tick.limits
-    step.stops_before, step.stops_after = tick.before, tick.after
-    step.fields["limits"] = tick.limits
+    if work.before.reuse:
+        work.fields["reuse"] = {}  # a new input repeats nothing of a past that was left
+    if work.before.signals:
+        work.fields["signals"] = ()
+    if work.before.granted:
+        work.fields["granted"] = {}
+    work.steps = work.begun = 0
+    work.usage, work.limits = {}, tick.limits
+    work.stops_before, work.stops_after = tick.before, tick.after
+    work.fields["limits"] = tick.limits
     state = root.state if root is not None else State()
     update = initial_update(plan.schema, state, plan.run_keys if root is not None else ())
     if plan.has_messages:
-        greet(plan.schema, state, tick.input, update, root.operations if root is not None else None)
-    step.change(
+        add_user_message(plan.schema, state, tick.input, update, root.operations if root is not None else None)
+    work.change(
         ROOT,
         {
             "node": plan.start,
@@ -109,49 +109,49 @@ def _on_input(step: Step, tick: Input) -> None:
         },
         Written(update, apply_update(state, update)),
     )
-    enter(step, ROOT, plan.start)
+    enter(work, ROOT, plan.start)
 
 
-def _on_succeeded(step: Step, tick: NodeSucceeded) -> None:
-    step.source = "node"
-    step.facts = tick.facts
+def _on_succeeded(work: UnitOfWork, tick: NodeSucceeded) -> None:
+    work.source = "node"
+    work.facts = tick.facts
     if tick.finish:
-        step.fields["finish_reason"] = tick.finish
-    succeed(step, tick.frame, tick.out, updates=tick.updates, goto=tick.goto, usage=tick.usage)
+        work.fields["finish_reason"] = tick.finish
+    succeed(work, tick.frame, tick.out, updates=tick.updates, goto=tick.goto, usage=tick.usage)
 
 
-def _on_failed(step: Step, tick: NodeFailedTick) -> None:
-    step.source, step.facts = "failed", tick.facts
-    step.add_usage(tick.usage)
-    fail(step, tick.frame, tick.error, jitter=tick.jitter, partial=tick.partial, final=tick.final)
+def _on_failed(work: UnitOfWork, tick: NodeErrored) -> None:
+    work.source, work.facts = "failed", tick.facts
+    work.add_usage(tick.usage)
+    fail(work, tick.frame, tick.error, jitter=tick.jitter, partial=tick.partial, final=tick.final)
 
 
-def _on_backoff_over(step: Step, tick: BackoffOver) -> None:
-    step.source, step.checkpoint = "retry", False
-    step.change(tick.frame, {"status": "ready"})
-    run(step, tick.frame, again=True)
+def _on_backoff_over(work: UnitOfWork, tick: BackoffOver) -> None:
+    work.source, work.checkpoint = "retry", False
+    work.change(tick.frame, {"status": "ready"})
+    run(work, tick.frame, again=True)
 
 
-def _on_deadline(step: Step, tick: Deadline) -> None:
-    step.source = "failed"
-    limit = step.limits.get("timeoutMs", 0)
-    leaves = [f.number for f in step.table.values() if f.status in ("ready", "backoff")]
-    error = exceeded("timeoutMs", limit, step.get("active_ms"))
+def _on_deadline(work: UnitOfWork, tick: Deadline) -> None:
+    work.source = "failed"
+    limit = work.limits.get("timeoutMs", 0)
+    leaves = [f.number for f in work.table.values() if f.status in ("ready", "backoff")]
+    error = exceeded("timeoutMs", limit, work.get("active_ms"))
     if leaves:
         leaf = leaves[0]
-        fail(step, leaf, error.as_dict(step.table[leaf].node), partial=tick.partials.get(leaf), final=True)
+        fail(work, leaf, error.as_dict(work.table[leaf].node), partial=tick.partials.get(leaf), final=True)
 
 
-def _on_migrated(step: Step, tick: Migrated) -> None:
+def _on_migrated(work: UnitOfWork, tick: Migrated) -> None:
     from graphflow.graph.core.migration import on_migrated  # rare: not loaded with the engine (E20)
 
-    on_migrated(step, tick)
+    on_migrated(work, tick)
 
 
-_HANDLERS: dict[type, Callable[[Step, Any], None]] = {
+_HANDLERS: dict[type, Callable[[UnitOfWork, Any], None]] = {
     Input: _on_input,
     NodeSucceeded: _on_succeeded,
-    NodeFailedTick: _on_failed,
+    NodeErrored: _on_failed,
     NodeAsked: on_asked,
     OperationRecorded: on_recorded,
     Answered: on_answered,

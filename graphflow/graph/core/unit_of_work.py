@@ -25,7 +25,7 @@ from graphflow.graph.core.machine import (
 )
 from graphflow.graph.core.patches import FramePatch, Patch, place
 from graphflow.graph.core.plan import Plan, PlanNode
-from graphflow.graph.core.route_trace import Made, moves_of
+from graphflow.graph.core.route_trace import PendingMove, moves_of
 from graphflow.graph.core.scope import add_usage
 
 
@@ -66,7 +66,7 @@ def followed(first: Written, second: Written) -> Written:
     return Written(patch.update, second.state, patch.raw)
 
 
-class Step:
+class UnitOfWork:
     """One tick's work: the machine so far, the patch that leads there, and the commands."""
 
     __slots__ = (
@@ -113,7 +113,7 @@ class Step:
         self.frame_no = ROOT
         self.facts: dict[str, Any] | None = None
         self.made = 0
-        self.moves: list[Made] = []
+        self.moves: list[PendingMove] = []
         """The nodes that were led on, in order."""
         self.opening: list[Opened] = []
         """The nodes whose branches are being opened right now."""
@@ -206,7 +206,7 @@ class Step:
         """Ends a frame and all below it; nobody hears of it but node runs that were under way."""
         self._close([*self.below(number), number])
 
-    def collapse(self, number: int) -> None:
+    def close_children(self, number: int) -> None:
         """Ends all that is below a frame: whatever it had opened is over."""
         self._close(self.below(number))
         frame = self.table[number]
@@ -222,18 +222,18 @@ class Step:
             self.touched[number] = None
             self.commands.append(CancelNode(number))
         if numbers:
-            self._void(set(numbers), "cancelled")
+            self._cancel_interrupts_of(set(numbers), "cancelled")
 
     def _forget_ended(self, frame: Frame) -> None:
         """The frames of branches that have ended are kept no longer."""
         if frame.join is not None:
             self.touched |= dict.fromkeys(branch.number for branch in frame.join.ended)
 
-    def void(self, number: int, decision: str) -> None:
+    def cancel_interrupts(self, number: int, decision: str) -> None:
         """Closes the open interrupts of a frame."""
-        self._void({number}, decision)
+        self._cancel_interrupts_of({number}, decision)
 
-    def _void(self, numbers: Container[int], decision: str) -> None:
+    def _cancel_interrupts_of(self, numbers: Container[int], decision: str) -> None:
         for interrupt in list(self.open_interrupts().values()):
             if interrupt.frame in numbers:
                 self.interrupts[interrupt.id] = None

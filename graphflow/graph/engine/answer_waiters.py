@@ -18,7 +18,7 @@ MAX_TIMER_S = 60.0
 """A timer looks at the clock at least so often: clocks are set, and machines sleep."""
 
 
-class Holding:
+class AnswerWaiters:
     """What of one life waits for answers.
 
     Args:

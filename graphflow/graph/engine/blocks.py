@@ -35,7 +35,7 @@ from graphflow.events import (
     ToolSnapshot,
     ToolStart,
 )
-from graphflow.graph.engine.told_calls import ToldCalls
+from graphflow.graph.engine.announced_calls import AnnouncedCalls
 
 Emit = Callable[[Event], None]
 EmitEnd = Callable[[Event, Event, int], None]
@@ -86,7 +86,7 @@ class Blocks:
         emit: Emit,
         emit_end: EmitEnd,
         new_id: Callable[[str], str],
-        told: ToldCalls,
+        told: AnnouncedCalls,
         run_id: str,
         node_run_id: str,
         task_id: str | None = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from graphflow.graph.core.machine import Commit, Interrupt
 from graphflow.graph.core.patches import Patch
 from graphflow.graph.engine.announcements import After, count_after, events_after
-from graphflow.graph.engine.plan_events import TaskEvents
+from graphflow.graph.engine.plan_events import PlanEvents
 
 if TYPE_CHECKING:
     from graphflow.graph.engine.executor import Executor
@@ -28,7 +28,7 @@ class Commits:
 
     def __init__(self, executor: Executor, journal: Journal | None, checkpoint_id: str | None) -> None:
         self.executor, self._journal = executor, journal
-        executor.outlet.tasks = TaskEvents.of(executor)
+        executor.events.tasks = PlanEvents.of(executor)
         self.checkpoint_id = checkpoint_id
         self.pending: deque[After] = deque()
         """Commits that are not known to be durable, oldest first."""
@@ -48,7 +48,7 @@ class Commits:
             finished: how the run is over with it, if it is.
             begins: whether its tick sets anything in motion.
         """
-        if (tasks := self.executor.outlet.tasks) is not None:
+        if (tasks := self.executor.events.tasks) is not None:
             tasks.tell()
         after = After(commit, None, requests, finished, self.checkpoint_id)
         if self._journal is not None:
@@ -59,7 +59,7 @@ class Commits:
             tail = 0
             if release:
                 tail = sum(count_after(a) for a in self.pending) + count_after(after) + commit.checkpoint + pauses
-            after.durable = self._journal.write(prepared, executor.outlet.taken(), executor.seq, tail, release)
+            after.durable = self._journal.write(prepared, executor.events.taken(), executor.seq, tail, release)
             if commit.checkpoint:
                 self.checkpoint_id = commit.id
         self.pending.append(after)
@@ -85,7 +85,7 @@ class Commits:
             pending.popleft()
             machine = after.commit.machine or executor.machine
             for event in events_after(after, machine):
-                executor.outlet.emit_at(event, after.commit.at)
+                executor.events.emit_at(event, after.commit.at)
         executor.wake()
 
     async def acknowledged(self, but: int = 0) -> None:
@@ -118,5 +118,5 @@ class Commits:
                 executor.ids.new_id(), at, "paused", False, Patch({}, {}, {}), before=machine, machine=machine
             )
             prepared = self._journal.prepare(commit)
-            await self._journal.write(prepared, executor.outlet.taken(), executor.seq, 1, True)
+            await self._journal.write(prepared, executor.events.taken(), executor.seq, 1, True)
         return at

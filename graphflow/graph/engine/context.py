@@ -86,7 +86,7 @@ _AT_ONCE = iter(())
 """An iterator that is at its end, for all who await what is done already."""
 
 
-class Soon:
+class MaybeReady:
     """The awaitable that streaming calls return: done already, unless the consumer is too far behind."""
 
     __slots__ = ("_room",)
@@ -98,7 +98,7 @@ class Soon:
         return _AT_ONCE if self._room is None else self._room().__await__()
 
 
-DONE = Soon(None)
+DONE = MaybeReady(None)
 
 
 class Context:
@@ -234,16 +234,16 @@ class Context:
     def blocks(self) -> Blocks:
         """The blocks of this node run, for kinds that stream calls."""
         if self._blocks is None:
-            self._blocks = self._executor.outlet.blocks(self.run_id, self.node_run_id)
+            self._blocks = self._executor.events.blocks(self.run_id, self.node_run_id)
         return self._blocks
 
-    def content(self, text: str) -> Soon:
+    def content(self, text: str) -> MaybeReady:
         """Streams text to the reader: one call, one event."""
         if self.alive:
             self.blocks.content(self._text(text))
         return self._room()
 
-    def reasoning(self, text: str) -> Soon:
+    def reasoning(self, text: str) -> MaybeReady:
         """Streams the model's reasoning: one call, one event."""
         if self.alive:
             self.blocks.reasoning(self._text(text))
@@ -254,13 +254,13 @@ class Context:
             raise NodeFailed(f"node {self.node!r} streams {text!r:.80}, which is no text; give it as a str")
         return text
 
-    def emit(self, data: Any) -> Soon:
+    def emit(self, data: Any) -> MaybeReady:
         """Sends `node.progress` with any JSON-like data."""
         if self.alive:
-            self._executor.outlet.emit(NodeProgress(node_run_id=self.node_run_id, data=data))
+            self._executor.events.emit(NodeProgress(node_run_id=self.node_run_id, data=data))
         return self._room()
 
-    def _room(self) -> Soon:
+    def _room(self) -> MaybeReady:
         room = self._executor.room
         return DONE if room is None else room()
 
@@ -271,7 +271,7 @@ class Context:
 
     async def tool_result(self, call_id: str, text: str, action: bool = False, param: Any = None) -> None:
         """The result of a call, whichever node run streamed the call itself; hidden with the call in a branch."""
-        told = self._executor.outlet.calls
+        told = self._executor.events.calls
         await told.learn()
         if self.path and call_id not in told.started:
             return
@@ -283,13 +283,13 @@ class Context:
 
     async def told_result(self, call_id: str) -> Any:
         """The result of a call as readers were told it; None when they were told none yet."""
-        told = self._executor.outlet.calls
+        told = self._executor.events.calls
         await told.learn()
         return told.answered.get(call_id)
 
     async def whole_call(self, call_id: str, name: str, arguments: str, *, action: bool = False, **facts: Any) -> None:
         """Streams a call that no model has streamed, unless readers know of it; `facts` are further fields of its start."""
-        await self._executor.outlet.calls.learn()
+        await self._executor.events.calls.learn()
         if self.alive:
             self.blocks.whole_call(call_id, name, arguments, action=action, **facts)
 
@@ -329,7 +329,7 @@ class Context:
         if key is not None:
             self._calls = (*self._calls, key)
 
-    def go_on_from(self, left: Context) -> None:
+    def continue_from(self, left: Context) -> None:
         """Takes up what the node run used before it was left, but for the tool calls: it goes through them again."""
         self.started = left.started
         self.usage, self.counted = _without_tool_calls(left.usage) or None, _without_tool_calls(left.counted) or None
@@ -416,7 +416,7 @@ class Context:
         machine = self._executor.machine
         if key in machine.frames[self.frame].operations:
             return True
-        return bool(machine.interrupts) and self._executor.holding.find(self.frame, key) is not None
+        return bool(machine.interrupts) and self._executor.waiters.find(self.frame, key) is not None
 
     async def step(
         self,
@@ -499,7 +499,7 @@ class Context:
         finally:
             ACTS_AROUND.reset(token)
             self.acts -= {act}
-            self._executor.holding.acted(self.frame)
+            self._executor.waiters.acted(self.frame)
 
     def keep_facts(self, **facts: Any) -> None:
         """Facts for the record of the node's end; names are those that `checkpoints/records.py` stores."""
@@ -617,8 +617,8 @@ class Context:
         executor, now = self._executor, self.now()
         if signal is None and until is not None and until <= now:
             return timed(now)
-        if executor.holding.find(self.frame, "") is None:
-            hold_ms = None if until is None else executor.holding.long_enough(until - now)
+        if executor.waiters.find(self.frame, "") is None:
+            hold_ms = None if until is None else executor.waiters.long_enough(until - now)
             interrupt = Interrupt(
                 id="",
                 kind="timer" if signal is None else "signal",

@@ -18,12 +18,12 @@ from graphflow.events import (
     ToolEnd,
     ToolStart,
 )
+from graphflow.graph.engine.announced_calls import AnnouncedCalls
 from graphflow.graph.engine.blocks import Blocks
-from graphflow.graph.engine.told_calls import ToldCalls
 from graphflow.graph.ports import Clock, Logged
 
 if TYPE_CHECKING:
-    from graphflow.graph.engine.plan_events import TaskEvents
+    from graphflow.graph.engine.plan_events import PlanEvents
 
 UNLOGGED = frozenset({
     *LIVE_ONLY, ReasoningStart, ReasoningEnd, ContentStart, ContentEnd, ToolStart, ToolEnd, ActionStart, ActionEnd,
@@ -31,7 +31,7 @@ UNLOGGED = frozenset({
 """What the stored log leaves out: live-only events, and the edges of blocks, which their snapshots stand for."""
 
 
-class Outlet:
+class EventEmitter:
     """The events of one life.
 
     Args:
@@ -45,9 +45,9 @@ class Outlet:
         self._clock, self.sink, self._life, self.seq, self._logs = clock, sink, life, seq, logs
         self.sent: list[Logged] = []
         """What the log keeps of the events since the last record; blocks as their snapshots."""
-        self.calls = ToldCalls(complete=seq == 0)
+        self.calls = AnnouncedCalls(complete=seq == 0)
         """The calls that readers know of."""
-        self.tasks: TaskEvents | None = None
+        self.tasks: PlanEvents | None = None
         """What readers are told of the run's plan, if its graph has one."""
         self._stamp = 0
         self._blocks = 0

@@ -36,20 +36,20 @@ from graphflow.graph.core.machine import (
     Machine,
     Request,
     Resolve,
-    Run,
+    RunNode,
     Signalled,
     Started,
 )
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.transition import advance
 from graphflow.graph.engine.announcements import waiting_event
-from graphflow.graph.engine.answer_waiters import Holding
+from graphflow.graph.engine.answer_waiters import AnswerWaiters
 from graphflow.graph.engine.commits import Commits
-from graphflow.graph.engine.context import Soon
-from graphflow.graph.engine.event_emitter import Outlet
-from graphflow.graph.engine.light_event import Flag
+from graphflow.graph.engine.context import MaybeReady
+from graphflow.graph.engine.event_emitter import EventEmitter
+from graphflow.graph.engine.light_event import LightEvent
 from graphflow.graph.engine.node_runs import NodeRuns
-from graphflow.graph.engine.scheduler import MAX_UNACKNOWLEDGED, NodeTasks
+from graphflow.graph.engine.scheduler import MAX_UNACKNOWLEDGED, Scheduler
 from graphflow.graph.engine.timers import Timers
 from graphflow.graph.ports import Clock, Ids, Journal, Lease, Logged
 
@@ -57,7 +57,7 @@ YIELD_EVERY = 64
 """Node runs between two turns of the event loop, so that nodes that never wait starve nobody."""
 HOLD_MS = 300_000
 
-Begun = Run | Started | Backoff
+StartCommand = RunNode | Started | Backoff
 """Commands that set something going; they wait for the commit."""
 
 
@@ -84,7 +84,7 @@ class Executor:
         ids: Ids,
         journal: Journal | None = None,
         sink: Callable[[Event], None] | None = None,
-        room: Callable[[], Soon] | None = None,
+        room: Callable[[], MaybeReady] | None = None,
         services: Mapping[str, Any] | None = None,
         hold_ms: int = HOLD_MS,
         life: int = 1,
@@ -95,7 +95,7 @@ class Executor:
         self.plan, self.machine, self.thread_id = plan, machine, thread_id
         self.clock, self.ids, self.journal = clock, ids, journal
         self.room = room
-        self.outlet = Outlet(clock, sink, life=life, seq=seq, logs=journal is not None)
+        self.events = EventEmitter(clock, sink, life=life, seq=seq, logs=journal is not None)
         self.services: Mapping[str, Any] = {} if services is None else services
         self.life, self.lineage = life, lineage
         self.error: GraphflowError | None = None
@@ -103,13 +103,13 @@ class Executor:
         self.lease: Lease | None = None
         """Until when nobody else can have taken the thread; None never asks."""
         self.runs = NodeRuns(self, life)
-        self.holding = Holding(self, hold_ms)
+        self.waiters = AnswerWaiters(self, hold_ms)
         self.commits = Commits(self, journal, checkpoint_id)
-        self.tasks = NodeTasks(self)
+        self.tasks = Scheduler(self)
         self.timers = Timers(self)
         self._failure: BaseException | None = None
         """What was raised outside the loop's own task: it ends the run as it would in there."""
-        self._wake = Flag()
+        self._wake = LightEvent()
         self._idle = False
         """Whether the loop waits for `_wake`."""
         self.closed = False
@@ -129,7 +129,7 @@ class Executor:
         if self.tasks.loop is None:
             return False
         status = self.machine.status
-        return self.holding.released if status == "waiting" else status != "running"
+        return self.waiters.released if status == "waiting" else status != "running"
 
     @property
     def checkpoint_id(self) -> str | None:
@@ -141,21 +141,21 @@ class Executor:
     @property
     def seq(self) -> int:
         """Number of the last event."""
-        return self.outlet.seq
+        return self.events.seq
 
     @property
     def sent(self) -> list[Logged]:
         """What the log keeps of the events since the last record."""
-        return self.outlet.sent
+        return self.events.sent
 
-    def go_on_from(self, sent: list[Logged]) -> None:
+    def restore_log(self, sent: list[Logged]) -> None:
         """Takes up the log where an earlier life left it, with what no record keeps yet."""
-        self.outlet.sent = sent
-        self.outlet.calls.note(event for event, _ in sent)
+        self.events.sent = sent
+        self.events.calls.note(event for event, _ in sent)
 
     def emit(self, event: Event) -> None:
         """Numbers an event and sends it."""
-        self.outlet.emit(event)
+        self.events.emit(event)
 
     def _say_resuming(self) -> None:
         """After a pause nothing but answers comes before `run.resume`, unless the run is cancelled or fails."""
@@ -183,9 +183,9 @@ class Executor:
         self.machine = machine
         requests: list[Interrupt] = []
         finished: str | None = None
-        begun: list[Begun] = []
+        begun: list[StartCommand] = []
         for command in commands[1:]:
-            if type(command) is Run or type(command) is Started or type(command) is Backoff:
+            if type(command) is RunNode or type(command) is Started or type(command) is Backoff:
                 begun.append(command)
             elif type(command) is Ended and not begun:
                 self._say_resuming()
@@ -203,11 +203,11 @@ class Executor:
         if machine.limits or machine.status == "waiting":
             self.timers.keep_deadline()
         if machine.status == "waiting":
-            self.holding.arm()
+            self.waiters.arm()
         if self._idle:
             self._wake.set()
 
-    def _obey(self, command: Command, requests: list[Interrupt], begun: list[Begun]) -> str | None:
+    def _obey(self, command: Command, requests: list[Interrupt], begun: list[StartCommand]) -> str | None:
         """A command that few ticks give; how the run is over, if it is."""
         match command:
             case Ended():
@@ -231,7 +231,7 @@ class Executor:
                     self._say_resuming()
                 self.runs.close_blocks()
                 if command.how == "complete" and self.machine.finish_reason == "rejected":
-                    for result in self.outlet.calls.settle(ENDED_BY_PERSON):
+                    for result in self.events.calls.settle(ENDED_BY_PERSON):
                         self.emit(result)
                 return command.how
             case _:
@@ -240,11 +240,11 @@ class Executor:
 
     def rests(self) -> bool:
         """Whether nothing can be sent any more but what follows the commits so far, so that its numbers are known."""
-        if self.together or self.tasks.running or self.timers.sleepers or self.holding.would_hold():
+        if self.together or self.tasks.running or self.timers.sleepers or self.waiters.would_hold():
             return False  # a node, an answer or a cancel may come first
-        return self.holding.nobody_works() and self.tasks.loop in (None, asyncio.current_task())
+        return self.waiters.nobody_works() and self.tasks.loop in (None, asyncio.current_task())
 
-    def _passed_through(self, begun: list[Begun], over: Ended | Erred) -> bool:
+    def _passed_through(self, begun: list[StartCommand], over: Ended | Erred) -> bool:
         """Whether a node is over within the tick in which it was opened (a `map` of nothing); it is said here then."""
         for command in begun:
             if isinstance(command, Started) and command.frame == over.frame:
@@ -253,9 +253,9 @@ class Executor:
                 return True
         return False
 
-    def _set_in_motion(self, commands: list[Begun]) -> None:
+    def _set_in_motion(self, commands: list[StartCommand]) -> None:
         for command in commands:
-            if type(command) is Run:
+            if type(command) is RunNode:
                 self.tasks.add(command.frame)
             elif type(command) is Started:
                 self.runs.expect(command)
@@ -273,7 +273,7 @@ class Executor:
         self.runs.close_blocks()
         self.error = failure if isinstance(failure, GraphflowError) else StoreError(str(failure))
         if not isinstance(self.error, Fenced):
-            self.outlet.emit_unlogged(RunError(run_id=self.machine.run_id, error=self.error.as_dict()))
+            self.events.emit_unlogged(RunError(run_id=self.machine.run_id, error=self.error.as_dict()))
         for number in self.runs.numbers():
             self._cancel_node(number)
         self._wake.set()
@@ -300,7 +300,7 @@ class Executor:
             StoreError: the store failed; `error` says why.
         """
         self.tasks.loop = asyncio.current_task()
-        self.take_up()
+        self.adopt()
         try:
             if first is not None:
                 self.feed(first)
@@ -311,18 +311,18 @@ class Executor:
             raise
         finally:
             self.closed = True
-            self.holding.disarm()
+            self.waiters.disarm()
             self.timers.disarm()
             await self._end_tasks()
             self._loosen()
         if self.error is not None:
             raise self.error
 
-    def take_up(self) -> None:
+    def adopt(self) -> None:
         """Node runs that an earlier life has left open, or waiting for people, go on in this one; once is enough."""
         for interrupt in self.machine.interrupts.values():
-            self.runs.take_up(interrupt)
-        for number in self.runs.take_up_opened():
+            self.runs.adopt(interrupt)
+        for number in self.runs.adopt_opened():
             self.timers.limit_open(number)
 
     async def _loop(self) -> None:
@@ -365,7 +365,7 @@ class Executor:
             self.closed = True  # an answer from now on loads the thread anew
         await self.commits.acknowledged()
         if self.error is None and self.machine.status == "waiting":
-            self.outlet.emit_at(waiting_event(self.machine), await self.commits.pause())
+            self.events.emit_at(waiting_event(self.machine), await self.commits.pause())
 
     async def flush(self) -> None:
         """Returns when everything committed so far is durable; raises what made it fail."""
@@ -386,24 +386,24 @@ class Executor:
     # --- people
 
     async def wait_for_answer(self, asked: Interrupt) -> Any:
-        """See `Holding.wait`."""
-        return await self.holding.wait(asked)
+        """See `AnswerWaiters.wait`."""
+        return await self.waiters.wait(asked)
 
     def _held(self) -> bool:
-        return self.machine.status == "waiting" and self.holding.would_hold()
+        return self.machine.status == "waiting" and self.waiters.would_hold()
 
     def release(self) -> None:
         """Stops waiting in this process: the thread waits on without it."""
         if self.machine.status != "waiting" or self.closed:
             return
         self.runs.close_blocks()
-        self.holding.let_go()
+        self.waiters.let_go()
         self._wake.set()
 
     def _resolve(self, command: Resolve) -> None:
         interrupt = command.interrupt
         self.emit(InterruptResolve(interrupt_id=interrupt.id, decision=command.decision))
-        self.holding.resolve(interrupt, command.decision, command.answer)
+        self.waiters.resolve(interrupt, command.decision, command.answer)
 
     def answer(self, interrupt_id: str, answer: Any, decision: str, by: str | None = None) -> None:
         """Feeds a validated answer of an open interrupt."""
@@ -471,7 +471,7 @@ class Executor:
         """
         self.runs.forget()
         known = cast("Executor", weakref.proxy(self))
-        for part in (self.runs, self.holding, self.commits, self.tasks, self.timers, self.outlet.tasks):
+        for part in (self.runs, self.waiters, self.commits, self.tasks, self.timers, self.events.tasks):
             if part is not None:
                 part.executor = known
         self.lease = None

@@ -6,7 +6,7 @@ import asyncio
 from typing import Literal
 
 
-class Flag:
+class LightEvent:
     """Set or not; waiters are kept only while there are any. Used from one event loop."""
 
     __slots__ = ("_set", "_waiters")

@@ -16,10 +16,10 @@ from graphflow.graph.core.machine import (
     Erred,
     Frame,
     Interrupt,
+    NodeErrored,
     NodeSucceeded,
     Started,
 )
-from graphflow.graph.core.machine import NodeFailed as NodeFailedTick
 from graphflow.graph.core.plan import PlanNode
 from graphflow.graph.core.scope import add_usage, scope_of, told_usage
 from graphflow.graph.core.seen import passing_refs, seen
@@ -28,7 +28,7 @@ from graphflow.graph.engine.context import Context, Goto, OutcomeUnknown
 if TYPE_CHECKING:
     from graphflow.graph.engine.executor import Executor
 
-_ENDS_ITSELF = (NodeSucceeded, NodeFailedTick)
+_ENDS_ITSELF = (NodeSucceeded, NodeErrored)
 
 
 class _Unfinished(Mapping[int, dict[str, Any]]):
@@ -129,7 +129,7 @@ class NodeRuns:
         if started is None and ctx is not None and ctx.plan_node is node and ctx.alive:
             # Entered again after an answer: the same node run goes on.
             again = self._by_frame[number] = Context(executor, frame, node, ctx.node_run_id)
-            again.go_on_from(ctx)
+            again.continue_from(ctx)
             return again
         if started is not None and started.node_run_id:
             node_run_id = started.node_run_id
@@ -146,7 +146,7 @@ class NodeRuns:
 
     def announce(self, started: Started, node_run_id: str = "") -> None:
         """Says that a node begins; before it, what became of the run's plan where no record has told of it."""
-        if (tasks := self.executor.outlet.tasks) is not None:
+        if (tasks := self.executor.events.tasks) is not None:
             tasks.tell()
         self.executor.emit(
             NodeStart(
@@ -158,7 +158,7 @@ class NodeRuns:
             )
         )
 
-    def take_up(self, interrupt: Interrupt) -> None:
+    def adopt(self, interrupt: Interrupt) -> None:
         """A node run that asked in an earlier life goes on in this one: it has no second `node.start`."""
         executor, number = self.executor, interrupt.frame
         frame = executor.machine.frames.get(number)
@@ -169,7 +169,7 @@ class NodeRuns:
             ctx = self._by_frame[number] = Context(executor, frame, node, interrupt.node_run_id)
             ctx.started = executor.clock.monotonic()
 
-    def take_up_opened(self) -> list[int]:
+    def adopt_opened(self) -> list[int]:
         """The open nodes of an earlier life go on in this one, under their own ids; their frames."""
         executor, taken = self.executor, list[int]()
         for number, frame in executor.machine.frames.items():
@@ -295,7 +295,7 @@ class NodeRuns:
 
     def _facts(self, ctx: Context, node: PlanNode, out: Any) -> dict[str, Any] | None:
         """What the record keeps beside the state: of the node's operations, and of what its conditions see."""
-        if not node.arrows or node.arrows[0].when is None:
+        if not node.routes or node.routes[0].when is None:
             return ctx.facts
         refs = self._refs.get(id(node))
         if refs is None:
@@ -304,11 +304,11 @@ class NodeRuns:
             ctx.keep_facts(seen=found)
         return ctx.facts
 
-    def failed(self, ctx: Context, error: BaseException) -> NodeFailedTick:
+    def failed(self, ctx: Context, error: BaseException) -> NodeErrored:
         """The tick of a node that raised."""
         executor = self.executor
         status = "timeout" if isinstance(error, NodeTimeout) else "error"
-        return NodeFailedTick(
+        return NodeErrored(
             id=executor.ids.new_id(),
             at=executor.clock.now_ms(),
             frame=ctx.frame,
@@ -320,10 +320,10 @@ class NodeRuns:
             facts={"model": ctx.facts["model"]} if ctx.facts and "model" in ctx.facts else None,
         )
 
-    def failed_open(self, number: int, node: PlanNode) -> NodeFailedTick:
+    def failed_open(self, number: int, node: PlanNode) -> NodeErrored:
         """The tick of an open node that took too long."""
         executor = self.executor
-        return NodeFailedTick(
+        return NodeErrored(
             id=executor.ids.new_id(),
             at=executor.clock.now_ms(),
             frame=number,

@@ -41,7 +41,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
         return next((step for step in self.steps if step["taskId"] == task_id), {})
 
 
-class TaskEvents:
+class PlanEvents:
     """What one life tells of the run's plan.
 
     Args:
@@ -57,7 +57,7 @@ class TaskEvents:
         self._told = None if self._takes_up else self._shown(executor.machine)
 
     @classmethod
-    def of(cls, executor: Executor) -> TaskEvents | None:
+    def of(cls, executor: Executor) -> PlanEvents | None:
         """None for a graph without a plan."""
         found = _marked(executor.plan)
         return None if found is None else cls(executor, *found)

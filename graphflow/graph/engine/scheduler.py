@@ -19,7 +19,7 @@ MAX_UNACKNOWLEDGED = 512
 """Commits in flight before the run waits for the store: memory stays bounded, a crash loses little."""
 
 
-class NodeTasks:
+class Scheduler:
     """The nodes of one life that are ready, and those that run."""
 
     def __init__(self, executor: Executor) -> None:
@@ -160,9 +160,9 @@ class NodeTasks:
     def _ask(self, ctx: Context, frame: Frame, node: PlanNode) -> None:
         """An `ask` node asks at once; there is nothing to run."""
         executor = self.executor
-        if executor.holding.find(frame.number, "") is not None:
+        if executor.waiters.find(frame.number, "") is not None:
             return
         try:
-            executor.holding.open(executor.runs.question(ctx, frame, node))
+            executor.waiters.open(executor.runs.question(ctx, frame, node))
         except NodeFailed as error:
             executor.feed(executor.runs.failed(ctx, error))

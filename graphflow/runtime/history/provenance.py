@@ -15,7 +15,7 @@ from graphflow.events import NodeEnd
 from graphflow.graph.core.channels import Update, thaw
 from graphflow.graph.core.machine import ROOT, Frame, all_frames
 from graphflow.graph.core.patches import items_of
-from graphflow.graph.core.plan import Fan, Plan
+from graphflow.graph.core.plan import FanOut, Plan
 from graphflow.graph.core.route_trace import Move, read_moves
 from graphflow.graph.definition.document import END
 from graphflow.runtime.history.state_paths import MISSING, parse, written_at, written_in
@@ -396,7 +396,7 @@ class Wrote(msgspec.Struct, frozen=True):
     reduce: str
 
 
-def _index(fan: Fan, path: str) -> int:
+def _index(fan: FanOut, path: str) -> int:
     """The position of a branch, by its path."""
     match = _ABOVE.fullmatch(path)
     label = match["label"] if match is not None else ""

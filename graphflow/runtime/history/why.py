@@ -201,7 +201,7 @@ class _Reader:
         return ("budget" if to == self.plan.then else "error"), told
 
     def _looked_at(self, frame: Frame, node: PlanNode) -> tuple[Condition, ...]:
-        refs = tuple(ref for arrow in node.arrows if arrow.when is not None for ref in arrow.when.refs)
+        refs = tuple(ref for route in node.routes if route.when is not None for ref in route.when.refs)
         return _routes(node, self.facts.get("route", 0), self._values(frame, refs))
 
     def _values(self, frame: Frame, refs: tuple[tuple[str, ...], ...]) -> dict[str, Any]:
@@ -244,7 +244,7 @@ def _told(error: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _is_conditional(node: PlanNode) -> bool:
-    return bool(node.arrows) and node.arrows[0].when is not None
+    return bool(node.routes) and node.routes[0].when is not None
 
 
 def _conditions(node: PlanNode, move: Move) -> tuple[Condition, ...]:
@@ -255,10 +255,10 @@ def _conditions(node: PlanNode, move: Move) -> tuple[Condition, ...]:
 def _routes(node: PlanNode, taken: int, values: Mapping[str, Any]) -> tuple[Condition, ...]:
     """The node's routes with what their conditions read, of which the one at `taken` held."""
     out = []
-    for index, arrow in enumerate(node.arrows):
+    for index, route in enumerate(node.routes):
         held = None if index > taken else index == taken
-        refs = () if arrow.when is None else map(".".join, arrow.when.refs)
+        refs = () if route.when is None else map(".".join, route.when.refs)
         told = {name: values[name] for name in refs if name in values}
-        when = None if arrow.when is None else arrow.when.source
-        out.append(Condition(when=when, to=arrow.to, held=held, values=told))
+        when = None if route.when is None else route.when.source
+        out.append(Condition(when=when, to=route.to, held=held, values=told))
     return tuple(out)

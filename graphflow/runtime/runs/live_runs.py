@@ -19,7 +19,7 @@ from graphflow.checkpoints.journal import Loaded, ThreadJournal, load_thread
 from graphflow.errors import GraphflowError, ThreadBusy
 from graphflow.graph.core.machine import AnyTick
 from graphflow.graph.engine.executor import Executor
-from graphflow.graph.engine.light_event import Flag
+from graphflow.graph.engine.light_event import LightEvent
 from graphflow.graph.ports import Clock
 from graphflow.runtime.queue import Signal, Stop, decode_queued, encode_queued, kind_of
 from graphflow.runtime.runs.event_ring import RunLog
@@ -58,7 +58,7 @@ class LiveRun:
         self.log = log
         self.task: asyncio.Task[None] | None = None
         self.lease: Lease | None = None
-        self.over = Flag()
+        self.over = LightEvent()
         """Set when the life has ended: everything is durable and the thread is given back."""
 
     @property

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from graphflow.events import Event
-from graphflow.graph.engine.context import DONE, Soon
+from graphflow.graph.engine.context import DONE, MaybeReady
 from graphflow.runtime.runs.lease import NEVER
 
 STREAM_ROOM = 256
@@ -40,9 +40,9 @@ class Outbox:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def room(self) -> Soon:
+    def room(self) -> MaybeReady:
         """Done at once while the consumer keeps up; else waits until it has (bounded back-pressure)."""
-        return DONE if len(self._events) < STREAM_ROOM or self._closed else Soon(self._wait_for_room)
+        return DONE if len(self._events) < STREAM_ROOM or self._closed else MaybeReady(self._wait_for_room)
 
     async def _wait_for_room(self) -> None:
         while len(self._events) >= STREAM_ROOM and not self._closed:

@@ -193,7 +193,7 @@ class Lives:
         plan = await app.documents.pinned(row.facts.document)
         journal = ThreadJournal(runs.store, row, row.facts, loaded=loaded, keep=True)
         executor = self.executor(plan, loaded.machine, row.thread_id, journal, seq=loaded.seq)
-        executor.go_on_from(list(loaded.pending))
+        executor.restore_log(list(loaded.pending))
         await executor.drive(self.tick(Cancel))
         await runs.tell(LiveRun(executor, journal))
         fresh = journal.as_loaded(executor.machine, executor.seq, executor.sent)
@@ -224,7 +224,7 @@ class Lives:
         run = await self._going_on(row, loaded, audience)
         executor = run.executor
         if any(answer.decision == "terminate" for answer in checked):
-            await executor.outlet.calls.learn()  # those that earlier lives have told of get a result too
+            await executor.events.calls.learn()  # those that earlier lives have told of get a result too
 
         def before() -> None:
             self._take_up(executor, loaded, audience.preamble)
@@ -296,7 +296,7 @@ class Lives:
         plan = await self._app.documents.pinned(row.facts.document)
         journal = ThreadJournal(runs.store, row, row.facts, loaded=loaded)
         executor = self.executor(plan, loaded.machine, row.thread_id, journal, seq=loaded.seq)
-        executor.go_on_from(list(loaded.pending))
+        executor.restore_log(list(loaded.pending))
         journal.consumes = position
         executor.signal(signal.name, signal.payload)
         await executor.flush()
@@ -344,7 +344,7 @@ class Lives:
             plan = await self._app.documents.pinned(row.facts.document)
             journal = ThreadJournal(runs.store, row, row.facts, loaded=loaded)
             executor = self.executor(plan, loaded.machine, thread_id, journal, seq=loaded.seq)
-            executor.go_on_from(list(loaded.pending))
+            executor.restore_log(list(loaded.pending))
             executor.cancel()
             await executor.flush()
             await journal.release()
@@ -371,7 +371,7 @@ class Lives:
         if run_id is not None and run_id != loaded.machine.run_id:
             return self._life(plan, loaded.machine, row, journal, audience, run_id=run_id, seq=0)
         run = self._life(plan, loaded.machine, row, journal, audience, run_id=loaded.machine.run_id, seq=loaded.mark)
-        run.executor.go_on_from([entry for entry in loaded.pending if entry[0].seq <= loaded.mark])
+        run.executor.restore_log([entry for entry in loaded.pending if entry[0].seq <= loaded.mark])
         return run
 
     def _take_up(self, executor: Executor, loaded: Loaded, preamble: Iterable[Event] = ()) -> None:
@@ -381,7 +381,7 @@ class Lives:
         the answer the whole run goes on.
         """
         machine = loaded.machine
-        executor.take_up()
+        executor.adopt()
         _say_again(executor, loaded)
         for event in preamble:
             executor.emit(event)
@@ -494,7 +494,7 @@ class Lives:
             checkpoint_id=journal.checkpoint_id if journal is not None else None,
         )
         if journal is not None and seq:
-            executor.outlet.calls.recall = partial(_stored_events, journal, machine.run_id)
+            executor.events.calls.recall = partial(_stored_events, journal, machine.run_id)
         return executor
 
 
@@ -518,7 +518,7 @@ def _resume(run: LiveRun, loaded: Loaded) -> Callable[[], None]:
 
 def _say_again(executor: Executor, loaded: Loaded) -> None:
     """After a crash: what followed the last commit may have reached nobody, so this life sends it (E1)."""
-    executor.outlet.send_again((event, event.timestamp) for event, _ in loaded.pending if event.seq > loaded.mark)
+    executor.events.send_again((event, event.timestamp) for event, _ in loaded.pending if event.seq > loaded.mark)
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

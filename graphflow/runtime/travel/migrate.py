@@ -92,7 +92,7 @@ class Migrator:
             return _report(self._id, old, new.digest, loaded, None), None
         assert app.checkpointer is not None
         checked = await stored_document(app.checkpointer, old)
-        facts = await _facts(app.checkpointer, loaded) if new.kept is not None else None
+        facts = await _facts(app.checkpointer, loaded) if new.monitor is not None else None
         migration = plan_migration(
             machine,
             graphs_of(checked.document, checked.subgraphs),
@@ -121,7 +121,7 @@ class Migrator:
         goes_on = machine.status in ("idle", "waiting")
         executor = app.lives.executor(app.plan, machine, self._id, journal, seq=loaded.seq if goes_on else 0)
         if goes_on:
-            executor.go_on_from(list(loaded.pending))
+            executor.restore_log(list(loaded.pending))
         said: dict[str, Any] = {"map": dict(names)} if names else {}
         if by is not None:
             said["by"] = by

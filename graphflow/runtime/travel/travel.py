@@ -233,7 +233,7 @@ class Travel:
         journal = ThreadJournal(runs.store, row, facts, loaded=target, begins=begins)
         executor = app.lives.executor(plan, target.machine, row.thread_id, journal, seq=target.seq if goes_on else 0)
         if goes_on:
-            executor.go_on_from(list(target.pending))
+            executor.restore_log(list(target.pending))
         executor.feed(tick)
         await executor.flush()
         await journal.release()

@@ -11,8 +11,8 @@ import pytest
 
 from graphflow.errors import StreamBroken
 from graphflow.events import Event, event_dict
+from graphflow.graph.engine.announced_calls import AnnouncedCalls
 from graphflow.graph.engine.blocks import Blocks
-from graphflow.graph.engine.told_calls import ToldCalls
 from graphflow.service.application import Application
 from graphflow.service.requests import QueryRequest, SubmitRequest
 from graphflow.service.runs.event_stream import log_of_run
@@ -118,17 +118,17 @@ def write(app: Application, agent: dict[str, Any]) -> None:
 # --- the blocks themselves -------------------------------------------------------------------------
 
 
-def blocks_of(told_calls: ToldCalls) -> tuple[Blocks, list[str]]:
+def blocks_of(announced_calls: AnnouncedCalls) -> tuple[Blocks, list[str]]:
     sent: list[str] = []
 
     def emit(event: Event) -> None:
         sent.append(event.type)
 
-    return Blocks(emit, lambda end, _snapshot, _first: emit(end), lambda kind: kind, told_calls, "r", "1.1"), sent
+    return Blocks(emit, lambda end, _snapshot, _first: emit(end), lambda kind: kind, announced_calls, "r", "1.1"), sent
 
 
 def test_a_call_that_readers_know_is_not_opened_again() -> None:
-    blocks, sent = blocks_of(ToldCalls(complete=True))
+    blocks, sent = blocks_of(AnnouncedCalls(complete=True))
     for _ in range(2):
         blocks.call_start("t", "look")
         blocks.call_args("t", "{}")
@@ -137,14 +137,14 @@ def test_a_call_that_readers_know_is_not_opened_again() -> None:
 
 
 def test_arguments_of_a_call_that_has_not_begun_are_refused() -> None:
-    blocks, sent = blocks_of(ToldCalls(complete=True))
+    blocks, sent = blocks_of(AnnouncedCalls(complete=True))
     with pytest.raises(StreamBroken, match="has not begun"):
         blocks.call_args("t", "{}")
     assert sent == []
 
 
 def test_input_of_an_open_call_closes_the_text_that_has_begun_since() -> None:
-    blocks, sent = blocks_of(ToldCalls(complete=True))
+    blocks, sent = blocks_of(AnnouncedCalls(complete=True))
     blocks.call_start("t", "look")
     blocks.content("by the way")
     blocks.call_args("t", "{}")
@@ -152,7 +152,7 @@ def test_input_of_an_open_call_closes_the_text_that_has_begun_since() -> None:
 
 
 def test_a_result_closes_its_call_first_and_comes_once() -> None:
-    blocks, sent = blocks_of(ToldCalls(complete=True))
+    blocks, sent = blocks_of(AnnouncedCalls(complete=True))
     blocks.call_start("t", "look")
     blocks.tool_result("t", "ok")
     blocks.tool_result("t", "ok")
@@ -160,6 +160,6 @@ def test_a_result_closes_its_call_first_and_comes_once() -> None:
 
 
 def test_a_result_of_a_call_that_nobody_streamed_brings_its_start() -> None:
-    blocks, sent = blocks_of(ToldCalls(complete=True))
+    blocks, sent = blocks_of(AnnouncedCalls(complete=True))
     blocks.action_result("a", {"x": 1}, "OK")
     assert sent == ["action.start", "action.end", "action.param", "action.result"]

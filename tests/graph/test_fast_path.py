@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphflow.graph.core.fast_path import short_way
+from graphflow.graph.core.fast_path import fast_path
 from graphflow.graph.core.machine import ROOT, Input, Machine, NodeSucceeded
 from graphflow.graph.core.plan import Plan, build_plan
-from graphflow.graph.core.transition import advance, long_way
+from graphflow.graph.core.transition import advance, full_path
 from graphflow.graph.validation.validate import check_document
 from graphflow.nodes.kinds import NodeKinds
 
@@ -81,19 +81,19 @@ def test_every_tick_gives_the_same_by_both_ways(path: list[tuple[dict[str, Any],
             break
         at += later
         tick = succeeded(at, **fields)
-        expected = long_way(PLAN, machine, tick)
-        short = short_way(PLAN, machine, tick)
+        expected = full_path(PLAN, machine, tick)
+        short = fast_path(PLAN, machine, tick)
         assert short is None or short == expected
         machine = expected[0]
 
 
 def test_the_usual_tick_goes_the_short_way() -> None:
     machine = begun(PLAN)
-    done = short_way(PLAN, machine, succeeded(updates={"n": 3, "text": "x", "log": [1]}))
+    done = fast_path(PLAN, machine, succeeded(updates={"n": 3, "text": "x", "log": [1]}))
     assert done is not None
     machine = done[0]
     assert (machine.root.node, machine.steps, list(machine.root.state.log)) == ("b", 1, [1])
-    assert short_way(PLAN, machine, succeeded(7, out={"x": 0})) is not None
+    assert fast_path(PLAN, machine, succeeded(7, out={"x": 0})) is not None
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_the_usual_tick_goes_the_short_way() -> None:
     ids=str,
 )  # fmt: skip
 def test_what_is_more_goes_the_long_way(fields: dict[str, Any]) -> None:
-    assert short_way(PLAN, begun(PLAN), succeeded(**fields)) is None
+    assert fast_path(PLAN, begun(PLAN), succeeded(**fields)) is None
 
 
 FANNED = {
@@ -118,8 +118,8 @@ def test_in_branches_the_usual_ticks_go_the_short_way_and_joins_the_long_one() -
     for number in (2, 1, 3):
         for fields in ({"out": {"x": number}}, {"updates": {"log": [9]}}):
             tick = NodeSucceeded(id="tick", at=6, frame=number, **fields)
-            expected = long_way(plan, machine, tick)
-            short = short_way(plan, machine, tick)
+            expected = full_path(plan, machine, tick)
+            short = fast_path(plan, machine, tick)
             last = number == 3 and "updates" in fields
             assert (short is None) is last
             assert short is None or short == expected
@@ -128,7 +128,7 @@ def test_in_branches_the_usual_ticks_go_the_short_way_and_joins_the_long_one() -
 
 
 def test_breakpoints_and_a_used_up_budget_go_the_long_way() -> None:
-    assert short_way(PLAN, begun(PLAN, before=("b",)), succeeded()) is None
-    assert short_way(PLAN, begun(PLAN, limits={"steps": 1}), succeeded()) is None
+    assert fast_path(PLAN, begun(PLAN, before=("b",)), succeeded()) is None
+    assert fast_path(PLAN, begun(PLAN, limits={"steps": 1}), succeeded()) is None
     stopping = plan_of(ROUTED, interruptAfter=["a"])
-    assert short_way(stopping, begun(stopping), succeeded()) is None
+    assert fast_path(stopping, begun(stopping), succeeded()) is None

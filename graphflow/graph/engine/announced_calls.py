@@ -11,7 +11,7 @@ Recall = Callable[[], Awaitable[Iterable[Event]]]
 """The events of the run that are stored."""
 
 
-class ToldCalls:
+class AnnouncedCalls:
     """The calls of one run that its readers know.
 
     A later life knows those of the lives before it once it has asked the run's log (`learn`), which only nodes that run
