@@ -19,8 +19,8 @@ from pathlib import Path
 
 import aiosqlite
 
-from graphflow.checkpoints.checkpointer import Item, Lineage, Log, Record, ThreadFacts
 from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
+from graphflow.checkpoints.rows import Item, Lineage, Log, Record, ThreadFacts
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 
 Store = MemoryCheckpointer | SqliteCheckpointer

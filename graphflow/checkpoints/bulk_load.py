@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from graphflow.checkpoints.checkpointer import Checkpointer, ListedRecord, Log, Record
-from graphflow.checkpoints.journal import Loaded, load_thread
-from graphflow.checkpoints.records import Body, Counts, decode_body, decode_entry, put_entries
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.loading import Loaded, load_thread
+from graphflow.checkpoints.record_decoder import Body, decode_body, decode_entry, put_entries
+from graphflow.checkpoints.record_fields import Counts
+from graphflow.checkpoints.rows import ListedRecord, Log, Record
 from graphflow.graph.core.machine import Machine
 from graphflow.graph.core.patches import apply_patch
 

@@ -1,311 +1,30 @@
 """The checkpointer port: what a store of threads must do (spec 4.1, rules E2 to E4).
 
-A store keeps rows and knows nothing of graphs: the bytes in `meta`, `data`, `items` and `snapshot`
-are made and read by `journal.py`. Everything is append-only but the thread row, the leases, the
-open interrupts and the queue.
-
-A thread's history is a chain of *lineages*: a lineage begins at the thread's start, at a fork, a
-rewind or an edit, and names its parent and the cut (the last ordinal of the parent that it shares).
-Reading a thread walks that chain; nothing is copied (E4).
+Everything in a store is append-only but the thread rows, the leases, the open interrupts and the queue.
 """
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol, cast, runtime_checkable
 
-import msgspec
-
-from graphflow.errors import StoreError
+from graphflow.checkpoints.rows import (
+    Keep,
+    Lineage,
+    ListedRecord,
+    Log,
+    OpenInterrupt,
+    Pruned,
+    Queued,
+    Record,
+    Rewrite,
+    Span,
+    Spent,
+    Stored,
+    ThreadFacts,
+    ThreadRow,
+)
 from graphflow.graph.ports import Durable
-
-__all__ = [
-    "Checkpointer",
-    "Durable",
-    "Item",
-    "Keep",
-    "Lineage",
-    "ListedRecord",
-    "OpenInterrupt",
-    "Place",
-    "Pruned",
-    "Queued",
-    "Record",
-    "Span",
-    "Spent",
-    "Stored",
-    "ThreadFacts",
-    "ThreadRow",
-]
-
-
-class Lineage(msgspec.Struct, frozen=True, kw_only=True):
-    """One branch of history; `number` is drawn by whoever begins it and unique in the store."""
-
-    number: int
-    thread_id: str
-    """The thread that began it."""
-    parent: int | None = None
-    cut: int = 0
-    """Records of the parent up to this ordinal belong to this lineage too."""
-
-
-class Item(msgspec.Struct, frozen=True, gc=False):
-    """One entry of an append channel's log, keyed (lineage, frame, channel, ordinal) (E4)."""
-
-    frame: int
-    channel: str
-    ordinal: int
-    """0.. within (frame, channel), never reused in a chain of lineages."""
-    data: bytes
-
-
-class OpenInterrupt(msgspec.Struct, frozen=True, kw_only=True):
-    """What the inbox and the sweep need to know of an open interrupt."""
-
-    interrupt_id: str
-    thread_id: str
-    run_id: str
-    kind: str
-    node: str
-    owner: str | None = None
-    role: str | None = None
-    agent_key: str | None = None
-    opened_at: int = 0
-    """Epoch ms."""
-    due_at: int | None = None
-    """Epoch ms of its expiry or timer; None waits for ever."""
-    data: bytes = b""
-    """The interrupt in full, encoded by the codec."""
-
-    @property
-    def cursor(self) -> str:
-        """Where the page after this one begins; it stays valid when the interrupt is answered meanwhile."""
-        return f"{self.opened_at}:{self.interrupt_id}"
-
-
-def parse_cursor(cursor: str) -> tuple[int, str]:
-    """`(opened_at, interrupt id)` of an `OpenInterrupt.cursor`."""
-    at, colon, interrupt_id = cursor.partition(":")
-    if not colon or not at.isascii() or not at.isdigit() or len(at) > 18:  # more digits are no 64-bit integer
-        raise StoreError(f"{cursor!r:.80} is no cursor of open interrupts: pass `OpenInterrupt.cursor`")
-    return int(at), interrupt_id
-
-
-class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What was used on one day (UTC), by one agent, of one model: a line of the store's ledger."""
-
-    day: int
-    """Days since 1970-01-01."""
-    agent_key: str = ""
-    model: str = ""
-    """`provider/model`; empty for what belongs to no model (tool calls, time)."""
-    model_calls: int = 0
-    tool_calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    reasoning_tokens: int = 0
-    cached_tokens: int = 0
-    active_ms: int = 0
-    cost: int = 0
-    """Of the calls whose price is known, in 10⁻¹² USD."""
-    uncounted: int = 0
-    """Model calls whose tokens nobody told."""
-    unpriced: int = 0
-    """Model calls whose cost is not known."""
-
-
-SPENT_KEY = ("day", "agent_key", "model")
-SPENT_FIGURES = tuple(name for name in Spent.__struct_fields__ if name not in SPENT_KEY)
-
-
-def summed(rows: Iterable[Spent]) -> builtins.list[Spent]:
-    """One line per day, agent and model, in that order."""
-    out: dict[tuple[Any, ...], builtins.list[int]] = {}
-    for row in rows:
-        values = msgspec.structs.astuple(row)
-        key, figures = values[: len(SPENT_KEY)], values[len(SPENT_KEY) :]
-        old = out.get(key)
-        out[key] = list(figures) if old is None else [a + b for a, b in zip(old, figures, strict=True)]
-    return [spent_from((*key, *figures)) for key, figures in sorted(out.items())]
-
-
-def spent_from(values: Iterable[Any]) -> Spent:
-    """The line whose fields have these values, in their order."""
-    return Spent(**dict(zip(Spent.__struct_fields__, values, strict=True)))
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One row of the journal: what one tick changed (E3)."""
-
-    id: str
-    """UUIDv7; of a checkpoint it is the checkpoint id."""
-    lineage: int
-    ordinal: int
-    """1.. within the lineage, without gaps."""
-    checkpoint: bool
-    """False for records that history does not show (operation recorded, retry, recovered, …)."""
-    meta: bytes
-    """Small: what `list` and `tree` need (source, step, nodes, run, time). Never a value of the state."""
-    data: bytes
-    """The patch, the events sent since the record before, and what no rule derives."""
-    items: tuple[Item, ...] = ()
-    snapshot: bytes | None = None
-    """The whole Machine but its append channels, after this record (E4)."""
-    opened: tuple[OpenInterrupt, ...] = ()
-    closed: tuple[str, ...] = ()
-    """Ids of interrupts that this record answers, expires or voids."""
-    effect: bool = False
-    """It tells of a `write` effect: `read_effects` finds it without looking at the others, and a prune leaves it while a
-    checkpoint before it is left, so that a rewind to there can still offer its choices (E8). Other reads leave it False."""
-    spent: Spent | None = None
-    """What its tick has used; the store's ledger gets it with the same commit. Reads leave it None."""
-
-
-class ThreadFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a thread's row that each commit carries along."""
-
-    status: str
-    """`idle`, `running`, `waiting`, `failed` or `stopped` (spec 3.2)."""
-    run_id: str | None = None
-    document: str | None = None
-    """Hash of the document that the thread is pinned to (E23)."""
-    agent_key: str | None = None
-    title: str | None = None
-    updated_at: int = 0
-    user: str | None = None
-    """Whose it is; None is nobody's in particular. Set when the thread is made (`assign`, a fork); commits leave it as it is."""
-
-
-class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A thread as the store has it."""
-
-    thread_id: str
-    facts: ThreadFacts
-    head: str | None
-    """Id of the newest record of any kind; None before the first."""
-    lineage: int | None
-    ordinal: int
-    fence: int
-    owner: str | None
-    """`host/boot id/uuid` of the process that drives it; None when nobody does."""
-    lease_until: int
-    """Epoch ms; a lease that is past may be taken."""
-    created_at: int
-    queued: bool = False
-    """Inputs wait for their turn on this thread."""
-
-
-class Queued(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits for a thread, in the order in which it came."""
-
-    thread_id: str
-    position: int
-    """Grows in the order of arrival on one thread, never used twice."""
-    kind: str
-    """`input` (its turn comes when the run is over), `signal` (for whoever drives the thread), or `stop` (asks the owner
-    of a life to cancel its run)."""
-    body: bytes
-    at: int
-    """Epoch ms."""
-
-
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """What `load` found: the thread, its chain of lineages, and the records since the last snapshot."""
-
-    thread: ThreadRow
-    chain: tuple[tuple[int, int], ...]
-    """(lineage, cut) from the oldest lineage to the target's; the last cut is the target's ordinal.
-
-    At the head the last entry is `(thread.lineage, thread.ordinal)`, also when that lineage is still empty.
-    """
-    snapshot: bytes | None
-    records: tuple[Record, ...]
-    """After the snapshot, oldest first, up to the target; `items` empty (see `read_items`)."""
-    target: Record | None = None
-    """The record that was loaded at, without items, also when its snapshot spares `records`; None before the first."""
-
-
-class Log(msgspec.Struct, frozen=True):
-    """Which entries of an append channel's log to read: ordinals `start` to `count - 1`."""
-
-    frame: int
-    channel: str
-    count: int
-    start: int = 0
-    """Where the newest compaction row lies, if there is one."""
-
-
-class Span(msgspec.Struct, frozen=True):
-    """Records of one lineage with ordinals in (after, upto]."""
-
-    lineage: int
-    after: int
-    upto: int
-
-
-class Keep(msgspec.Struct, frozen=True, kw_only=True):
-    """Which checkpoints a prune leaves in a thread's history: those that any of the conditions names.
-
-    What has to stay whatever is named here is told at `Checkpointer.prune`.
-    """
-
-    newest: int | None = None
-    """So many of the newest, of all branches together."""
-    since: int | None = None
-    """Those made at this moment or later, epoch ms, by the time that their ids bear (UUIDv7); an id that bears none is kept."""
-    records: tuple[tuple[int, int], ...] = ()
-    """(lineage, ordinal) of records that stay although no checkpoint needs them: those whose results the head may take up
-    again. They alone are no condition."""
-
-
-class Pruned(msgspec.Struct, frozen=True, kw_only=True):
-    """What a prune took away."""
-
-    checkpoints: int
-    """Gone from the history."""
-    records: int
-    """Rows removed; fewer or more than `checkpoints`, since a row stays while a kept checkpoint builds on it."""
-    size: int
-    """Bytes of these rows and their snapshots."""
-    kept: int
-    """Checkpoints that may be pruned and were left."""
-
-
-class ListedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of history: metadata only, no state is decoded."""
-
-    id: str
-    parent: str | None
-    """The checkpoint before it in its lineage, or where the lineage was cut."""
-    lineage: int
-    ordinal: int
-    meta: bytes
-    size: int
-    """Stored bytes of the record, its items and its snapshot."""
-
-
-class Place(msgspec.Struct, frozen=True):
-    """Where a blob stands; what `sealing` binds it to, so that rows can't be swapped."""
-
-    kind: Literal["record", "snapshot", "item", "interrupt", "document", "input", "title"]
-    name: str = ""
-    """Id of the record; thread and interrupt of an `interrupt`, with a space between; digest of a document; thread of
-    an input or title."""
-    lineage: int = 0
-    ordinal: int = 0
-    """Of records, snapshots and items."""
-    frame: int = 0
-    channel: str = ""
-    record: int = 0
-    """Of an item: ordinal of the record that wrote it."""
-
-
-Rewrite = Callable[[Place, bytes], bytes]
-
-SEAL = "seal"
-"""Name of the note by which a store says how its blobs are sealed (`sealed.py`)."""
 
 
 @runtime_checkable
@@ -393,7 +112,7 @@ class Checkpointer(Protocol):
     async def read_logs(self, chain: Sequence[tuple[int, int]], logs: Sequence[Log]) -> list[list[bytes]]:
         """The same for several logs at once, which costs one visit to the store."""
 
-    async def list(
+    async def list_checkpoints(
         self, thread_id: str, *, before: str | None = None, limit: int | None = None, all_lineages: bool = False
     ) -> list[ListedRecord]:
         """Checkpoints newest first: of the head's chain, or with `all_lineages` of the thread's whole tree.
@@ -404,13 +123,13 @@ class Checkpointer(Protocol):
             CheckpointNotFound: `before` is no checkpoint of them.
         """
 
-    async def read_records(self, thread_id: str, *, lineage: int, after: int, upto: int) -> builtins.list[Record]:
+    async def read_records(self, thread_id: str, *, lineage: int, after: int, upto: int) -> list[Record]:
         """Records of every kind of one lineage, oldest first, ordinals in (after, upto], without items.
 
         Those that were pruned are left out. Empty for a lineage that the thread does not reach.
         """
 
-    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> builtins.list[Record]:
+    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> list[Record]:
         """The records with `effect` of these spans, in their order; costs what they are, however many lie between."""
 
     async def fork(
@@ -458,7 +177,7 @@ class Checkpointer(Protocol):
         until: int | None = None,
         agent_key: str | None = None,
         thread_id: str | None = None,
-    ) -> builtins.list[Spent]:
+    ) -> list[Spent]:
         """The ledger by day, agent and model, in that order: everything that commits told, on every branch.
 
         It outlives the threads: what a deleted or pruned one has used stays in it, without the thread's id.
@@ -475,7 +194,7 @@ class Checkpointer(Protocol):
         status: str | None = None,
         agent_key: str | None = None,
         user: str | None = None,
-    ) -> builtins.list[ThreadRow]:
+    ) -> list[ThreadRow]:
         """Threads, most recently updated first; `cursor` is the last thread id of the page before.
 
         Raises:
@@ -492,13 +211,13 @@ class Checkpointer(Protocol):
         user: str | None = None,
         cursor: str | None = None,
         limit: int = 100,
-    ) -> builtins.list[OpenInterrupt]:
+    ) -> list[OpenInterrupt]:
         """What waits for people, oldest first; `cursor` is `OpenInterrupt.cursor` of the last of the page before."""
 
     async def find_run(self, run_id: str) -> str | None:
         """The thread that a run belongs to, from the journal's index of runs; None when unknown."""
 
-    async def due(self, before: int) -> builtins.list[OpenInterrupt]:
+    async def due(self, before: int) -> list[OpenInterrupt]:
         """Open interrupts whose `due_at` is not later than `before` (epoch ms)."""
 
     async def put_document(self, digest: str, document: bytes) -> None:
@@ -540,10 +259,10 @@ class Checkpointer(Protocol):
 
     async def queue(
         self, thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100
-    ) -> builtins.list[Queued]:
+    ) -> list[Queued]:
         """What is queued, oldest first: on one thread, of one kind, on the threads that this owner drives."""
 
-    async def queues(self, now: int) -> builtins.list[str]:
+    async def queues(self, now: int) -> list[str]:
         """Ids of threads with something queued that no living owner drives at `now` (epoch ms)."""
 
     async def withdraw(self, thread_id: str, position: int, *, run_id: str | None = None) -> bool:
@@ -569,3 +288,49 @@ class Checkpointer(Protocol):
 
         `change` is applied to every blob in the place that it gets here (`export.placed` does it).
         """
+
+
+@runtime_checkable
+class OwnerLiveness(Protocol):
+    """What a store can do beyond the port: see whether another process lives."""
+
+    def is_dead(self, owner: str) -> bool:
+        """Whether this owner's process is surely gone; False when that can't be known."""
+
+
+@runtime_checkable
+class EagerCommits(Protocol):
+    """What a store can do beyond the port: write in the caller's thread, where nobody else has to wait for that."""
+
+    def commit(
+        self,
+        thread_id: str,
+        fence: int,
+        expected_head: str | None,
+        records: Sequence[Record],
+        *,
+        facts: ThreadFacts,
+        begins: Lineage | None = None,
+        release: bool = False,
+        consumes: int | None = None,
+        awaited: bool = False,
+    ) -> Durable:
+        """As the port says.
+
+        Args:
+            awaited: the caller goes no further before this is durable: it calls `hurry` next, or yields to the loop.
+        """
+
+    def hurry(self) -> None:
+        """Makes durable what was committed with `awaited`."""
+
+
+def owner_liveness(store: Checkpointer) -> OwnerLiveness | None:
+    """The store, if it has this ability."""
+    # By class, whose answer `abc` caches: `isinstance` would look up every member anew.
+    return cast("OwnerLiveness", store) if issubclass(type(store), OwnerLiveness) else None
+
+
+def eager_commits(store: Checkpointer) -> EagerCommits | None:
+    """The store, if it has this ability."""
+    return cast("EagerCommits", store) if issubclass(type(store), EagerCommits) else None

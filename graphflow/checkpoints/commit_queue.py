@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import Lineage, Record, ThreadFacts
+from graphflow.checkpoints.rows import Lineage, Record, ThreadFacts
 from graphflow.errors import StoreError
 
 if TYPE_CHECKING:

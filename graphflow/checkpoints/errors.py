@@ -30,7 +30,7 @@ def unknown_thread(thread_id: str) -> ThreadNotFound:
 
 def unknown_checkpoint(thread_id: str, checkpoint_id: str) -> CheckpointNotFound:
     return CheckpointNotFound(
-        f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}: `list()` shows those that it has",
+        f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}: `list_checkpoints()` shows those that it has",
         threadId=thread_id,
         checkpointId=checkpoint_id,
     )

@@ -9,13 +9,25 @@ Codes are part of the stored format: never reuse one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.codec import MISFITS, unreadable
 from graphflow.checkpoints.ids import long_id, short_id
-from graphflow.checkpoints.records import Counts, first_ordinal
+from graphflow.checkpoints.record_decoder import (
+    Body,
+    decode_body,
+    decode_entry,
+    decode_meta,
+)
+from graphflow.checkpoints.record_encoder import (
+    first_ordinal,
+)
+from graphflow.checkpoints.record_fields import Counts
+from graphflow.checkpoints.rows import Record
 from graphflow.errors import CodecError
 from graphflow.events import (
     EVENT_TYPES,
@@ -35,7 +47,8 @@ from graphflow.events import (
     ToolResultEvent,
     ToolSnapshot,
 )
-from graphflow.graph.core.machine import Commit
+from graphflow.graph.core.machine import Commit, Machine
+from graphflow.graph.engine.announcements import ending_event, interrupt_event
 from graphflow.graph.ports import Logged
 from graphflow.json_data import plain
 from graphflow.messages import AIMessage, HumanMessage, ToolMessage
@@ -80,7 +93,7 @@ def pack(events: Sequence[Logged], commit: Commit, seq: int, counts: Counts) -> 
             assert isinstance(event, NodeEnd)
             last = out[-1] if out else None
             if last is not None and last[0] == 1 and last[4] == event.node_run_id:
-                row = [2, back, later, None, None, event.duration_ms]  # `records.decode_body` puts both back
+                row = [2, back, later, None, None, event.duration_ms]  # `record_decoder.complete` puts both back
             else:
                 row = [2, back, later, event.node, event.node_run_id, event.duration_ms]
             if event.usage is not None:
@@ -220,3 +233,105 @@ def resolve_message(item: Any, what: Any) -> str:
     if isinstance(what, int):
         return str(item.tool_calls[what].arguments)
     return str(getattr(item, what))
+
+
+# --- reading a stored log ---
+
+
+def unsaid(
+    bodies: Sequence[tuple[Record, Body]], machine: Machine, seq: int, parent: str | None = None
+) -> list[Logged]:
+    """What followed the last of these records of one run and none of them keeps, numbered from `seq` on (E1).
+
+    Args:
+        machine: after the last of them; its logs and states are not looked at.
+        parent: the checkpoint before the first of them.
+    """
+    if not bodies:
+        return []
+    said = announced_ids(body for _, body in bodies)
+    since = max((i for i, (record, body) in enumerate(bodies) if is_announced(record, body, said)), default=0)
+    parent = next((record.id for record, body in reversed(bodies[:since]) if was_checkpoint(record, body)), parent)
+    events: list[tuple[Event, int]] = []
+    for record, body in bodies[since:]:
+        if (shown := was_checkpoint(record, body)) and record.id not in said:
+            meta = decode_meta(record.meta, record.id)
+            create = CheckpointCreate(checkpoint_id=record.id, parent_id=parent, step=meta.step, next=meta.next)
+            events.append((create, body.at))
+        parent = record.id if shown else parent
+        opened = (i for i in body.patch.interrupts.values() if i is not None and i.id not in said)
+        events += [(interrupt_event(i), body.at) for i in opened]
+    last_body = bodies[-1][1]
+    if (end := ending_event(machine, last_body.source)) is not None:
+        events.append((end, last_body.at))
+    stamp = max((last_body.at + row[2] for row in last_body.events if row[0] != LIFE), default=0)
+    pruned = max(0, last_body.tail - len(events))  # events of records that are gone: the oldest ones
+    for number, (event, at) in enumerate(events, seq + pruned + 1):
+        event.seq, event.timestamp = number, max(at, stamp)
+    return [(event, event.seq) for event, _ in events]
+
+
+def was_checkpoint(record: Record, body: Body) -> bool:
+    """Whether it is a checkpoint, or was one until it was pruned from the history (its row stays as a part of later ones')."""
+    kept_signal = body.source == "signal" and not body.patch.frames
+    return record.checkpoint or not (body.source in NO_CHECKPOINT or kept_signal)
+
+
+def announced_ids(bodies: Iterable[Body]) -> set[str]:
+    """Ids of the checkpoints and interrupts that these records' events announce."""
+    out: set[str] = set()
+    for body in bodies:
+        for row in body.events:
+            if row[0] == CODES["checkpoint.create"]:
+                out.add(long_id(row[3]))
+            elif row[0] == CODES["interrupt.request"]:
+                out.add(row[3]["interruptId"])
+    return out
+
+
+NO_CHECKPOINT = frozenset({"operation", "paused", "recovered", "resumed", "retry", "undo"})
+"""Sources of records that history never showed; beside them a signal that waits for its node."""
+
+STARTS_RUN = frozenset({"input", "edit", "rewind", "fork", "migrate"})
+
+
+def is_announced(record: Record, body: Body, said: set[str]) -> bool:
+    """Whether nothing before this record can be unannounced: it is announced itself, or begins a run."""
+    return body.source in STARTS_RUN or record.id in said
+
+
+async def read_events(
+    store: Checkpointer, loaded_chain: Sequence[tuple[int, int]], records: Sequence[Record]
+) -> list[Logged]:
+    """The stored log of these records, oldest first, texts read from the state's logs."""
+    bodies = [decode_body(record.data, record.id) for record in records]
+    texts = await _read_references(store, loaded_chain, bodies)
+    out: list[Logged] = []
+    for record, body in zip(records, bodies, strict=True):
+        run_id = decode_meta(record.meta, record.id).run_id
+        try:
+            out += unpack(
+                body.events,
+                body.seq,
+                body.at,
+                run_id,
+                lambda ref: resolve_message(texts[ref[0], ref[1]][ref[2]], ref[3]),
+            )
+        except (CodecError, *MISFITS) as error:
+            raise unreadable(error, f"the log of record {record.id!r}") from error
+    return out
+
+
+async def _read_references(
+    store: Checkpointer, chain: Sequence[tuple[int, int]], bodies: Sequence[Body]
+) -> dict[tuple[int, str], dict[int, Any]]:
+    wanted: dict[tuple[int, str], set[int]] = {}
+    for body in bodies:
+        for frame, channel, ordinal, _ in references(body.events):
+            wanted.setdefault((frame, channel), set()).add(ordinal)
+    out: dict[tuple[int, str], dict[int, Any]] = {}
+    for (frame, channel), ordinals in wanted.items():
+        first = min(ordinals)
+        rows = await store.read_items(chain, frame, channel, max(ordinals) + 1, start=first)
+        out[frame, channel] = {o: decode_entry(rows[o - first], channel)[1] for o in ordinals}
+    return out

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from graphflow.checkpoints import records
-from graphflow.checkpoints.checkpointer import Item, Lineage, OpenInterrupt, Place, Record, Rewrite, ThreadRow
+from graphflow.checkpoints import record_decoder
+from graphflow.checkpoints.rows import Item, Lineage, OpenInterrupt, Place, Record, Rewrite, ThreadRow
 from graphflow.errors import StoreError
 
 FORMAT = "graphflow-thread"
@@ -74,7 +74,7 @@ def named_documents(copy: ThreadCopy) -> list[str]:
     pinned = copy.thread.facts.document
     named = [] if pinned is None else [pinned]
     for record in copy.records:
-        named += records.named_documents(record.data, record.snapshot)
+        named += record_decoder.named_documents(record.data, record.snapshot)
     return list(dict.fromkeys(named))
 
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints.checkpointer import Keep, OpenInterrupt, Pruned
+from graphflow.checkpoints.rows import Keep, OpenInterrupt, Pruned
 
 Range = tuple[int, int]
 """First and last ordinal, both included."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graphflow.checkpoints.checkpointer import Spent
+from graphflow.checkpoints.rows import Spent
 
 DAY_MS = 86_400_000
 PICO_USD = 10**12

@@ -13,9 +13,18 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from graphflow.checkpoints import input_references as inputs
-from graphflow.checkpoints.checkpointer import Checkpointer, Record, ThreadFacts
-from graphflow.checkpoints.journal import decode_meta, read_events
-from graphflow.checkpoints.records import Body, Folded, decode_body, decode_entry, decode_snapshot, fold_records
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.event_log import read_events
+from graphflow.checkpoints.record_decoder import (
+    Body,
+    Folded,
+    decode_body,
+    decode_entry,
+    decode_meta,
+    decode_snapshot,
+    fold_records,
+)
+from graphflow.checkpoints.rows import Record, ThreadFacts
 from graphflow.events import Event, RunCancel, RunComplete, RunError, RunWaiting
 from graphflow.graph.core.machine import ROOT, Machine
 from graphflow.graph.engine.announcements import ending_event
@@ -258,7 +267,7 @@ def _input(bodies: Sequence[Body], parts: Sequence[Part]) -> Mapping[str, Any] |
 async def _runs_of(store: Checkpointer, chat_id: str) -> list[tuple[str, str]]:
     """(run, its newest checkpoint) of every branch, in the order of the runs; without those of a fork's past."""
     newest: dict[str, str] = {}
-    for row in await store.list(chat_id, all_lineages=True):
+    for row in await store.list_checkpoints(chat_id, all_lineages=True):
         if (run_id := decode_meta(row.meta, row.id).run_id) is not None:
             newest[run_id] = newest.pop(run_id, row.id)  # ordered by its oldest checkpoint
     return [(run, at) for run, at in reversed(newest.items()) if await store.find_run(run) == chat_id]

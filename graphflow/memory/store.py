@@ -224,7 +224,7 @@ class SqlStore:
 
 def _place(namespace: str, key: str) -> Any:
     """What a sealed value is bound to, so that rows can't be swapped."""
-    from graphflow.checkpoints.checkpointer import Place
+    from graphflow.checkpoints.rows import Place
 
     return Place("document", f"store {namespace}{key}")
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints import codec
-from graphflow.checkpoints.checkpointer import Queued
+from graphflow.checkpoints.rows import Queued
 
 
 class QueuedRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

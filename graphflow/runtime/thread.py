@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphflow.checkpoints.bulk_load import load_machines
-from graphflow.checkpoints.checkpointer import Checkpointer, Keep, Pruned, ThreadRow
-from graphflow.checkpoints.journal import Loaded, decode_meta, load_thread
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.loading import Loaded, load_thread
+from graphflow.checkpoints.record_decoder import decode_meta
+from graphflow.checkpoints.rows import Keep, Pruned, ThreadRow
 from graphflow.errors import CheckpointNotFound, GraphflowError, StateError, ThreadBusy, ThreadNotFound
 from graphflow.graph.core.channels import State
 from graphflow.graph.core.machine import ROOT, Interrupt, Machine, all_frames, next_nodes
@@ -115,7 +117,7 @@ class Thread:
         store = await self._store()
         if await store.thread(self.id) is None:
             raise ThreadNotFound(f"no thread {self.id!r}")
-        rows = await store.list(self.id, before=before, limit=limit, all_lineages=all_lineages)
+        rows = await store.list_checkpoints(self.id, before=before, limit=limit, all_lineages=all_lineages)
         out = []
         for row in rows:
             meta = decode_meta(row.meta, row.id)
@@ -163,7 +165,7 @@ class Thread:
         row = await store.thread(self.id)
         if row is None:
             raise ThreadNotFound(f"no thread {self.id!r}")
-        listed = await store.list(self.id, before=before, limit=limit, all_lineages=all_lineages)
+        listed = await store.list_checkpoints(self.id, before=before, limit=limit, all_lineages=all_lineages)
         machines = await load_machines(store, self.id, listed)
         return [state_at(machines[point.id], row, point.id) for point in listed if point.id in machines]
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from graphflow.agents.loader import LoadedAgent, load_agent
 from graphflow.agents.registry import AgentRegistry
-from graphflow.checkpoints.checkpointer import Checkpointer, ThreadRow
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import Fault, GraphflowError, ThreadNotFound
 from graphflow.graph.ports import Clock, Ids
 from graphflow.memory.chat_files import ChatFiles

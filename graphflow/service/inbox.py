@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from graphflow.checkpoints import codec
-from graphflow.checkpoints.checkpointer import OpenInterrupt, parse_cursor
-from graphflow.checkpoints.records import decode_interrupt
+from graphflow.checkpoints.record_decoder import decode_interrupt
+from graphflow.checkpoints.rows import OpenInterrupt, parse_cursor
 from graphflow.errors import StoreError
 from graphflow.graph.core.channels import thaw
 from graphflow.graph.core.machine import WAITS, Interrupt

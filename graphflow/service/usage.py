@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import SPENT_FIGURES, Spent
+from graphflow.checkpoints.rows import SPENT_FIGURES, Spent
 from graphflow.checkpoints.usage import FIGURES, PICO_USD
 from graphflow.service.application import Application
 from graphflow.service.requests import bad_argument

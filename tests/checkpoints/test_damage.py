@@ -8,9 +8,10 @@ import pytest
 
 from graphflow import Graph, MemoryCheckpointer
 from graphflow.checkpoints import codec
-from graphflow.checkpoints.checkpointer import Place
-from graphflow.checkpoints.journal import decode_meta
-from graphflow.checkpoints.records import FORMAT, encode_data
+from graphflow.checkpoints.record_decoder import decode_meta
+from graphflow.checkpoints.record_encoder import encode_data
+from graphflow.checkpoints.record_fields import FORMAT
+from graphflow.checkpoints.rows import Place
 from graphflow.errors import StoreError
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.thread import Thread

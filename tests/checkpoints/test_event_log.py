@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphflow.checkpoints.event_log import pack, unpack
 from graphflow.checkpoints.ids import long_id, short_id
-from graphflow.checkpoints.records import complete
+from graphflow.checkpoints.record_decoder import complete
 from graphflow.events import Event, NodeEnd, NodeStart, RunComplete, RunStart
 from graphflow.graph.core.machine import Commit, Machine
 from graphflow.graph.core.patches import Patch

@@ -13,7 +13,8 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.encryption.checkpointer import SealedCheckpointer
 from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
 from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
-from graphflow.checkpoints.records import encode_snapshot, named_documents
+from graphflow.checkpoints.record_decoder import named_documents
+from graphflow.checkpoints.record_encoder import encode_snapshot
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.graph.core.channels import FrozenDict
 from graphflow.graph.core.machine import Machine

@@ -5,8 +5,8 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from graphflow import Graph, HumanMessage, MemoryCheckpointer
-from graphflow.checkpoints.journal import load_thread
-from graphflow.checkpoints.records import decode_body
+from graphflow.checkpoints.loading import load_thread
+from graphflow.checkpoints.record_decoder import decode_body
 from graphflow.graph.builder import messages
 
 LONG = "where do the long questions go? " * 40

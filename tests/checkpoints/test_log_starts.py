@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from graphflow import Graph, HumanMessage, MemoryCheckpointer
-from graphflow.checkpoints.checkpointer import Log
-from graphflow.checkpoints.journal import load_thread
+from graphflow.checkpoints.loading import load_thread
+from graphflow.checkpoints.rows import Log
 from graphflow.runtime.compiled_graph import CompiledGraph
 
 STATE = {

@@ -20,13 +20,14 @@ from typing import Any
 
 import pytest
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Place
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
 from graphflow.checkpoints.postgres import schema as migrations
 from graphflow.checkpoints.postgres import writer as _postgres_writer
 from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
 from graphflow.checkpoints.postgres.pipeline import Connection, Statement, connect
 from graphflow.checkpoints.postgres.writer import QUICK_S, RELUCTANCE
+from graphflow.checkpoints.rows import Place
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import Fenced, StoreError, ThreadBusy
 from graphflow.testing.checkpointer.exports import picture, rich_thread
@@ -605,8 +606,8 @@ async def test_a_long_history_is_read_by_indexes(schemas: Schemas, schema: str) 
     before = read_whole()
     again = PostgresCheckpointer(url, schema=schema)
     await again.load("thread", driver.ids[123])
-    await again.list("thread", limit=10)
-    await again.list("thread", before=driver.ids[200], limit=10, all_lineages=True)
+    await again.list_checkpoints("thread", limit=10)
+    await again.list_checkpoints("thread", before=driver.ids[200], limit=10, all_lineages=True)
     await again.read_records("thread", lineage=driver.lineage, after=10, upto=20)
     await again.find_run("nobody")
     await messages(again, "thread", count=300)

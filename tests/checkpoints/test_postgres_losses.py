@@ -232,7 +232,7 @@ async def test_commits_go_on_after_a_restart_of_the_database(
         over.set()
     for driver in drivers:
         assert await numbers(direct, driver.thread_id) == [b"%d" % n for n in range(driver.ordinal)]
-        assert [line.id for line in await direct.list(driver.thread_id)] == driver.ids[::-1]
+        assert [line.id for line in await direct.list_checkpoints(driver.thread_id)] == driver.ids[::-1]
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])

@@ -339,7 +339,7 @@ async def test_a_lock_beyond_the_timeout_fails_commits_but_not_reads(store: Sqli
     again = await drive(store, now=NOW + LEASE)
     again.counts = {(0, "messages"): 1}
     await again.add(b"goes on")
-    assert len(await store.list("thread")) == 2
+    assert len(await store.list_checkpoints("thread")) == 2
 
 
 async def test_a_missing_row_is_an_error_and_earlier_checkpoints_load(store: SqliteCheckpointer) -> None:
@@ -573,7 +573,7 @@ async def test_commits_before_a_failed_one_are_kept_whatever_else_fails_in_their
         await durable
     await refused(Fenced, bad)
     await refused(StoreError, worse)
-    assert len(await store.list("thread")) == 3
+    assert len(await store.list_checkpoints("thread")) == 3
 
 
 async def test_a_batch_wakes_each_loop_once(store: SqliteCheckpointer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -703,4 +703,4 @@ async def test_an_ordinal_beyond_the_keys_room_is_refused(store: SqliteCheckpoin
     assert "ordinal 4294967296 is outside 0 to 4294967295" in error.message
     again = await drive(store, now=NOW + LEASE)
     await again.add()  # the thread itself is whole
-    assert len(await store.list("thread")) == 2
+    assert len(await store.list_checkpoints("thread")) == 2

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from graphflow import MemoryCheckpointer, SqliteCheckpointer
-from graphflow.checkpoints.records import FORMAT
+from graphflow.checkpoints.record_fields import FORMAT
 from tests.corpus import kinds
 from tests.corpus.picture import picture, plain, state_of
 from tests.corpus.scenarios import GOES_ON, SCENARIOS, Stage, newer

@@ -18,7 +18,8 @@ from graphflow import MemoryCheckpointer, SqliteCheckpointer
 from graphflow.checkpoints import type_registry as registry
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.codec import EXTENSIONS
-from graphflow.checkpoints.records import FORMAT, decode_body
+from graphflow.checkpoints.record_decoder import decode_body
+from graphflow.checkpoints.record_fields import FORMAT
 from tests.corpus import kinds
 from tests.corpus.make import after, make
 from tests.corpus.picture import picture, state_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints.journal import load_thread
+from graphflow.checkpoints.loading import load_thread
 from graphflow.events import LIVE_ONLY
 from graphflow.runtime.compiled_graph import CompiledGraph
 from tests.crash.lives import final

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints.journal import load_thread
+from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import GraphflowError
 from graphflow.graph.core.channels import thaw
 from graphflow.graph.core.machine import Interrupt

@@ -14,19 +14,16 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from graphflow.checkpoints.records import (
-    Counts,
+from graphflow.checkpoints.record_decoder import (
     Folded,
-    after_commit,
     decode_body,
     decode_snapshot,
-    encode_commit,
-    encode_data,
-    encode_snapshot,
     fold_records,
     wanted_logs,
     with_logs,
 )
+from graphflow.checkpoints.record_encoder import after_commit, encode_commit, encode_data, encode_snapshot
+from graphflow.checkpoints.record_fields import Counts
 from graphflow.errors import ExpressionFailed, NodeFailed
 from graphflow.graph.core import fan_out as branches
 from graphflow.graph.core.channels import thaw

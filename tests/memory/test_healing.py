@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Keep
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.rows import Keep
 from graphflow.memory.chat_recorder import rebuild
 from graphflow.runtime.runs.live_runs import Runs
 from graphflow.service.application import Application

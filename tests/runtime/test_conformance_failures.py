@@ -10,7 +10,7 @@ import pytest
 
 from graphflow import Context, Graph, MemoryCheckpointer
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.journal import load_thread
+from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import StoreError
 from graphflow.testing import FakeClock, FakeIds, collect
 from tests.runtime.conftest import Compile

@@ -9,7 +9,7 @@ import pytest
 
 from graphflow import Context, Graph, GraphflowError, load_graph
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.journal import load_thread
+from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import AnswerRefused
 from graphflow.testing import FakeIds, collect
 from tests.runtime.conftest import Compile

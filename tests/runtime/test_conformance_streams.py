@@ -11,7 +11,7 @@ import pytest
 
 from graphflow import Context, Graph, GraphflowError
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.journal import load_thread
+from graphflow.checkpoints.loading import load_thread
 from graphflow.runtime import clock_and_ids as identity
 from graphflow.runtime.clock_and_ids import Uuid7Ids
 from graphflow.testing import FakeIds, collect
@@ -321,7 +321,7 @@ async def test_durability_of_a_run_holds_in_its_subgraphs(compile_graph: Compile
 
     @inner.node(name="second")
     async def second(state: Any) -> dict[str, Any]:
-        seen.append(len(await store.list("t")))
+        seen.append(len(await store.list_checkpoints("t")))
         return {"n": 2}
 
     outer = Graph(Counter)

@@ -10,7 +10,8 @@ import pytest
 
 from graphflow import Context, Graph, GraphflowError, SqliteCheckpointer
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.journal import ThreadJournal, load_thread
+from graphflow.checkpoints.journal import ThreadJournal
+from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import AnswerRefused, StateError, ThreadBusy
 from graphflow.graph.core.machine import Machine
 from graphflow.testing import FakeClock, FakeIds
@@ -250,7 +251,7 @@ async def test_a_fork_of_a_thread_cut_off_inside_a_node_is_stored_as_it_was_made
     await runs.close(0)
     runs.forget("t")
     fork = await app.thread("t").fork()
-    newest, *older = await store.list(fork.id)
+    newest, *older = await store.list_checkpoints(fork.id)
     for row in (newest, *older):
         loaded = await load_thread(store, fork.id, row.id, logs=row is not newest)  # a fork reads no lists
         assert loaded is not None

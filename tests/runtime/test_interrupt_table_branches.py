@@ -11,7 +11,7 @@ import pytest
 
 from graphflow import Context, load_graph, tool
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.journal import load_thread
+from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import AnswerRefused
 from graphflow.graph.core.machine import Interrupt
 from graphflow.runtime.compiled_graph import CompiledGraph

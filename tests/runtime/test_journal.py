@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from graphflow import Graph, MemoryCheckpointer, SqliteCheckpointer
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.journal import ThreadJournal, decode_meta, load_thread
+from graphflow.checkpoints.journal import ThreadJournal
+from graphflow.checkpoints.loading import load_thread
+from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.graph.core.machine import Machine
 from graphflow.runtime.runs.event_ring import keep_seq, rejoin
 from graphflow.testing import FakeIds, collect
@@ -39,7 +41,7 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> dict[str, Machine]:
 
 
 async def assert_same(store: Checkpointer, thread_id: str, machines: dict[str, Machine]) -> None:
-    listed = await store.list(thread_id, all_lineages=True)
+    listed = await store.list_checkpoints(thread_id, all_lineages=True)
     assert listed
     for row in listed:
         moved = decode_meta(row.meta).source in ("rewind", "fork")  # which reads no lists
@@ -252,7 +254,7 @@ async def test_stored_bytes_grow_with_what_is_new_and_not_with_the_thread(tmp_pa
     for _ in range(3):
         for _ in range(50):
             await app.run(text, thread_id="t")
-        listed = await store.list("t")
+        listed = await store.list_checkpoints("t")
         sizes.append(sum(row.size for row in listed))
     await store.close()
     first, second, third = sizes[0], sizes[1] - sizes[0], sizes[2] - sizes[1]

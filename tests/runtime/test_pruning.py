@@ -11,8 +11,8 @@ import pytest
 from graphflow import Graph, append
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.encryption.checkpointer import SealedCheckpointer
-from graphflow.checkpoints.journal import was_checkpoint
-from graphflow.checkpoints.records import decode_body
+from graphflow.checkpoints.event_log import was_checkpoint
+from graphflow.checkpoints.record_decoder import decode_body
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import CheckpointNotFound, EffectsNeedChoice, GraphflowError
 from graphflow.runtime.compiled_graph import CompiledGraph
@@ -219,7 +219,7 @@ async def test_what_was_a_checkpoint_is_known_of_records_that_history_hides(
     await questions.answer("questions", {waiting.interrupts[0].id: 1})
     kinds = set()
     for name in ("mails", "questions"):
-        for lineage in {line.lineage for line in await store.list(name, all_lineages=True)}:
+        for lineage in {line.lineage for line in await store.list_checkpoints(name, all_lineages=True)}:
             for record in await store.read_records(name, lineage=lineage, after=0, upto=1000):
                 body = decode_body(record.data)
                 kinds.add((body.source, record.checkpoint))

@@ -50,7 +50,7 @@ async def test_unchanged_values_are_not_stored_again(store: Checkpointer) -> Non
     states = SavedStates(store)
     await states.save("t", {"text": "x" * 5000, "n": 0})
     await states.save("t", {"text": "x" * 5000, "n": 1})
-    sizes = [line.size for line in await store.list("t")]
+    sizes = [line.size for line in await store.list_checkpoints("t")]
     assert sizes[0] < 200
     assert sizes[1] > 5000
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from graphflow.checkpoints.checkpointer import Keep
+from graphflow.checkpoints.rows import Keep
 from graphflow.server.app import stop
 from graphflow.server.sse import ENDED, REJOIN, WAITS
 from tests.server.conftest import frames, serving, take

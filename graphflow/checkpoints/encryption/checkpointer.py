@@ -11,17 +11,27 @@ middle of a run.
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from graphflow.checkpoints import export
-from graphflow.checkpoints.checkpointer import (
+from graphflow.checkpoints.checkpointer import Checkpointer, eager_commits, owner_liveness
+from graphflow.checkpoints.encryption.cipher import ENCRYPTED, Seal
+from graphflow.checkpoints.encryption.note import (
+    SealNote,
+    check_keys,
+    check_note,
+    checked,
+    missing_keys,
+    parse_note,
+    plain_rows,
+    read_note,
+    write_note,
+)
+from graphflow.checkpoints.rows import (
     SEAL,
-    Checkpointer,
-    Durable,
     Item,
     Keep,
     Lineage,
@@ -39,24 +49,12 @@ from graphflow.checkpoints.checkpointer import (
     ThreadFacts,
     ThreadRow,
 )
-from graphflow.checkpoints.encryption.cipher import ENCRYPTED, Key, Seal
 from graphflow.errors import StoreError
+from graphflow.graph.ports import Durable
 
 _replace = msgspec.structs.replace
-_CHECK = b"graphflow"
 TITLES = 256
 """Sealed titles that are remembered: each commit carries its thread's along."""
-
-
-class SealNote(msgspec.Struct, kw_only=True):
-    """What a store says of its seal; nothing in it is secret."""
-
-    version: int = 1
-    keys: dict[str, bytes] = msgspec.field(default_factory=dict)
-    """Key id → a known word sealed with it, for telling a wrong key of the right id."""
-    compression: bool = False
-    unsealed: bool = False
-    """`rekey` has begun to encrypt a store that was not, and has not finished."""
 
 
 def with_seal(store: Checkpointer, keys: Sequence[str] = (), *, compression: bool = False) -> Checkpointer:
@@ -79,6 +77,7 @@ class SealedCheckpointer:
     def __init__(self, store: Checkpointer, keys: Sequence[str] = (), *, compression: bool = False) -> None:
         self.store = store
         self.seal = Seal(keys, compression=compression)
+        self._liveness, self._eager = owner_liveness(store), eager_commits(store)
         self._open = False
         self._titles: dict[tuple[str, str], str] = {}
 
@@ -86,7 +85,7 @@ class SealedCheckpointer:
         return f"SealedCheckpointer({self.store!r}, {self.seal!r})"
 
     def __getattr__(self, name: str) -> Any:
-        # What a store has beyond the port (`path`, `is_dead`): it never deals with blobs.
+        # What a store has beyond the port (`path`): it never deals with blobs.
         if name.startswith("_") or name == "store":
             raise AttributeError(name)
         return getattr(self.store, name)
@@ -94,6 +93,15 @@ class SealedCheckpointer:
     @property
     def owner(self) -> str:
         return self.store.owner
+
+    def is_dead(self, owner: str) -> bool:
+        """As the store behind; False where that can't know."""
+        return self._liveness is not None and self._liveness.is_dead(owner)
+
+    def hurry(self) -> None:
+        """As the store behind, if it has this ability."""
+        if self._eager is not None:
+            self._eager.hurry()
 
     # --- opening and closing ---
 
@@ -108,11 +116,11 @@ class SealedCheckpointer:
             return
         while True:
             found = await self.store.note(SEAL)
-            note = SealNote() if found is None else _parse_note(found)
+            note = SealNote() if found is None else parse_note(found)
             if found is not None:
                 check_note(note, self.seal)
             elif self.seal.keys and await self.store.threads(limit=1):
-                raise _plain_rows("the store was made without keys")
+                raise plain_rows("the store was made without keys")
             new = self._added(note)
             # Another process may open the store with another key at the same time: then its note stands, and is checked.
             if new == note or await self.store.swap_note(SEAL, msgspec.json.encode(new), instead_of=found):
@@ -124,7 +132,7 @@ class SealedCheckpointer:
         writer = self.seal.writer
         keys = dict(note.keys)
         if writer is not None and writer.id not in keys:
-            keys[writer.id] = _checked(writer, self.seal)
+            keys[writer.id] = checked(writer, self.seal)
         return _replace(note, keys=keys, compression=note.compression or self.seal.compression)
 
     async def _ready(self) -> Checkpointer:
@@ -151,7 +159,7 @@ class SealedCheckpointer:
         found = await read_note(self.store)
         note = found or SealNote(unsealed=bool(self.seal.keys))
         if not self.seal.keys and note.keys:
-            raise _missing_keys(note, self.seal)
+            raise missing_keys(note, self.seal)
         check_keys(note, self.seal)
         if self.seal.keys and not note.keys:
             note = _replace(note, unsealed=True)
@@ -160,7 +168,7 @@ class SealedCheckpointer:
         while after is not None:
             after = await self.store.rewrite(self._anew(plain=note.unsealed or not note.keys), after=after)
         writer = self.seal.writer
-        keys = {} if writer is None else {writer.id: _checked(writer, self.seal)}
+        keys = {} if writer is None else {writer.id: checked(writer, self.seal)}
         await write_note(self.store, SealNote(keys=keys, compression=self.seal.compression))
         self._open = True
 
@@ -199,11 +207,11 @@ class SealedCheckpointer:
     async def release(self, thread_id: str, fence: int) -> None:
         await (await self._ready()).release(thread_id, fence)
 
-    async def list(
+    async def list_checkpoints(
         self, thread_id: str, *, before: str | None = None, limit: int | None = None, all_lineages: bool = False
     ) -> list[ListedRecord]:
         store = await self._ready()
-        return await store.list(thread_id, before=before, limit=limit, all_lineages=all_lineages)
+        return await store.list_checkpoints(thread_id, before=before, limit=limit, all_lineages=all_lineages)
 
     async def delete_thread(self, thread_id: str) -> None:
         await (await self._ready()).delete_thread(thread_id)
@@ -217,7 +225,7 @@ class SealedCheckpointer:
     async def find_run(self, run_id: str) -> str | None:
         return await (await self._ready()).find_run(run_id)
 
-    async def queues(self, now: int) -> builtins.list[str]:
+    async def queues(self, now: int) -> list[str]:
         return await (await self._ready()).queues(now)
 
     async def withdraw(self, thread_id: str, position: int, *, run_id: str | None = None) -> bool:
@@ -255,7 +263,7 @@ class SealedCheckpointer:
         status: str | None = None,
         agent_key: str | None = None,
         user: str | None = None,
-    ) -> builtins.list[ThreadRow]:
+    ) -> list[ThreadRow]:
         store = await self._ready()
         rows = await store.threads(cursor=cursor, limit=limit, status=status, agent_key=agent_key, user=user)
         return [self._row(row) for row in rows]
@@ -298,11 +306,12 @@ class SealedCheckpointer:
         begins: Lineage | None = None,
         release: bool = False,
         consumes: int | None = None,
-        **more: Any,
+        awaited: bool = False,
     ) -> Durable:
-        """As the port says; `more` is what the store behind takes beyond it (`awaited`)."""
+        """As `EagerCommits` says."""
         if not self._open:
             raise StoreError(f"the store {self.store!r} is not open: take the thread before committing to it")
+        more: Any = {"awaited": True} if awaited and self._eager is not None else {}
         return self.store.commit(
             thread_id,
             fence,
@@ -333,30 +342,30 @@ class SealedCheckpointer:
 
     async def read_items(
         self, chain: Sequence[tuple[int, int]], frame: int, channel: str, count: int, *, start: int = 0
-    ) -> builtins.list[bytes]:
+    ) -> list[bytes]:
         rows = await (await self._ready()).read_items(chain, frame, channel, count, start=start)
         return self._entries(rows, Log(frame, channel, count, start), dict(chain))
 
     async def read_logs(
         self, chain: Sequence[tuple[int, int]], logs: Sequence[Log]
-    ) -> builtins.list[builtins.list[bytes]]:  # fmt: skip
+    ) -> list[list[bytes]]:  # fmt: skip
         found = await (await self._ready()).read_logs(chain, logs)
         upto = dict(chain)
         return [self._entries(rows, log, upto) for rows, log in zip(found, logs, strict=True)]
 
-    def _entries(self, rows: Iterable[bytes], log: Log, upto: Mapping[int, int]) -> builtins.list[bytes]:
+    def _entries(self, rows: Iterable[bytes], log: Log, upto: Mapping[int, int]) -> list[bytes]:
         opened, frame, channel = self.seal.open, log.frame, log.channel
         return [
             opened(Place("item", "", 0, ordinal, frame, channel), row, upto)
             for ordinal, row in enumerate(rows, log.start)
         ]
 
-    async def read_records(self, thread_id: str, *, lineage: int, after: int, upto: int) -> builtins.list[Record]:
+    async def read_records(self, thread_id: str, *, lineage: int, after: int, upto: int) -> list[Record]:
         store = await self._ready()
         records = await store.read_records(thread_id, lineage=lineage, after=after, upto=upto)
         return [self._opened(record) for record in records]
 
-    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> builtins.list[Record]:
+    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> list[Record]:
         records = await (await self._ready()).read_effects(thread_id, spans)
         return [self._opened(record) for record in records]
 
@@ -367,7 +376,7 @@ class SealedCheckpointer:
         until: int | None = None,
         agent_key: str | None = None,
         thread_id: str | None = None,
-    ) -> builtins.list[Spent]:
+    ) -> list[Spent]:
         store = await self._ready()
         return await store.spent(since=since, until=until, agent_key=agent_key, thread_id=thread_id)
 
@@ -383,14 +392,14 @@ class SealedCheckpointer:
         user: str | None = None,
         cursor: str | None = None,
         limit: int = 100,
-    ) -> builtins.list[OpenInterrupt]:
+    ) -> list[OpenInterrupt]:
         store = await self._ready()
         rows = await store.open_interrupts(
             thread_id=thread_id, owner=owner, role=role, agent_key=agent_key, user=user, cursor=cursor, limit=limit
         )
         return [_interrupt(row, self.seal.open) for row in rows]
 
-    async def due(self, before: int) -> builtins.list[OpenInterrupt]:
+    async def due(self, before: int) -> list[OpenInterrupt]:
         return [_interrupt(row, self.seal.open) for row in await (await self._ready()).due(before)]
 
     async def put_document(self, digest: str, document: bytes) -> None:
@@ -409,7 +418,7 @@ class SealedCheckpointer:
 
     async def queue(
         self, thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100
-    ) -> builtins.list[Queued]:
+    ) -> list[Queued]:
         rows = await (await self._ready()).queue(thread_id, kind=kind, owner=owner, limit=limit)
         return [_replace(row, body=self.seal.open(Place("input", row.thread_id), row.body)) for row in rows]
 
@@ -500,84 +509,6 @@ def snapshot_place(stored: Stored) -> tuple[int, int]:
             return lineage, cut - left
         left -= cut
     raise StoreError("a snapshot was loaded that no record of its chain can have: the store is damaged")
-
-
-# --- the note ------------------------------------------------------------------------------------
-
-
-async def read_note(store: Checkpointer) -> SealNote | None:
-    data = await store.note(SEAL)
-    return None if data is None else _parse_note(data)
-
-
-def _parse_note(data: bytes) -> SealNote:
-    try:
-        note = msgspec.json.decode(data, type=SealNote)
-    except msgspec.MsgspecError as error:
-        raise StoreError(f"the store's note of its seal is damaged: restore it from a backup ({error})") from error
-    if note.version > 1:
-        raise StoreError(
-            f"the store's seal has version {note.version}, this graphflow knows 1: update it", code="store_newer"
-        )
-    return note
-
-
-async def write_note(store: Checkpointer, note: SealNote) -> None:
-    await store.put_note(SEAL, msgspec.json.encode(note))
-
-
-def check_note(note: SealNote, seal: Seal) -> None:
-    """Refuses keys that are not the store's.
-
-    Raises:
-        StoreError: says which key is missing or wrong, and the next step.
-    """
-    if note.unsealed:
-        raise _plain_rows("encrypting it was cut off")
-    if seal.keys and not note.keys:
-        raise _plain_rows("the store was made without keys")
-    check_keys(note, seal)
-
-
-def check_keys(note: SealNote, seal: Seal) -> None:
-    given = {key.id: key for key in seal.keys}
-    if set(note.keys) - set(given):
-        raise _missing_keys(note, seal)
-    for name, check in note.keys.items():
-        key = given[name]
-        try:
-            same = Seal.open(seal, _check_place(key), check) == _CHECK and check[1:5] == key.mark
-        except StoreError:
-            same = False
-        if not same:
-            raise StoreError(
-                f"key {name!r} is not the one of that id that sealed the store: look for the right one,"
-                " or give yours an id of its own"
-            )
-
-
-def _checked(key: Key, seal: Seal) -> bytes:
-    return seal.seal(_check_place(key), _CHECK)
-
-
-def _check_place(key: Key) -> Place:
-    return Place("document", f"key {key.id}")
-
-
-def _missing_keys(note: SealNote, seal: Seal) -> StoreError:
-    given = {key.id for key in seal.keys}
-    missing = [name for name in note.keys if name not in given]
-    return StoreError(
-        f"the store is sealed with key {', '.join(map(repr, missing))}, which is not among those that were given"
-        f" ({', '.join(sorted(map(repr, given))) or 'none'}): add it to `store.keys` as ID:BASE64"
-    )
-
-
-def _plain_rows(why: str) -> StoreError:
-    return StoreError(
-        f"{why}, so it holds blobs that are not encrypted: `graphflow threads rekey` encrypts them"
-        " (`SealedCheckpointer.rekey`), or open it without `store.keys`"
-    )
 
 
 def _titled(copy: export.ThreadCopy, change: Any) -> export.ThreadCopy:

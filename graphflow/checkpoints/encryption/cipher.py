@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import Place
+from graphflow.checkpoints.rows import Place
 from graphflow.errors import StoreError
 
 RAW, COMPRESSED, ENCRYPTED, BOTH = 0xF8, 0xF9, 0xFA, 0xFB

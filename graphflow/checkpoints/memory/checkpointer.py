@@ -6,7 +6,6 @@ ends with the object. It may be used from several event loops and threads at onc
 
 from __future__ import annotations
 
-import builtins
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from typing import Any
@@ -15,27 +14,6 @@ import msgspec
 
 from graphflow.checkpoints import errors as refusals
 from graphflow.checkpoints import export, pruning
-from graphflow.checkpoints.checkpointer import (
-    SEAL,
-    Durable,
-    Keep,
-    Lineage,
-    ListedRecord,
-    Log,
-    OpenInterrupt,
-    Place,
-    Pruned,
-    Queued,
-    Record,
-    Rewrite,
-    Span,
-    Spent,
-    Stored,
-    ThreadFacts,
-    ThreadRow,
-    parse_cursor,
-    summed,
-)
 from graphflow.checkpoints.memory import copies as _memory_copies
 from graphflow.checkpoints.memory import pruning as _memory_pruning
 from graphflow.checkpoints.memory.rows import (
@@ -57,7 +35,28 @@ from graphflow.checkpoints.memory.rows import (
 )
 from graphflow.checkpoints.memory.tables import Tables
 from graphflow.checkpoints.process_lock import new_owner
+from graphflow.checkpoints.rows import (
+    SEAL,
+    Keep,
+    Lineage,
+    ListedRecord,
+    Log,
+    OpenInterrupt,
+    Place,
+    Pruned,
+    Queued,
+    Record,
+    Rewrite,
+    Span,
+    Spent,
+    Stored,
+    ThreadFacts,
+    ThreadRow,
+    parse_cursor,
+    summed,
+)
 from graphflow.errors import GraphflowError, StoreError
+from graphflow.graph.ports import Durable
 
 
 class _Settled:
@@ -247,7 +246,7 @@ class MemoryCheckpointer:
             lineages = [self._tables.lineages.get(number) for number, _ in chain]
             return [read_log([x for x in lineages if x is not None], log) for log in logs]
 
-    async def list(
+    async def list_checkpoints(
         self, thread_id: str, *, before: str | None = None, limit: int | None = None, all_lineages: bool = False
     ) -> list[ListedRecord]:
         with self._lock:
@@ -276,15 +275,15 @@ class MemoryCheckpointer:
 
     async def read_records(
         self, thread_id: str, *, lineage: int, after: int, upto: int
-    ) -> builtins.list[Record]:  # fmt: skip
+    ) -> list[Record]:  # fmt: skip
         with self._lock:
             thread, rows = self._tables.threads.get(thread_id), self._tables.lineages.get(lineage)
             if thread is None or rows is None:
                 return []
             return [bare(record) for record in rows.found(after, min(upto, reach(thread).get(rows, 0)))]
 
-    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> builtins.list[Record]:
-        out: builtins.list[Record] = []
+    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> list[Record]:
+        out: list[Record] = []
         with self._lock:
             thread = self._tables.threads.get(thread_id)
             tree = {} if thread is None else {rows.number: (rows, upto) for rows, upto in reach(thread).items()}
@@ -301,7 +300,7 @@ class MemoryCheckpointer:
         until: int | None = None,
         agent_key: str | None = None,
         thread_id: str | None = None,
-    ) -> builtins.list[Spent]:
+    ) -> list[Spent]:
         with self._lock:
             return summed(
                 row
@@ -320,7 +319,7 @@ class MemoryCheckpointer:
         status: str | None = None,
         agent_key: str | None = None,
         user: str | None = None,
-    ) -> builtins.list[ThreadRow]:
+    ) -> list[ThreadRow]:
         with self._lock:
             rows = sorted(self._tables.threads.values(), key=recency, reverse=True)
             if cursor is not None:
@@ -347,7 +346,7 @@ class MemoryCheckpointer:
         user: str | None = None,
         cursor: str | None = None,
         limit: int = 100,
-    ) -> builtins.list[OpenInterrupt]:
+    ) -> list[OpenInterrupt]:
         after = None if cursor is None else parse_cursor(cursor)
         with self._lock:
             rows = sorted(self._tables.interrupts.values(), key=age)
@@ -367,7 +366,7 @@ class MemoryCheckpointer:
     async def find_run(self, run_id: str) -> str | None:
         return self._tables.runs.get(run_id)
 
-    async def due(self, before: int) -> builtins.list[OpenInterrupt]:
+    async def due(self, before: int) -> list[OpenInterrupt]:
         with self._lock:
             rows = [row for row in self._tables.interrupts.values() if row.due_at is not None and row.due_at <= before]
         return sorted(rows, key=lambda row: (row.due_at or 0, row.interrupt_id))
@@ -453,13 +452,13 @@ class MemoryCheckpointer:
 
     async def queue(
         self, thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100
-    ) -> builtins.list[Queued]:
+    ) -> list[Queued]:
         with self._lock:
             rows = self._tables.queue.rows(thread_id, kind)
             chosen = (row for row in rows if owner in (None, self._tables.threads[row.thread_id].owner))
             return [row for row, _ in zip(chosen, range(limit), strict=False)]
 
-    async def queues(self, now: int) -> builtins.list[str]:
+    async def queues(self, now: int) -> list[str]:
         with self._lock:
             rows = (self._tables.threads[name] for name in self._tables.queue.threads())
             return [row.id for row in rows if row.owner is None or row.lease_until <= now]

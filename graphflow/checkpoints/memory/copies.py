@@ -6,9 +6,9 @@ import msgspec
 
 from graphflow.checkpoints import errors as refusals
 from graphflow.checkpoints import export
-from graphflow.checkpoints.checkpointer import Lineage, Rewrite
 from graphflow.checkpoints.memory.rows import reach
 from graphflow.checkpoints.memory.tables import Tables
+from graphflow.checkpoints.rows import Lineage, Rewrite
 
 
 def copy_thread(tables: Tables, thread_id: str) -> export.ThreadCopy:

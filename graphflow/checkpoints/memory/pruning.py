@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from graphflow.checkpoints import errors as refusals
 from graphflow.checkpoints import pruning
-from graphflow.checkpoints.checkpointer import Keep, Pruned
 from graphflow.checkpoints.memory.rows import LineageRows, ThreadState, find_checkpoint, reach
 from graphflow.checkpoints.memory.tables import Tables
 from graphflow.checkpoints.pruning import Branch, Change
+from graphflow.checkpoints.rows import Keep, Pruned
 
 
 def delete_thread(tables: Tables, thread_id: str) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import Place, Queued, Rewrite
 from graphflow.checkpoints.export import QueuedInput
+from graphflow.checkpoints.rows import Place, Queued, Rewrite
 
 
 class QueueRows:

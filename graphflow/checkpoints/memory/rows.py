@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints.checkpointer import (
+from graphflow.checkpoints.export import LooseItem
+from graphflow.checkpoints.pruning import Change
+from graphflow.checkpoints.rows import (
     Item,
     ListedRecord,
     Log,
@@ -20,8 +22,6 @@ from graphflow.checkpoints.checkpointer import (
     ThreadFacts,
     ThreadRow,
 )
-from graphflow.checkpoints.export import LooseItem
-from graphflow.checkpoints.pruning import Change
 from graphflow.errors import StoreError
 
 

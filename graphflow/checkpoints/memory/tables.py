@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints.checkpointer import Lineage, OpenInterrupt, Spent, ThreadFacts, ThreadRow
 from graphflow.checkpoints.memory.queue import QueueRows
 from graphflow.checkpoints.memory.rows import LineageRows, ThreadState
+from graphflow.checkpoints.rows import Lineage, OpenInterrupt, Spent, ThreadFacts, ThreadRow
 
 
 class Tables:

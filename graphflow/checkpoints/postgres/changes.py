@@ -11,7 +11,6 @@ from typing import Any
 
 from graphflow.checkpoints import errors as refusals
 from graphflow.checkpoints import export
-from graphflow.checkpoints.checkpointer import SPENT_FIGURES, Rewrite, Spent, ThreadFacts, ThreadRow, spent_from
 from graphflow.checkpoints.postgres.commits import (
     ADD_ITEM,
     ADD_RUN,
@@ -33,6 +32,7 @@ from graphflow.checkpoints.postgres.pipeline import (
 from graphflow.checkpoints.postgres.pool import Pool, Transaction
 from graphflow.checkpoints.postgres.reader import find_checkpoint, reach
 from graphflow.checkpoints.postgres.rows import READ_THREAD, THREAD_COLUMNS, THREAD_TYPES, clean, thread_row
+from graphflow.checkpoints.rows import SPENT_FIGURES, Rewrite, Spent, ThreadFacts, ThreadRow, spent_from
 
 _MAY_TAKE = "(t.status IS NULL OR t.owner IS NULL OR t.lease_until <= $3 OR t.owner = $5 OR t.token = $6)"
 _FENCE = "fence = CASE WHEN t.token = $6 AND t.owner = $2 THEN t.fence ELSE t.fence + 1 END"

@@ -8,7 +8,6 @@ processes and hosts may share the store; fences and leases keep them apart (E2).
 from __future__ import annotations
 
 import asyncio
-import builtins
 import contextlib
 import threading
 import uuid
@@ -18,9 +17,8 @@ from typing import Any, Literal, TypeVar
 
 from graphflow.checkpoints import errors as refusals
 from graphflow.checkpoints import export, pruning
-from graphflow.checkpoints.checkpointer import (
+from graphflow.checkpoints.rows import (
     SEAL,
-    Durable,
     Keep,
     Lineage,
     ListedRecord,
@@ -38,6 +36,7 @@ from graphflow.checkpoints.checkpointer import (
     parse_cursor,
 )
 from graphflow.errors import StoreError
+from graphflow.graph.ports import Durable
 
 try:
     from psycopg import OperationalError
@@ -196,7 +195,7 @@ class PostgresCheckpointer:
         await side.writer.flush()
         return await work(side.pool)
 
-    async def _rows(self, statement: Statement, *values: Any) -> builtins.list[tuple[Any, ...]]:
+    async def _rows(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
         return await (await self._here()).pool.rows(statement(*values))
 
     # --- taking a thread (E2) ---
@@ -314,7 +313,7 @@ class PostgresCheckpointer:
     async def read_logs(self, chain: Sequence[tuple[int, int]], logs: Sequence[Log]) -> list[list[bytes]]:
         return await self._read(lambda db: reader.read_logs(db, chain, logs))
 
-    async def list(
+    async def list_checkpoints(
         self, thread_id: str, *, before: str | None = None, limit: int | None = None, all_lineages: bool = False
     ) -> list[ListedRecord]:
         return await self._read(
@@ -323,10 +322,10 @@ class PostgresCheckpointer:
 
     async def read_records(
         self, thread_id: str, *, lineage: int, after: int, upto: int
-    ) -> builtins.list[Record]:  # fmt: skip
+    ) -> list[Record]:  # fmt: skip
         return await self._read(lambda db: reader.read_records(db, thread_id, lineage, after, upto))
 
-    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> builtins.list[Record]:
+    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> list[Record]:
         return await self._read(lambda db: reader.read_effects(db, thread_id, spans))
 
     async def spent(
@@ -336,7 +335,7 @@ class PostgresCheckpointer:
         until: int | None = None,
         agent_key: str | None = None,
         thread_id: str | None = None,
-    ) -> builtins.list[Spent]:
+    ) -> list[Spent]:
         return await self._read(lambda db: reader.read_spent(db, since, until, agent_key, thread_id))
 
     async def threads(
@@ -347,7 +346,7 @@ class PostgresCheckpointer:
         status: str | None = None,
         agent_key: str | None = None,
         user: str | None = None,
-    ) -> builtins.list[ThreadRow]:
+    ) -> list[ThreadRow]:
         rows = await self._rows(lists.THREADS, status, agent_key, cursor, limit, user)
         if not rows and cursor is not None and await self.thread(cursor) is None:
             raise refusals.unknown_thread(cursor)
@@ -363,13 +362,13 @@ class PostgresCheckpointer:
         user: str | None = None,
         cursor: str | None = None,
         limit: int = 100,
-    ) -> builtins.list[OpenInterrupt]:
+    ) -> list[OpenInterrupt]:
         at, interrupt_id = (None, None) if cursor is None else parse_cursor(cursor)
         statement = lists.OPEN if thread_id is None else lists.OPEN_OF_THREAD
         rows = await self._rows(statement, thread_id, owner, role, agent_key, at, interrupt_id, limit, user)
         return [interrupt_row(row) for row in rows]
 
-    async def due(self, before: int) -> builtins.list[OpenInterrupt]:
+    async def due(self, before: int) -> list[OpenInterrupt]:
         return [interrupt_row(row) for row in await self._rows(lists.DUE, before)]
 
     async def find_run(self, run_id: str) -> str | None:
@@ -386,11 +385,11 @@ class PostgresCheckpointer:
 
     async def queue(
         self, thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100
-    ) -> builtins.list[Queued]:
+    ) -> list[Queued]:
         rows = await self._rows(lists.QUEUE, thread_id, kind, owner, limit)
         return [Queued(thread_id=name, position=n, kind=k, body=body, at=at) for name, n, k, body, at in rows]
 
-    async def queues(self, now: int) -> builtins.list[str]:
+    async def queues(self, now: int) -> list[str]:
         rows = await self._rows(lists.QUEUES)
         return [name for name, owner, until in rows if owner is None or until <= now or self.is_dead(owner)]
 

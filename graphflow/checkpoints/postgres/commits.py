@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints.checkpointer import SPENT_FIGURES, OpenInterrupt, Record, Spent, ThreadFacts
 from graphflow.checkpoints.commit_queue import Promise
 from graphflow.checkpoints.postgres.pipeline import (
     BIGINT,
@@ -24,6 +23,7 @@ from graphflow.checkpoints.postgres.pipeline import (
     integer,
 )
 from graphflow.checkpoints.postgres.rows import INTERRUPT_COLUMNS, clean, interrupt_values, size_of
+from graphflow.checkpoints.rows import SPENT_FIGURES, OpenInterrupt, Record, Spent, ThreadFacts
 from graphflow.errors import StoreError
 
 _NOT_MOVED, INPUT_GONE, PRUNED = "GF001", "GF002", "GF003"

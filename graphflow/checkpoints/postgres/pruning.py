@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from graphflow.checkpoints import errors as refusals
 from graphflow.checkpoints import pruning
-from graphflow.checkpoints.checkpointer import Keep, OpenInterrupt, Pruned
 from graphflow.checkpoints.postgres.changes import DROP_LINEAGE, LOCK_THREAD, LOCK_TREES, delete_thread
 from graphflow.checkpoints.postgres.pipeline import Call, Statement
 from graphflow.checkpoints.postgres.pool import Transaction
 from graphflow.checkpoints.postgres.reader import WHOLE, find_checkpoint, reach
 from graphflow.checkpoints.postgres.rows import INTERRUPT_COLUMNS, INTERRUPT_TYPES, READ_THREAD, interrupt_row
 from graphflow.checkpoints.pruning import Branch, Change
+from graphflow.checkpoints.rows import Keep, OpenInterrupt, Pruned
 
 _INTERRUPTS = Statement(
     f"SELECT {INTERRUPT_COLUMNS} FROM @.interrupts WHERE thread = $1",  # noqa: S608 – constants only

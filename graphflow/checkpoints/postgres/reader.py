@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints.checkpointer import (
+from graphflow.checkpoints.export import LooseItem, QueuedInput, StoredDocument, ThreadCopy, named_documents
+from graphflow.checkpoints.postgres.pipeline import Statement
+from graphflow.checkpoints.postgres.pool import Transaction
+from graphflow.checkpoints.postgres.rows import (
+    INTERRUPT_COLUMNS,
+    INTERRUPT_TYPES,
+    READ_THREAD,
+    interrupt_row,
+    thread_row,
+)
+from graphflow.checkpoints.rows import (
     SPENT_FIGURES,
     SPENT_KEY,
     Item,
@@ -18,16 +28,6 @@ from graphflow.checkpoints.checkpointer import (
     Spent,
     Stored,
     spent_from,
-)
-from graphflow.checkpoints.export import LooseItem, QueuedInput, StoredDocument, ThreadCopy, named_documents
-from graphflow.checkpoints.postgres.pipeline import Statement
-from graphflow.checkpoints.postgres.pool import Transaction
-from graphflow.checkpoints.postgres.rows import (
-    INTERRUPT_COLUMNS,
-    INTERRUPT_TYPES,
-    READ_THREAD,
-    interrupt_row,
-    thread_row,
 )
 
 _UPWARDS = """

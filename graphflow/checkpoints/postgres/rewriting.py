@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from graphflow.checkpoints.checkpointer import Place, Rewrite
 from graphflow.checkpoints.postgres.pipeline import Statement
 from graphflow.checkpoints.postgres.pool import Transaction
+from graphflow.checkpoints.rows import Place, Rewrite
 
 
 class _Table(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphflow.checkpoints.checkpointer import OpenInterrupt, Record, ThreadFacts, ThreadRow
 from graphflow.checkpoints.postgres.pipeline import Statement
+from graphflow.checkpoints.rows import OpenInterrupt, Record, ThreadFacts, ThreadRow
 
 THREAD_COLUMNS = (
     "t.id, t.status, t.run, t.document, t.agent_key, t.title, t.updated_at, t.user_name, t.created_at, t.head, t.lineage,"

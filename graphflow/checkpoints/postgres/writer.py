@@ -16,7 +16,6 @@ from typing import Any
 from psycopg import OperationalError
 
 from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints.checkpointer import ThreadRow
 from graphflow.checkpoints.commit_queue import Promise, fail
 from graphflow.checkpoints.postgres.commits import (
     OUTCOME,
@@ -33,6 +32,7 @@ from graphflow.checkpoints.postgres.errors import PASSING, store_error
 from graphflow.checkpoints.postgres.pipeline import Call, Connection, ConnectionLost, PostgresError
 from graphflow.checkpoints.postgres.pool import Patience, Target
 from graphflow.checkpoints.postgres.rows import READ_THREAD, thread_row
+from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import Fenced, StoreError
 
 MAX_COMMITS = 512

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from graphflow.checkpoints import errors as refusals
 from graphflow.checkpoints import export
-from graphflow.checkpoints.checkpointer import Lineage, Rewrite, Spent, ThreadFacts, ThreadRow, spent_from
+from graphflow.checkpoints.rows import Lineage, Rewrite, Spent, ThreadFacts, ThreadRow, spent_from
 from graphflow.checkpoints.sqlite.commits import (
     ADD_INTERRUPT,
     ADD_RUN,

@@ -9,7 +9,6 @@ processes may use one file; fences and leases keep them apart (E2).
 from __future__ import annotations
 
 import asyncio
-import builtins
 import os
 import sqlite3
 import threading
@@ -22,8 +21,9 @@ import aiosqlite
 
 from graphflow.checkpoints import errors as refusals
 from graphflow.checkpoints import export, pruning
-from graphflow.checkpoints.checkpointer import (
-    Durable,
+from graphflow.checkpoints.commit_queue import Call, Promise
+from graphflow.checkpoints.process_lock import OwnerLock
+from graphflow.checkpoints.rows import (
     Keep,
     Lineage,
     ListedRecord,
@@ -40,8 +40,6 @@ from graphflow.checkpoints.checkpointer import (
     ThreadRow,
     parse_cursor,
 )
-from graphflow.checkpoints.commit_queue import Call, Promise
-from graphflow.checkpoints.process_lock import OwnerLock
 from graphflow.checkpoints.sqlite import changes, reader, rewriting
 from graphflow.checkpoints.sqlite import pruning as _sqlite_pruning
 from graphflow.checkpoints.sqlite.read_worker import Lane
@@ -61,6 +59,7 @@ from graphflow.checkpoints.sqlite.schema import FAULTS, store_error
 from graphflow.checkpoints.sqlite.worker import Worker, closed, forked
 from graphflow.checkpoints.sqlite.writer import Writer
 from graphflow.errors import StoreError
+from graphflow.graph.ports import Durable
 
 T = TypeVar("T")
 
@@ -170,7 +169,7 @@ class SqliteCheckpointer:
         result: T = await _ask(self._lane, function)
         return result
 
-    async def _rows(self, sql: str, *parameters: Any) -> builtins.list[Any]:
+    async def _rows(self, sql: str, *parameters: Any) -> list[Any]:
         """The rows of one statement that stands alone."""
         if self._lists is None or self._owner_lock.forked:
             # Whoever asks may be cancelled; a connection that is half open would be left to nobody.
@@ -310,7 +309,7 @@ class SqliteCheckpointer:
     async def read_logs(self, chain: Sequence[tuple[int, int]], logs: Sequence[Log]) -> list[list[bytes]]:
         return await self._visit(lambda db: reader.read_logs(db, chain, logs))
 
-    async def list(
+    async def list_checkpoints(
         self, thread_id: str, *, before: str | None = None, limit: int | None = None, all_lineages: bool = False
     ) -> list[ListedRecord]:
         return await self._visit(
@@ -319,10 +318,10 @@ class SqliteCheckpointer:
 
     async def read_records(
         self, thread_id: str, *, lineage: int, after: int, upto: int
-    ) -> builtins.list[Record]:  # fmt: skip
+    ) -> list[Record]:  # fmt: skip
         return await self._visit(lambda db: reader.read_records(db, thread_id, lineage, after, upto))
 
-    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> builtins.list[Record]:
+    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> list[Record]:
         return await self._visit(lambda db: reader.read_effects(db, thread_id, spans))
 
     async def spent(
@@ -332,7 +331,7 @@ class SqliteCheckpointer:
         until: int | None = None,
         agent_key: str | None = None,
         thread_id: str | None = None,
-    ) -> builtins.list[Spent]:
+    ) -> list[Spent]:
         return await self._visit(lambda db: reader.read_spent(db, since, until, agent_key, thread_id))
 
     async def threads(
@@ -343,7 +342,7 @@ class SqliteCheckpointer:
         status: str | None = None,
         agent_key: str | None = None,
         user: str | None = None,
-    ) -> builtins.list[ThreadRow]:
+    ) -> list[ThreadRow]:
         where = _Where(("t.status", status), ("t.agent_key", agent_key), ("t.user_name", user))
         where.add("t.status IS NOT NULL")
         if cursor is not None:
@@ -364,7 +363,7 @@ class SqliteCheckpointer:
         user: str | None = None,
         cursor: str | None = None,
         limit: int = 100,
-    ) -> builtins.list[OpenInterrupt]:
+    ) -> list[OpenInterrupt]:
         where = _Where(("thread", pack(thread_id)), ("owner", owner), ("role", role), ("agent_key", agent_key))
         if user is not None:
             where.add("thread IN (SELECT id FROM threads WHERE user_name = ?)", user)
@@ -374,7 +373,7 @@ class SqliteCheckpointer:
         sql = f"SELECT {INTERRUPT_COLUMNS} FROM interrupts {where} ORDER BY opened_at, id LIMIT ?"  # noqa: S608 – constants only
         return [interrupt_row(row) for row in await self._rows(sql, *where.values, limit)]
 
-    async def due(self, before: int) -> builtins.list[OpenInterrupt]:
+    async def due(self, before: int) -> list[OpenInterrupt]:
         sql = f"SELECT {INTERRUPT_COLUMNS} FROM interrupts WHERE due_at <= ? ORDER BY due_at, id"  # noqa: S608 – constants only
         return [interrupt_row(row) for row in await self._rows(sql, before)]
 
@@ -392,12 +391,12 @@ class SqliteCheckpointer:
 
     async def queue(
         self, thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100
-    ) -> builtins.list[Queued]:
+    ) -> list[Queued]:
         where = _Where(("q.thread", pack(thread_id)), ("q.kind", kind), ("t.owner", owner))
         sql = f"SELECT {QUEUE_COLUMNS} FROM inputs q JOIN threads t ON t.id = q.thread {where} ORDER BY q.position LIMIT ?"  # noqa: S608 – constants only
         return [queue_row(row) for row in await self._rows(sql, *where.values, limit)]
 
-    async def queues(self, now: int) -> builtins.list[str]:
+    async def queues(self, now: int) -> list[str]:
         sql = "SELECT DISTINCT t.id, t.owner, t.lease_until FROM inputs q JOIN threads t ON t.id = q.thread"
         rows = [(unpack(name), owner, until) for name, owner, until in await self._rows(sql)]
         return [name for name, owner, until in rows if owner is None or until <= now or self.is_dead(owner)]

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints.checkpointer import SPENT_FIGURES, Lineage, Record, Spent
 from graphflow.checkpoints.commit_queue import Promise
 from graphflow.checkpoints.export import LooseItem
+from graphflow.checkpoints.rows import SPENT_FIGURES, Lineage, Record, Spent
 from graphflow.checkpoints.sqlite.reader import is_loadable
 from graphflow.checkpoints.sqlite.rows import INTERRUPT_COLUMNS, clean, interrupt_values, key, pack, unpack
 from graphflow.errors import StoreError

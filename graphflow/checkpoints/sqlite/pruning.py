@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from graphflow.checkpoints import errors as refusals
 from graphflow.checkpoints import pruning
-from graphflow.checkpoints.checkpointer import Keep, OpenInterrupt, Pruned
 from graphflow.checkpoints.pruning import Branch, Change
+from graphflow.checkpoints.rows import Keep, OpenInterrupt, Pruned
 from graphflow.checkpoints.sqlite.changes import delete_thread
 from graphflow.checkpoints.sqlite.reader import find_checkpoint, reach
 from graphflow.checkpoints.sqlite.rows import INTERRUPT_COLUMNS, ORDINALS, interrupt_row, pack, read_thread, unpack

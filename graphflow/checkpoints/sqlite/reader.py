@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints.checkpointer import (
+from graphflow.checkpoints.export import LooseItem, QueuedInput, StoredDocument, ThreadCopy, named_documents
+from graphflow.checkpoints.rows import (
     SPENT_FIGURES,
     SPENT_KEY,
     Item,
@@ -20,7 +21,6 @@ from graphflow.checkpoints.checkpointer import (
     Stored,
     spent_from,
 )
-from graphflow.checkpoints.export import LooseItem, QueuedInput, StoredDocument, ThreadCopy, named_documents
 from graphflow.checkpoints.sqlite.rows import (
     INTERRUPT_COLUMNS,
     ORDINALS,

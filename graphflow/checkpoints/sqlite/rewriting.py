@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
-from graphflow.checkpoints.checkpointer import SEAL, Place, Rewrite
+from graphflow.checkpoints.rows import SEAL, Place, Rewrite
 from graphflow.checkpoints.sqlite.rows import ORDINALS, unpack
 
 NOTE = "note:"

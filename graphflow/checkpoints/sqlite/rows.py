@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from graphflow.checkpoints.checkpointer import OpenInterrupt, Queued, ThreadFacts, ThreadRow
 from graphflow.checkpoints.ids import long_id, short_id
+from graphflow.checkpoints.rows import OpenInterrupt, Queued, ThreadFacts, ThreadRow
 
 ORDINALS = 1 << 32
 """Ordinals have the lower 32 bits of a key; lineage or log has the bits above."""

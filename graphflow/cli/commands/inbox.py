@@ -13,7 +13,7 @@ from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import note, say_json, say_table, shortened
 
 if TYPE_CHECKING:
-    from graphflow.checkpoints.checkpointer import OpenInterrupt
+    from graphflow.checkpoints.rows import OpenInterrupt
     from graphflow.graph.core.machine import Interrupt
     from graphflow.service.application import Application
 
@@ -129,7 +129,7 @@ async def _found(app: Application, given: str) -> OpenInterrupt:
 
 async def _interrupt(app: Application, row: OpenInterrupt) -> Interrupt:
     """The interrupt in full."""
-    from graphflow.checkpoints.journal import load_thread
+    from graphflow.checkpoints.loading import load_thread
 
     loaded = await load_thread(app.store, row.thread_id)
     if loaded is None or row.interrupt_id not in loaded.machine.interrupts:

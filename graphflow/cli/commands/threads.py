@@ -12,7 +12,7 @@ from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import note, one_line_json, say, say_json, say_table, shortened
 
 if TYPE_CHECKING:
-    from graphflow.checkpoints.checkpointer import ThreadRow
+    from graphflow.checkpoints.rows import ThreadRow
     from graphflow.runtime.thread import CheckpointInfo, Thread
     from graphflow.service.application import Application
 

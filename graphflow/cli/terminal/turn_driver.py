@@ -156,7 +156,7 @@ async def _nothing() -> AsyncIterator[Event]:
 
 async def outcome(graph: CompiledGraph, thread_id: str, checkpoint_id: str | None = None) -> RunResult:
     """What a run has come to, read from the store: at its last checkpoint, or at the thread's head."""
-    from graphflow.checkpoints.journal import load_thread
+    from graphflow.checkpoints.loading import load_thread
     from graphflow.errors import ThreadNotFound
     from graphflow.runtime.result import result_from
 

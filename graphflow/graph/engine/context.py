@@ -502,7 +502,7 @@ class Context:
             self._executor.waiters.acted(self.frame)
 
     def keep_facts(self, **facts: Any) -> None:
-        """Facts for the record of the node's end; names are those that `checkpoints/records.py` stores."""
+        """Facts for the record of the node's end; names are those that `checkpoints/record_encoder.py` stores."""
         self.facts = {**(self.facts or {}), **facts}
 
     def _effect_facts(self, undo: str | None, arguments: Any) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Log
-from graphflow.checkpoints.journal import Loaded
-from graphflow.checkpoints.records import decode_entry
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.loading import Loaded
+from graphflow.checkpoints.record_decoder import decode_entry
+from graphflow.checkpoints.rows import Log
 from graphflow.errors import StateError
 from graphflow.graph.core.channels import ListView
 from graphflow.graph.core.machine import Frame, all_frames

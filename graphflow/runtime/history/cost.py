@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Record
-from graphflow.checkpoints.journal import Loaded, decode_meta
-from graphflow.checkpoints.records import Body
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.loading import Loaded
+from graphflow.checkpoints.record_decoder import Body, decode_meta
+from graphflow.checkpoints.rows import Record
 from graphflow.graph.core.scope import add_usage, known_usage, usage_between
 from graphflow.runtime.history.walk import walk_back
 

@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Record, Span
-from graphflow.checkpoints.journal import Loaded, decode_meta
-from graphflow.checkpoints.records import Body, decode_body
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.loading import Loaded
+from graphflow.checkpoints.record_decoder import Body, decode_body, decode_meta
+from graphflow.checkpoints.rows import Record, Span
 from graphflow.errors import EffectsNeedChoice, GraphflowError
 from graphflow.graph.core.machine import Machine, Operation
 from graphflow.graph.engine.context import digest_of

@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Log, Record
-from graphflow.checkpoints.journal import Loaded, decode_meta
-from graphflow.checkpoints.records import Body, Counts, Folded, decode_entry, fold_records
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.loading import Loaded
+from graphflow.checkpoints.record_decoder import Body, Folded, decode_entry, decode_meta, fold_records
+from graphflow.checkpoints.record_fields import Counts
+from graphflow.checkpoints.rows import Log, Record
 from graphflow.events import NodeEnd
 from graphflow.graph.core.channels import Update, thaw
 from graphflow.graph.core.machine import ROOT, Frame, all_frames

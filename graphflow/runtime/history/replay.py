@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Record
-from graphflow.checkpoints.journal import was_checkpoint
-from graphflow.checkpoints.records import Body
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.event_log import was_checkpoint
+from graphflow.checkpoints.record_decoder import Body
+from graphflow.checkpoints.rows import Record
 from graphflow.errors import GraphflowError
 from graphflow.graph.definition.document import END
 from graphflow.runtime.history.walk import Chain, machine_before, walk_back

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphflow.checkpoints.records import Body
+from graphflow.checkpoints.record_decoder import Body
 from graphflow.errors import StateError
 from graphflow.graph.core.channels import LogEntry, Update
 from graphflow.graph.core.machine import ROOT

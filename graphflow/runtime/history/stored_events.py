@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Record
-from graphflow.checkpoints.event_log import LIFE
-from graphflow.checkpoints.journal import decode_meta, read_events, unsaid, was_checkpoint
-from graphflow.checkpoints.records import Body, decode_body
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.event_log import LIFE, read_events, unsaid, was_checkpoint
+from graphflow.checkpoints.record_decoder import Body, decode_body, decode_meta
+from graphflow.checkpoints.rows import Record
 from graphflow.errors import CheckpointNotFound
 from graphflow.graph.core.machine import Machine
 from graphflow.graph.core.patches import Patch, apply_patch
@@ -152,7 +152,7 @@ async def branch_of_run(store: Checkpointer, thread_id: str, chain: Chain, run_i
     records = await records_of_run(store, thread_id, chain, run_id)
     if records and (records[-1].lineage, records[-1].ordinal) not in set(chain[:-1]):
         return chain
-    for row in await store.list(thread_id, all_lineages=True):
+    for row in await store.list_checkpoints(thread_id, all_lineages=True):
         if decode_meta(row.meta, row.id).run_id == run_id:
             stored = await store.load(thread_id, row.id)
             if stored is not None:

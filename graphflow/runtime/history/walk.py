@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Record
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.event_log import CODES, unpack
-from graphflow.checkpoints.journal import load_thread
-from graphflow.checkpoints.records import Body, Folded, decode_body, fold_records
+from graphflow.checkpoints.loading import load_thread
+from graphflow.checkpoints.record_decoder import Body, Folded, decode_body, fold_records
+from graphflow.checkpoints.rows import Record
 from graphflow.errors import CheckpointNotFound
 from graphflow.events import NodeEnd
 from graphflow.graph.core.machine import Machine

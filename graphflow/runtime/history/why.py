@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.journal import Loaded, decode_meta
-from graphflow.checkpoints.records import Body, decode_body
+from graphflow.checkpoints.loading import Loaded
+from graphflow.checkpoints.record_decoder import Body, decode_body, decode_meta
 from graphflow.errors import CheckpointNotFound
 from graphflow.graph.core.machine import Frame, Machine, all_frames
 from graphflow.graph.core.node_lifecycle import matches

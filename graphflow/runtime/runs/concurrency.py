@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import ThreadRow
-from graphflow.checkpoints.journal import Loaded, decode_meta, load_thread
+from graphflow.checkpoints.loading import Loaded, load_thread
+from graphflow.checkpoints.record_decoder import decode_meta
+from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import CheckpointNotFound, Fenced, ThreadBusy, ThreadWaiting
 from graphflow.events import Event
 from graphflow.graph.core.machine import AnyTick, Input, Machine
@@ -257,7 +258,7 @@ async def _before_run(runs: Runs, head: Loaded, run_id: str | None) -> Loaded:
     store, thread_id = runs.store, head.row.thread_id
     before: str | None = None
     first = None
-    while rows := await store.list(thread_id, before=before, limit=100):
+    while rows := await store.list_checkpoints(thread_id, before=before, limit=100):
         for listed in rows:
             if decode_meta(listed.meta, listed.id).run_id != run_id:
                 found = await load_thread(store, thread_id, listed.id)

@@ -14,8 +14,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Queued, ThreadRow
-from graphflow.checkpoints.journal import Loaded, ThreadJournal, load_thread
+from graphflow.checkpoints.checkpointer import Checkpointer, owner_liveness
+from graphflow.checkpoints.journal import ThreadJournal
+from graphflow.checkpoints.loading import Loaded, load_thread
+from graphflow.checkpoints.rows import Queued, ThreadRow
 from graphflow.errors import GraphflowError, ThreadBusy
 from graphflow.graph.core.machine import AnyTick
 from graphflow.graph.engine.executor import Executor
@@ -297,8 +299,8 @@ class Runs:
             return True
         if row.owner is None or row.lease_until <= self.clock.now_ms():
             return False
-        is_dead = getattr(self.store, "is_dead", None)  # only stores on a file can know
-        return is_dead is None or not is_dead(row.owner)
+        liveness = owner_liveness(self.store)
+        return liveness is None or not liveness.is_dead(row.owner)
 
     async def make_way(self, thread_id: str, how: str = "cancel", *, wait_s: float | None = None) -> None:
         """Ends the life that drives the thread, in this process or another, and returns when the thread is free.

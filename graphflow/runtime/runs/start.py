@@ -12,8 +12,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from graphflow.checkpoints.checkpointer import Lineage, ThreadFacts, ThreadRow
-from graphflow.checkpoints.journal import Loaded, ThreadJournal
+from graphflow.checkpoints.journal import ThreadJournal
+from graphflow.checkpoints.loading import Loaded
+from graphflow.checkpoints.rows import Lineage, ThreadFacts, ThreadRow
 from graphflow.errors import AnswerRefused, GraphflowError, ThreadNotFound, ThreadWaiting
 from graphflow.events import Event, RunResume, RunStart
 from graphflow.graph.core.channels import freeze

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import Checkpointer, ThreadRow
-from graphflow.checkpoints.journal import Loaded, ThreadJournal
-from graphflow.checkpoints.records import Body, decode_body
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.journal import ThreadJournal
+from graphflow.checkpoints.loading import Loaded
+from graphflow.checkpoints.record_decoder import Body, decode_body
+from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError, ThreadBusy, ThreadNotFound
 from graphflow.graph.core.machine import Migrated
 from graphflow.graph.core.migration import Migration, Problem, graphs_of, plan_migration

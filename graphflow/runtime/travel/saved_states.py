@@ -11,8 +11,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Lineage
-from graphflow.checkpoints.journal import Loaded, ThreadJournal, load_thread
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.journal import ThreadJournal
+from graphflow.checkpoints.loading import Loaded, load_thread
+from graphflow.checkpoints.rows import Lineage
 from graphflow.errors import ThreadWaiting
 from graphflow.graph.core.channels import State, Update, freeze, thaw
 from graphflow.graph.core.machine import ROOT, Commit, Machine
@@ -87,7 +89,7 @@ class SavedStates:
 
     async def list(self, thread_id: str) -> builtins.list[str]:
         """Ids of the thread's checkpoints, newest first."""
-        return [line.id for line in await self.store.list(thread_id)]
+        return [line.id for line in await self.store.list_checkpoints(thread_id)]
 
     async def delete(self, thread_id: str, checkpoint_id: str) -> None:
         """Takes one checkpoint out; the last one takes the thread along.

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import Lineage, ThreadRow
-from graphflow.checkpoints.journal import Loaded, ThreadJournal
+from graphflow.checkpoints.journal import ThreadJournal
+from graphflow.checkpoints.loading import Loaded
+from graphflow.checkpoints.rows import Lineage, ThreadRow
 from graphflow.errors import StateError, ThreadBusy, ThreadNotFound
 from graphflow.graph.core.machine import ROOT, Edited, Machine, Moved, all_frames
 from graphflow.graph.core.plan import Plan

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import ThreadRow
-from graphflow.checkpoints.journal import Loaded, ThreadJournal, load_thread
+from graphflow.checkpoints.journal import ThreadJournal
+from graphflow.checkpoints.loading import Loaded, load_thread
+from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError, error_dict
 from graphflow.graph.core.channels import thaw
 from graphflow.graph.core.machine import ROOT, Operation, OperationRecorded, all_frames

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from graphflow.checkpoints.journal import load_thread
-from graphflow.checkpoints.records import Body, decode_body
+from graphflow.checkpoints.loading import load_thread
+from graphflow.checkpoints.record_decoder import Body, decode_body
 from graphflow.errors import ThreadNotFound
 from graphflow.graph.core.channels import thaw
 from graphflow.graph.core.machine import WAITS, Interrupt, Operation

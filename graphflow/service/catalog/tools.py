@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from graphflow.checkpoints.journal import load_thread
+from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import Fault, ThreadNotFound
 from graphflow.graph.core.machine import ROOT
 from graphflow.messages import ToolMessage

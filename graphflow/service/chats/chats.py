@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import Record, ThreadRow
-from graphflow.checkpoints.journal import decode_meta, load_thread
+from graphflow.checkpoints.loading import load_thread
+from graphflow.checkpoints.record_decoder import decode_meta
+from graphflow.checkpoints.rows import Record, ThreadRow
 from graphflow.errors import ThreadNotFound
 from graphflow.events import ChatStart, Event, RequestQuery, RunComplete, event_dict
 from graphflow.graph.core.machine import ROOT

@@ -13,7 +13,7 @@ from graphflow.errors import ThreadNotFound
 from graphflow.memory.conversations import Conversation, ConversationRun, Which
 
 if TYPE_CHECKING:
-    from graphflow.checkpoints.checkpointer import ThreadRow
+    from graphflow.checkpoints.rows import ThreadRow
     from graphflow.service.application import Application
 
 PAGE = 200

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from graphflow.checkpoints.checkpointer import ThreadRow
+from graphflow.checkpoints.rows import ThreadRow
 from graphflow.runtime.runs.live_runs import LiveRun
 
 MAX_RUNS = 10_000

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import OpenInterrupt, ThreadRow
+from graphflow.checkpoints.rows import OpenInterrupt, ThreadRow
 from graphflow.errors import AgentNotFound, AnswerRefused, GraphflowError, ThreadBusy
 from graphflow.events import ChatStart, Event, RequestQuery, RequestSubmit
 from graphflow.graph.core.machine import WAITS

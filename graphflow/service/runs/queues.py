@@ -14,7 +14,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import Queued, ThreadRow
+from graphflow.checkpoints.checkpointer import owner_liveness
+from graphflow.checkpoints.rows import Queued, ThreadRow
 from graphflow.errors import GraphflowError
 from graphflow.events import Event, RequestQuery
 from graphflow.runtime.compiled_graph import CompiledGraph
@@ -300,8 +301,8 @@ class Queues:
     async def _is_lost(self, chat_id: str, queued: QueuedRun, position: int) -> bool:
         """Whether a caller that wanted to drive its run itself is surely gone, or did not take its turn."""
         store = self._app.store
-        is_dead = getattr(store, "is_dead", None)  # only stores on a file can know
-        if is_dead is not None and is_dead(queued.holder):
+        liveness = owner_liveness(store)
+        if liveness is not None and queued.holder is not None and liveness.is_dead(queued.holder):
             return True
         entries = await store.queue(chat_id, kind="input", limit=1)
         row = await store.thread(chat_id)

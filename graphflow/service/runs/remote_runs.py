@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator, Iterable
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import ThreadRow
-from graphflow.checkpoints.journal import decode_meta, load_thread, read_events
+from graphflow.checkpoints.event_log import read_events
+from graphflow.checkpoints.loading import load_thread
+from graphflow.checkpoints.record_decoder import decode_meta
+from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import ThreadNotFound
 from graphflow.events import Event, NodeEnd, NodeError, NodeStart, RunWaiting, StreamReset
 from graphflow.runtime.history.stored_events import Chain, StoredLog, branch_of_run, stored_log
@@ -184,7 +186,7 @@ async def result_elsewhere(app: Application, thread_id: str, run_id: str) -> Run
         refuse_when_stopping(app)
         await asyncio.sleep(LOOK_S)
     before: str | None = None
-    while rows := await app.store.list(thread_id, before=before, limit=PAGE, all_lineages=True):
+    while rows := await app.store.list_checkpoints(thread_id, before=before, limit=PAGE, all_lineages=True):
         for listed in rows:
             if decode_meta(listed.meta, listed.id).run_id != run_id:
                 continue

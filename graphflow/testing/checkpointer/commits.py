@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from graphflow.checkpoints.checkpointer import Checkpointer, OpenInterrupt, Record
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.rows import OpenInterrupt, Record
 from graphflow.errors import Fenced, StoreError
 from graphflow.testing.checkpointer.suite import (
     LEASE,
@@ -64,7 +65,7 @@ class Commits(Suite):
             await asyncio.sleep(0)
             waiting.cancel()
         await durable
-        assert [r.id for r in await store.list("thread")] == driver.ids
+        assert [r.id for r in await store.list_checkpoints("thread")] == driver.ids
 
     @promise
     async def test_flush_waits_for_everything_queued_before(self, store: Checkpointer) -> None:
@@ -77,7 +78,7 @@ class Commits(Suite):
     async def test_several_records_are_one_commit(self, store: Checkpointer) -> None:
         driver = await drive(store)
         await driver.commit(*(driver.record(b"%d" % n) for n in range(3)))
-        assert [r.id for r in await store.list("thread")] == driver.ids[::-1]
+        assert [r.id for r in await store.list_checkpoints("thread")] == driver.ids[::-1]
         assert await messages(store, "thread", count=3) == [b"0", b"1", b"2"]
 
     @promise
@@ -125,7 +126,7 @@ class Commits(Suite):
         new = await drive(store, now=NOW + LEASE + 1, owner="other")
         await refused(Fenced, old.commit(old.record(b"late")))
         await new.add(channel="notes")
-        assert [r.id for r in await store.list("thread")] == [new.ids[0], old.ids[0]]
+        assert [r.id for r in await store.list_checkpoints("thread")] == [new.ids[0], old.ids[0]]
 
     @promise
     async def test_one_threads_failure_does_not_touch_the_others(self, store: Checkpointer) -> None:
@@ -140,7 +141,7 @@ class Commits(Suite):
                 await durable
             else:
                 await refused(Fenced, durable)
-        assert [len(await store.list(f"thread-{n}")) for n in range(6)] == [1, 2, 1, 2, 1, 2]
+        assert [len(await store.list_checkpoints(f"thread-{n}")) for n in range(6)] == [1, 2, 1, 2, 1, 2]
 
     @promise
     async def test_a_commit_is_all_or_nothing(self, store: Checkpointer) -> None:
@@ -159,13 +160,13 @@ class Commits(Suite):
         await mixed[0]
         await refused(StoreError, mixed[1])
         await mixed[2]
-        assert [r.id for r in await store.list("thread")] == driver.ids[:1]
+        assert [r.id for r in await store.list_checkpoints("thread")] == driver.ids[:1]
         assert await store.open_interrupts() == []
         assert await store.find_run("r") is None
         stored = await store.load("thread")
         assert stored is not None
         await refused(StoreError, store.read_items(stored.chain, 0, "messages", 2))
-        assert len(await store.list("other")) == 2
+        assert len(await store.list_checkpoints("other")) == 2
 
     @promise
     async def test_records_outside_the_heads_lineage_are_refused(self, store: Checkpointer) -> None:

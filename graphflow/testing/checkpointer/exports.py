@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphflow.checkpoints.checkpointer import Checkpointer, OpenInterrupt
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.rows import OpenInterrupt
 from graphflow.errors import StoreError, ThreadBusy, ThreadNotFound
 from graphflow.testing.checkpointer.suite import (
     LEASE,
@@ -119,7 +120,7 @@ class Exports(Suite):
             await driver.add(b"later")
         await store.import_thread(stream(lines), thread_id="copy")
         assert await messages(store, "copy", count=5) == [b"0", b"1", b"2", b"3", b"4"]
-        assert len(await store.list("copy")) == 5
+        assert len(await store.list_checkpoints("copy")) == 5
 
     @promise
     async def test_exporting_an_unknown_thread_is_an_error(self, store: Checkpointer) -> None:
@@ -199,7 +200,7 @@ async def picture(store: Checkpointer, thread_id: str) -> dict[str, Any]:
     assert stored is not None
     row = stored.thread
     names = {number: n for n, (number, _) in enumerate(stored.chain)}
-    tree = await store.list(thread_id, all_lineages=True)
+    tree = await store.list_checkpoints(thread_id, all_lineages=True)
     for line in reversed(tree):
         names.setdefault(line.lineage, len(names))
     queued = await store.queued(thread_id)

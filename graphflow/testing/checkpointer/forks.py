@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Awaitable
 from typing import Any
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Lineage, OpenInterrupt
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.rows import Lineage, OpenInterrupt
 from graphflow.errors import CheckpointNotFound, StoreError, ThreadBusy, ThreadNotFound
 from graphflow.testing.checkpointer.suite import (
     NOW,
@@ -33,7 +34,7 @@ class Forks(Suite):
             await source.add(b"%d" % n)
         fork = await forked(store, source, 2)
         assert await messages(store, "fork", count=2) == [b"0", b"1"]
-        assert [r.id for r in await store.list("fork")] == source.ids[1::-1]
+        assert [r.id for r in await store.list_checkpoints("fork")] == source.ids[1::-1]
         await fork.add(b"other words")
         await source.add(b"4")
         assert await messages(store, "fork", count=3) == [b"0", b"1", b"other words"]
@@ -44,7 +45,7 @@ class Forks(Suite):
         assert await store.load("fork", source.ids[0]) is not None
         assert await store.load("fork", source.ids[3]) is None
         assert await store.load("thread", fork.ids[0]) is None
-        assert (await store.list("fork"))[0].parent == source.ids[1]
+        assert (await store.list_checkpoints("fork"))[0].parent == source.ids[1]
 
     @promise
     async def test_a_fresh_fork_is_a_thread_at_the_checkpoint(self, store: Checkpointer) -> None:
@@ -104,7 +105,7 @@ class Forks(Suite):
         await store.delete_thread("nobody")
         assert await store.load("thread") is None
         assert await store.load("thread", driver.ids[0]) is None
-        assert await store.list("thread", all_lineages=True) == []
+        assert await store.list_checkpoints("thread", all_lineages=True) == []
         assert await store.find_run("run of thread") is None
         assert await store.queued("thread") is None
         assert [i.thread_id for i in await store.open_interrupts()] == ["other"]
@@ -126,7 +127,10 @@ class Forks(Suite):
         await fork.add(b"fork")
         await store.delete_thread("thread")
         assert await messages(store, "fork", count=3) == [b"0", b"1", b"fork"]
-        assert [r.id for r in await store.list("fork", all_lineages=True)] == [fork.ids[0], *source.ids[1::-1]]
+        assert [r.id for r in await store.list_checkpoints("fork", all_lineages=True)] == [
+            fork.ids[0],
+            *source.ids[1::-1],
+        ]
         stored = await store.load("fork")
         assert stored is not None
         assert stored.snapshot == b"s"

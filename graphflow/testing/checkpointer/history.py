@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Lineage
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.rows import Lineage
 from graphflow.errors import CheckpointNotFound, StoreError
 from graphflow.testing.checkpointer.suite import (
     LEASE,
@@ -30,7 +31,7 @@ class History(Suite):
         for n in range(4):
             await driver.add(b"12345", meta=b"step %d" % n, checkpoint=n != 2)
         ids = [driver.ids[n] for n in (0, 1, 3)]
-        lines = await store.list("thread")
+        lines = await store.list_checkpoints("thread")
         assert [line.id for line in lines] == ids[::-1]
         assert [line.parent for line in lines] == [ids[1], ids[0], None]
         assert [line.meta for line in lines] == [b"step 3", b"step 1", b"step 0"]
@@ -43,27 +44,27 @@ class History(Suite):
         driver = await drive(store)
         for n in range(7):
             await driver.add(checkpoint=n != 4)
-        whole = await store.list("thread")
+        whole = await store.list_checkpoints("thread")
         pages: list[Any] = []
         before = None
-        while page := await store.list("thread", before=before, limit=2):
+        while page := await store.list_checkpoints("thread", before=before, limit=2):
             pages += page
             before = page[-1].id
         assert pages == whole
-        assert await store.list("thread", limit=0) == []
-        assert await store.list("thread", before=driver.ids[0]) == []
+        assert await store.list_checkpoints("thread", limit=0) == []
+        assert await store.list_checkpoints("thread", before=driver.ids[0]) == []
 
     @promise
     async def test_history_of_an_unknown_thread_is_empty_and_an_unknown_cursor_an_error(
         self, store: Checkpointer
     ) -> None:
         """L15."""
-        assert await store.list("nobody") == []
-        assert await store.list("nobody", all_lineages=True) == []
+        assert await store.list_checkpoints("nobody") == []
+        assert await store.list_checkpoints("nobody", all_lineages=True) == []
         driver = await drive(store)
-        assert await store.list("thread") == []
+        assert await store.list_checkpoints("thread") == []
         await driver.add()
-        await refused(CheckpointNotFound, store.list("thread", before=new_id()))
+        await refused(CheckpointNotFound, store.list_checkpoints("thread", before=new_id()))
 
     @promise
     async def test_order_is_that_of_commits_also_when_clocks_go_back(self, store: Checkpointer) -> None:
@@ -73,12 +74,12 @@ class History(Suite):
         skewed = [ids[n] for n in (4, 5, 0, 1, 6, 2, 7, 3)]
         for checkpoint_id in skewed:
             await driver.add(id=checkpoint_id)
-        assert [line.id for line in await store.list("thread")] == skewed[::-1]
+        assert [line.id for line in await store.list_checkpoints("thread")] == skewed[::-1]
         for n, checkpoint_id in enumerate(skewed, 1):
             stored = await store.load("thread", checkpoint_id)
             assert stored is not None
             assert stored.chain[-1][1] == n
-            assert len(await store.list("thread", before=checkpoint_id)) == n - 1
+            assert len(await store.list_checkpoints("thread", before=checkpoint_id)) == n - 1
 
     @promise
     async def test_a_rewind_begins_a_lineage_and_keeps_the_old_branch(self, store: Checkpointer) -> None:
@@ -96,15 +97,15 @@ class History(Suite):
     async def test_the_tree_shows_all_branches_and_the_history_only_the_heads(self, store: Checkpointer) -> None:
         driver, _ = await rewound(store)
         ids = driver.ids
-        assert [r.id for r in await store.list("thread")] == [ids[6], ids[5], ids[2], ids[1], ids[0]]
-        tree = await store.list("thread", all_lineages=True)
+        assert [r.id for r in await store.list_checkpoints("thread")] == [ids[6], ids[5], ids[2], ids[1], ids[0]]
+        tree = await store.list_checkpoints("thread", all_lineages=True)
         assert [r.id for r in tree] == [ids[n] for n in (6, 5, 4, 3, 2, 1, 0)]
         assert {r.id: r.parent for r in tree} == {
             ids[0]: None, ids[1]: ids[0], ids[2]: ids[1], ids[3]: ids[2], ids[4]: ids[3], ids[5]: ids[2], ids[6]: ids[5],
         }  # fmt: skip
-        assert await store.list("thread", all_lineages=True, before=ids[4], limit=2) == tree[3:5]
-        assert [r.id for r in await store.list("thread", before=ids[5], limit=2)] == [ids[2], ids[1]]
-        await refused(CheckpointNotFound, store.list("thread", before=ids[4]))
+        assert await store.list_checkpoints("thread", all_lineages=True, before=ids[4], limit=2) == tree[3:5]
+        assert [r.id for r in await store.list_checkpoints("thread", before=ids[5], limit=2)] == [ids[2], ids[1]]
+        await refused(CheckpointNotFound, store.list_checkpoints("thread", before=ids[4]))
 
     @promise
     async def test_a_snapshot_before_the_cut_serves_the_new_branch_and_one_behind_it_does_not(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphflow.checkpoints.checkpointer import Checkpointer, OpenInterrupt, ThreadRow
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.rows import OpenInterrupt, ThreadRow
 from graphflow.errors import Fenced, StoreError, ThreadNotFound
 from graphflow.testing.checkpointer.suite import (
     LEASE,
@@ -158,7 +159,7 @@ class Inbox(Suite):
         await driver.commit(driver.record(), consumes=first)
         assert await store.queued("thread") == (second, b"second")
         await refused(StoreError, driver.commit(driver.record(b"not kept"), consumes=first))
-        assert len(await store.list("thread")) == 1
+        assert len(await store.list_checkpoints("thread")) == 1
         assert await store.queued("thread") == (second, b"second")
 
     @promise

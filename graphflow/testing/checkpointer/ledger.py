@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Spent
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.rows import Spent
 from graphflow.errors import Fenced
 from graphflow.testing.checkpointer.suite import Suite, drive, facts, promise, refused
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Keep, OpenInterrupt, Span
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.rows import Keep, OpenInterrupt, Span
 from graphflow.errors import CheckpointNotFound, GraphflowError, StoreError, ThreadNotFound
 from graphflow.testing.checkpointer.suite import (
     LEASE,
@@ -37,7 +38,7 @@ class Pruning(Suite):
         driver = await long_thread(store, 20, snapshots=(5, 12, 17))
         before = await pictures(store, "thread", driver.ids)
         pruned = await store.prune("thread", Keep(newest=5))
-        assert [line.id for line in await store.list("thread")] == driver.ids[:14:-1]
+        assert [line.id for line in await store.list_checkpoints("thread")] == driver.ids[:14:-1]
         assert (pruned.checkpoints, pruned.kept) == (15, 5)
         assert pruned.records == 11  # 1 to 11: the 12th has the snapshot of the five
         assert pruned.size > 0
@@ -58,7 +59,7 @@ class Pruning(Suite):
         await again.add(b"9")
         fork = await forked(store, again, 3)
         await fork.add(b"elsewhere")
-        assert len(await store.list("thread")) == 3
+        assert len(await store.list_checkpoints("thread")) == 3
 
     @promise
     async def test_pruning_twice_is_pruning_once_and_a_dry_run_changes_nothing(self, store: Checkpointer) -> None:
@@ -79,9 +80,9 @@ class Pruning(Suite):
             await driver.add(b"x", id=id_)
         await driver.add(b"no time", id="by hand")
         await store.prune("thread", Keep(since=1002))
-        assert [line.id for line in await store.list("thread")] == ["by hand", ids[3], ids[2]]
+        assert [line.id for line in await store.list_checkpoints("thread")] == ["by hand", ids[3], ids[2]]
         await store.prune("thread", Keep(since=5000, newest=2))
-        assert [line.id for line in await store.list("thread")] == ["by hand", ids[3]]
+        assert [line.id for line in await store.list_checkpoints("thread")] == ["by hand", ids[3]]
 
     @promise
     async def test_a_prune_must_name_something_to_keep(self, store: Checkpointer) -> None:
@@ -91,7 +92,7 @@ class Pruning(Suite):
             error = await refused(GraphflowError, store.prune("thread", keep))
             assert error.code == "invalid_input"
         await refused(ThreadNotFound, store.prune("nobody", Keep(newest=1)))
-        assert len(await store.list("thread")) == 3
+        assert len(await store.list_checkpoints("thread")) == 3
 
     @promise
     async def test_a_prune_to_nothing_keeps_the_head(self, store: Checkpointer) -> None:
@@ -100,7 +101,7 @@ class Pruning(Suite):
         tail = driver.record(b"4", checkpoint=False)
         await driver.commit(tail)
         await store.prune("thread", Keep(newest=0))
-        assert [line.id for line in await store.list("thread")] == [driver.ids[3]]
+        assert [line.id for line in await store.list_checkpoints("thread")] == [driver.ids[3]]
         assert await messages(store, "thread", count=5) == [b"%d" % n for n in range(5)]
         stored = await store.load("thread")
         assert stored is not None
@@ -125,14 +126,14 @@ class Pruning(Suite):
         fresh = await forked(store, source, 6, thread_id="fresh")
         await store.delete_thread("nobody")
         await store.prune("thread", Keep(newest=1))
-        assert {line.id for line in await store.list("thread")} == {source.ids[n] for n in (3, 5, 9)}
+        assert {line.id for line in await store.list_checkpoints("thread")} == {source.ids[n] for n in (3, 5, 9)}
         assert await messages(store, "fork", count=5) == [b"0", b"1", b"2", b"3", b"fork"]
         assert await messages(store, "fresh", count=6) == [b"%d" % n for n in range(6)]
         await store.delete_thread("fork")
         await store.delete_thread("fresh")
         del fresh
         await store.prune("thread", Keep(newest=1))
-        assert [line.id for line in await store.list("thread")] == [source.ids[9]]
+        assert [line.id for line in await store.list_checkpoints("thread")] == [source.ids[9]]
         assert await messages(store, "thread", count=10) == [b"%d" % n for n in range(10)]
 
     @promise
@@ -144,10 +145,10 @@ class Pruning(Suite):
             await fork.add(b"%d" % n)
         await store.prune("fork", Keep(newest=1))
         assert await pictures(store, "thread", source.ids) == before
-        assert [line.id for line in await store.list("fork")] == [fork.ids[3], *source.ids[3::-1]]
+        assert [line.id for line in await store.list_checkpoints("fork")] == [fork.ids[3], *source.ids[3::-1]]
         await store.delete_thread("thread")  # what nobody owns any more, the fork's prune may take
         await store.prune("fork", Keep(newest=1))
-        assert [line.id for line in await store.list("fork")] == [fork.ids[3]]
+        assert [line.id for line in await store.list_checkpoints("fork")] == [fork.ids[3]]
         assert await messages(store, "fork", count=8) == [b"0", b"1", b"2", b"3", b"0", b"1", b"2", b"3"]
 
     @promise
@@ -177,11 +178,11 @@ class Pruning(Suite):
         for n in range(3):
             await driver.add(b"%d" % n)
         await store.prune("thread", Keep(newest=1))
-        assert [line.id for line in await store.list("thread")] == [driver.ids[6], record.id]
+        assert [line.id for line in await store.list_checkpoints("thread")] == [driver.ids[6], record.id]
         assert [i.interrupt_id for i in await store.open_interrupts()] == [question.interrupt_id]
         await driver.add(closed=(question.interrupt_id,))
         await store.prune("thread", Keep(newest=1))
-        assert len(await store.list("thread")) == 1
+        assert len(await store.list_checkpoints("thread")) == 1
 
     @promise
     async def test_effects_are_found_without_what_lies_between_and_survive_a_prune(self, store: Checkpointer) -> None:
@@ -275,7 +276,7 @@ class Pruning(Suite):
             await store.delete_checkpoint("thread", driver.ids[position])
             before[driver.ids[position]] = None
             assert await pictures(store, "thread", driver.ids) == before
-        tree = await store.list("thread")
+        tree = await store.list_checkpoints("thread")
         assert [(line.id, line.parent) for line in tree] == [
             (driver.ids[5], driver.ids[3]),
             (driver.ids[3], driver.ids[0]),
@@ -296,7 +297,7 @@ class Pruning(Suite):
         assert "forked from" in error.message
         await store.delete_checkpoint("thread", driver.ids[1])  # the fork is re-based
         assert await messages(store, "fork", count=3) == [b"0", b"1", b"on its own"]
-        assert [line.id for line in await store.list("fork")] == [fork.ids[0], driver.ids[0]]
+        assert [line.id for line in await store.list_checkpoints("fork")] == [fork.ids[0], driver.ids[0]]
 
     @promise
     async def test_deleting_the_last_checkpoint_removes_the_thread(self, store: Checkpointer) -> None:
@@ -347,7 +348,7 @@ async def _wander(store: Checkpointer, draw: random.Random, prefix: str) -> None
     for step in range(70):
         name = draw.choice(sorted(drivers))
         driver = drivers[name]
-        shown = [line.id for line in await store.list(name, all_lineages=True)]
+        shown = [line.id for line in await store.list_checkpoints(name, all_lineages=True)]
         what = draw.random()
         if what < 0.6 or not shown:
             snapshot = b"%d" % step if draw.random() < 0.2 else None
@@ -383,7 +384,7 @@ async def _take_away(
     if what < 0.5:
         keep = draw.randrange(6)
         await store.prune(name, Keep(newest=keep))
-        left = [line.id for line in await store.list(name, all_lineages=True)]
+        left = [line.id for line in await store.list_checkpoints(name, all_lineages=True)]
         assert left[:keep] == shown[:keep]
     elif what < 0.9 or len(drivers) == 1:
         try:
@@ -409,7 +410,7 @@ async def _states(
     store: Checkpointer, name: str, places: dict[str, tuple[int, int, int]]
 ) -> dict[str, tuple[bytes | None, tuple[bytes, ...], tuple[bytes, ...]]]:
     out = {}
-    for line in await store.list(name, all_lineages=True):
+    for line in await store.list_checkpoints(name, all_lineages=True):
         stored = await store.load(name, line.id)
         assert stored is not None
         logs = await store.read_items(stored.chain, 0, "messages", places[line.id][2])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Log
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.rows import Log
 from graphflow.errors import StoreError
 from graphflow.testing.checkpointer.suite import LEASE, NOW, Suite, drive, facts, messages, new_id, promise, refused
 
@@ -83,7 +84,7 @@ class Records(Suite):
         await other.add(b"other")
         assert await messages(store, "one", count=1) == [b"one"]
         assert await messages(store, "other", count=1) == [b"other"]
-        assert [r.id for r in await store.list("one")] == one.ids
+        assert [r.id for r in await store.list_checkpoints("one")] == one.ids
         assert await store.load("one", other.ids[0]) is None
 
     @promise
@@ -128,7 +129,7 @@ class Records(Suite):
             (first.id, b"data"),
             (operation.id, b"an operation's result"),
         ]
-        assert [r.id for r in await store.list("thread")] == [first.id]
+        assert [r.id for r in await store.list_checkpoints("thread")] == [first.id]
         assert await store.load("thread", operation.id) is None
 
     @promise
@@ -204,7 +205,7 @@ class Records(Suite):
         for _ in range(200):
             driver.commit(driver.record(b"m" * 1000))
         await store.flush()
-        sizes = {line.size for line in await store.list("thread")}
+        sizes = {line.size for line in await store.list_checkpoints("thread")}
         if self.sealed:
             assert len(sizes) == 1
             return

@@ -6,7 +6,8 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from graphflow.checkpoints.checkpointer import SEAL, Checkpointer, Keep, OpenInterrupt, Place
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.rows import SEAL, Keep, OpenInterrupt, Place
 from graphflow.errors import StoreError
 from graphflow.testing.checkpointer.suite import (
     LEASE,

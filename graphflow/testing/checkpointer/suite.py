@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from pathlib import Path
 from typing import Any, TypeVar
 
-from graphflow.checkpoints.checkpointer import Checkpointer, Durable, Item, Lineage, Record, ThreadFacts
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.rows import Item, Lineage, Record, ThreadFacts
 from graphflow.errors import GraphflowError
+from graphflow.graph.ports import Durable
 
 E = TypeVar("E", bound=GraphflowError)
 S = TypeVar("S", bound="Suite")
@@ -174,7 +176,7 @@ async def rewound(store: Checkpointer) -> tuple[Driver, int]:
 
 async def forked(store: Checkpointer, source: Driver, count: int, thread_id: str = "fork") -> Driver:
     """A driver of a new fork that shares the source's first `count` messages, one per checkpoint."""
-    history = [line.id for line in await store.list(source.thread_id)][::-1]
+    history = [line.id for line in await store.list_checkpoints(source.thread_id)][::-1]
     await store.fork(history[count - 1], source.thread_id, thread_id, number=next_number(), facts=facts())
     driver = await drive(store, thread_id)
     driver.counts = {(0, "messages"): count}
