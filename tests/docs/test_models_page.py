@@ -8,7 +8,7 @@ from graphflow.models.openai.profiles import PROFILES
 from tests.docs.blocks import ROOT
 
 PAGE = (ROOT / "docs" / "how-to" / "models.md").read_text(encoding="utf-8")
-QUIRKS = {"T": 12, "E": 7, "C": 9, "R": 5, "A": 12}
+QUIRKS = {"T": 12, "U": 7, "C": 9, "R": 5, "A": 12}
 """Rows of each letter."""
 
 

@@ -1,4 +1,4 @@
-"""What providers do to the stream itself, and how they report errors: rows T1–T12 and E1–E7 of the quirk table."""
+"""What providers do to the stream itself, and how they report errors: rows T1–T12 and U1–U7 of the quirk table."""
 
 from __future__ import annotations
 
@@ -355,7 +355,7 @@ async def test_t12_a_line_of_a_megabyte_is_read(open_client: OpenClient) -> None
 # --- errors --------------------------------------------------------------------------------------
 
 
-async def test_e1_an_error_in_mid_stream_is_raised_after_the_text_before_it(open_client: OpenClient) -> None:
+async def test_u1_an_error_in_mid_stream_is_raised_after_the_text_before_it(open_client: OpenClient) -> None:
     fault = event(
         {"error": {"message": "overloaded", "code": 503}, "choices": [{"index": 0, "delta": {"content": "no"}}]}
     )
@@ -367,7 +367,7 @@ async def test_e1_an_error_in_mid_stream_is_raised_after_the_text_before_it(open
     assert heard.failure.detail["provider"] == "fake"
 
 
-async def test_e1_a_rate_limit_in_mid_stream_has_its_code(open_client: OpenClient) -> None:
+async def test_u1_a_rate_limit_in_mid_stream_has_its_code(open_client: OpenClient) -> None:
     async with raw_server(stream(event({"error": {"message": "slow down", "type": "rate_limit_error"}}))) as server:
         heard = await hear(open_client(server.url))
     assert heard.failure.code == "rate_limit"
@@ -381,14 +381,14 @@ async def test_e1_a_rate_limit_in_mid_stream_has_its_code(open_client: OpenClien
         event({"error": "it broke"}),
     ],
 )
-async def test_e2_error_events_and_error_texts_keep_what_they_say(open_client: OpenClient, fault: bytes) -> None:
+async def test_u2_error_events_and_error_texts_keep_what_they_say(open_client: OpenClient, fault: bytes) -> None:
     async with raw_server(stream(HELLO, fault)) as server:
         heard = await hear(open_client(server.url))
     assert heard.failure.code == "provider_error"
     assert heard.failure.detail["excerpt"] == "it broke"
 
 
-async def test_e3_the_unknown_field_error_is_an_error(open_client: OpenClient) -> None:
+async def test_u3_the_unknown_field_error_is_an_error(open_client: OpenClient) -> None:
     async with raw_server(stream(HELLO, b'error: {"message":"gpu lost","code":500}\n\n', DONE)) as server:
         heard = await hear(open_client(server.url))
     assert "gpu lost" in heard.failure.message
@@ -396,7 +396,7 @@ async def test_e3_the_unknown_field_error_is_an_error(open_client: OpenClient) -
 
 
 @pytest.mark.parametrize("choices", [{}, {"choices": None}, {"choices": []}])
-async def test_e4_a_code_and_message_without_choices_is_an_error(
+async def test_u4_a_code_and_message_without_choices_is_an_error(
     open_client: OpenClient, choices: dict[str, None]
 ) -> None:
     async with raw_server(stream(event({"code": "InvalidParameter", "message": "bad input", **choices}))) as server:
@@ -405,7 +405,7 @@ async def test_e4_a_code_and_message_without_choices_is_an_error(
 
 
 @pytest.mark.parametrize("nothing", [None, "", {}])
-async def test_e5_an_empty_error_beside_choices_is_no_error(open_client: OpenClient, nothing: object) -> None:
+async def test_u5_an_empty_error_beside_choices_is_no_error(open_client: OpenClient, nothing: object) -> None:
     chunk = event({"error": nothing, "choices": [{"index": 0, "delta": {"content": "Hello"}}]})
     async with raw_server(stream(chunk, STOP)) as server:
         heard = await hear(open_client(server.url))
@@ -428,7 +428,7 @@ async def test_e5_an_empty_error_beside_choices_is_no_error(open_client: OpenCli
     ],
 )
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 500, 502])
-async def test_e6_error_bodies_are_read_whatever_their_type(
+async def test_u6_error_bodies_are_read_whatever_their_type(
     open_client: OpenClient, status: int, content: bytes, content_type: str, said: str
 ) -> None:
     async with raw_server(body(status, content, content_type)) as server:
@@ -439,13 +439,13 @@ async def test_e6_error_bodies_are_read_whatever_their_type(
     assert error.retryable == (status >= 500)
 
 
-async def test_e6_a_long_error_body_is_cut_to_500_characters(open_client: OpenClient) -> None:
+async def test_u6_a_long_error_body_is_cut_to_500_characters(open_client: OpenClient) -> None:
     async with raw_server(body(500, b"x" * 300_000, "text/plain")) as server:
         heard = await hear(open_client(server.url))
     assert len(heard.failure.detail["excerpt"]) == 500
 
 
-async def test_e6_no_secret_reaches_an_error(open_client: OpenClient) -> None:
+async def test_u6_no_secret_reaches_an_error(open_client: OpenClient) -> None:
     key = "very-private-key-0123456789"
     said = json.dumps({"error": {"message": f"Incorrect API key {key}; Authorization: Bearer abcdef123456"}})
     async with raw_server(body(401, said.encode())) as server:
@@ -458,7 +458,7 @@ async def test_e6_no_secret_reaches_an_error(open_client: OpenClient) -> None:
 
 
 @pytest.mark.parametrize("sent", [" very-private-key-0123456789\n", "Bearer very-private-key-0123456789"])
-async def test_e6_a_key_is_not_told_either_when_it_was_set_with_more_around_it(sent: str) -> None:
+async def test_u6_a_key_is_not_told_either_when_it_was_set_with_more_around_it(sent: str) -> None:
     async with raw_server(body(401, b"very-private-key-0123456789 is unknown", "text/plain")) as server:
         own_header = {"Authorization": sent} if sent.startswith("Bearer") else {}
         provider = Provider(key="x", profile=Profile(), base_url=server.url, api_key=sent, headers=own_header)
@@ -468,7 +468,7 @@ async def test_e6_a_key_is_not_told_either_when_it_was_set_with_more_around_it(s
     assert heard.failure.detail["excerpt"] == "*** is unknown"
 
 
-async def test_e6_a_redirect_is_an_error_that_names_the_address(open_client: OpenClient) -> None:
+async def test_u6_a_redirect_is_an_error_that_names_the_address(open_client: OpenClient) -> None:
     async with raw_server(body(307, b"", location="https://elsewhere.example/v1")) as server:
         heard = await hear(open_client(server.url))
     assert "https://elsewhere.example/v1" in heard.failure.message
@@ -480,7 +480,7 @@ GOOD = stream(HELLO, STOP, DONE)
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
-async def test_e7_a_passing_fault_is_tried_again(open_client: OpenClient, pauses: list[float], status: int) -> None:
+async def test_u7_a_passing_fault_is_tried_again(open_client: OpenClient, pauses: list[float], status: int) -> None:
     async with raw_server(body(status, b"{}"), body(status, b"{}"), GOOD) as server:
         heard = await hear(open_client(server.url, limits=RETRY))
         assert len(server.requests) == 3
@@ -489,7 +489,7 @@ async def test_e7_a_passing_fault_is_tried_again(open_client: OpenClient, pauses
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422, 501])
-async def test_e7_a_lasting_fault_is_not_tried_again(open_client: OpenClient, pauses: list[float], status: int) -> None:
+async def test_u7_a_lasting_fault_is_not_tried_again(open_client: OpenClient, pauses: list[float], status: int) -> None:
     async with raw_server(body(status, b"{}"), GOOD) as server:
         heard = await hear(open_client(server.url, limits=RETRY))
         assert len(server.requests) == 1
@@ -497,7 +497,7 @@ async def test_e7_a_lasting_fault_is_not_tried_again(open_client: OpenClient, pa
     assert pauses == []
 
 
-async def test_e7_retries_are_counted_not_tries(open_client: OpenClient, pauses: list[float]) -> None:
+async def test_u7_retries_are_counted_not_tries(open_client: OpenClient, pauses: list[float]) -> None:
     async with raw_server(body(429, b"{}")) as server:
         heard = await hear(open_client(server.url, limits=RETRY))
         assert len(server.requests) == 3
@@ -509,7 +509,7 @@ async def test_e7_retries_are_counted_not_tries(open_client: OpenClient, pauses:
     ("headers", "pause"),
     [({"retry_after": "3"}, 3.0), ({"retry_after": "1.5"}, 1.5), ({"retry_after_ms": "250", "retry_after": "9"}, 0.25)],
 )
-async def test_e7_the_pause_that_the_provider_asks_for_is_kept(
+async def test_u7_the_pause_that_the_provider_asks_for_is_kept(
     open_client: OpenClient, pauses: list[float], headers: dict[str, str], pause: float
 ) -> None:
     async with raw_server(body(429, b"{}", **headers), GOOD) as server:
@@ -517,14 +517,14 @@ async def test_e7_the_pause_that_the_provider_asks_for_is_kept(
     assert pauses == [pause]
 
 
-async def test_e7_the_pause_may_be_a_date(open_client: OpenClient, pauses: list[float]) -> None:
+async def test_u7_the_pause_may_be_a_date(open_client: OpenClient, pauses: list[float]) -> None:
     moment = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     async with raw_server(body(503, b"{}", retry_after=moment), GOOD) as server:
         assert (await hear(open_client(server.url, limits=RETRY))).texts == ["Hello"]
     assert 0 < pauses[0] <= 30
 
 
-async def test_e7_a_pause_beyond_the_cap_fails_at_once(open_client: OpenClient, pauses: list[float]) -> None:
+async def test_u7_a_pause_beyond_the_cap_fails_at_once(open_client: OpenClient, pauses: list[float]) -> None:
     async with raw_server(body(429, b"{}", retry_after="121"), GOOD) as server:
         heard = await hear(open_client(server.url, limits=RETRY))
     assert heard.failure.code == "rate_limit"
@@ -533,13 +533,13 @@ async def test_e7_a_pause_beyond_the_cap_fails_at_once(open_client: OpenClient, 
 
 
 @pytest.mark.parametrize(("status", "word", "tries"), [(500, "false", 1), (400, "true", 2)])
-async def test_e7_x_should_retry_decides(open_client: OpenClient, status: int, word: str, tries: int) -> None:
+async def test_u7_x_should_retry_decides(open_client: OpenClient, status: int, word: str, tries: int) -> None:
     async with raw_server(body(status, b"{}", x_should_retry=word), GOOD) as server:
         await hear(open_client(server.url, limits=RETRY))
         assert len(server.requests) == tries
 
 
-async def test_e7_a_used_up_quota_is_not_tried_again(open_client: OpenClient) -> None:
+async def test_u7_a_used_up_quota_is_not_tried_again(open_client: OpenClient) -> None:
     spent = b'{"error":{"message":"You exceeded your quota","code":"insufficient_quota"}}'
     async with raw_server(body(429, spent), GOOD) as server:
         heard = await hear(open_client(server.url, limits=RETRY))
@@ -547,7 +547,7 @@ async def test_e7_a_used_up_quota_is_not_tried_again(open_client: OpenClient) ->
     assert heard.failure.code == "rate_limit"
 
 
-async def test_e7_a_broken_connection_before_the_first_delta_is_tried_again(open_client: OpenClient) -> None:
+async def test_u7_a_broken_connection_before_the_first_delta_is_tried_again(open_client: OpenClient) -> None:
     async def cut_early(connection: Connection) -> None:
         await connection.head()
         await connection.chunk(delta(role="assistant", content=""))
@@ -557,12 +557,12 @@ async def test_e7_a_broken_connection_before_the_first_delta_is_tried_again(open
         assert (await hear(open_client(server.url, limits=RETRY))).texts == ["Hello"]
 
 
-async def test_e7_an_empty_stream_and_an_early_error_event_are_tried_again(open_client: OpenClient) -> None:
+async def test_u7_an_empty_stream_and_an_early_error_event_are_tried_again(open_client: OpenClient) -> None:
     async with raw_server(stream(DONE), stream(event({"error": {"message": "overloaded"}})), GOOD) as server:
         assert (await hear(open_client(server.url, limits=RETRY))).texts == ["Hello"]
 
 
-async def test_e7_nothing_is_tried_again_once_a_delta_was_given_out(
+async def test_u7_nothing_is_tried_again_once_a_delta_was_given_out(
     open_client: OpenClient, pauses: list[float]
 ) -> None:
     async def cut(connection: Connection) -> None:
@@ -578,13 +578,13 @@ async def test_e7_nothing_is_tried_again_once_a_delta_was_given_out(
     assert pauses == []
 
 
-async def test_e7_a_stall_before_the_first_delta_is_tried_again(open_client: OpenClient) -> None:
+async def test_u7_a_stall_before_the_first_delta_is_tried_again(open_client: OpenClient) -> None:
     limits = Limits(first_data_s=0.05, idle_s=5, total_s=60, max_retries=1)
     async with raw_server(Connection.hang, GOOD) as server:
         assert (await hear(open_client(server.url, limits=limits))).texts == ["Hello"]
 
 
-async def test_e7_a_retry_that_would_pass_the_ceiling_is_not_begun(
+async def test_u7_a_retry_that_would_pass_the_ceiling_is_not_begun(
     open_client: OpenClient, pauses: list[float]
 ) -> None:
     async with raw_server(body(429, b"{}", retry_after="60"), GOOD) as server:

@@ -1,4 +1,4 @@
-"""`bash`: a few commands that look around, and every way out of its folders that we know of (file 9, 1.0)."""
+"""`bash`: a few commands that look around, and every way out of its folders that we know of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built-in tools but `bash` (spec 8.1, and file 9, 1.0 and 1.1)."""
+"""The built-in tools but `bash` (spec 8.1)."""
 
 from __future__ import annotations
 
