@@ -104,8 +104,8 @@ Stream = Callable[[str], Awaitable[int]]
 async def graphflow_client() -> AsyncIterator[Stream]:
     from graphflow.messages import HumanMessage
     from graphflow.models.openai.model import OpenAICompatibleModel
-    from graphflow.models.openai.profiles import Profile
-    from graphflow.models.providers import Provider
+    from graphflow.models.profiles import Profile
+    from graphflow.models.provider import Provider
     from graphflow.models.transport import HttpxTransport
 
     transport = HttpxTransport()

@@ -26,7 +26,7 @@ from graphflow.events import (
     event_dict,
 )
 from graphflow.graph.core.channels import thaw
-from graphflow.memory.run_reader import Call, Part, RunFacts, Streamed, Text, block_id, call_id_of
+from graphflow.memory.run_reader import Call, RunFacts, RunPart, Streamed, Text, block_id, call_id_of
 from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolCall, ToolMessage
 
 
@@ -85,7 +85,7 @@ class _Messages:
         self._add_streamed()
         return [message for _, message in self.placed]
 
-    def _add(self, number: int, part: Part, message: Message) -> None:
+    def _add(self, number: int, part: RunPart, message: Message) -> None:
         match message:
             case HumanMessage():
                 self._add_user(part, message)
@@ -104,7 +104,7 @@ class _Messages:
 
     # --- what the thread holds
 
-    def _add_user(self, part: Part, message: HumanMessage) -> None:
+    def _add_user(self, part: RunPart, message: HumanMessage) -> None:
         said = (event for event in part.events if isinstance(event, RequestQuery) and event.message == message.content)
         event = next((event for event in said if event.seq not in self.claimed), None)
         at = part.at if event is None else event.timestamp
@@ -112,7 +112,7 @@ class _Messages:
         self.claimed.add(seq)
         self._put((seq, {"role": "user", "content": _text(message.content), "ts": at}))
 
-    def _add_turn(self, number: int, part: Part, message: AIMessage) -> None:
+    def _add_turn(self, number: int, part: RunPart, message: AIMessage) -> None:
         first = len(self.placed)
         node_run = None
         for text, kind in ((message.reasoning, ReasoningSnapshot), (message.content, ContentSnapshot)):
@@ -159,7 +159,7 @@ class _Messages:
         name = f"{self.run.run_id}/{len(self.placed)}"
         return f"{prefix}_{uuid.uuid5(uuid.NAMESPACE_OID, name).hex[:8]}"
 
-    def _usage(self, part: Part, node_run: str | None) -> dict[str, int] | None:
+    def _usage(self, part: RunPart, node_run: str | None) -> dict[str, int] | None:
         usage = self.streamed.usage.get(node_run or "")
         if usage is None:  # streamed nothing: the node that ended with this record
             usage = next((event.usage for event in part.events if isinstance(event, NodeEnd) and event.usage), None)

@@ -30,7 +30,7 @@ from graphflow.graph.core.machine import ROOT, Machine
 from graphflow.graph.engine.announcements import ending_event
 from graphflow.memory.chat_files import KNOWN_CHATS, ChatFiles, ChatLines
 from graphflow.memory.chat_record import record_of
-from graphflow.memory.run_reader import Ended, Part, RunFacts
+from graphflow.memory.run_reader import Ended, RunFacts, RunPart
 from graphflow.messages import MESSAGE_TYPES, HumanMessage, Message, from_wire
 from graphflow.runtime.history.stored_events import LEAST_PAGE, PAGE, Chain, records_of_run, settled
 from graphflow.runtime.runs.live_runs import LiveRun
@@ -191,7 +191,7 @@ async def read_run(
     messages = _appended([decode_entry(row) for row in rows], counts)
     events = await _events_of(store, chain, records, bodies)
     parts = [
-        Part(at=body.at, messages=tuple(new), events=tuple(told))
+        RunPart(at=body.at, messages=tuple(new), events=tuple(told))
         for body, new, told in zip(bodies, messages, events, strict=True)
     ]
     given = _input(bodies, parts)
@@ -249,7 +249,7 @@ async def _events_of(
     return out
 
 
-def _input(bodies: Sequence[Body], parts: Sequence[Part]) -> Mapping[str, Any] | None:
+def _input(bodies: Sequence[Body], parts: Sequence[RunPart]) -> Mapping[str, Any] | None:
     for body, part in zip(bodies, parts, strict=True):
         change = body.patch.frames.get(ROOT)
         if body.source == "input" and change is not None:

@@ -17,7 +17,7 @@ from graphflow.json_data import plain
 from graphflow.memory.text_normalization import folded, folded_texts, patterns_of, words_of
 
 if TYPE_CHECKING:
-    from graphflow.memory.tables import Row, Tables, Write
+    from graphflow.memory.tables import MemoryTables, Row, Write
 
 
 class ConversationRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,7 +163,7 @@ _HOLDS = (
 class SqlConversations:
     """A `ConversationStore` in the memory tables."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: MemoryTables) -> None:
         self._tables = tables
 
     async def save(self, conversation: Conversation) -> None:

@@ -7,14 +7,14 @@ from graphflow.graph.ports import Clock
 from graphflow.memory.conversations import ConversationStore, MemoryConversations, SqlConversations
 from graphflow.memory.sqlite_tables import SqliteTables
 from graphflow.memory.store import SqlStore, Store
-from graphflow.memory.tables import Tables
+from graphflow.memory.tables import MemoryTables
 from graphflow.settings.table import StoreSettings
 
 FILE = "memory.db"
 """Beside the file of the threads."""
 
 
-def open_tables(settings: StoreSettings) -> Tables:
+def open_tables(settings: StoreSettings) -> MemoryTables:
     """A schema of its own beside that of the threads in PostgreSQL, else a file beside theirs.
 
     Raises:
@@ -32,12 +32,12 @@ def open_tables(settings: StoreSettings) -> Tables:
         raise StoreError(f"setting store.url: {error}") from None
 
 
-def open_conversations(settings: StoreSettings, tables: Tables) -> ConversationStore:
+def open_conversations(settings: StoreSettings, tables: MemoryTables) -> ConversationStore:
     """Where threads are sealed, what was said is not written to a second place in clear: the store is in memory then."""
     return MemoryConversations() if settings.keys else SqlConversations(tables)
 
 
-def open_long_term(settings: StoreSettings, tables: Tables, clock: Clock) -> Store:
+def open_long_term(settings: StoreSettings, tables: MemoryTables, clock: Clock) -> Store:
     """Sealed as the threads are."""
     if not settings.keys:
         return SqlStore(tables, clock)

@@ -29,7 +29,7 @@ Text = ContentSnapshot | ReasoningSnapshot
 Call = ToolSnapshot | ActionSnapshot
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class RunPart(msgspec.Struct, frozen=True, kw_only=True):
     """What one record of the journal tells of a run."""
 
     at: int
@@ -46,7 +46,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     chat_id: str
     run_id: str
     status: Ended
-    parts: tuple[Part, ...]
+    parts: tuple[RunPart, ...]
     """Oldest first."""
     agent_key: str | None = None
     input: Mapping[str, Any] | None = None

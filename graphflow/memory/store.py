@@ -17,7 +17,7 @@ from graphflow.memory.text_normalization import folded_texts, patterns_of, words
 if TYPE_CHECKING:
     from graphflow.checkpoints.encryption.cipher import Seal
     from graphflow.graph.ports import Clock
-    from graphflow.memory.tables import Row, Tables
+    from graphflow.memory.tables import MemoryTables, Row
 
 Namespace = tuple[str, ...]
 END = "\x1f"
@@ -152,7 +152,7 @@ class SqlStore:
         seal: encrypts and compresses values; they are then searched after they were opened.
     """
 
-    def __init__(self, tables: Tables, clock: Clock, seal: Seal | None = None) -> None:
+    def __init__(self, tables: MemoryTables, clock: Clock, seal: Seal | None = None) -> None:
         self._tables, self._clock, self._seal = tables, clock, seal
 
     async def put(self, namespace: Namespace, key: str, value: Any, *, ttl_s: float | None = None) -> None:

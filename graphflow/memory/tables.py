@@ -18,7 +18,7 @@ Write = tuple[str, Sequence[Any]]
 """A statement and its parameters."""
 
 
-class Tables(Protocol):
+class MemoryTables(Protocol):
     """A database with the tables of `migrations`. It opens itself with the first call; safe from any task of one loop."""
 
     async def read(self, sql: str, *values: Any) -> list[Row]:

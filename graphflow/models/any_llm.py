@@ -23,7 +23,7 @@ from graphflow.models.openai.request import knows_compute, request_fields
 from graphflow.models.openai.sse_decoder import SseEvent
 from graphflow.models.openai.stream_reader import TurnReader
 from graphflow.models.options import ChatOptions, ToolSpec
-from graphflow.models.providers import Provider
+from graphflow.models.provider import Provider
 from graphflow.models.remote_model import TurnByTurn, random_token
 from graphflow.models.retry import Limits, retry_after_s
 from graphflow.models.timeouts import LimitReached, Watch

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from graphflow.models.deltas import Usage
-from graphflow.models.openai.profiles import PROFILES
+from graphflow.models.profiles import PROFILES
 
 PICO_USD = 10**12
 """Money is counted in whole 10⁻¹² USD: a price per million tokens with up to six decimals is a whole number per token."""

@@ -16,7 +16,8 @@ import msgspec
 from graphflow.errors import ModelError
 from graphflow.masking import mask_text
 from graphflow.models.environment import environment
-from graphflow.models.openai.profiles import CUSTOM, PROFILES, Profile
+from graphflow.models.profiles import CUSTOM, PROFILES, Profile
+from graphflow.models.provider import Provider
 from graphflow.models.retry import Limits
 
 if TYPE_CHECKING:
@@ -41,27 +42,6 @@ class ProviderNotReady(ModelError):
     """A provider that can't be used as things are set: a key, address or model is missing, or the
     choice between several is open. The text says which variable to set.
     """
-
-
-class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider ready to be called."""
-
-    key: str
-    profile: Profile
-    base_url: str = ""
-    model: str = ""
-    """What is asked for when the agent names no model."""
-    api_key: str | None = None
-    headers: dict[str, str] = msgspec.field(default_factory=dict)
-    source: str = ""
-    """What decided for this provider, for `graphflow doctor`: `LLM_BASE_URL`, `DEEPSEEK_API_KEY` …"""
-
-    @property
-    def protocol(self) -> str:
-        return self.profile.protocol
-
-    def __repr__(self) -> str:
-        return f"Provider(key={self.key!r}, base_url={self.base_url!r}, model={self.model!r}, source={self.source!r})"
 
 
 def known_providers(profiles: Profiles | None = None) -> list[str]:

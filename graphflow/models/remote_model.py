@@ -13,11 +13,12 @@ from graphflow.errors import ModelError
 from graphflow.messages import Message
 from graphflow.models.deltas import Delta
 from graphflow.models.log import notice
-from graphflow.models.openai.tool_call_assembly import TOKEN_LENGTH
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.retry import Limits, backoff_s
 from graphflow.models.timeouts import Watch
 
+TOKEN_LENGTH = 8
+"""Characters of what makes an id of a call unique."""
 _LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 

@@ -60,7 +60,7 @@ class HttpxTransport:
     """
 
     def __init__(self) -> None:
-        self._pools: dict[bool, _Pool] = {}
+        self._pools: dict[bool, _LoopClient] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, connect_s: float) -> Response:
@@ -85,7 +85,7 @@ class HttpxTransport:
         pool = self._pools.get(loopback)
         if pool is None:
             try:
-                pool = self._pools[loopback] = _Pool(loopback)
+                pool = self._pools[loopback] = _LoopClient(loopback)
             except (ValueError, ImportError) as error:  # a proxy in the environment that httpx can't use
                 raise TransportError(_text(error), connecting=True) from error
             await pool.open()
@@ -98,7 +98,7 @@ class HttpxTransport:
                 await pool.aclose()
 
 
-class _Pool:
+class _LoopClient:
     """A client that closes at the latest with its event loop."""
 
     def __init__(self, loopback: bool) -> None:

@@ -37,11 +37,13 @@ BLOCKS: Mapping[str, str] = {
 """Every mode word → the key of its block."""
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class _AgentPart(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
     """Base of every part of an agent file: strict, immutable, written without defaults."""
 
 
-class Options(_Part, frozen=True):
+class Options(_AgentPart, frozen=True):
     """Sampling options of every model call; `None` leaves the choice to the provider."""
 
     temperature: float | None = None
@@ -55,7 +57,7 @@ class Options(_Part, frozen=True):
     stop: tuple[str, ...] = ()
 
 
-class AgentBudget(_Part, frozen=True):
+class AgentBudget(_AgentPart, frozen=True):
     """Limits of one run; `maxSteps` is an alias of `maxRounds` here (E11)."""
 
     max_rounds: int | None = None
@@ -68,7 +70,7 @@ class AgentBudget(_Part, frozen=True):
     """Active time of the run; waiting for a person does not count."""
 
 
-class PromptBlock(_Part, frozen=True):
+class PromptBlock(_AgentPart, frozen=True):
     """The block of a mode without a loop."""
 
     system_prompt: str
@@ -82,7 +84,7 @@ class ReactBlock(PromptBlock, frozen=True):
     """Alias of `maxRounds`."""
 
 
-class PlanExecuteBlock(_Part, frozen=True):
+class PlanExecuteBlock(_AgentPart, frozen=True):
     plan_system_prompt: str
     execute_system_prompt: str
     summary_system_prompt: str | None = None
@@ -101,7 +103,7 @@ class PlanExecuteBlock(_Part, frozen=True):
         return self.execute_system_prompt
 
 
-class TeamStage(_Part, frozen=True):
+class TeamStage(_AgentPart, frozen=True):
     """One agent of a team; what it does not say is the agent's own."""
 
     model: str | None = None
@@ -113,7 +115,7 @@ class TeamStage(_Part, frozen=True):
     """Key of an agent that takes the stage's place."""
 
 
-class ReactTeamBlock(_Part, frozen=True):
+class ReactTeamBlock(_AgentPart, frozen=True):
     thinking_system_prompt: str | None = None
     action_system_prompt: str | None = None
     observation_system_prompt: str | None = None
@@ -128,7 +130,7 @@ class ReactTeamBlock(_Part, frozen=True):
     expose_reasoning_to_user: bool | None = None
 
 
-class AgentFields(_Part, frozen=True, kw_only=True):
+class AgentFields(_AgentPart, frozen=True, kw_only=True):
     """What an agent file may say in either form (E23), but for `budget`, which each form reads its own way."""
 
     key: str | None = None

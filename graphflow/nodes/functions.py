@@ -10,7 +10,7 @@ from graphflow.errors import Fault
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.context import Context
 from graphflow.nodes.thread_context import ThreadContext
-from graphflow.tools.threads import beside_loop
+from graphflow.tools.run_in_thread import run_in_thread
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction
@@ -48,10 +48,10 @@ class FunctionKind:
 
             return run
 
-        async def run_in_thread(arguments: Mapping[str, Any], ctx: Context) -> Any:
-            return await beside_loop(function, **arguments)
+        async def run_sync(arguments: Mapping[str, Any], ctx: Context) -> Any:
+            return await run_in_thread(function, **arguments)
 
-        return run_in_thread
+        return run_sync
 
 
 class NodeKind:
@@ -89,13 +89,13 @@ class NodeKind:
 
             return run
 
-        async def run_in_thread(state: Any, ctx: Context) -> Any:
+        async def run_sync(state: Any, ctx: Context) -> Any:
             if not takes_context:
-                return await beside_loop(function, state)
+                return await run_in_thread(function, state)
             in_thread = ThreadContext(ctx)
             return await in_thread.run(function, state, in_thread)
 
-        return run_in_thread
+        return run_sync
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import NodeFailed
 from graphflow.graph.engine.context import Context
-from graphflow.tools.threads import whole
+from graphflow.tools.run_in_thread import guard_stop_iteration
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -50,7 +50,9 @@ class ThreadContext:
     async def run(self, function: Callable[..., Any], *given: Any) -> Any:
         """What the function gives, run in a thread. Cancelled, it ends at its next call of the context at the latest."""
         try:
-            return await self._loop.run_in_executor(_pool(), partial(copy_context().run, whole, function, *given))
+            return await self._loop.run_in_executor(
+                _pool(), partial(copy_context().run, guard_stop_iteration, function, *given)
+            )
         finally:
             self._over.set()
             for call in list(self._calls):
@@ -81,7 +83,7 @@ class ThreadContext:
         call.add_done_callback(lambda _: wanted.put(False))
         if wanted.get() and given.set_running_or_notify_cancel():
             try:
-                given.set_result(whole(fn))
+                given.set_result(guard_stop_iteration(fn))
             except BaseException as error:  # noqa: BLE001 - it is raised by the call that it belongs to
                 given.set_exception(error)
         return self._result(call)

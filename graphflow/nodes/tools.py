@@ -12,17 +12,17 @@ from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.context import Context
 from graphflow.json_data import plain
 from graphflow.messages import AIMessage, ToolCall
-from graphflow.tools.arguments import LatestResults
 from graphflow.tools.envelope import completed
-from graphflow.tools.policy import CallPolicy
 from graphflow.tools.result import failed
+from graphflow.tools.running.arguments import LatestResults
+from graphflow.tools.running.policy import CallPolicy
 from graphflow.tools.selection import offered_tools
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction
     from graphflow.tools.port import Tool
     from graphflow.tools.registry import ToolRegistry
-    from graphflow.tools.runner import ToolRunner
+    from graphflow.tools.running.runner import ToolRunner
 
 TOOLS_WITH: dict[str, Any] = {
     "type": "object",

@@ -21,7 +21,7 @@ from graphflow.models.options import ToolSpec, options_from_document
 from graphflow.nodes.delta_emitter import Speech
 from graphflow.nodes.request_builder import messages_of, options_of
 from graphflow.nodes.usage import Meter
-from graphflow.tools.policy import CallPolicy
+from graphflow.tools.running.policy import CallPolicy
 from graphflow.tools.selection import offered_tools
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ class Turns:
         self._asked: tuple[Any, ...] = ()
         self._found: tuple[list[ToolSpec], list[Tool]] = ([], [])
 
-    def turn(self, given: Mapping[str, Any], ctx: Context) -> Turn:
+    def turn(self, given: Mapping[str, Any], ctx: Context) -> ModelTurn:
         """One call of a model.
 
         Args:
             given: the node's `with`, as `WITH_SCHEMA` of `nodes.model` has it.
         """
-        return Turn(given, ctx, self)
+        return ModelTurn(given, ctx, self)
 
     def tools(self, given: Mapping[str, Any]) -> tuple[list[ToolSpec], list[Tool]]:
         """The tools that a turn offers, and those whose notes stand behind its prompt.
@@ -64,12 +64,12 @@ class Turns:
         asked = (prompt, given.get("tools"), given.get("keywords"), len(registry))
         if asked != self._asked:
             names = offered_tools(registry, self.document, given)
-            specs: list[ToolSpec] = registry.specs(names)  # type: ignore[assignment]
+            specs = registry.specs(names)
             self._asked, self._found = asked, (specs, noted_tools(self.document, registry, prompt, names))
         return self._found
 
 
-class Turn:
+class ModelTurn:
     """One call of a model."""
 
     def __init__(self, given: Mapping[str, Any], ctx: Context, common: Turns) -> None:

@@ -13,7 +13,7 @@ from graphflow.graph.engine.context import Context
 from graphflow.messages import AIMessage, Message
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
 from graphflow.nodes.prompts import BEST_ANSWER, CHECK
-from graphflow.nodes.turn import CUT_OFF, Turn, Turns
+from graphflow.nodes.turn import CUT_OFF, ModelTurn, Turns
 
 if TYPE_CHECKING:
     from graphflow.graph.ports import NodeFunction
@@ -50,7 +50,7 @@ class VerifyKind(ModelKind):
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
         turns = Turns(document, self._tools)
 
-        def turn(given: Mapping[str, Any], ctx: Context, prompt: str) -> Turn:
+        def turn(given: Mapping[str, Any], ctx: Context, prompt: str) -> ModelTurn:
             own = {key: value for key, value in given.items() if key not in ("candidate", "overBudget")}
             own.setdefault("messages", ctx.state.get("messages", ()))
             return turns.turn({**own, "prompt": prompt, "tools": [], "lastTurn": True}, ctx)
@@ -69,7 +69,7 @@ class VerifyKind(ModelKind):
         return run
 
 
-async def _second_pass(ctx: Context, turn: Turn, candidate: Mapping[str, Any]) -> dict[str, Any]:
+async def _second_pass(ctx: Context, turn: ModelTurn, candidate: Mapping[str, Any]) -> dict[str, Any]:
     try:
         out = await turn.run()
     except (ModelError, BudgetExceeded) as error:

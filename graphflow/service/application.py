@@ -37,15 +37,15 @@ from graphflow.service.requests import unknown_thread
 from graphflow.service.runs.pinned_tools import BegunWith
 from graphflow.service.runs.queues import Queues
 from graphflow.settings import Settings, load_settings
-from graphflow.tools.breaker import CircuitBreaker
 from graphflow.tools.registry import ToolRegistry
-from graphflow.tools.runner import ToolRunner
+from graphflow.tools.running.circuit_breaker import CircuitBreaker
+from graphflow.tools.running.runner import ToolRunner
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.checked_document import CheckedDocument
     from graphflow.memory.conversations import ConversationStore
     from graphflow.memory.store import Store as LongTermStore
-    from graphflow.memory.tables import Tables
+    from graphflow.memory.tables import MemoryTables
     from graphflow.models.chat_model import ChatModel
 
 
@@ -237,7 +237,7 @@ class Application:
         return self._store
 
     @cached_property
-    def _memory_tables(self) -> Tables:
+    def _memory_tables(self) -> MemoryTables:
         return open_tables(self.settings.store)
 
     @cached_property

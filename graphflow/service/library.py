@@ -33,7 +33,7 @@ class Services(dict[str, Any]):
             self["prices"] = self.prices
             self[name] = self._models()
         elif name == "tool":
-            from graphflow.tools.runner import ToolRunner
+            from graphflow.tools.running.runner import ToolRunner
 
             self[name] = ToolRunner(self._tools())
         else:

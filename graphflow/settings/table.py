@@ -305,7 +305,7 @@ PROVIDER_FIELDS: dict[str, Kinds] = {
     "replay_reasoning": (str,), "usage": (str,), "headers": (dict,), "knobs": (dict,), "script": (str,),
     "fallback": (bool,),
 }  # fmt: skip
-"""Fields of `[providers.KEY]`: those of `graphflow.models.openai.profiles.Profile`, which says what each means."""
+"""Fields of `[providers.KEY]`: those of `graphflow.models.profiles.Profile`, which says what each means."""
 MCP_FIELDS: dict[str, Kinds] = {
     "enabled": (bool,), "transport": (str,), "url": (str,), "sseEndpoint": (str,), "command": (str,), "args": (list,),
     "env": (dict,), "headers": (dict,), "timeoutMs": (int,),

@@ -36,7 +36,7 @@ from graphflow.models.chat_model import (
     Usage,
     complete,
 )
-from graphflow.models.scripted.script import Script, ScriptedCall, ScriptedError, Turn
+from graphflow.models.scripted.script import Script, ScriptedCall, ScriptedError, ScriptTurn
 
 OpenModel = Callable[[Script], Awaitable[ChatModel]]
 
@@ -47,7 +47,7 @@ CALLS = (
     ScriptedCall(name="look_up", arguments={"q": "北京"}, id="call_a"),
     ScriptedCall(name="look_up", arguments={"q": "Tokyo"}, id="call_b"),
 )
-WHOLE = Turn(reasoning="先想一想。", text="I look both up 🌧", tool_calls=CALLS, usage=USAGE)
+WHOLE = ScriptTurn(reasoning="先想一想。", text="I look both up 🌧", tool_calls=CALLS, usage=USAGE)
 _LIMIT_S = 20
 
 
@@ -71,7 +71,7 @@ class ChatModelConformance:
         assert "".join(d.text for d in deltas if isinstance(d, ReasoningDelta)) == WHOLE.reasoning
 
     async def test_each_delta_of_the_provider_is_one_delta(self, open_model: OpenModel) -> None:
-        deltas = await _deltas(await open_model(Script(turns=(Turn(text="abcdef", piece=1),))))
+        deltas = await _deltas(await open_model(Script(turns=(ScriptTurn(text="abcdef", piece=1),))))
         assert deltas[:-1] == [TextDelta(letter) for letter in "abcdef"]
 
     async def test_a_call_begins_with_id_and_name_and_goes_on_without(self, open_model: OpenModel) -> None:
@@ -88,7 +88,7 @@ class ChatModelConformance:
 
     @pytest.mark.parametrize("reason", ["stop", "length", "content_filter"])
     async def test_every_finish_reason_arrives(self, open_model: OpenModel, reason: str) -> None:
-        deltas = await _deltas(await open_model(Script(turns=(Turn(text="x", finish=reason),))))
+        deltas = await _deltas(await open_model(Script(turns=(ScriptTurn(text="x", finish=reason),))))
         assert isinstance(deltas[-1], Finish)
         assert deltas[-1].reason == reason
 
@@ -103,14 +103,14 @@ class ChatModelConformance:
         assert (done.finish_reason, done.usage, done.call_faults()) == ("tool_calls", USAGE, {})
 
     async def test_the_whole_conversation_reaches_the_model(self, open_model: OpenModel) -> None:
-        first, second = Turn(tool_calls=CALLS[:1]), Turn(text="{results}")
+        first, second = ScriptTurn(tool_calls=CALLS[:1]), ScriptTurn(text="{results}")
         model = await open_model(Script(turns=(first, second)))
         said = (await complete(model, ASK, TOOLS)).message
         result = ToolMessage(tool_call_id=said.tool_calls[0].id, content="sunny, 21°C")
         assert (await complete(model, [*ASK, said, result], TOOLS)).message.content == "sunny, 21°C"
 
     async def test_options_reach_the_model(self, open_model: OpenModel) -> None:
-        model = await open_model(Script(turns=(Turn(text="one two three four", piece=2),)))
+        model = await open_model(Script(turns=(ScriptTurn(text="one two three four", piece=2),)))
         cut = await complete(model, ASK, options=ChatOptions(max_tokens=3))
         assert (cut.message.content, cut.finish_reason) == ("one tw", "length")
         stopped = await complete(model, ASK, options=ChatOptions(stop=(" three",)))
@@ -118,7 +118,7 @@ class ChatModelConformance:
 
     async def test_broken_arguments_arrive_as_they_are_and_may_not_run(self, open_model: OpenModel) -> None:
         broken = ScriptedCall(name="look_up", arguments='{"q": "Tok', id="call_a")
-        model = await open_model(Script(turns=(Turn(tool_calls=(broken,)),)))
+        model = await open_model(Script(turns=(ScriptTurn(tool_calls=(broken,)),)))
         done = await complete(model, ASK, TOOLS)
         assert done.message.tool_calls[0].arguments == '{"q": "Tok'
         assert list(done.call_faults()) == ["call_a"]
@@ -135,7 +135,7 @@ class ChatModelConformance:
     async def test_an_error_instead_of_a_turn_has_code_status_provider_and_excerpt(
         self, open_model: OpenModel, status: int, code: str, retryable: bool
     ) -> None:
-        model = await open_model(Script(turns=(Turn(error=ScriptedError(status=status, message="not now")),)))
+        model = await open_model(Script(turns=(ScriptTurn(error=ScriptedError(status=status, message="not now")),)))
         with pytest.raises(ModelError) as caught:
             await _deltas(model)
         error = caught.value
@@ -143,7 +143,7 @@ class ChatModelConformance:
         assert (error.detail["provider"], error.detail["excerpt"]) == (model.provider, "not now")
 
     async def test_an_error_in_mid_stream_leaves_what_came_before_it(self, open_model: OpenModel) -> None:
-        turn = Turn(text="half", piece=2, error=ScriptedError(status=500, message="gone"))
+        turn = ScriptTurn(text="half", piece=2, error=ScriptedError(status=500, message="gone"))
         heard, error = await _until_error(await open_model(Script(turns=(turn,))))
         assert heard == [TextDelta("ha"), TextDelta("lf")]
         assert (error.code, error.detail["excerpt"]) == ("provider_error", "gone")
@@ -151,7 +151,7 @@ class ChatModelConformance:
     async def test_a_cut_connection_is_an_error_and_the_partial_message_has_no_calls(
         self, open_model: OpenModel
     ) -> None:
-        model = await open_model(Script(turns=(Turn(text="ab", tool_calls=CALLS, piece=1, cut=4),)))
+        model = await open_model(Script(turns=(ScriptTurn(text="ab", tool_calls=CALLS, piece=1, cut=4),)))
         heard, error = await _until_error(model)
         assert (len(heard), error.code) == (4, "connection")
         turn = TurnAccumulator()
@@ -161,19 +161,19 @@ class ChatModelConformance:
         assert (partial.content, partial.tool_calls) == ("ab", ())
 
     async def test_a_provider_that_falls_silent_is_left_when_the_time_is_up(self, open_model: OpenModel) -> None:
-        model = await open_model(Script(turns=(Turn(text="a", hang=True),)))
+        model = await open_model(Script(turns=(ScriptTurn(text="a", hang=True),)))
         async with asyncio.timeout(_LIMIT_S):
             heard, error = await _until_error(model, timeout_s=0.2)
         assert heard == [TextDelta("a")]
         assert error.code == "timeout"
 
     async def test_a_consumer_may_leave_early(self, open_model: OpenModel) -> None:
-        model = await open_model(Script(turns=(Turn(text="abc", piece=1, hang=True),)))
+        model = await open_model(Script(turns=(ScriptTurn(text="abc", piece=1, hang=True),)))
         async with asyncio.timeout(_LIMIT_S), aclosing(model.stream(ASK)) as deltas:
             assert await anext(deltas) == TextDelta("a")
 
     async def test_a_cancelled_call_ends_at_once_and_the_model_still_works(self, open_model: OpenModel) -> None:
-        model = await open_model(Script(turns=(Turn(text="a", hang=True), Turn(text="fine"))))
+        model = await open_model(Script(turns=(ScriptTurn(text="a", hang=True), ScriptTurn(text="fine"))))
         heard = asyncio.Event()
 
         async def listen() -> None:
@@ -190,7 +190,7 @@ class ChatModelConformance:
         assert again.message.content == "fine"
 
     async def test_several_streams_of_one_model_do_not_mix(self, open_model: OpenModel) -> None:
-        model = await open_model(Script(turns=(Turn(text="you said {topic}"),)))
+        model = await open_model(Script(turns=(ScriptTurn(text="you said {topic}"),)))
         asked = [f"number {n}" for n in range(8)]
         done = await asyncio.gather(*(complete(model, [HumanMessage(content=text)]) for text in asked))
         assert [d.message.content for d in done] == [f"you said {text}" for text in asked]

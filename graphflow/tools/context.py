@@ -27,7 +27,7 @@ class ToolContext:
     """Sends a JSON-able value as `tool.progress`."""
 
 
-class CallContext(Protocol):
+class RunnerContext(Protocol):
     """The part of a node's context that running a tool call needs."""
 
     @property

@@ -1,4 +1,4 @@
-"""The response envelope (spec 8.3): whatever a tool returns becomes a `ToolResult`, and what the wire and the model get of it.
+"""The response envelope (spec 8.3): whatever a tool returns becomes a `ToolResult`.
 
 `record_of` and `from_record` are the form that a thread records; it leaves out what can be derived.
 """
@@ -6,16 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from graphflow.json_data import plain as in_json
 from graphflow.tools.legacy import is_legacy, read_legacy
-from graphflow.tools.result import ToolFailure, ToolResult, failed
-
-if TYPE_CHECKING:
-    from graphflow.tools.port import Tool
+from graphflow.tools.result import ToolResult, failed
 
 _STATUSES = frozenset({"success", "partial", "error"})
 _FIELDS = frozenset(ToolResult.__struct_fields__)
@@ -140,53 +137,3 @@ def from_record(record: Any) -> ToolResult:
     if isinstance(record, Mapping) and "status" in record and _FIELDS.issuperset(record):
         return from_envelope(record)
     return wrap(record, legacy=False)
-
-
-def wire_text(result: ToolResult, tool: Tool | None) -> str:
-    """What `tool.result.result` and the model get (spec 3.3): a string.
-
-    `"OK"` for an action, the whole envelope for a coding tool, the data (or text) for others; an error says code,
-    message and next step.
-
-    Args:
-        result: of one call.
-        tool: None when no such tool exists.
-    """
-    if result.cut_text:
-        return result.cut_text
-    if tool is not None and tool.whole_envelope:
-        return json_text(to_envelope(result))
-    if result.error is not None:
-        return _error_text(result, result.error)
-    if tool is not None and tool.kind == "action":
-        return "OK"
-    return json_text(result.data) if result.data else result.text or "OK"
-
-
-def cut_to(result: ToolResult, tool: Tool | None, max_chars: int) -> ToolResult:
-    """The result with a `cut_text` when its text for the model is longer than `max_chars`.
-
-    Such a result is `partial` and says so; its data stays whole.
-    """
-    whole = wire_text(result, tool)
-    if len(whole) <= max_chars:
-        return result
-    notice = f"{max_chars} of {len(whole)} characters shown, the whole is kept; ask for less, or for a part"
-    cut_text = f"{whole[:max_chars]}\n[CUT: {notice}]"
-    if result.error is not None:
-        return msgspec.structs.replace(result, cut_text=cut_text, whole_text=whole)
-    data = {**(result.data or {"text": result.text}), "truncated": True}
-    return msgspec.structs.replace(
-        result,
-        status="partial",
-        data=data,
-        text=f"Cut for the model: {notice}.",
-        cut_text=cut_text,
-        whole_text=whole,
-    )
-
-
-def _error_text(result: ToolResult, error: ToolFailure) -> str:
-    text = result.text if error.message in result.text else f"{error.message} {result.text}".strip()
-    head = f"Error {error.code}: {text}"
-    return f"{head}\n{json_text(result.data)}" if result.data else head

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from typing import Any
 
 from graphflow.tools.context import ToolContext
+from graphflow.tools.run_in_thread import run_in_thread
 from graphflow.tools.signature import Signature, context_parameter
-from graphflow.tools.threads import beside_loop
 
 _END = object()
 _Way = Callable[[Callable[..., Any], Mapping[str, Any], ToolContext], Awaitable[Any]]
@@ -53,7 +53,7 @@ async def _await(function: Callable[..., Any], given: Mapping[str, Any], ctx: To
 
 
 async def _run_in_thread(function: Callable[..., Any], given: Mapping[str, Any], ctx: ToolContext) -> Any:
-    value = await beside_loop(function, **given)
+    value = await run_in_thread(function, **given)
     return await value if inspect.isawaitable(value) else value
 
 
@@ -74,7 +74,7 @@ async def _drain_in_thread(function: Callable[..., Any], given: Mapping[str, Any
     last: Any = None
     returned: list[Any] = []
     try:
-        while (step := await beside_loop(_step, steps, returned)) is not _END:
+        while (step := await run_in_thread(_step, steps, returned)) is not _END:
             last = step
             await ctx.progress(step)
     finally:

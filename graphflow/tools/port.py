@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol, overload
 
-import msgspec
-
-from graphflow.tools.context import CallContext, Terminated, ToolContext
+from graphflow.models.options import ToolSpec
+from graphflow.tools.context import RunnerContext, Terminated, ToolContext
 from graphflow.tools.docstring import parse_docstring
 from graphflow.tools.envelope import completed, wrap
 from graphflow.tools.function import FunctionBody
@@ -28,15 +27,6 @@ Effects = Literal["none", "read", "write"]
 ViewportType = Literal["html", "qlc", "dqlc"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-
-
-class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is told of a tool."""
-
-    name: str
-    description: str
-    parameters: dict[str, Any]
-    """JSON Schema of an object."""
 
 
 class ToolBody(Protocol):
@@ -215,6 +205,6 @@ def tool(
 
 
 __all__ = [
-    "ArgumentsRefused", "CallContext", "Effects", "Terminated", "Tool", "ToolBody", "ToolContext", "ToolFailure",
-    "ToolKind", "ToolResult", "ToolSpec", "ToolStatus", "failed", "tool",
+    "ArgumentsRefused", "Effects", "RunnerContext", "Terminated", "Tool", "ToolBody", "ToolContext", "ToolFailure",
+    "ToolKind", "ToolResult", "ToolStatus", "failed", "tool",
 ]  # fmt: skip

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from graphflow.errors import DefinitionError, Fault
+from graphflow.models.options import ToolSpec
 from graphflow.tools.builtin import builtin_tools
-from graphflow.tools.port import Tool, ToolSpec, tool
+from graphflow.tools.port import Tool, tool
 from graphflow.tools.schema import did_you_mean
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from graphflow import AIMessage, Context, HumanMessage, load_graph, tool
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import NodeFailed
-from graphflow.models.scripted.script import Script, ScriptedCall, Turn
+from graphflow.models.scripted.script import Script, ScriptedCall, ScriptTurn
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.result import RunResult
 from graphflow.runtime.runs.live_runs import Runs
@@ -147,9 +147,9 @@ def script() -> Script:
     call = ScriptedCall(name="city", arguments={"name": "Ulm"}, id="call_1")
     return Script(
         turns=(
-            Turn(reasoning="a city", text="Let me look.", tool_calls=(call,)),
-            Turn(text="Ulm is large."),
-            Turn(text="Once more."),
+            ScriptTurn(reasoning="a city", text="Let me look.", tool_calls=(call,)),
+            ScriptTurn(text="Ulm is large."),
+            ScriptTurn(text="Once more."),
         )
     )
 

@@ -18,12 +18,12 @@ from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.validation.validate import check_document
 from graphflow.models.pool import ModelPool
 from graphflow.models.scripted.model import ScriptedModel
-from graphflow.models.scripted.script import Script, ScriptedCall, Turn
+from graphflow.models.scripted.script import Script, ScriptedCall, ScriptTurn
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.tools.context import ToolContext
 from graphflow.tools.registry import ToolRegistry
-from graphflow.tools.runner import ToolRunner
+from graphflow.tools.running.runner import ToolRunner
 from tests.crash.boundaries import Boundaries
 from tests.crash.diary import Diary
 
@@ -115,7 +115,7 @@ class _Builder:
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
         self.graphs: dict[str, dict[str, Any]] = {}
-        self.turns: list[Turn] = []
+        self.turns: list[ScriptTurn] = []
         self._calls = 0
         self._shared = 0
         """How many `map` and `parallel` nodes are around."""
@@ -207,8 +207,8 @@ class _Builder:
         rounds = self._draw.randint(0, 2)
         for index in range(rounds):
             calls = tuple(self._call() for _ in range(self._draw.randint(1, 2)))
-            self.turns.append(Turn(text=f"{name} turn {index} says", tool_calls=calls, piece=4))
-        self.turns.append(Turn(text=f"{name} is answered", piece=5))
+            self.turns.append(ScriptTurn(text=f"{name} turn {index} says", tool_calls=calls, piece=4))
+        self.turns.append(ScriptTurn(text=f"{name} is answered", piece=5))
         return {
             name: {
                 "use": "model",

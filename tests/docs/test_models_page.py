@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from graphflow.models.openai.profiles import PROFILES
+from graphflow.models.profiles import PROFILES
 from tests.docs.blocks import ROOT
 
 PAGE = (ROOT / "docs" / "how-to" / "models.md").read_text(encoding="utf-8")

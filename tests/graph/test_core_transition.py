@@ -49,7 +49,7 @@ from graphflow.graph.core.plan import Plan, build_plan
 from graphflow.graph.core.transition import advance, full_path
 from graphflow.graph.drawing.render import draw_text
 from graphflow.graph.validation.validate import check_document
-from graphflow.models.scripted.script import Script, Turn
+from graphflow.models.scripted.script import Script, ScriptTurn
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.testing import FakeClock, FakeIds, ScriptedModel, collect
 
@@ -748,7 +748,7 @@ def test_a_compiled_document_and_its_drawing(snapshot: SnapshotAssertion) -> Non
 
 
 async def test_the_events_of_a_run_with_a_question(snapshot: SnapshotAssertion) -> None:
-    script = Script(turns=(Turn(reasoning="Short.", text="Graphs are honest."),))
+    script = Script(turns=(ScriptTurn(reasoning="Short.", text="Graphs are honest."),))
     app = review(checkpointer=MemoryCheckpointer(), model=ScriptedModel(script))
     events = await collect(app.stream({"query": "graphs"}, thread_id="thread"))
     events += await collect(app.stream_answer("thread", True))

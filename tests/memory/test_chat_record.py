@@ -14,8 +14,8 @@ from graphflow import load_graph
 from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
 from graphflow.memory.chat_recorder import rebuild
 from graphflow.messages import AIMessage, HumanMessage, SystemMessage
-from graphflow.models.openai.profiles import Profile
 from graphflow.models.openai.request import wire_messages
+from graphflow.models.profiles import Profile
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.application import Application
 from graphflow.service.requests import QueryRequest, SubmitRequest

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from graphflow.models.openai.model import OpenAICompatibleModel
-from graphflow.models.openai.profiles import Profile
-from graphflow.models.providers import Provider
+from graphflow.models.profiles import Profile
+from graphflow.models.provider import Provider
 from graphflow.models.retry import Limits
 from tests.models.turns import OpenClient
 

@@ -21,11 +21,11 @@ from graphflow.models.chat_model import (
     complete,
 )
 from graphflow.models.openai.model import OpenAICompatibleModel
-from graphflow.models.openai.profiles import PROFILES, Knobs, Profile
-from graphflow.models.providers import Provider
+from graphflow.models.profiles import PROFILES, Knobs, Profile
+from graphflow.models.provider import Provider
 from graphflow.models.retry import Limits
 from graphflow.models.scripted.model import ScriptedModel
-from graphflow.models.scripted.script import Script, ScriptedCall, ScriptedError, Turn
+from graphflow.models.scripted.script import Script, ScriptedCall, ScriptedError, ScriptTurn
 from graphflow.models.scripted.server import DeltaGate, serve_scripted
 from graphflow.models.transport import HttpxTransport
 from tests.models.raw_server import DONE, STOP, Connection, call, delta, raw_server, stream
@@ -36,7 +36,7 @@ GOOD = stream(delta(content="Hello"), STOP, DONE)
 
 async def test_each_delta_is_given_out_before_the_provider_sends_the_next(open_client: OpenClient) -> None:
     """The hard rule of true streaming: the server holds delta n+1 until delta n was heard."""
-    turn = Turn(reasoning="ab", text="cd", tool_calls=(ScriptedCall(name="f", arguments={"x": 12}),), piece=1)
+    turn = ScriptTurn(reasoning="ab", text="cd", tool_calls=(ScriptedCall(name="f", arguments={"x": 12}),), piece=1)
     gate = DeltaGate()
     async with asyncio.timeout(20), serve_scripted(ScriptedModel(Script(turns=(turn,))), gate=gate) as server:
         heard = []
@@ -130,7 +130,7 @@ def test_one_transport_serves_several_event_loops_one_after_another() -> None:
     transport = HttpxTransport()
 
     async def once() -> str:
-        async with serve_scripted(ScriptedModel(Script(turns=(Turn(text="hi"),)))) as server:
+        async with serve_scripted(ScriptedModel(Script(turns=(ScriptTurn(text="hi"),)))) as server:
             provider = Provider(key="x", profile=Profile(), base_url=server.url)
             model = OpenAICompatibleModel(provider, "m", transport=transport)
             return (await complete(model, ASK)).message.content
@@ -139,7 +139,7 @@ def test_one_transport_serves_several_event_loops_one_after_another() -> None:
 
 
 async def test_faults_of_the_server_are_survived(open_client: OpenClient, pauses: list[float]) -> None:
-    async with serve_scripted(ScriptedModel(Script(turns=(Turn(text="fine"),)))) as server:
+    async with serve_scripted(ScriptedModel(Script(turns=(ScriptTurn(text="fine"),)))) as server:
         server.fail_next(ScriptedError(status=429, headers={"Retry-After": "2"}))
         server.fail_next(ScriptedError(status=503))
         client = open_client(server.url, limits=Limits(max_retries=2))
@@ -291,7 +291,7 @@ async def test_an_address_that_can_not_be_one_is_a_connection_error() -> None:
 
 @pytest.mark.parametrize("key", [k for k, p in PROFILES.items() if p.protocol == "openai"])
 async def test_every_known_provider_makes_a_request_that_a_server_understands(key: str) -> None:
-    async with serve_scripted(ScriptedModel(Script(turns=(Turn(text="fine"),)))) as server:
+    async with serve_scripted(ScriptedModel(Script(turns=(ScriptTurn(text="fine"),)))) as server:
         model = OpenAICompatibleModel(
             Provider(key=key, profile=PROFILES[key], base_url=server.url), PROFILES[key].model
         )

@@ -10,8 +10,8 @@ import pytest
 from graphflow.models.chat_model import ChatModel
 from graphflow.models.interaction_log import LoggedModel
 from graphflow.models.openai.model import OpenAICompatibleModel
-from graphflow.models.openai.profiles import Profile
-from graphflow.models.providers import Provider
+from graphflow.models.profiles import Profile
+from graphflow.models.provider import Provider
 from graphflow.models.retry import Limits
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.script import Script

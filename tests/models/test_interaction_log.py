@@ -15,11 +15,13 @@ from graphflow.models.call_context import set_call_context
 from graphflow.models.chat_model import ChatOptions, ToolSpec, Usage, complete
 from graphflow.models.interaction_log import LoggedModel, log_calls
 from graphflow.models.scripted.model import ScriptedModel
-from graphflow.models.scripted.script import Script, ScriptedCall, ScriptedError, Turn
+from graphflow.models.scripted.script import Script, ScriptedCall, ScriptedError, ScriptTurn
 from tests.models.turns import ASK
 
 USAGE = Usage(prompt_tokens=11, completion_tokens=7)
-TURN = Turn(reasoning="hm", text="hi", tool_calls=(ScriptedCall(name="f", arguments={"x": 1}),), piece=10, usage=USAGE)
+TURN = ScriptTurn(
+    reasoning="hm", text="hi", tool_calls=(ScriptedCall(name="f", arguments={"x": 1}),), piece=10, usage=USAGE
+)
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def lines() -> list[dict[str, Any]]:
     return []
 
 
-def logged(lines: list[dict[str, Any]], level: str, turn: Turn = TURN, **options: Any) -> LoggedModel:
+def logged(lines: list[dict[str, Any]], level: str, turn: ScriptTurn = TURN, **options: Any) -> LoggedModel:
     def keep(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         lines.append(dict(line))
         raise structlog.DropEvent
@@ -86,7 +88,7 @@ async def test_every_line_has_the_trace_and_stage_of_its_node(lines: list[dict[s
 async def test_secrets_are_masked_in_nested_json_too(lines: list[dict[str, Any]]) -> None:
     secret = "sk-abcdefghijklmnop"
     messages = [HumanMessage(content=f'{{"a": {{"apiKey": "{secret}"}}}} and password=hunter22')]
-    turn = Turn(
+    turn = ScriptTurn(
         text=f"the key is {secret}", tool_calls=(ScriptedCall(name="f", arguments={"token": secret}),), piece=200
     )
     options = ChatOptions(extra={"headers": {"Authorization": "Bearer abcdefgh"}})
@@ -96,7 +98,7 @@ async def test_secrets_are_masked_in_nested_json_too(lines: list[dict[str, Any]]
 
 async def test_a_secret_that_is_spread_over_deltas_is_masked_in_each(lines: list[dict[str, Any]]) -> None:
     call = ScriptedCall(name="f", arguments={"deep": {"password": "hunter22hunter"}})
-    turn = Turn(text="the password: hunter22hunter, as asked", tool_calls=(call,), piece=3)
+    turn = ScriptTurn(text="the password: hunter22hunter, as asked", tool_calls=(call,), piece=3)
     await complete(logged(lines, "debug", turn), ASK)
     for block in ("content", "arguments"):
         said = "".join(line.get(block, "") for line in lines if line["event"] == "model.delta")
@@ -104,13 +106,13 @@ async def test_a_secret_that_is_spread_over_deltas_is_masked_in_each(lines: list
 
 
 async def test_masking_can_be_switched_off(lines: list[dict[str, Any]]) -> None:
-    await complete(logged(lines, "debug", Turn(text="password=hunter22", piece=50), mask_sensitive=False), ASK)
+    await complete(logged(lines, "debug", ScriptTurn(text="password=hunter22", piece=50), mask_sensitive=False), ASK)
     assert "hunter22" in str(lines)
 
 
 async def test_a_failed_call_is_a_warning_with_code_and_status(lines: list[dict[str, Any]]) -> None:
     with pytest.raises(ModelError):
-        await complete(logged(lines, "info", Turn(error=ScriptedError(status=429, message="slow"))), ASK)
+        await complete(logged(lines, "info", ScriptTurn(error=ScriptedError(status=429, message="slow"))), ASK)
     last = lines[-1]
     assert (last["event"], last["level"], last["code"], last["status"]) == (
         "model.failed",

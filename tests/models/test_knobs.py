@@ -10,8 +10,8 @@ import pytest
 
 from graphflow.messages import HumanMessage
 from graphflow.models.chat_model import complete
-from graphflow.models.openai.profiles import PROFILES
 from graphflow.models.options import ChatOptions, ToolSpec
+from graphflow.models.profiles import PROFILES
 from graphflow.models.providers import open_model
 
 EFFORT = {level: {"reasoning_effort": level.lower()} for level in ("LOW", "MEDIUM", "HIGH")}

@@ -15,9 +15,10 @@ from graphflow.messages import HumanMessage, SystemMessage
 from graphflow.models.chat_model import ChatModel, complete
 from graphflow.models.deltas import Delta, Finish, TextDelta, ToolCallDelta, Usage
 from graphflow.models.fallback import FallbackModel
-from graphflow.models.openai.profiles import Profile
 from graphflow.models.options import ChatOptions, ToolSpec
-from graphflow.models.providers import Provider, open_model, resolve_provider
+from graphflow.models.profiles import Profile
+from graphflow.models.provider import Provider
+from graphflow.models.providers import open_model, resolve_provider
 from graphflow.models.retry import Limits
 from tests.models.raw_server import DONE, Answer, Connection, body, event, raw_server, stream
 from tests.models.turns import hear

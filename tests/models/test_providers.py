@@ -8,7 +8,7 @@ import pytest
 
 from graphflow.errors import ModelError
 from graphflow.models.chat_model import complete
-from graphflow.models.openai.profiles import PROFILES
+from graphflow.models.profiles import PROFILES
 from graphflow.models.providers import (
     ProviderNotReady,
     UnknownProvider,

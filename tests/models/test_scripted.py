@@ -13,7 +13,7 @@ from graphflow.errors import ModelError
 from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolCall, ToolMessage
 from graphflow.models.chat_model import ChatOptions, OneTool, TextDelta, ToolCallDelta, ToolSpec, complete
 from graphflow.models.scripted.model import ScriptedModel
-from graphflow.models.scripted.script import Script, ScriptError, Turn, load_script, parse_script
+from graphflow.models.scripted.script import Script, ScriptError, ScriptTurn, load_script, parse_script
 from graphflow.nodes.prompts import BEST_ANSWER, CHECK
 from tests.models.turns import ASK, hear
 
@@ -265,7 +265,7 @@ async def test_a_pause_before_each_delta_is_taken_where_one_is_set() -> None:
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    turns = Script(turns=(Turn(text="ab", piece=1), Turn(text="ab", piece=1, delay_ms=5)))
+    turns = Script(turns=(ScriptTurn(text="ab", piece=1), ScriptTurn(text="ab", piece=1, delay_ms=5)))
     model = ScriptedModel(turns, delay_s=0.5, sleep=sleep)
     await complete(model, ASK)
     await complete(model, [*ASK, AIMessage(content="ab")])
@@ -309,7 +309,7 @@ async def test_errors_stalls_and_cuts_can_be_scripted() -> None:
 
 
 async def test_an_error_says_that_it_is_scripted() -> None:
-    model = ScriptedModel(Script(turns=(Turn(error=parse_error()),)))
+    model = ScriptedModel(Script(turns=(ScriptTurn(error=parse_error()),)))
     with pytest.raises(ModelError, match="maintenance"):
         await complete(model, ASK)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphflow.errors import DefinitionError
-from graphflow.models.openai.profiles import Profile
+from graphflow.models.profiles import Profile
 from graphflow.settings import all_settings, load_settings, settings_markdown
 from graphflow.settings.table import PROVIDER_FIELDS
 

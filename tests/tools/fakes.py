@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.errors import BudgetExceeded
 from graphflow.messages import ToolCall
-from graphflow.tools.context import CallContext, ToolContext
+from graphflow.tools.context import RunnerContext, ToolContext
 
 NOON_IN_SHANGHAI_MS = 1_706_673_600_000
 """2024-01-31T12:00:00+08:00."""
@@ -80,8 +80,8 @@ class FakeContext:
         self.events.append(("source", facts))
 
 
-def as_call_context(fake: FakeContext) -> CallContext:
-    """For the type checker: the fake is a whole `CallContext`."""
+def as_call_context(fake: FakeContext) -> RunnerContext:
+    """For the type checker: the fake is a whole `RunnerContext`."""
     return fake
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from graphflow.tools.approval import answer_schema, approval_mode
 from graphflow.tools.port import Terminated, ToolResult, tool
 from graphflow.tools.registry import ToolRegistry
-from graphflow.tools.runner import CallPolicy, ToolRunner
+from graphflow.tools.running.approval import answer_schema, approval_mode
+from graphflow.tools.running.runner import CallPolicy, ToolRunner
 from graphflow.tools.schema import is_flat, schema_faults
 from tests.tools.fakes import FakeContext, Waiting, call
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphflow.messages import HumanMessage, ToolMessage
-from graphflow.tools.arguments import LatestResults, parse_arguments, result_value
 from graphflow.tools.result import ArgumentsRefused, ToolResult
-from graphflow.tools.templates import has_template, resolve_templates
+from graphflow.tools.running.arguments import LatestResults, parse_arguments, result_value
+from graphflow.tools.running.templates import has_template, resolve_templates
 
 NOW = {
     "date": "2024-01-31",

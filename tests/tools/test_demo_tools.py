@@ -8,7 +8,7 @@ import pytest
 
 from graphflow.tools.port import ToolResult
 from graphflow.tools.registry import ToolRegistry
-from graphflow.tools.runner import ToolRunner
+from graphflow.tools.running.runner import ToolRunner
 from tests.tools.fakes import FakeContext, call
 
 RUNNER = ToolRunner(ToolRegistry())

@@ -10,8 +10,9 @@ import pytest
 
 from graphflow.errors import TOOL_ERROR_CODES
 from graphflow.testing.tool_envelope_conformance import assert_envelope, check_envelope
-from graphflow.tools.envelope import completed, cut_to, from_record, record_of, to_envelope, wire_text, wrap
+from graphflow.tools.envelope import completed, from_record, record_of, to_envelope, wrap
 from graphflow.tools.port import Tool, ToolResult, failed, tool
+from graphflow.tools.running.result_text import cut_to, wire_text
 
 GOOD: dict[str, Any] = {
     "status": "success",

@@ -10,7 +10,7 @@ import pytest
 from graphflow.tools.frontend_body import ClientBody
 from graphflow.tools.port import Tool
 from graphflow.tools.registry import ToolRegistry
-from graphflow.tools.runner import CallPolicy, ToolRunner
+from graphflow.tools.running.runner import CallPolicy, ToolRunner
 from tests.tools.fakes import FakeContext, Waiting, call
 
 PARAMETERS = {"type": "object", "properties": {"kind": {"type": "string"}}, "required": ["kind"]}

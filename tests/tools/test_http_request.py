@@ -12,7 +12,7 @@ from graphflow.errors import NodeFailed
 from graphflow.tools.builtin.http import HttpPolicy, http_tool
 from graphflow.tools.port import ToolResult
 from graphflow.tools.registry import ToolRegistry
-from graphflow.tools.runner import ToolRunner
+from graphflow.tools.running.runner import ToolRunner
 from tests.tools.fakes import FakeContext, call
 
 HERE = "127.0.0.1"

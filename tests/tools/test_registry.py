@@ -10,10 +10,11 @@ import pytest
 
 from graphflow.errors import DefinitionError, Fault
 from graphflow.messages import ToolCall
-from graphflow.tools.files import load_tool_files
-from graphflow.tools.port import Tool, ToolSpec, tool
+from graphflow.models.options import ToolSpec
+from graphflow.tools.files.tool_files import load_tool_files
+from graphflow.tools.port import Tool, tool
 from graphflow.tools.registry import ToolRegistry
-from graphflow.tools.runner import ToolRunner
+from graphflow.tools.running.runner import ToolRunner
 from tests.tools.fakes import FakeContext, call
 
 

@@ -9,8 +9,8 @@ import pytest
 from graphflow.errors import DefinitionError
 from graphflow.tools.port import ToolResult, tool
 from graphflow.tools.registry import ToolRegistry
-from graphflow.tools.rules import StandingRule, condition_of, fitting_rule, in_order
-from graphflow.tools.runner import CallPolicy, ToolRunner
+from graphflow.tools.running.runner import CallPolicy, ToolRunner
+from graphflow.tools.running.standing_rules import StandingRule, condition_of, fitting_rule, in_order
 from tests.tools.fakes import NOON_IN_SHANGHAI_MS, FakeContext, Waiting, call
 
 NOW = NOON_IN_SHANGHAI_MS

@@ -12,12 +12,12 @@ import structlog
 
 from graphflow.errors import BudgetExceeded, Fenced, GraphflowError, NodeFailed, NodeTimeout
 from graphflow.testing.tool_envelope_conformance import assert_envelope
-from graphflow.tools.arguments import LatestResults
-from graphflow.tools.breaker import CircuitBreaker
 from graphflow.tools.envelope import to_envelope
 from graphflow.tools.port import Tool, ToolContext, ToolResult, tool
 from graphflow.tools.registry import ToolRegistry
-from graphflow.tools.runner import CallPolicy, ToolRunner
+from graphflow.tools.running.arguments import LatestResults
+from graphflow.tools.running.circuit_breaker import CircuitBreaker
+from graphflow.tools.running.runner import CallPolicy, ToolRunner
 from tests.tools.fakes import FakeContext, FakeTime, call
 
 

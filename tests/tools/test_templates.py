@@ -13,9 +13,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from graphflow.messages import HumanMessage, ToolMessage
-from graphflow.tools.arguments import LatestResults, parse_arguments
 from graphflow.tools.result import ArgumentsRefused
-from graphflow.tools.templates import has_template, resolve_templates
+from graphflow.tools.running.arguments import LatestResults, parse_arguments
+from graphflow.tools.running.templates import has_template, resolve_templates
 
 ZONES = ("", "Z", "z", "+08:00", "-03:30", "+0530", "+14")
 

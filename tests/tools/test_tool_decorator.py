@@ -44,7 +44,7 @@ def forecast(city: str, days: int = 3, unit: Literal["C", "F"] = "C", place: Pla
 
 def test_importing_the_front_door_and_the_runner_loads_no_heavy_library():
     code = (
-        "import sys, graphflow.tools.port, graphflow.tools.runner, graphflow.tools.files;"
+        "import sys, graphflow.tools.port, graphflow.tools.running.runner, graphflow.tools.files.tool_files;"
         "print([m for m in ('pydantic', 'structlog', 'httpx', 'jsonschema_rs', 'networkx', 'fastapi') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -55,7 +55,7 @@ def test_specs_and_checks_of_the_built_in_tools_load_no_pydantic_and_no_schema_l
     code = (
         "import sys; from graphflow.tools.registry import ToolRegistry; r = ToolRegistry(); r.specs(r.names());"
         "r.require('city_datetime').prepare({'city': 'x'});"
-        "from graphflow.tools.approval import answer_schema; answer_schema(r.require('bash'));"
+        "from graphflow.tools.running.approval import answer_schema; answer_schema(r.require('bash'));"
         "print([m for m in ('pydantic', 'jsonschema_rs') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

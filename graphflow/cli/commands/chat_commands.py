@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from graphflow.cli.terminal.answer_policy import Policy
 from graphflow.cli.terminal.console import note, say, say_json, say_table
 from graphflow.cli.terminal.plain_view import view_of
-from graphflow.cli.terminal.turn_driver import Turn
+from graphflow.cli.terminal.turn_driver import TurnDriver
 
 if TYPE_CHECKING:
     from graphflow.agents.loader import LoadedAgent
@@ -55,7 +55,7 @@ class Chat:
 
     async def turn(self, events: Events | None) -> None:
         """Shows a turn to its end, questions included."""
-        turn = Turn(
+        turn = TurnDriver(
             graph=self.graph,
             thread_id=self.thread_id,
             policy=self.policy,

@@ -85,7 +85,7 @@ async def answer(
     from graphflow.cli.startup import opened
     from graphflow.cli.terminal.answer_policy import policy_of
     from graphflow.cli.terminal.plain_view import view_of
-    from graphflow.cli.terminal.turn_driver import Turn, code_of
+    from graphflow.cli.terminal.turn_driver import TurnDriver, code_of
 
     policy = policy_of(then)
     async with opened() as app:
@@ -96,7 +96,7 @@ async def answer(
         )
         graph = await app.graph_of_thread(row.thread_id)
         view = view_of(as_json=as_json, as_lines=as_lines, title=f"{row.agent_key} · thread {row.thread_id}")
-        turn = Turn(graph=graph, thread_id=row.thread_id, policy=policy, view=view)
+        turn = TurnDriver(graph=graph, thread_id=row.thread_id, policy=policy, view=view)
         result = await turn.drive(graph.stream_answer(row.thread_id, {row.interrupt_id: given}, by="local"))
         return code_of(result, policy)
 

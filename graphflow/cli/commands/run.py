@@ -50,7 +50,7 @@ async def run(
     from graphflow.cli.startup import agent_named, opened
     from graphflow.cli.terminal.answer_policy import policy_of
     from graphflow.cli.terminal.plain_view import view_of
-    from graphflow.cli.terminal.turn_driver import Turn, begin, code_of
+    from graphflow.cli.terminal.turn_driver import TurnDriver, begin, code_of
 
     if thread == "":
         stop(exits.USAGE, "--thread is empty; it takes the id of a thread")
@@ -69,7 +69,7 @@ async def run(
         graph = app.compiled(loaded)
         thread_id = thread or app.ids.new_id()
         view = view_of(as_json=as_json, as_lines=as_lines, title=f"{graph.agent_key} · thread {thread_id}")
-        turn = Turn(graph=graph, thread_id=thread_id, policy=policy, view=view, presets=presets)
+        turn = TurnDriver(graph=graph, thread_id=thread_id, policy=policy, view=view, presets=presets)
         title = text[:80] if text else None
         result = await turn.drive(begin(graph, fields, thread_id, presets, budget=figures, title=title))
         return code_of(result, policy)

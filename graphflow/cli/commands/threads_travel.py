@@ -192,13 +192,13 @@ async def go_on(
 ) -> int:
     """Drives a thread: with new input, with its open questions, or from where it stands; `model` asks another one."""
     from graphflow.cli.terminal.plain_view import view_of
-    from graphflow.cli.terminal.turn_driver import Turn, code_of
+    from graphflow.cli.terminal.turn_driver import TurnDriver, code_of
 
     graph = await app.graph_of_thread(thread_id)
     if model is not None:
         graph = graph.serving(model=lambda provider, _: app.models(provider, model))
     view = view_of(as_json=as_json, as_lines=as_lines, title=f"{graph.agent_key} · thread {thread_id}")
-    turn = Turn(graph=graph, thread_id=thread_id, policy=policy, view=view)
+    turn = TurnDriver(graph=graph, thread_id=thread_id, policy=policy, view=view)
     if text is not None:
         events = graph.stream({"query": text}, thread_id, budget=figures)
     elif await _asks(graph, thread_id):

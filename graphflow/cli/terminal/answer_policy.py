@@ -27,7 +27,7 @@ ANSWERED_ELSEWHERE: Answers = {}
 _WORDS: dict[str, Decision] = {"all": "approve", "approve": "approve", "deny": "deny", "reject": "deny", "ask": "ask"}
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AnswerRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of a rules file: for calls of `tool` whose arguments fit, the decision. The first that fits wins."""
 
     tool: str = "*"
@@ -48,7 +48,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Policy:
     """What `--approve` says; only approvals are decided by rules, any other question is for a person."""
 
-    def __init__(self, rules: tuple[Rule, ...] = (), *, person: bool | None = None) -> None:
+    def __init__(self, rules: tuple[AnswerRule, ...] = (), *, person: bool | None = None) -> None:
         self.rules = rules
         self.denied = False
         """Whether a rule has denied a call."""
@@ -92,19 +92,19 @@ class Policy:
 def policy_of(word: str) -> Policy:
     """The policy of `--approve ask|deny|all|rules.json`."""
     if word in ("ask", "deny", "all"):
-        return Policy((Rule(decision=_WORDS[word]),))
+        return Policy((AnswerRule(decision=_WORDS[word]),))
     if not Path(word).is_file():
         stop(exits.USAGE, f"--approve takes ask, deny, all, or a rules file, not {word!r}")
     return Policy(_rules(Path(word)))
 
 
-def _rules(path: Path) -> tuple[Rule, ...]:
+def _rules(path: Path) -> tuple[AnswerRule, ...]:
     """A list of rules, or an object tool → `all`, `deny` or `ask`."""
     try:
         data = msgspec.json.decode(path.read_bytes())
         if isinstance(data, dict):
             data = [{"tool": tool, "decision": _WORDS.get(str(word), word)} for tool, word in data.items()]
-        rules = msgspec.convert(data, tuple[Rule, ...])
+        rules = msgspec.convert(data, tuple[AnswerRule, ...])
         for rule in rules:
             for pattern in rule.arguments.values():
                 re.compile(pattern)

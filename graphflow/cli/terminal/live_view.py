@@ -42,7 +42,7 @@ TEXT_LINES = 12
 
 
 @dataclass
-class _Call:
+class _ShownCall:
     name: str
     arguments: str = ""
 
@@ -68,7 +68,7 @@ class LiveView:
         self._live: Live | None = None
         self._nodes: dict[str, _Node] = {}
         self._blocks: dict[str, _Node] = {}
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, _ShownCall] = {}
         self._asked: dict[str, str] = {}
         self._last_text = ""
         self._done = 0
@@ -228,7 +228,7 @@ class LiveView:
         self._blocks[event.content_id].text += event.delta
 
     def _on_tool_start(self, event: ToolStart) -> None:
-        self._calls[event.tool_id] = _Call(event.tool_name or "tool")
+        self._calls[event.tool_id] = _ShownCall(event.tool_name or "tool")
         self._node_of(event).calls.append(event.tool_id)
 
     def _on_tool_args(self, event: ToolArgs) -> None:
@@ -238,7 +238,7 @@ class LiveView:
         self._result(event.tool_id, event.result)
 
     def _on_action_start(self, event: ActionStart) -> None:
-        self._calls[event.action_id] = _Call(event.action_name or "action")
+        self._calls[event.action_id] = _ShownCall(event.action_name or "action")
         self._node_of(event).calls.append(event.action_id)
 
     def _on_action_args(self, event: ActionArgs) -> None:

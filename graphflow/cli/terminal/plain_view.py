@@ -11,11 +11,11 @@ from graphflow.cli.terminal.exit_codes import next_step
 from graphflow.events import Event, encode_event
 
 if TYPE_CHECKING:
-    from graphflow.cli.terminal.turn_driver import View
+    from graphflow.cli.terminal.turn_driver import RunView
     from graphflow.runtime.result import RunResult
 
 
-def view_of(*, as_json: bool = False, as_lines: bool = False, title: str = "") -> View:
+def view_of(*, as_json: bool = False, as_lines: bool = False, title: str = "") -> RunView:
     """The view that the flags and the terminal ask for."""
     if as_lines:
         return LinesView()

@@ -24,7 +24,7 @@ POLL_S = 0.3
 """How often a thread that another process drives is looked at."""
 
 
-class View(Protocol):
+class RunView(Protocol):
     """What shows a run."""
 
     def show(self, event: Event) -> None:
@@ -41,7 +41,7 @@ class View(Protocol):
 
 
 @dataclass(kw_only=True)
-class Turn:
+class TurnDriver:
     """One turn on a thread.
 
     Args:
@@ -56,7 +56,7 @@ class Turn:
     graph: CompiledGraph
     thread_id: str
     policy: Policy
-    view: View
+    view: RunView
     presets: Mapping[str, Any] = field(default_factory=dict)
     stopped: str = "thread {thread} is stopped; `graphflow threads resume {thread}` goes on"
     _running: bool = False

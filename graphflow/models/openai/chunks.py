@@ -39,7 +39,7 @@ class DeltaPart(msgspec.Struct, gc=False):
     """The form of calls before `tool_calls`."""
 
 
-class Choice(msgspec.Struct, gc=False):
+class ChunkChoice(msgspec.Struct, gc=False):
     index: int | None = None
     delta: DeltaPart | None = None
     finish_reason: str | None = None
@@ -48,7 +48,7 @@ class Choice(msgspec.Struct, gc=False):
 
 
 class Chunk(msgspec.Struct, gc=False):
-    choices: list[Choice] | None = None
+    choices: list[ChunkChoice] | None = None
     usage: dict[str, Any] | None = None
     error: Any = None
     message: Any = None
@@ -96,9 +96,9 @@ def whole_turn_chunk(raw: dict[str, Any]) -> Chunk:
     return lenient_chunk({**raw, "choices": turned})
 
 
-def _choice(raw: dict[str, Any]) -> Choice:
+def _choice(raw: dict[str, Any]) -> ChunkChoice:
     delta = _dict(raw.get("delta"))
-    return Choice(
+    return ChunkChoice(
         index=_int(raw.get("index")),
         delta=None if delta is None else _delta(delta),
         finish_reason=_whole_text(raw.get("finish_reason")),

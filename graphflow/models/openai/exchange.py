@@ -13,10 +13,10 @@ from graphflow.messages import Message
 from graphflow.models.deltas import Delta, Finish
 from graphflow.models.log import notice
 from graphflow.models.openai.failures import Masker, failure, http_failure
-from graphflow.models.openai.profiles import Profile
 from graphflow.models.openai.sse_decoder import EventTooLong, SseDecoder
 from graphflow.models.openai.stream_reader import TurnReader
 from graphflow.models.options import ToolSpec
+from graphflow.models.profiles import Profile
 from graphflow.models.retry import retry_after_s
 from graphflow.models.timeouts import LimitReached, Watch
 from graphflow.models.transport import Response, Transport, TransportError

@@ -18,7 +18,7 @@ from graphflow.models.openai.exchange import Endpoint, Exchange
 from graphflow.models.openai.failures import Masker
 from graphflow.models.openai.request import knows_compute, request_body
 from graphflow.models.options import ChatOptions, ToolSpec
-from graphflow.models.providers import Provider
+from graphflow.models.provider import Provider
 from graphflow.models.remote_model import TurnByTurn, random_token
 from graphflow.models.retry import Limits
 from graphflow.models.timeouts import Watch

@@ -11,9 +11,9 @@ import msgspec
 from graphflow.json_data import whole_characters
 from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage, to_wire
 from graphflow.models.accumulator import arguments_fault
-from graphflow.models.openai.profiles import Knobs, Profile
 from graphflow.models.openai.tool_call_assembly import wire_id
 from graphflow.models.options import ChatOptions, Compute, OneTool, ToolSpec
+from graphflow.models.profiles import Knobs, Profile
 
 
 def request_body(

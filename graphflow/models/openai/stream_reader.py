@@ -24,8 +24,8 @@ from graphflow.models.deltas import (
 )
 from graphflow.models.openai.chunks import (
     CallPart,
-    Choice,
     Chunk,
+    ChunkChoice,
     DeltaPart,
     decode_chunk,
     lenient_chunk,
@@ -34,12 +34,12 @@ from graphflow.models.openai.chunks import (
 )
 from graphflow.models.openai.failures import Masker, failure, in_band_failure
 from graphflow.models.openai.finish_reasons import finish_reason, is_broken, is_known
-from graphflow.models.openai.profiles import Profile
 from graphflow.models.openai.sse_decoder import SseEvent
 from graphflow.models.openai.surrogate_pairs import SurrogateMender
 from graphflow.models.openai.think_tags import ThinkSplitter
 from graphflow.models.openai.tool_call_assembly import CallTable, call_ids
 from graphflow.models.options import ToolSpec
+from graphflow.models.profiles import Profile
 
 _DONE = b"[DONE]"
 _MOST_TOKENS = 1 << 53
@@ -172,7 +172,7 @@ class TurnReader:
             if not choice.index:
                 self._take_choice(choice, out)
 
-    def _take_choice(self, choice: Choice, out: list[Delta]) -> None:
+    def _take_choice(self, choice: ChunkChoice, out: list[Delta]) -> None:
         if choice.delta is not None:
             self._take_delta(choice.delta, out)
         if choice.usage is not None:

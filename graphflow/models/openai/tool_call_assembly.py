@@ -14,9 +14,8 @@ import msgspec
 from graphflow.messages import AIMessage, Message
 from graphflow.models.deltas import Delta, ToolCallDelta
 from graphflow.models.openai.chunks import CallPart, FunctionPart
+from graphflow.models.remote_model import TOKEN_LENGTH
 
-TOKEN_LENGTH = 8
-"""Characters of what makes an id unique."""
 WIRE_ID_MARK = "~"
 """Stands between a provider's id that was not unique and what made it so: `call_0~k3f9x2ab`."""
 
@@ -32,7 +31,7 @@ def call_ids(messages: Iterable[Message]) -> set[str]:
     return {call.id for m in messages if isinstance(m, AIMessage) for call in m.tool_calls}
 
 
-class _Call:
+class _PartialCall:
     __slots__ = ("id", "index", "last", "name", "parts", "position", "started", "wire_id")
 
     def __init__(self, position: int, call_id: str, wire_id: str | None, index: int | None) -> None:
@@ -74,10 +73,10 @@ class CallTable:
         self._used_ids = used_ids
         self._used: set[str] | None = None
         self._new_token = new_token
-        self._calls: list[_Call] = []
-        self._by_id: dict[str, _Call] = {}
-        self._by_index: dict[int, _Call] = {}
-        self._current: _Call | None = None
+        self._calls: list[_PartialCall] = []
+        self._by_id: dict[str, _PartialCall] = {}
+        self._by_index: dict[int, _PartialCall] = {}
+        self._current: _PartialCall | None = None
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -119,7 +118,7 @@ class CallTable:
 
     # --- which call is meant ---------------------------------------------------------------------
 
-    def _find(self, part: CallPart, function: FunctionPart, seen: set[int]) -> _Call | None:
+    def _find(self, part: CallPart, function: FunctionPart, seen: set[int]) -> _PartialCall | None:
         known = self._by_id.get(part.id) if part.id else None
         if known is not None:
             if part.index is not None and part.index != known.index:
@@ -140,7 +139,7 @@ class CallTable:
             return None
         return last
 
-    def _repeats_id(self, known: _Call, part: CallPart, function: FunctionPart, seen: set[int]) -> bool:
+    def _repeats_id(self, known: _PartialCall, part: CallPart, function: FunctionPart, seen: set[int]) -> bool:
         """Whether the provider used an id twice, for two calls."""
         if not function.name:
             return False
@@ -148,7 +147,7 @@ class CallTable:
             return part.index != known.index
         return known.position in seen or (function.name != known.name and bool(known.parts))
 
-    def _opens_another(self, call: _Call, part: CallPart, function: FunctionPart, seen: set[int]) -> bool:
+    def _opens_another(self, call: _PartialCall, part: CallPart, function: FunctionPart, seen: set[int]) -> bool:
         """Whether a part that points at `call` is in truth the beginning of another one."""
         if not function.name:
             return False
@@ -161,9 +160,9 @@ class CallTable:
         whole_anew = _fragment(function).lstrip().startswith("{") and call.is_whole()
         return whole_anew and call.text.strip() != "{}"
 
-    def _open(self, part: CallPart) -> _Call:
+    def _open(self, part: CallPart) -> _PartialCall:
         sent = part.id or None
-        call = _Call(len(self._calls), self._unique_id(sent), sent, part.index)
+        call = _PartialCall(len(self._calls), self._unique_id(sent), sent, part.index)
         self._calls.append(call)
         if sent is not None:
             self._by_id[sent] = call
@@ -186,7 +185,7 @@ class CallTable:
 
     # --- what it adds ----------------------------------------------------------------------------
 
-    def _extend(self, call: _Call, function: FunctionPart, out: list[Delta]) -> None:
+    def _extend(self, call: _PartialCall, function: FunctionPart, out: list[Delta]) -> None:
         self._current = call
         renamed = self._name(call, function.name)
         fragment = _fragment(function)
@@ -207,7 +206,7 @@ class CallTable:
         if fragment or renamed:
             out.append(ToolCallDelta(call.position, None, call.name if renamed else None, fragment, restart))
 
-    def _name(self, call: _Call, name: str | None) -> bool:
+    def _name(self, call: _PartialCall, name: str | None) -> bool:
         """Takes a name or a piece of one; whether the name grew after it had been given out."""
         if not name or name == call.name or (call.parts and call.name):
             return False
@@ -216,7 +215,7 @@ class CallTable:
         call.name = name if name.startswith(call.name) else call.name + name
         return call.started
 
-    def _must_wait(self, call: _Call) -> bool:
+    def _must_wait(self, call: _PartialCall) -> bool:
         """A call without a name, or with the beginning of an offered name only, can't be given out yet."""
         if not call.name:
             return True
@@ -224,7 +223,7 @@ class CallTable:
             return False
         return any(name.startswith(call.name) for name in self._offered)
 
-    def _begin(self, call: _Call) -> ToolCallDelta:
+    def _begin(self, call: _PartialCall) -> ToolCallDelta:
         call.started = True
         return ToolCallDelta(call.position, call.id, call.name, call.text)
 

@@ -23,7 +23,7 @@ from graphflow.models.openai.failures import Masker, failure, http_failure, in_b
 from graphflow.models.openai.finish_reasons import finish_reason
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.scripted.player import answer
-from graphflow.models.scripted.script import Script, ScriptedError, Turn, default_script, load_script
+from graphflow.models.scripted.script import Script, ScriptedError, ScriptTurn, default_script, load_script
 from graphflow.models.tokens import estimate_message_tokens
 
 _WORDS = re.compile(r"\s*[A-Za-z0-9_\-./°%]{1,12}|[\u3400-\u9fff]{1,2}|\s+|.", re.DOTALL)
@@ -165,7 +165,7 @@ def error_payload(error: ScriptedError) -> dict[str, Any]:
     return {"error": {"message": error.message, "type": error.code or "scripted_error", "code": error.status}}
 
 
-def _deltas(turn: Turn, prefix: str) -> Iterator[Delta]:
+def _deltas(turn: ScriptTurn, prefix: str) -> Iterator[Delta]:
     for piece in _pieces(str(turn.reasoning), turn.piece):
         yield ReasoningDelta(piece)
     for piece in _pieces(str(turn.text), turn.piece):

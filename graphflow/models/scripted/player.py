@@ -11,7 +11,7 @@ import msgspec
 
 from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolMessage
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec
-from graphflow.models.scripted.script import Rule, Script, ScriptedCall, Step, Text, Turn
+from graphflow.models.scripted.script import Script, ScriptedCall, ScriptRule, ScriptStep, ScriptTurn, Text
 
 _VARIABLE = re.compile(r"\{(\w+)\}")
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
@@ -28,7 +28,7 @@ _QUOTE_CHARACTERS = 1500
 _TOPIC_CHARACTERS = 200
 
 
-def answer(script: Script, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions) -> Turn:
+def answer(script: Script, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions) -> ScriptTurn:
     """The turn that answers this request, its texts filled in and in the language of the user."""
     spoken = sum(isinstance(m, AIMessage) for m in messages)
     scene = _Scene(script, messages, tools, options)
@@ -44,7 +44,7 @@ class _Task(msgspec.Struct, frozen=True):
 
     rule: int
     item: str
-    step: Step
+    step: ScriptStep
 
 
 class _Scene:
@@ -68,13 +68,13 @@ class _Scene:
 
     # --- recorded turns --------------------------------------------------------------------------
 
-    def say(self, turn: Turn, variables: Mapping[str, str] | None = None) -> Turn:
+    def say(self, turn: ScriptTurn, variables: Mapping[str, str] | None = None) -> ScriptTurn:
         known = {**self._variables, "results": "\n".join(self._quotes()), **(variables or {})}
         return msgspec.structs.replace(
             turn, text=self._fill(turn.text, known), reasoning=self._fill(turn.reasoning, known)
         )
 
-    def plain(self) -> Turn:
+    def plain(self) -> ScriptTurn:
         """For what no rule knows: a tool that the user names or that must be called, else plain words."""
         called = None if self._has_results() else self._invented_call(self._named_tool())
         called = called or self._forced_call()
@@ -83,12 +83,12 @@ class _Scene:
         results = self._quotes()
         if results:
             heading = "结果如下:" if self._language == "zh" else "This is what I found:"
-            return Turn(text="\n\n".join([heading, *results]))
+            return ScriptTurn(text="\n\n".join([heading, *results]))
         return self.say(self._script.otherwise)
 
     # --- agents of a team ------------------------------------------------------------------------
 
-    def as_colleague(self) -> Turn | None:
+    def as_colleague(self) -> ScriptTurn | None:
         """What a recorded turn says to the colleague who asks; `None` when only the person's words matter."""
         if not self._prompted:
             return None
@@ -96,15 +96,15 @@ class _Scene:
         rule = next(rules, None)
         return None if rule is None or rule.turn is None else self.say(rule.turn)
 
-    def end_of_work(self, turn: Turn) -> Turn:
+    def end_of_work(self, turn: ScriptTurn) -> ScriptTurn:
         """With nothing left to call, an agent who can end the work of its team does so with its words."""
         if not self._prompted or turn.tool_calls or "task_done" not in self._tools:
             return turn
-        return Turn(tool_calls=(ScriptedCall(name="task_done", arguments={"finishContent": str(turn.text)}),))
+        return ScriptTurn(tool_calls=(ScriptedCall(name="task_done", arguments={"finishContent": str(turn.text)}),))
 
     # --- rules -----------------------------------------------------------------------------------
 
-    def by_rules(self) -> Turn | None:
+    def by_rules(self) -> ScriptTurn | None:
         """What the matching rules say; `None` when none matches."""
         rules = [r for r in self._script.rules if re.search(r.match, self.asked, re.IGNORECASE)]
         if not rules:
@@ -123,9 +123,9 @@ class _Scene:
         if not results and (forced := self._forced_call()) is not None:
             return forced
         said = [self._conclusion(i, rule, tasks, results) for i, rule in enumerate(rules)]
-        return Turn(text="\n\n".join(text for text in said if text))
+        return ScriptTurn(text="\n\n".join(text for text in said if text))
 
-    def _tasks(self, rules: Sequence[Rule]) -> list[_Task]:
+    def _tasks(self, rules: Sequence[ScriptRule]) -> list[_Task]:
         """The calls of all rules in order, none twice."""
         tasks: dict[tuple[str, str], _Task] = {}
         for position, rule in enumerate(rules):
@@ -147,14 +147,14 @@ class _Scene:
                 found[position] = contents.get(call.id, "")
         return found
 
-    def _call(self, rule: Rule, task: _Task, *, first: bool) -> Turn:
+    def _call(self, rule: ScriptRule, task: _Task, *, first: bool) -> ScriptTurn:
         known = {**self._known(rule), "item": task.item, "date": self._date()}
         filled = {name: _fill(text, known) for name, text in task.step.arguments.items()}
         arguments = _fitting(self._tools[task.step.tool], filled, known["topic"])
         call = ScriptedCall(name=task.step.tool, arguments=arguments)
-        return Turn(reasoning=self._fill(rule.reasoning, known) if first else "", tool_calls=(call,))
+        return ScriptTurn(reasoning=self._fill(rule.reasoning, known) if first else "", tool_calls=(call,))
 
-    def _conclusion(self, position: int, rule: Rule, tasks: Sequence[_Task], results: Mapping[int, str]) -> str:
+    def _conclusion(self, position: int, rule: ScriptRule, tasks: Sequence[_Task], results: Mapping[int, str]) -> str:
         """What one rule says at the end."""
         own = [(tasks[i].step.tool, result) for i, result in sorted(results.items()) if tasks[i].rule == position]
         if not own:
@@ -165,7 +165,7 @@ class _Scene:
         lines = [self._line(rule, result) for result in told if result]
         return self._fill(rule.answer, {**self._known(rule), "results": "\n".join(lines)})
 
-    def _known(self, rule: Rule) -> dict[str, str]:
+    def _known(self, rule: ScriptRule) -> dict[str, str]:
         """The rule's variables for this message."""
         found = re.search(rule.match, self.asked, re.IGNORECASE)
         known = {**self._variables, **_groups(found), "items": self._joined(self._items(rule))}
@@ -176,7 +176,7 @@ class _Scene:
                 return known | {name: _fill(text, groups) for name, text in choice.set.items()}
         return known
 
-    def _items(self, rule: Rule) -> list[str]:
+    def _items(self, rule: ScriptRule) -> list[str]:
         """The values that the message names, in its order; `default` when it names none."""
         if rule.each is None:
             return [self._spoken(rule.default)]
@@ -206,7 +206,7 @@ class _Scene:
             return found[0]
         return (today + timedelta(days=self._script.days[word] if word else 0)).isoformat()
 
-    def _line(self, rule: Rule, result: str) -> str:
+    def _line(self, rule: ScriptRule, result: str) -> str:
         template = self._spoken(rule.line)
         fields = _fields(result)
         names = _VARIABLE.findall(template)
@@ -220,7 +220,7 @@ class _Scene:
         named = [name for name in self._tools if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.asked)]
         return self._tools[max(named, key=len)] if named else None
 
-    def _forced_call(self) -> Turn | None:
+    def _forced_call(self) -> ScriptTurn | None:
         """The call that the caller demands, once since the user spoke, else its loop would never end."""
         if self._has_results():
             return None
@@ -231,10 +231,10 @@ class _Scene:
     def _has_results(self) -> bool:
         return any(isinstance(m, ToolMessage) for m in self._since)
 
-    def _invented_call(self, tool: ToolSpec | None) -> Turn | None:
+    def _invented_call(self, tool: ToolSpec | None) -> ScriptTurn | None:
         if tool is None:
             return None
-        return Turn(tool_calls=(ScriptedCall(name=tool.name, arguments=self._invented(tool)),))
+        return ScriptTurn(tool_calls=(ScriptedCall(name=tool.name, arguments=self._invented(tool)),))
 
     def _invented(self, tool: ToolSpec) -> dict[str, Any]:
         """Arguments for a tool that no rule knows: a JSON object in the user's text, else made from the schema."""
@@ -250,7 +250,7 @@ class _Scene:
 
     # --- words -----------------------------------------------------------------------------------
 
-    def fit_schema(self, turn: Turn) -> Turn:
+    def fit_schema(self, turn: ScriptTurn) -> ScriptTurn:
         """The turn with its text put into the JSON that the caller asked for, if it asked for any."""
         if self._schema is None:
             return turn

@@ -44,7 +44,7 @@ class ScriptedError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     code: str | None = None
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One recorded turn. Its parts are played in the order of these fields."""
 
     reasoning: Text = ""
@@ -65,7 +65,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Pause before each delta; default: the model's."""
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One tool call of a rule; left out when the tool is not offered."""
 
     tool: str
@@ -73,14 +73,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Texts with `{variables}`; arguments that come out empty, or that the tool does not know, are left out."""
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sets variables when its pattern is found in the last user message."""
 
     match: str
     set: dict[str, str]
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to answer messages of one sort: by tools, step after step, then in words; or by a recorded turn.
 
     A message that several rules with steps match is answered by all of them, one after another.
@@ -88,7 +88,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     match: str
     """Pattern searched in the last user message, case ignored; its named groups become variables."""
-    turn: Turn | None = None
+    turn: ScriptTurn | None = None
     """The recorded turn that answers; the other fields are then unused."""
     each: str | None = None
     """Name of a list: the steps are done for each of its values that the message names, `{item}`."""
@@ -96,9 +96,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Where the message names no value of the list: pattern whose first group is the item (case matters)."""
     default: Text = ""
     """`{item}` when the message names none."""
-    choose: tuple[Choice, ...] = ()
+    choose: tuple[ScriptChoice, ...] = ()
     """The first that matches sets its variables."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ScriptStep, ...] = ()
     reasoning: Text = ""
     line: Text = ""
     """What is said of each item's last result, with the fields of that result as variables; an item whose
@@ -112,13 +112,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole script."""
 
-    turns: tuple[Turn, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    turns: tuple[ScriptTurn, ...] = ()
+    rules: tuple[ScriptRule, ...] = ()
     lists: dict[str, dict[str, tuple[str, ...]]] = msgspec.field(default_factory=dict)
     days: dict[str, int] = msgspec.field(default_factory=dict)
     """Word → days from today. `{date}` is that day, counted from the date in the latest result; before any
     result it is the word itself."""
-    otherwise: Turn = Turn(text="{topic}")
+    otherwise: ScriptTurn = ScriptTurn(text="{topic}")
 
 
 class ScriptError(ValueError):
@@ -153,7 +153,7 @@ def parse_script(data: bytes | Mapping[str, Any] | list[Any], *, name: str = "sc
     return script
 
 
-def _check_rule(script: Script, rule: Rule, place: str) -> None:
+def _check_rule(script: Script, rule: ScriptRule, place: str) -> None:
     for pattern in (rule.match, rule.pattern or "", *(choice.match for choice in rule.choose)):
         try:
             re.compile(pattern)

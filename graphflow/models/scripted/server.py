@@ -128,7 +128,7 @@ class ScriptedServer:
         assert task is not None
         self._tasks.add(task)
         try:
-            await _Connection(self, reader, writer).run()
+            await _HttpConnection(self, reader, writer).run()
         except (ConnectionError, asyncio.CancelledError):
             pass  # the client left, or the server closes: either way this connection is over
         finally:
@@ -164,7 +164,7 @@ class _Gone(ConnectionError):
     """The client closed the connection."""
 
 
-class _Connection:
+class _HttpConnection:
     """One connection: requests are answered one after another."""
 
     def __init__(self, server: ScriptedServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

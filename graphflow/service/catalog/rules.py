@@ -12,7 +12,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import DefinitionError, GraphflowError
 from graphflow.graph.definition.types import parse_duration_ms
 from graphflow.graph.ports import Clock, Ids
-from graphflow.tools.rules import VERDICTS, StandingRule, condition_of
+from graphflow.tools.running.standing_rules import VERDICTS, StandingRule, condition_of
 
 NOTE = "approval_rules"
 """Name of the store's note that holds them."""

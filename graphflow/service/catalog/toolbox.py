@@ -14,11 +14,11 @@ from pathlib import Path, PurePath
 from graphflow.errors import Fault
 from graphflow.service.catalog.watched_folders import Contents, WatchedFolder
 from graphflow.settings import Settings
-from graphflow.tools.files import SUFFIXES, ToolFiles, next_tool_files
-from graphflow.tools.json_files import read_json
+from graphflow.tools.files.json_files import read_json
+from graphflow.tools.files.tool_files import SUFFIXES, ToolFiles, next_tool_files
+from graphflow.tools.files.viewports import SUFFIXES as VIEWPORT_SUFFIXES
+from graphflow.tools.files.viewports import Viewports, next_viewports
 from graphflow.tools.registry import ToolRegistry
-from graphflow.tools.viewports import SUFFIXES as VIEWPORT_SUFFIXES
-from graphflow.tools.viewports import Viewports, next_viewports
 
 log = logging.getLogger("graphflow.tools")
 

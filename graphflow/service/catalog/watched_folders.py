@@ -8,7 +8,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from graphflow.agents.polling import looks, until_sure
-from graphflow.tools.files import read_folder
+from graphflow.tools.files.tool_files import read_folder
 
 Contents = Mapping[str, bytes | str]
 """File name → its bytes, or why it can't be read."""

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from graphflow.tools.builtin.command_line import CommandRefused, split_words
-from graphflow.tools.builtin.commands import COMMANDS, Parts, read_command
+from graphflow.tools.builtin.commands import COMMANDS, CommandLine, read_command
 from graphflow.tools.builtin.paths import PathRefused, Roots
-from graphflow.tools.builtin.process import Ended, run_program
+from graphflow.tools.builtin.process import ProcessResult, run_program
 from graphflow.tools.port import Tool, tool
 from graphflow.tools.result import ToolFailure, ToolResult, failed
 
@@ -93,14 +93,14 @@ async def run_command(command: str, policy: BashPolicy) -> ToolResult:
     return _result(command, shlex.join([parts.name, *argv]), roots, ended, policy)
 
 
-def _parts(command: str) -> Parts:
+def _parts(command: str) -> CommandLine:
     words = split_words(command)
     if not words:
         raise CommandRefused("missing argument: the command is empty")
     return read_command(words)
 
 
-def _operands(parts: Parts, roots: Roots) -> list[str]:
+def _operands(parts: CommandLine, roots: Roots) -> list[str]:
     names = [name for word in parts.operands for name in roots.expand(word)]
     return ["--", *names] if names else []  # a file may be called -f
 
@@ -117,7 +117,7 @@ def _environment(roots: Roots) -> Mapping[str, str]:
     }
 
 
-def _result(command: str, normalized: str, roots: Roots, ended: Ended, policy: BashPolicy) -> ToolResult:
+def _result(command: str, normalized: str, roots: Roots, ended: ProcessResult, policy: BashPolicy) -> ToolResult:
     data: dict[str, Any] = {
         "tool": "bash",
         "command": command,
@@ -142,7 +142,7 @@ def _result(command: str, normalized: str, roots: Roots, ended: Ended, policy: B
     return ToolResult(status="partial", data=data, text=text.strip())
 
 
-def _faults(ended: Ended, policy: BashPolicy) -> list[str]:
+def _faults(ended: ProcessResult, policy: BashPolicy) -> list[str]:
     faults = []
     if ended.timed_out:
         faults.append(f"stopped after {policy.timeout_s:g} s")

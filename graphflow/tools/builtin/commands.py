@@ -65,7 +65,7 @@ COMMANDS: dict[str, Command] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class CommandLine:
     """A command line, its options checked."""
 
     name: str
@@ -74,7 +74,7 @@ class Parts:
     """The words that name paths."""
 
 
-def read_command(words: Sequence[Word]) -> Parts:
+def read_command(words: Sequence[Word]) -> CommandLine:
     """The parts of a command line.
 
     Raises:
@@ -100,7 +100,7 @@ def read_command(words: Sequence[Word]) -> Parts:
         raise CommandRefused(f"{name} takes no {operands[0].text!r}; it takes options only")
     if name == "top":  # it is always run once, as text
         options = [option for option in options if option in {"-H", "-i"}]
-    return Parts(name=name, options=(*command.always, *options), operands=tuple(operands))
+    return CommandLine(name=name, options=(*command.always, *options), operands=tuple(operands))
 
 
 def _is_option(command: Command, text: str) -> bool:

@@ -46,7 +46,7 @@ class HttpPolicy:
     timeout_s: float = 30.0
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that the policy does not let out."""
 
 
@@ -86,7 +86,7 @@ def http_tool(policy: HttpPolicy | None = None, resolve: Resolve = resolve_by_sy
         try:
             async with asyncio.timeout(policy.timeout_s):
                 return await sender.send(method, url, headers or {}, body)
-        except Refused as refused:
+        except RequestRefused as refused:
             return failed("ACCESS_DENIED", str(refused), "Use another address.")
         except (TimeoutError, httpx.TransportError) as error:
             if method not in _ONLY_LOOKS:
@@ -130,14 +130,14 @@ class _Sender:
                     method, body = ("HEAD" if method == "HEAD" else "GET"), None
                 self._came_from = f" ({target} redirected there)"
                 target = following
-        raise Refused(f"more than {_MAX_REDIRECTS} redirects; the last led to {str(target)!r:.200}")
+        raise RequestRefused(f"more than {_MAX_REDIRECTS} redirects; the last led to {str(target)!r:.200}")
 
     async def _request(
         self, client: httpx.AsyncClient, method: str, url: httpx.URL, headers: dict[str, str], body: str | None
     ) -> httpx.Request:
         """The request to the one address that was checked; name and certificate stay the host's."""
         if method not in self._policy.methods:
-            raise Refused(f"method {method!r} is not allowed; methods are {', '.join(self._policy.methods)}")
+            raise RequestRefused(f"method {method!r} is not allowed; methods are {', '.join(self._policy.methods)}")
         address = await self._address(url)
         host = url.netloc.decode("ascii")
         return client.build_request(
@@ -151,18 +151,18 @@ class _Sender:
     async def _address(self, url: httpx.URL) -> str:
         host = url.host.rstrip(".").lower()
         if self._policy.hosts is not None and not any(_names(allowed, host) for allowed in self._policy.hosts):
-            raise Refused(
+            raise RequestRefused(
                 f"host {host!r} is not allowed; hosts are {', '.join(self._policy.hosts) or 'none'}{self._came_from}"
             )
         port = url.port or (443 if url.scheme == "https" else 80)
         try:
             addresses = await self._resolve(host, port)
         except (OSError, UnicodeError) as error:
-            raise Refused(f"host {host!r} can't be resolved: {error}") from None
+            raise RequestRefused(f"host {host!r} can't be resolved: {error}") from None
         if not addresses:
-            raise Refused(f"host {host!r} has no address")
+            raise RequestRefused(f"host {host!r} has no address")
         if host not in self._policy.private_hosts and (bad := next(filter(_is_inside, addresses), None)):
-            raise Refused(f"host {host!r} has the address {bad}, which is no public one{self._came_from}")
+            raise RequestRefused(f"host {host!r} has the address {bad}, which is no public one{self._came_from}")
         return addresses[0]
 
     async def _answer(self, url: httpx.URL, response: httpx.Response) -> dict[str, Any] | ToolResult:
@@ -191,9 +191,9 @@ def _parsed(url: str) -> httpx.URL:
     try:
         target = httpx.URL(url)
     except (httpx.InvalidURL, ValueError) as error:
-        raise Refused(f"{url!r:.200} is no URL: {error}") from None
+        raise RequestRefused(f"{url!r:.200} is no URL: {error}") from None
     if target.scheme not in ("http", "https") or not target.host:
-        raise Refused(f"{url!r:.200} is no address of http or https")
+        raise RequestRefused(f"{url!r:.200} is no address of http or https")
     return target
 
 

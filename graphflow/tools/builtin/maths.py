@@ -37,7 +37,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 _CONSTANTS = {"pi": math.pi, "e": math.e, "tau": math.tau}
 
 
-class _Refused(ValueError):
+class _NotEvaluated(ValueError):
     """An expression that is not evaluated, and why."""
 
 
@@ -54,7 +54,7 @@ async def math_eval(expression: str) -> dict[str, Any] | ToolResult:
     """Value of an arithmetic expression: + - * / // % **, brackets, pi, e, and functions such as sqrt, log, sin, round."""
     try:
         value = evaluate(expression)
-    except (_Refused, ArithmeticError, ValueError, TypeError) as error:
+    except (_NotEvaluated, ArithmeticError, ValueError, TypeError) as error:
         return failed("INVALID_PARAM", f"{expression[:100]!r} has no value: {error}", "Mend the expression.")
     exact = isinstance(value, int) and abs(value) > _EXACT
     return {"expression": expression, "result": str(value) if exact else value}
@@ -68,16 +68,16 @@ def evaluate(expression: str) -> Number:
         ArithmeticError: division by zero, overflow.
     """
     if len(expression) > MAX_CHARS:
-        raise _Refused(f"it has {len(expression)} characters; the limit is {MAX_CHARS}")
+        raise _NotEvaluated(f"it has {len(expression)} characters; the limit is {MAX_CHARS}")
     try:
         with warnings.catch_warnings():  # of text that is Python, and no arithmetic
             warnings.simplefilter("ignore")
             tree = ast.parse(expression.strip(), mode="eval")
         return _real(_value(tree.body))
     except SyntaxError as error:
-        raise _Refused(f"it is no arithmetic expression ({error.msg})") from None
+        raise _NotEvaluated(f"it is no arithmetic expression ({error.msg})") from None
     except (RecursionError, MemoryError):
-        raise _Refused("its brackets are nested too deeply") from None
+        raise _NotEvaluated("its brackets are nested too deeply") from None
 
 
 def _value(node: ast.expr) -> Number:
@@ -91,40 +91,40 @@ def _value(node: ast.expr) -> Number:
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
             return _power(_value(left), _value(right))
         case ast.BinOp(op=ast.BitXor()):
-            raise _Refused("^ is no power here; write **")
+            raise _NotEvaluated("^ is no power here; write **")
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _bounded(_BINARY[type(op)](_value(left), _value(right)))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
             return _bounded(_FUNCTIONS[name](*[_value(arg) for arg in args]))
         case ast.Name(id=name) | ast.Call(func=ast.Name(id=name)):
-            raise _Refused(f"{name!r} is not known; names are {', '.join([*_CONSTANTS, *_FUNCTIONS])}")
-    raise _Refused(f"{ast.unparse(node)[:60]!r} is no arithmetic")
+            raise _NotEvaluated(f"{name!r} is not known; names are {', '.join([*_CONSTANTS, *_FUNCTIONS])}")
+    raise _NotEvaluated(f"{ast.unparse(node)[:60]!r} is no arithmetic")
 
 
 def _power(base: Number, exponent: Number) -> Number:
     """Refused before it is computed when the result would be too large."""
     whole = isinstance(base, int) and isinstance(exponent, int) and exponent > 0
     if whole and int(base).bit_length() * exponent > MAX_BITS * 2 and abs(base) > 1:
-        raise _Refused("the power is too large")
+        raise _NotEvaluated("the power is too large")
     return _bounded(base**exponent)
 
 
 def _rounded(value: Number, digits: Number) -> Number:
     """`round` with few digits: with many Python first computes that power of ten."""
     if not isinstance(digits, int) or abs(digits) > 30:
-        raise _Refused("round takes at most 30 digits")
+        raise _NotEvaluated("round takes at most 30 digits")
     return round(value, digits) if digits else round(value)
 
 
 def _bounded(value: Any) -> Number:
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
-        raise _Refused("the numbers grow too large")
+        raise _NotEvaluated("the numbers grow too large")
     if not isinstance(value, int | float):
-        raise _Refused("it has no real value")
+        raise _NotEvaluated("it has no real value")
     return value
 
 
 def _real(value: Number) -> Number:
     if isinstance(value, float) and not math.isfinite(value):
-        raise _Refused("it is infinite or undefined")
+        raise _NotEvaluated("it is infinite or undefined")
     return value

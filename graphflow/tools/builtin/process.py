@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class ProcessResult:
     """How a program ended."""
 
     exit_code: int | None
@@ -29,7 +29,7 @@ class Ended:
 
 async def run_program(
     argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout_s: float, max_chars: int
-) -> Ended:
+) -> ProcessResult:
     """Runs `argv` in a process group of its own, which is killed as a whole at the limit or when cancelled.
 
     Args:
@@ -53,7 +53,7 @@ async def run_program(
     )
     assert process.stdout is not None
     assert process.stderr is not None
-    kept = _Kept(max_chars), _Kept(max_chars)
+    kept = _CutOutput(max_chars), _CutOutput(max_chars)
     exit_code: int | None = None
     try:
         async with asyncio.timeout(timeout_s):
@@ -66,10 +66,10 @@ async def run_program(
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-    return Ended(exit_code=exit_code, stdout=kept[0].text, stderr=kept[1].text, cut=kept[0].cut or kept[1].cut)
+    return ProcessResult(exit_code=exit_code, stdout=kept[0].text, stderr=kept[1].text, cut=kept[0].cut or kept[1].cut)
 
 
-class _Kept:
+class _CutOutput:
     """The first `max_chars` characters of a stream."""
 
     def __init__(self, max_chars: int) -> None:

@@ -1,4 +1,4 @@
-"""Functions that are not async: they run in threads, beside the event loop."""
+"""Run sync functions in threads, off the event loop."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 
-async def beside_loop(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+async def run_in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """What the function gives, run in a thread.
 
     Raises:
         RuntimeError: a `StopIteration` left it.
     """
-    return await asyncio.to_thread(whole, function, *args, **kwargs)
+    return await asyncio.to_thread(guard_stop_iteration, function, *args, **kwargs)
 
 
-def whole(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def guard_stop_iteration(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """What the function gives, and no `StopIteration` (`next` of nothing): a future that got one would never end."""
     try:
         return function(*args, **kwargs)

@@ -14,11 +14,19 @@ from types import MappingProxyType
 from typing import Any
 
 from graphflow.errors import Fault
+from graphflow.tools.files.tool_file_parser import (
+    FIELDS,
+    KINDS,
+    InvalidTool,
+    ToolFile,
+    ToolFileEntry,
+    invalid_tool,
+    read_tool_file,
+)
 from graphflow.tools.frontend_body import ClientBody
 from graphflow.tools.port import Tool
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.signature import OPEN_PARAMETERS
-from graphflow.tools.tool_file_parser import FIELDS, KINDS, Entry, InvalidTool, ToolFile, invalid_tool, read_tool_file
 
 SUFFIXES = tuple(KINDS)
 
@@ -91,9 +99,9 @@ def next_tool_files(
     return ToolFiles(files=MappingProxyType(files), tools=tuple(tools), invalid=tuple(invalid))
 
 
-def _single(entries: list[Entry], invalid: list[InvalidTool]) -> Iterator[Entry]:
+def _single(entries: list[ToolFileEntry], invalid: list[InvalidTool]) -> Iterator[ToolFileEntry]:
     """The entries whose name stands once; of a name that stands twice neither counts."""
-    by_name: dict[str, list[Entry]] = {}
+    by_name: dict[str, list[ToolFileEntry]] = {}
     for entry in entries:
         by_name.setdefault(entry.name, []).append(entry)
     for name, same in by_name.items():
@@ -107,7 +115,7 @@ def _single(entries: list[Entry], invalid: list[InvalidTool]) -> Iterator[Entry]
             invalid.append(invalid_tool(entry, fault))
 
 
-def _misfit(entry: Entry, registry: ToolRegistry) -> Fault | None:
+def _misfit(entry: ToolFileEntry, registry: ToolRegistry) -> Fault | None:
     """How an entry does not fit the registered tools."""
     found = registry.get(entry.name)
     if entry.kind == "backend":
@@ -125,7 +133,7 @@ def _misfit(entry: Entry, registry: ToolRegistry) -> Fault | None:
     return None
 
 
-def _made(entry: Entry, registry: ToolRegistry) -> Tool:
+def _made(entry: ToolFileEntry, registry: ToolRegistry) -> Tool:
     data = entry.data
     fields: dict[str, Any] = {name: data[key] for key, (name, _) in FIELDS.items() if key in data}
     found = registry.get(entry.name)

@@ -15,21 +15,22 @@ from typing import Any
 
 from graphflow.errors import BudgetExceeded
 from graphflow.messages import ToolCall, ToolMessage
-from graphflow.tools.approval import ApprovalMode, approval_key
-from graphflow.tools.approval_gate import Gate, rule_key
-from graphflow.tools.arguments import parse_arguments, result_value
-from graphflow.tools.breaker import CircuitBreaker
-from graphflow.tools.calls import as_called, find_tool, one_too_many, source_facts, unique_keys
-from graphflow.tools.context import CallContext
-from graphflow.tools.envelope import completed, cut_to, from_record, record_of, wire_text
-from graphflow.tools.execution import Execution, Ready
-from graphflow.tools.frontend_forms import await_form, form_key
-from graphflow.tools.policy import ANY_TOOL, CallPolicy
+from graphflow.tools.context import RunnerContext
+from graphflow.tools.envelope import completed, from_record, record_of
 from graphflow.tools.port import Tool, refused_result
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.result import ArgumentsRefused, ToolResult
-from graphflow.tools.rules import NoRules, Rules
-from graphflow.tools.templates import has_template, resolve_templates
+from graphflow.tools.running.approval import ApprovalMode, approval_key
+from graphflow.tools.running.approval_gate import ApprovalGate, rule_key
+from graphflow.tools.running.arguments import parse_arguments, result_value
+from graphflow.tools.running.calls import as_called, find_tool, one_too_many, source_facts, unique_keys
+from graphflow.tools.running.circuit_breaker import CircuitBreaker
+from graphflow.tools.running.execution import Execution, Ready
+from graphflow.tools.running.frontend_forms import await_form, form_key
+from graphflow.tools.running.policy import ANY_TOOL, CallPolicy
+from graphflow.tools.running.result_text import cut_to, wire_text
+from graphflow.tools.running.standing_rules import NoRules, Rules
+from graphflow.tools.running.templates import has_template, resolve_templates
 
 __all__ = ["ANY_TOOL", "CallPolicy", "ToolRunner"]
 
@@ -76,14 +77,14 @@ class ToolRunner:
         self.registry = registry
         self.approval = approval or "AUTO"
         self._max_chars = max_result_chars
-        self._gate = Gate(self.approval, rules or NoRules())
+        self._gate = ApprovalGate(self.approval, rules or NoRules())
         breaker = breaker or CircuitBreaker(monotonic)
         self._execution = Execution(breaker=breaker, timeout_s=timeout_s, legacy=legacy, monotonic=monotonic)
 
     async def run_all(
         self,
         calls: Sequence[ToolCall],
-        ctx: CallContext,
+        ctx: RunnerContext,
         *,
         policy: CallPolicy = ANY_TOOL,
         results: Mapping[str, Any] | None = None,
@@ -130,7 +131,7 @@ class ToolRunner:
     async def run(
         self,
         call: ToolCall,
-        ctx: CallContext,
+        ctx: RunnerContext,
         *,
         policy: CallPolicy = ANY_TOOL,
         results: Mapping[str, Any] | None = None,
@@ -159,7 +160,7 @@ class ToolRunner:
         )
         return await self._finish(call, outcome, ctx)
 
-    async def undo(self, name: str, effect: Mapping[str, Any], ctx: CallContext, *, key: str) -> ToolResult:
+    async def undo(self, name: str, effect: Mapping[str, Any], ctx: RunnerContext, *, key: str) -> ToolResult:
         """Runs the tool that takes an effect back; who asked for that has decided, so nobody is asked again.
 
         Args:
@@ -196,7 +197,7 @@ class ToolRunner:
     async def _outcome(
         self,
         call: ToolCall,
-        ctx: CallContext,
+        ctx: RunnerContext,
         policy: CallPolicy,
         results: Mapping[str, Any],
         key: str,
@@ -239,7 +240,7 @@ class ToolRunner:
 
     # running
 
-    async def _run_once(self, ready: Ready, ctx: CallContext, ends_node: bool, in_state: bool) -> ToolResult:
+    async def _run_once(self, ready: Ready, ctx: RunnerContext, ends_node: bool, in_state: bool) -> ToolResult:
         async def act() -> dict[str, Any]:
             return record_of(await self._execution.run(ready, ctx))
 
@@ -258,7 +259,7 @@ class ToolRunner:
 
     # several at once, and the end of each
 
-    async def _are_plain_reads(self, calls: Sequence[ToolCall], policy: CallPolicy, ctx: CallContext) -> bool:
+    async def _are_plain_reads(self, calls: Sequence[ToolCall], policy: CallPolicy, ctx: RunnerContext) -> bool:
         """Whether the calls may run beside each other: each only looks, refers to no other result and asks nobody."""
         for call in calls:
             tool = find_tool(self.registry, call.name, policy)
@@ -280,7 +281,7 @@ class ToolRunner:
         self,
         calls: Sequence[ToolCall],
         keys: Sequence[str],
-        ctx: CallContext,
+        ctx: RunnerContext,
         policy: CallPolicy,
         results: Mapping[str, Any],
     ) -> list[ToolResult]:
@@ -308,7 +309,7 @@ class ToolRunner:
             raise several.exceptions[0] from None
         return told
 
-    async def _finish(self, call: ToolCall, outcome: _Outcome, ctx: CallContext) -> ToolResult:
+    async def _finish(self, call: ToolCall, outcome: _Outcome, ctx: RunnerContext) -> ToolResult:
         """Cuts what is too long for the model, then sends the result and its sources."""
         tool = self.registry.get(call.name)
         result = cut_to(completed(outcome.result, outcome.arguments or {}), tool, self._max_chars)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graphflow.tools.approval import Approved, approval_key, approval_mode, ask_approval, must_ask
-from graphflow.tools.context import CallContext
-from graphflow.tools.policy import CallPolicy
+from graphflow.tools.context import RunnerContext
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
-from graphflow.tools.rules import Rules, StandingRule, fitting_rule
+from graphflow.tools.running.approval import Approved, approval_key, approval_mode, ask_approval, must_ask
+from graphflow.tools.running.policy import CallPolicy
+from graphflow.tools.running.standing_rules import Rules, StandingRule, fitting_rule
 
 
-class Gate:
+class ApprovalGate:
     """Decides about calls.
 
     A rule takes the place of a person's word and of nothing else: what a tool itself refuses, it refuses all the same.
@@ -27,7 +27,7 @@ class Gate:
         self._mode, self._rules = mode, rules
 
     async def decide(
-        self, tool: Tool, call_id: str, arguments: dict[str, Any], policy: CallPolicy, ctx: CallContext, *, key: str
+        self, tool: Tool, call_id: str, arguments: dict[str, Any], policy: CallPolicy, ctx: RunnerContext, *, key: str
     ) -> Approved | ToolResult:
         """Go on with these arguments, or the call's result.
 
@@ -45,7 +45,7 @@ class Gate:
             return await ask_approval(tool, call_id, arguments, ctx, key=key)
         return Approved(arguments=arguments)
 
-    async def is_free(self, tool: Tool, arguments: Mapping[str, Any], policy: CallPolicy, ctx: CallContext) -> bool:
+    async def is_free(self, tool: Tool, arguments: Mapping[str, Any], policy: CallPolicy, ctx: RunnerContext) -> bool:
         """Whether neither a person nor a rule has a say in this call."""
         return not self._asks_by_itself(tool, policy) and await self._rule(tool, arguments, policy, ctx) is None
 
@@ -54,7 +54,7 @@ class Gate:
         return tool.kind != "frontend" and must_ask(tool, approval_mode(tool.name, policy.approval, self._mode))
 
     async def _rule(
-        self, tool: Tool, arguments: Mapping[str, Any], policy: CallPolicy, ctx: CallContext
+        self, tool: Tool, arguments: Mapping[str, Any], policy: CallPolicy, ctx: RunnerContext
     ) -> StandingRule | None:
         standing = await self._rules.standing()
         if not standing:
@@ -75,7 +75,7 @@ def rule_key(key: str) -> str:
 
 
 async def _by_rule(
-    rule: StandingRule | None, tool: Tool, arguments: dict[str, Any], ctx: CallContext, key: str
+    rule: StandingRule | None, tool: Tool, arguments: dict[str, Any], ctx: RunnerContext, key: str
 ) -> Approved | ToolResult:
     """A rule's decision, recorded: the same when the node is entered again, whatever became of the rule."""
 

@@ -9,7 +9,7 @@ from graphflow.graph.core.channels import thaw
 from graphflow.graph.engine.context import digest_of
 from graphflow.masking import mask
 from graphflow.messages import ToolCall
-from graphflow.tools.context import CallContext
+from graphflow.tools.context import RunnerContext
 from graphflow.tools.envelope import json_text
 from graphflow.tools.log import log_info, logs_info
 from graphflow.tools.port import Tool
@@ -22,7 +22,7 @@ def form_key(key: str) -> str:
 
 
 async def await_form(
-    tool: Tool | None, call: ToolCall, arguments: dict[str, Any] | None, ctx: CallContext, *, key: str
+    tool: Tool | None, call: ToolCall, arguments: dict[str, Any] | None, ctx: RunnerContext, *, key: str
 ) -> ToolResult:
     """What a person submits for this call.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from graphflow.graph.engine.context import digest_of
-from graphflow.tools.context import CallContext, Terminated
+from graphflow.tools.context import RunnerContext, Terminated
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
 
@@ -66,7 +66,7 @@ def approval_key(key: str) -> str:
 
 
 async def ask_approval(
-    tool: Tool, call_id: str, arguments: dict[str, Any], ctx: CallContext, *, key: str
+    tool: Tool, call_id: str, arguments: dict[str, Any], ctx: RunnerContext, *, key: str
 ) -> Approved | ToolResult:
     """A person's decision on one call: go on with these arguments, or the call's result.
 

@@ -13,12 +13,12 @@ import msgspec
 from graphflow.errors import BudgetExceeded, NodeFailed, NodeTimeout, StoreError
 from graphflow.masking import mask, mask_text
 from graphflow.messages import ToolCall
-from graphflow.tools.breaker import BREAKING_CODES, CircuitBreaker
-from graphflow.tools.context import CallContext, Terminated, ToolContext
+from graphflow.tools.context import RunnerContext, Terminated, ToolContext
 from graphflow.tools.envelope import json_text, wrap
 from graphflow.tools.log import log_exception, log_info, logs_info
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
+from graphflow.tools.running.circuit_breaker import BREAKING_CODES, CircuitBreaker
 
 _CUT_OFF = ("timeout", "connection")
 """Codes of failures after which a call may have done its work all the same."""
@@ -48,7 +48,7 @@ class Execution:
         self._legacy = legacy
         self._monotonic = monotonic
 
-    async def run(self, ready: Ready, ctx: CallContext) -> ToolResult:
+    async def run(self, ready: Ready, ctx: RunnerContext) -> ToolResult:
         """Really runs the tool, once. A refusal of the circuit breaker is recorded too, so a re-entry agrees."""
         tool = ready.tool
         if (wait_s := self._breaker.wait_s(tool.name)) is not None:
@@ -75,7 +75,7 @@ class Execution:
             log_info("tool.end", tool=tool.name, call_id=ready.call.id, status=result.status, chars=size, ms=time_ms)
         return msgspec.structs.replace(result, stats={"time_ms": time_ms, **result.stats})
 
-    async def _guarded(self, ready: Ready, ctx: CallContext) -> ToolResult:
+    async def _guarded(self, ready: Ready, ctx: RunnerContext) -> ToolResult:
         """The tool's own result, or the error result for what went wrong in it."""
         tool = ready.tool
         limit = self._timeout_s if tool.timeout_s is None else tool.timeout_s
@@ -94,7 +94,7 @@ class Execution:
             log_exception("tool.failed", error, tool=tool.name, call_id=ready.call.id)
             return _failure(tool, TimeoutError(f"no end after {limit:g} s") if deadline.expired() else error)
 
-    def _tool_context(self, ready: Ready, ctx: CallContext) -> ToolContext:
+    def _tool_context(self, ready: Ready, ctx: RunnerContext) -> ToolContext:
         call_id = ready.call.id
 
         async def progress(data: Any) -> None:

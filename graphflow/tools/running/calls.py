@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphflow.messages import ToolCall
-from graphflow.tools.arguments import parse_arguments
-from graphflow.tools.execution import Ready
-from graphflow.tools.policy import CallPolicy
 from graphflow.tools.port import Tool
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.result import ToolResult, failed
+from graphflow.tools.running.arguments import parse_arguments
+from graphflow.tools.running.execution import Ready
+from graphflow.tools.running.policy import CallPolicy
 from graphflow.tools.schema import did_you_mean
 
 _SOURCE_FIELDS = ("title", "url", "icon")

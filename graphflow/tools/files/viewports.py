@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from graphflow.errors import Fault
-from graphflow.tools.json_files import read_json
+from graphflow.tools.files.json_files import read_json
 
 SUFFIXES = (".html", ".qlc", ".dqlc", ".json_schema", ".custom")
 

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 from graphflow.errors import Fault
-from graphflow.tools.json_files import read_json
+from graphflow.tools.files.json_files import read_json
 from graphflow.tools.port import ToolKind
 from graphflow.tools.schema import did_you_mean, parameters_error, schema_error, shown
 
@@ -43,7 +43,7 @@ _EFFECTS = ("none", "read", "write")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class ToolFileEntry:
     """One description of a tool, as written."""
 
     file: str
@@ -80,7 +80,7 @@ class ToolFile:
     """One file."""
 
     content: bytes | str
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[ToolFileEntry, ...] = ()
     """Good as far as the file tells; for what it has broken, as they were before."""
     invalid: tuple[InvalidTool, ...] = ()
 
@@ -100,7 +100,7 @@ def read_tool_file(file: str, content: bytes | str, before: ToolFile | None = No
         return ToolFile(content=content, entries=old, invalid=(broken,))
     good, invalid = [], []
     for index, item in enumerate(items):
-        entry = Entry(file=file, pointer=f"/tools/{index}", data=item if isinstance(item, dict) else {})
+        entry = ToolFileEntry(file=file, pointer=f"/tools/{index}", data=item if isinstance(item, dict) else {})
         faults = tuple(_faults(entry) if isinstance(item, dict) else [_no_object(entry, item)])
         if faults:
             invalid.append(invalid_tool(entry, *faults))
@@ -111,7 +111,7 @@ def read_tool_file(file: str, content: bytes | str, before: ToolFile | None = No
     return ToolFile(content=content, entries=(*good, *kept), invalid=tuple(invalid))
 
 
-def invalid_tool(entry: Entry, *faults: Fault) -> InvalidTool:
+def invalid_tool(entry: ToolFileEntry, *faults: Fault) -> InvalidTool:
     """The refusal of an entry."""
     return InvalidTool(name=entry.name, kind=entry.kind, file=entry.file, faults=faults)
 
@@ -131,11 +131,11 @@ def _items(file: str, content: bytes | str) -> tuple[list[Any], Fault | None]:
     return listed, None
 
 
-def _no_object(entry: Entry, item: Any) -> Fault:
+def _no_object(entry: ToolFileEntry, item: Any) -> Fault:
     return entry.fault(f"a tool is {shown(item)}", "write an object with `name`")
 
 
-def _faults(entry: Entry) -> Iterator[Fault]:
+def _faults(entry: ToolFileEntry) -> Iterator[Fault]:
     data = entry.data
     for key in data:
         if key not in _ALLOWED:

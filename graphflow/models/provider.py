@@ -1,0 +1,28 @@
+"""A resolved provider: its profile with address, key and model filled in."""
+
+from __future__ import annotations
+
+import msgspec
+
+from graphflow.models.profiles import Profile
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider ready to be called."""
+
+    key: str
+    profile: Profile
+    base_url: str = ""
+    model: str = ""
+    """What is asked for when the agent names no model."""
+    api_key: str | None = None
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    source: str = ""
+    """What decided for this provider, for `graphflow doctor`: `LLM_BASE_URL`, `DEEPSEEK_API_KEY` …"""
+
+    @property
+    def protocol(self) -> str:
+        return self.profile.protocol
+
+    def __repr__(self) -> str:
+        return f"Provider(key={self.key!r}, base_url={self.base_url!r}, model={self.model!r}, source={self.source!r})"
