@@ -52,7 +52,14 @@ class Worker:
     """A system's process for one workload; `note` says why it gives no figures."""
 
     def __init__(
-        self, system: str, python: str, workload: Workload, place: Where, phase: str = "", before: Worker | None = None
+        self,
+        system: str,
+        python: str,
+        workload: Workload,
+        place: Where,
+        phase: str = "",
+        before: Worker | None = None,
+        home: Path = HERE,
     ):
         name, _, variant = system.partition(":")
         self.system, self.note = system, ""
@@ -61,7 +68,7 @@ class Worker:
         self.folder = before.folder if before else Path(tempfile.mkdtemp(prefix=f"{name}-", dir=place.scratch))
         self.url = before.url if before else place.url(workload)
         command = [
-            python, str(HERE / "worker.py"), "--system", name, "--variant", variant, "--case", workload.case, "--params",
+            python, str(home / "worker.py"), "--system", name, "--variant", variant, "--case", workload.case, "--params",
             json.dumps(workload.params), "--folder", str(self.folder), "--phase", phase, "--repeat", str(workload.repeat),
             "--store", workload.store, "--url", self.url, "--psql", place.databases.psql if place.databases else "",
         ]  # fmt: skip
