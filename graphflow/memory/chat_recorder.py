@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 from graphflow.checkpoints import input_references as inputs
@@ -34,9 +34,6 @@ from graphflow.memory.run_reader import Ended, RunFacts, RunPart
 from graphflow.messages import MESSAGE_TYPES, HumanMessage, Message, from_wire
 from graphflow.runtime.history.stored_events import LEAST_PAGE, PAGE, Chain, records_of_run, settled
 from graphflow.runtime.runs.live_runs import LiveRun
-
-if TYPE_CHECKING:
-    from graphflow.service.application import Application
 
 SystemOf = Callable[[str | None], Awaitable[Mapping[str, Any] | None]]
 """Hash of a document → what its model is told before any message."""
@@ -164,12 +161,6 @@ class ChatRecorder:
     def _turn(self, chat_id: str) -> asyncio.Lock:
         """Lines of one chat are written in the order in which its runs ended."""
         return self._turns.setdefault(chat_id, asyncio.Lock())
-
-
-async def rebuild(app: Application, chat_id: str) -> int:
-    """Writes a chat's record anew from the store; how many runs are in it."""
-    await app.runs.ready()
-    return await app.chat_record.rebuild(chat_id)
 
 
 async def read_run(
@@ -312,4 +303,4 @@ def _systems(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return out
 
 
-__all__ = ["ChatRecorder", "read_run", "rebuild"]
+__all__ = ["ChatRecorder", "read_run"]

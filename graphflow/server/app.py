@@ -17,7 +17,8 @@ from graphflow.server.rate_limits import RateLimit, RunLimit
 from graphflow.server.routes import agents, chats, operators, rules, runs, threads, tools, uploads, usage
 from graphflow.server.routes._parts import refuse_nul
 from graphflow.service.application import Application
-from graphflow.service.sweep import sweep
+from graphflow.service.runs import queues
+from graphflow.service.runs.sweep import sweep
 from graphflow.telemetry.run_metrics import ServerMetrics
 
 
@@ -76,7 +77,7 @@ async def stop(application: Application) -> None:
     """
     if not application.stopping:
         application.stopping = True
-        await application.queues.close()
+        await queues.close(application)
         await application.runs.close(application.settings.server.shutdown_grace_s)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from graphflow.errors import GraphflowError
-from graphflow.service.application import Application
+from graphflow.service.context import ServiceContext
 
 RETRY_MS = 1000
 """When to ask again where nobody can know when a run ends."""
@@ -54,13 +54,13 @@ class RunLimit:
         self._beginning = 0
 
     @contextmanager
-    def room(self, app: Application) -> Iterator[None]:
+    def room(self, context: ServiceContext) -> Iterator[None]:
         """Room for one run, while its request begins it.
 
         Raises:
             GraphflowError: `overloaded`.
         """
-        if self._most is not None and len(app.runs.by_thread) + self._beginning >= self._most:
+        if self._most is not None and len(context.runs.by_thread) + self._beginning >= self._most:
             raise GraphflowError(
                 f"the server has {self._most} runs under way, which is as many as it takes; try again in a moment",
                 code="overloaded",

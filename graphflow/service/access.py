@@ -5,14 +5,10 @@ A thread of another user is as if it did not exist: the refusal is the one that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from graphflow.service.context import ServiceContext
 from graphflow.service.requests import CHAT_ID, unknown_chat, unknown_run, unknown_thread
-
-if TYPE_CHECKING:
-    from graphflow.service.application import Application
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,39 +24,39 @@ LOCAL = Caller()
 """Who asks where no tokens are set."""
 
 
-async def sees(app: Application, caller: Caller, thread_id: str) -> bool:
+async def sees(context: ServiceContext, caller: Caller, thread_id: str) -> bool:
     """Whether the thread is there for the caller; one that nobody has made yet is."""
     if caller.user is None or not CHAT_ID.fullmatch(thread_id):  # what is no id is refused where it is read
         return True
-    await app.runs.ready()
-    row = await app.store.thread(thread_id)
+    await context.runs.ready()
+    row = await context.store.thread(thread_id)
     return row is None or row.facts.user == caller.user
 
 
-async def check_thread(app: Application, caller: Caller, thread_id: str) -> None:
+async def check_thread(context: ServiceContext, caller: Caller, thread_id: str) -> None:
     """Raises ThreadNotFound when the thread is another user's."""
-    if not await sees(app, caller, thread_id):
+    if not await sees(context, caller, thread_id):
         raise unknown_thread(thread_id)
 
 
-async def check_chat(app: Application, caller: Caller, chat_id: str) -> None:
+async def check_chat(context: ServiceContext, caller: Caller, chat_id: str) -> None:
     """The same in the words of chats."""
-    if not await sees(app, caller, chat_id):
+    if not await sees(context, caller, chat_id):
         raise unknown_chat(chat_id)
 
 
-async def check_run(app: Application, caller: Caller, run_id: str) -> None:
+async def check_run(context: ServiceContext, caller: Caller, run_id: str) -> None:
     """Raises ThreadNotFound when the run is one of another user's thread."""
     if caller.user is None or not CHAT_ID.fullmatch(run_id):
         return
-    await app.runs.ready()
-    live = next((live for live in app.runs.by_thread.values() if live.run_id == run_id), None)
-    thread_id = live.thread_id if live is not None else await app.store.find_run(run_id)
-    if thread_id is not None and not await sees(app, caller, thread_id):
+    await context.runs.ready()
+    live = next((live for live in context.runs.by_thread.values() if live.run_id == run_id), None)
+    thread_id = live.thread_id if live is not None else await context.store.find_run(run_id)
+    if thread_id is not None and not await sees(context, caller, thread_id):
         raise unknown_run(run_id)
 
 
-async def claim(app: Application, caller: Caller, chat_id: str) -> None:
+async def claim(context: ServiceContext, caller: Caller, chat_id: str) -> None:
     """Makes the thread the caller's if there was none.
 
     Raises:
@@ -68,5 +64,5 @@ async def claim(app: Application, caller: Caller, chat_id: str) -> None:
     """
     if caller.user is None:
         return
-    if await app.store.assign(chat_id, caller.user, now=app.clock.now_ms()) != caller.user:
+    if await context.store.assign(chat_id, caller.user, now=context.clock.now_ms()) != caller.user:
         raise unknown_chat(chat_id)

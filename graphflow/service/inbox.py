@@ -10,12 +10,12 @@ from graphflow.checkpoints.rows import OpenInterrupt, parse_cursor
 from graphflow.errors import StoreError
 from graphflow.graph.core.channels import thaw
 from graphflow.graph.core.machine import WAITS, Interrupt
-from graphflow.service.application import Application
+from graphflow.service.context import ServiceContext
 from graphflow.service.requests import unknown_cursor
 
 
 async def inbox(
-    app: Application,
+    context: ServiceContext,
     *,
     owner: str | None = None,
     role: str | None = None,
@@ -38,10 +38,10 @@ async def inbox(
             parse_cursor(cursor)
         except StoreError:
             raise unknown_cursor(cursor) from None
-    await app.runs.ready()
+    await context.runs.ready()
     rows: list[OpenInterrupt] = []
     while True:
-        page = await app.store.open_interrupts(
+        page = await context.store.open_interrupts(
             owner=owner,
             role=role,
             agent_key=agent_key,

@@ -7,40 +7,36 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import AnswerRefused, CheckpointNotFound, ThreadNotFound
+from graphflow.errors import CheckpointNotFound, ThreadNotFound
 from graphflow.graph.core.channels import thaw
 from graphflow.json_data import plain
 from graphflow.runtime.history.effects import Choices
-from graphflow.runtime.queue import Signal
-from graphflow.runtime.runs.answers import check_answers
-from graphflow.runtime.runs.signals import deliver
 from graphflow.runtime.thread import CheckpointInfo, Thread, ThreadState
-from graphflow.service.application import Application
-from graphflow.service.chats import uploads
+from graphflow.service import uploads
+from graphflow.service.context import ServiceContext
 from graphflow.service.inbox import interrupt_dict
+from graphflow.service.live_threads import flush_live, settled_live
+from graphflow.service.queued_inputs import queued_inputs
 from graphflow.service.requests import checked_chat_id, unknown_cursor
-from graphflow.service.runs.query import Begun
-from graphflow.service.runs.submit import flush_live, refuse_when_stopping, settled_live
-from graphflow.service.sweep import expire_overdue
 from graphflow.service.usage import added, line_dict
 
 
-async def thread_of(app: Application, thread_id: str) -> Thread:
+async def thread_of(context: ServiceContext, thread_id: str) -> Thread:
     """The thread, under its own version of its graph.
 
     Raises:
         ThreadNotFound: no such thread.
     """
     checked_chat_id(thread_id, "threadId")
-    await app.runs.ready()
-    await flush_live(app, thread_id)
-    return (await app.graph_of_thread(thread_id)).thread(thread_id)
+    await context.runs.ready()
+    await flush_live(context, thread_id)
+    return (await context.graph_of_thread(thread_id)).thread(thread_id)
 
 
-async def summary(app: Application, thread_id: str) -> dict[str, Any]:
+async def summary(context: ServiceContext, thread_id: str) -> dict[str, Any]:
     """Head checkpoint, status, what waits, usage."""
-    thread = await thread_of(app, thread_id)
-    row = await app.store.thread(thread_id)
+    thread = await thread_of(context, thread_id)
+    row = await context.store.thread(thread_id)
     if row is None or row.head is None:
         raise ThreadNotFound(f"thread {thread_id!r} has no checkpoint yet")
     state = await thread.state()
@@ -49,7 +45,7 @@ async def summary(app: Application, thread_id: str) -> dict[str, Any]:
         "title": row.facts.title or "",
         "agentKey": row.facts.agent_key,
         "version": row.facts.document,
-        "status": app.status_of(row),
+        "status": context.status_of(row),
         "runId": state.run_id,
         "checkpointId": state.checkpoint_id,
         "next": state.next,
@@ -75,14 +71,14 @@ def _short(value: Any) -> str:
 
 
 async def checkpoints(
-    app: Application, thread_id: str, *, cursor: str | None = None, limit: int = 50
+    context: ServiceContext, thread_id: str, *, cursor: str | None = None, limit: int = 50
 ) -> tuple[list[CheckpointInfo], str | None]:
     """The tree, newest first, and the cursor of the next page.
 
     Raises:
         GraphflowError: `invalid_input` for a cursor that is none, or whose checkpoint was pruned.
     """
-    thread = await thread_of(app, thread_id)
+    thread = await thread_of(context, thread_id)
     try:
         found = await thread.history(limit, before=cursor, all_lineages=True)
     except CheckpointNotFound:
@@ -90,9 +86,9 @@ async def checkpoints(
     return found, found[-1].id if len(found) == limit else None
 
 
-async def state(app: Application, thread_id: str, checkpoint_id: str | None = None) -> dict[str, Any]:
+async def state(context: ServiceContext, thread_id: str, checkpoint_id: str | None = None) -> dict[str, Any]:
     """The thread in full, at its head or at a checkpoint."""
-    found: ThreadState = await (await thread_of(app, thread_id)).state(checkpoint_id)
+    found: ThreadState = await (await thread_of(context, thread_id)).state(checkpoint_id)
     return {
         "threadId": thread_id,
         "checkpointId": found.checkpoint_id,
@@ -106,28 +102,30 @@ async def state(app: Application, thread_id: str, checkpoint_id: str | None = No
     }
 
 
-async def diff(app: Application, thread_id: str, a: str, b: str, other: str | None = None) -> dict[str, Any]:
+async def diff(context: ServiceContext, thread_id: str, a: str, b: str, other: str | None = None) -> dict[str, Any]:
     """What changed between two checkpoints, the second of another thread if one is named: JSON Patch per state key."""
-    second = None if other is None else await thread_of(app, other)
-    return {"from": a, "to": b, "changes": await (await thread_of(app, thread_id)).diff(a, b, other=second)}
+    second = None if other is None else await thread_of(context, other)
+    return {"from": a, "to": b, "changes": await (await thread_of(context, thread_id)).diff(a, b, other=second)}
 
 
-async def blame(app: Application, thread_id: str, key: str, checkpoint_id: str | None, path: str) -> dict[str, Any]:
+async def blame(
+    context: ServiceContext, thread_id: str, key: str, checkpoint_id: str | None, path: str
+) -> dict[str, Any]:
     """Who wrote a value; see `Thread.blame`."""
-    found = await (await thread_of(app, thread_id)).blame(key, checkpoint_id, path=path)
+    found = await (await thread_of(context, thread_id)).blame(key, checkpoint_id, path=path)
     return {"threadId": thread_id, **struct_dict(found)}
 
 
-async def why(app: Application, thread_id: str, checkpoint_id: str | None) -> dict[str, Any]:
+async def why(context: ServiceContext, thread_id: str, checkpoint_id: str | None) -> dict[str, Any]:
     """Why the thread went on from a checkpoint as it did; see `Thread.why`."""
-    found = await (await thread_of(app, thread_id)).why(checkpoint_id)
+    found = await (await thread_of(context, thread_id)).why(checkpoint_id)
     return {"threadId": thread_id, **struct_dict(found)}
 
 
-async def cost(app: Application, thread_id: str) -> dict[str, Any]:
+async def cost(context: ServiceContext, thread_id: str) -> dict[str, Any]:
     """What the thread's present branch has used, and `spent`: what all of its branches have, from the store's ledger."""
-    told = await (await thread_of(app, thread_id)).cost()
-    rows = await app.store.spent(thread_id=thread_id)
+    told = await (await thread_of(context, thread_id)).cost()
+    rows = await context.store.spent(thread_id=thread_id)
     return {"threadId": thread_id, **struct_dict(told), "spent": line_dict(added(rows))}
 
 
@@ -137,22 +135,22 @@ def struct_dict(value: msgspec.Struct) -> dict[str, Any]:
     return out
 
 
-async def edit(app: Application, thread_id: str, values: Mapping[str, Any], **options: Any) -> str:
+async def edit(context: ServiceContext, thread_id: str, values: Mapping[str, Any], **options: Any) -> str:
     """A new checkpoint with these values; see `Thread.edit`."""
-    async with app.turn(thread_id):
-        await settled_live(app, thread_id)
-        return await (await thread_of(app, thread_id)).edit(values, **options)
+    async with context.turn(thread_id):
+        await settled_live(context, thread_id)
+        return await (await thread_of(context, thread_id)).edit(values, **options)
 
 
-async def rewind(app: Application, thread_id: str, checkpoint_id: str, **options: Any) -> str:
+async def rewind(context: ServiceContext, thread_id: str, checkpoint_id: str, **options: Any) -> str:
     """A new head that goes on from the checkpoint; see `Thread.rewind`."""
-    async with app.turn(thread_id):
-        await settled_live(app, thread_id)
-        return await (await thread_of(app, thread_id)).rewind(checkpoint_id, **options)
+    async with context.turn(thread_id):
+        await settled_live(context, thread_id)
+        return await (await thread_of(context, thread_id)).rewind(checkpoint_id, **options)
 
 
 async def fork(
-    app: Application,
+    context: ServiceContext,
     thread_id: str,
     checkpoint_id: str | None,
     new_id: str | None = None,
@@ -162,91 +160,21 @@ async def fork(
     """A new thread that shares the past up to the checkpoint."""
     if new_id is not None:
         checked_chat_id(new_id, "threadId")
-    thread = await thread_of(app, thread_id)
+    thread = await thread_of(context, thread_id)
     other = await thread.fork(checkpoint_id, thread_id=new_id, effects=effects, by=by)
     return {"threadId": other.id, "checkpointId": (await other.state()).checkpoint_id, "forkedFrom": thread_id}
 
 
-async def resume(
-    app: Application,
-    thread_id: str,
-    *,
-    answers: Mapping[str, Any] | None = None,
-    checkpoint_id: str | None = None,
-    effects: Choices = None,
-    budget: Mapping[str, Any] | None = None,
-    hold_ms: int | None = None,
-    by: str | None = None,
-) -> Begun:
-    """Goes on: with answers to what is open, from the head, or from a checkpoint after a rewind to it.
-
-    Args:
-        by: who answers.
-
-    Raises:
-        AnswerRefused: an answer that does not fit; nothing has changed.
-        GraphflowError: `nothing_to_resume`, `thread_busy`, `thread_waiting`, `effects_need_choice`.
-    """
-    refuse_when_stopping(app)
-    checked_chat_id(thread_id, "threadId")
-    if answers and checkpoint_id is not None:
-        await _must_stand_at(app, thread_id, checkpoint_id)
-    hold = app.settings.tools.hold_ms if hold_ms is None else hold_ms
-    async with app.turn(thread_id):
-        await expire_overdue(app, thread_id)
-        live = await settled_live(app, thread_id)
-        if live is not None and answers and live.executor.machine.interrupts:
-            executor = live.executor
-            checked = check_answers(executor.machine, answers)
-            after = executor.seq
-            for answer in checked:
-                executor.answer(answer.interrupt_id, answer.value, answer.decision, by)
-            return Begun(run=live, run_id=live.run_id, chat_id=thread_id, after=after)
-        graph = await app.graph_of_thread(thread_id)
-        if answers:
-            run = await graph.launch_answer(thread_id, dict(answers), by=by, hold_ms=hold)
-        else:
-            run = await graph.launch_resume(thread_id, checkpoint_id, effects=effects, budget=budget, hold_ms=hold)
-    return Begun(run=run, run_id=run.run_id, chat_id=thread_id, after=run.log.mark if run.log is not None else 0)
-
-
-async def _must_stand_at(app: Application, thread_id: str, checkpoint_id: str) -> None:
-    """Answers belong to what is open at the head; to name the head beside them is no rewind."""
-    await app.runs.ready()
-    row = await app.store.thread(thread_id)
-    if row is not None and row.head != checkpoint_id:
-        raise AnswerRefused(
-            f"answers belong to what is open at the head, which is not {checkpoint_id!r}; rewind first, then answer",
-            code="answer_ambiguous",
-        )
-
-
-async def cancel(app: Application, thread_id: str) -> bool:
+async def cancel(context: ServiceContext, thread_id: str) -> bool:
     """Cancels the run that drives or waits on the thread; whether there was one."""
-    thread = await thread_of(app, thread_id)
-    await settled_live(app, thread_id)
+    thread = await thread_of(context, thread_id)
+    await settled_live(context, thread_id)
     return await thread.cancel()
 
 
-async def signal(app: Application, thread_id: str, name: str, payload: Any = None) -> bool:
-    """Hands a signal over; whether a `wait` node goes on by it in this process.
-
-    Raises:
-        GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
-    """
-    refuse_when_stopping(app)
-    checked_chat_id(thread_id, "threadId")
-    async with app.turn(thread_id):
-        await expire_overdue(app, thread_id)
-        await settled_live(app, thread_id)
-        graph = await app.graph_of_thread(thread_id)
-        hold = app.settings.tools.hold_ms
-        return await deliver(graph, thread_id, Signal(name=name, payload=payload), hold_ms=hold) is not None
-
-
-async def queue(app: Application, thread_id: str) -> list[dict[str, Any]]:
+async def queue(context: ServiceContext, thread_id: str) -> list[dict[str, Any]]:
     """The inputs that wait for their turn, in order."""
-    await thread_of(app, thread_id)
+    await thread_of(context, thread_id)
     return [
         {
             "runId": queued.run_id,
@@ -256,34 +184,27 @@ async def queue(app: Application, thread_id: str) -> list[dict[str, Any]]:
             "agentKey": queued.agent_key,
             "queuedAt": entry.at,
         }
-        for place, (entry, queued) in enumerate(await app.queues.entries(thread_id), 1)
+        for place, (entry, queued) in enumerate(await queued_inputs(context, thread_id), 1)
     ]
 
 
-async def withdraw(app: Application, thread_id: str, run_id: str) -> bool:
-    """Takes an input out of the queue; False when it is not there (any more)."""
-    checked_chat_id(thread_id, "threadId")
-    found = await app.queues.find(run_id)
-    return found is not None and found.chat_id == thread_id and await app.queues.withdraw(found)
-
-
-async def delete(app: Application, thread_id: str) -> None:
+async def delete(context: ServiceContext, thread_id: str) -> None:
     """Removes the thread and all that no other thread shares; of a chat that has not begun, its uploads.
 
     Raises:
         ThreadBusy: a run drives it, here or in another process.
     """
     try:
-        thread = await thread_of(app, thread_id)
+        thread = await thread_of(context, thread_id)
     except ThreadNotFound:
-        if await uploads.delete(app, thread_id):
+        if await uploads.delete(context, thread_id):
             return
         raise
-    await settled_live(app, thread_id)
+    await settled_live(context, thread_id)
     await thread.delete()
-    await app.chat_record.delete(thread_id)
-    await app.conversations.delete(thread_id)
-    await uploads.delete(app, thread_id)
+    await context.chat_record.delete(thread_id)
+    await context.conversations.delete(thread_id)
+    await uploads.delete(context, thread_id)
 
 
 def checkpoint_dict(info: CheckpointInfo) -> dict[str, Any]:

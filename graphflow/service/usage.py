@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.checkpoints.rows import SPENT_FIGURES, Spent
 from graphflow.checkpoints.usage import FIGURES, PICO_USD
-from graphflow.service.application import Application
+from graphflow.service.context import ServiceContext
 from graphflow.service.requests import bad_argument
 
 AXES = ("day", "agentKey", "model")
@@ -17,7 +17,7 @@ _EPOCH = dt.date(1970, 1, 1)
 
 
 async def usage(
-    app: Application,
+    context: ServiceContext,
     *,
     since: str | None = None,
     until: str | None = None,
@@ -35,8 +35,8 @@ async def usage(
     """
     if unknown := [axis for axis in by if axis not in AXES]:
         raise bad_argument("by", f"{unknown[0]!r} is unknown; usage is told by {', '.join(AXES)}")
-    await app.runs.ready()
-    rows = await app.store.spent(since=_day("since", since), until=_day("until", until), agent_key=agent_key)
+    await context.runs.ready()
+    rows = await context.store.spent(since=_day("since", since), until=_day("until", until), agent_key=agent_key)
     return {"total": line_dict(added(rows)), "lines": _lines(rows, by)}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from graphflow.events import ContentDelta, Event, NodeEnd, ReasoningDelta, RunCancel, RunComplete, RunError, RunWaiting
 from graphflow.runtime.runs.live_runs import LiveRun, Runs
-from graphflow.service.application import Application
+from graphflow.service.context import ServiceContext
 from graphflow.telemetry.metrics import Counter, Gauge, Histogram, Metric, render
 
 Handler = Callable[[Any], None]
@@ -61,12 +61,12 @@ class ServerMetrics:
 
     # --- runs
 
-    def listen(self, app: Application) -> None:
+    def listen(self, context: ServiceContext) -> None:
         """Watches every life that begins on the application's store from now on."""
-        Runs.watchers(app.store).append(self.watch)
+        Runs.watchers(context.store).append(self.watch)
 
-    def leave(self, app: Application) -> None:
-        Runs.watchers(app.store).remove(self.watch)
+    def leave(self, context: ServiceContext) -> None:
+        Runs.watchers(context.store).remove(self.watch)
 
     def watch(self, live: LiveRun) -> None:
         """Sees the events of a life on their way; a delta after the first costs one look-up."""
@@ -93,22 +93,22 @@ class ServerMetrics:
 
     # --- the page
 
-    async def page(self, app: Application) -> str:
+    async def page(self, context: ServiceContext) -> str:
         """The text that Prometheus reads.
 
         Raises:
             StoreError: the store can't be read.
         """
-        await app.runs.ready()
-        self.active.set(len(app.runs.by_thread))
-        self.waiting.set(await _waiting_threads(app))
-        self.queued.set(len(await app.store.queue(kind="input", limit=1_000_000)))
+        await context.runs.ready()
+        self.active.set(len(context.runs.by_thread))
+        self.waiting.set(await _waiting_threads(context))
+        self.queued.set(len(await context.store.queue(kind="input", limit=1_000_000)))
         return render(value for value in vars(self).values() if isinstance(value, Metric))
 
 
-async def _waiting_threads(app: Application) -> int:
+async def _waiting_threads(context: ServiceContext) -> int:
     count, cursor = 0, None
-    while rows := await app.store.threads(status="waiting", cursor=cursor, limit=PAGE):
+    while rows := await context.store.threads(status="waiting", cursor=cursor, limit=PAGE):
         count += len(rows)
         cursor = rows[-1].thread_id
         if len(rows) < PAGE:

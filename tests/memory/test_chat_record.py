@@ -12,7 +12,6 @@ import pytest
 
 from graphflow import load_graph
 from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
-from graphflow.memory.chat_recorder import rebuild
 from graphflow.messages import AIMessage, HumanMessage, SystemMessage
 from graphflow.models.openai.request import wire_messages
 from graphflow.models.profiles import Profile
@@ -330,9 +329,9 @@ async def test_a_rebuilt_record_is_byte_for_byte_what_was_written(open_applicati
     written = path.read_bytes()
     assert written.count(b"\n") == 4
     path.unlink()
-    assert await rebuild(app, "c") == 4
+    assert await app.chat_record.rebuild("c") == 4
     assert path.read_bytes() == written
-    assert await rebuild(app, "c") == 4
+    assert await app.chat_record.rebuild("c") == 4
     assert path.read_bytes() == written
 
 
@@ -351,7 +350,7 @@ async def test_a_rebuilt_record_has_the_runs_of_every_branch_and_a_fork_only_its
         written = path.read_bytes()
         assert [line["runId"] for line in lines(app, chat_id)] == [run.run_id for run in runs]
         path.unlink()
-        await rebuild(app, chat_id)
+        await app.chat_record.rebuild(chat_id)
         assert path.read_bytes() == written
 
 
@@ -368,7 +367,7 @@ async def test_a_damaged_record_is_whole_again_after_a_rebuild_and_keeps_what_th
     written = path.read_bytes()
     path.write_bytes(written[:-9])
     assert len((await app.chat_record.read("c")).damaged) == 1
-    await rebuild(app, "c")
+    await app.chat_record.rebuild("c")
     assert path.read_bytes() == written
     assert (await app.chat_record.read("c")).damaged == []
 

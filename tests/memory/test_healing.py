@@ -12,7 +12,6 @@ import pytest
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.rows import Keep
-from graphflow.memory.chat_recorder import rebuild
 from graphflow.runtime.runs.live_runs import Runs
 from graphflow.service.application import Application
 from graphflow.service.chats.chats import chat
@@ -91,7 +90,7 @@ async def test_a_mended_line_is_the_one_that_would_have_been_written(open_applic
         await ask(app, "one")
     assert await app.chat_record.heal("c") == 1
     mended = lines(app, "c")
-    await rebuild(app, "c")
+    await app.chat_record.rebuild("c")
     assert lines(app, "c") == mended
 
 
@@ -137,7 +136,7 @@ async def test_rebuilding_keeps_the_lines_of_runs_that_were_pruned(open_applicat
     before = lines(app, "c")
     store: Checkpointer = app.store
     await store.prune("c", Keep(newest=1))
-    await rebuild(app, "c")
+    await app.chat_record.rebuild("c")
     assert lines(app, "c") == before
 
 

@@ -15,7 +15,7 @@ from graphflow.events import event_dict
 from graphflow.service.application import Application
 from graphflow.service.requests import QueryRequest
 from graphflow.service.runs.event_stream import follow, run_events
-from graphflow.service.threads import resume
+from graphflow.service.runs.resume import resume
 from graphflow.testing.stream_grammar import StreamRules
 from tests.service.clients import Client, Events, begin, fold
 from tests.service.conftest import at_event, copy_store, make_application

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from graphflow.service.chats.uploads import plain_name
+from graphflow.service.uploads import plain_name
 from tests.server.conftest import ask, serving, take
 from tests.server.test_users import ANN, BOB, with_tokens
 from tests.service.conftest import Gate, make_application

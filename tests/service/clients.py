@@ -7,7 +7,8 @@ from typing import Any
 from graphflow.events import decode_event
 from graphflow.service.application import Application
 from graphflow.service.requests import QueryRequest
-from graphflow.service.runs.query import Begun, query
+from graphflow.service.runs.query import query
+from graphflow.service.runs.queues import StartedRun
 from graphflow.testing.stream_grammar import StreamRules
 
 BLOCKS = {"content": "contentId", "reasoning": "reasoningId", "tool": "toolId", "action": "actionId"}
@@ -71,8 +72,8 @@ def _snapshot(kind: str, start: dict[str, Any], text: str, end: dict[str, Any]) 
     return {"type": f"{kind}.snapshot", **fields, name: text, "seq": end["seq"], "timestamp": end["timestamp"]}
 
 
-async def begin(app: Application, request: QueryRequest, *, hold_ms: int | None = None) -> Begun:
+async def begin(app: Application, request: QueryRequest, *, hold_ms: int | None = None) -> StartedRun:
     """Begins the query, which nothing makes wait in a queue."""
     begun = await query(app, request, hold_ms=hold_ms)
-    assert isinstance(begun, Begun)
+    assert isinstance(begun, StartedRun)
     return begun

@@ -15,7 +15,7 @@ from graphflow.graph.engine.announced_calls import AnnouncedCalls
 from graphflow.graph.engine.blocks import Blocks
 from graphflow.service.application import Application
 from graphflow.service.requests import QueryRequest, SubmitRequest
-from graphflow.service.runs.event_stream import log_of_run
+from graphflow.service.run_log import log_of_run
 from graphflow.service.runs.submit import submit
 from graphflow.tools.port import tool
 from tests.service.clients import begin

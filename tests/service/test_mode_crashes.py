@@ -17,7 +17,7 @@ from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.script import Script
 from graphflow.service.application import Application
 from graphflow.service.requests import QueryRequest
-from graphflow.service.threads import resume
+from graphflow.service.runs.resume import resume
 from graphflow.settings import load_settings
 from graphflow.tools.port import tool
 from tests.service.clients import Events, begin

@@ -17,8 +17,8 @@ from graphflow.service.application import Application
 from graphflow.service.frames import Frame
 from graphflow.service.requests import QueryRequest
 from graphflow.service.runs.event_stream import follow, keep_before, run_events
-from graphflow.service.runs.query import Begun
-from graphflow.service.threads import resume
+from graphflow.service.runs.queues import StartedRun
+from graphflow.service.runs.resume import resume
 from tests.service.clients import Client, Events, begin, fold
 from tests.service.conftest import Gate, Opened, at_event, copy_store
 
@@ -35,7 +35,7 @@ async def read(frames: AsyncIterator[Frame], client: Client | None = None, until
     return client
 
 
-async def followed(begun: Begun, client: Client | None = None) -> Client:
+async def followed(begun: StartedRun, client: Client | None = None) -> Client:
     client = client or Client()
     assert begun.run.log is not None
     async for batch in follow(begun.run.log, begun.after):

@@ -21,7 +21,7 @@ from graphflow.service.application import Application
 from graphflow.service.inbox import interrupt_dict
 from graphflow.service.requests import bad_argument
 from graphflow.service.runs.event_stream import Joined, follow
-from graphflow.service.runs.query import Begun
+from graphflow.service.runs.queues import StartedRun
 from graphflow.telemetry.run_metrics import ServerMetrics
 
 T = TypeVar("T")
@@ -83,14 +83,16 @@ def stream(
     )
 
 
-def stream_run(request: Request, begun: Begun, families: Collection[str] | None, on_disconnect: str) -> EventStream:
+def stream_run(
+    request: Request, begun: StartedRun, families: Collection[str] | None, on_disconnect: str
+) -> EventStream:
     """A run that this request has set going, as its events."""
     assert begun.run.log is not None
     left = begun.run.executor.cancel if on_disconnect == "cancel" else None
     return stream(request, Joined(follow(begun.run.log, begun.after)), families, left)
 
 
-async def one_body(request: Request, begun: Begun, on_disconnect: str) -> Response:
+async def one_body(request: Request, begun: StartedRun, on_disconnect: str) -> Response:
     """A run that this request has set going, as one JSON body once it rests."""
     if await left_by(request, begun.run.over.wait()) is None:
         if on_disconnect == "cancel":
@@ -117,7 +119,7 @@ async def _left(request: Request) -> None:
         pass
 
 
-def outcome(begun: Begun) -> dict[str, Any]:
+def outcome(begun: StartedRun) -> dict[str, Any]:
     """What a run that rests has come to: the answer, usage, and the questions if it paused.
 
     Raises:

@@ -17,10 +17,12 @@ from graphflow.events import RunCancel, RunError
 from graphflow.server.envelope import success
 from graphflow.server.routes._parts import application, left_by, one_body, result_dict, stream
 from graphflow.server.sse import EventStream
-from graphflow.service.application import Application
+from graphflow.service.context import ServiceContext
 from graphflow.service.frames import Frame
+from graphflow.service.queued_inputs import QueuedInput
+from graphflow.service.runs import queues
 from graphflow.service.runs.event_stream import Joined, follow
-from graphflow.service.runs.query import Begun, Enqueued
+from graphflow.service.runs.queues import StartedRun
 from graphflow.service.runs.remote_runs import follow_stored, result_elsewhere
 
 if TYPE_CHECKING:
@@ -30,17 +32,17 @@ RUN_ID, PLACE = "Graphflow-Run-Id", "Graphflow-Queue-Position"
 
 
 def stream_later(
-    request: Request, queued: Enqueued, families: Collection[str] | None, on_disconnect: str
+    request: Request, queued: QueuedInput, families: Collection[str] | None, on_disconnect: str
 ) -> EventStream:
     """The run's events, once its turn has come."""
     app = application(request)
-    begun: list[Begun] = []
+    begun: list[StartedRun] = []
 
     def left() -> None:
         if begun:
             begun[0].run.executor.cancel()
         else:
-            task = asyncio.ensure_future(app.queues.withdraw(queued))  # noqa: TID251 - a single write to the store
+            task = asyncio.ensure_future(queues.withdraw(app, queued))  # noqa: TID251 - a single write to the store
             _withdrawing.add(task)
             task.add_done_callback(_withdrawing.discard)
 
@@ -53,16 +55,16 @@ def stream_later(
 _withdrawing: set[asyncio.Task[bool]] = set()
 
 
-async def _batches(app: Application, queued: Enqueued, begun: list[Begun]) -> AsyncIterator[list[Frame]]:
+async def _batches(app: ServiceContext, queued: QueuedInput, begun: list[StartedRun]) -> AsyncIterator[list[Frame]]:
     run_id = queued.run_id
     try:
-        turn = await app.queues.turn(queued)
+        turn = await queues.wait_for_turn(app, queued)
     except GraphflowError as refusal:
         if refusal.code == "stopping":
             return  # its turn comes in another process: the client rejoins
         yield [(None, RunError(run_id=run_id, error=refusal.as_dict(), seq=1, timestamp=app.clock.now_ms()))]
         return
-    if isinstance(turn, Begun):
+    if isinstance(turn, StartedRun):
         begun.append(turn)
         assert turn.run.log is not None
         async for batch in follow(turn.run.log, turn.after):
@@ -74,15 +76,15 @@ async def _batches(app: Application, queued: Enqueued, begun: list[Begun]) -> As
             yield batch
 
 
-async def one_body_later(request: Request, queued: Enqueued, on_disconnect: str) -> Response:
+async def one_body_later(request: Request, queued: QueuedInput, on_disconnect: str) -> Response:
     """What the run has come to, once its turn has come and it rests."""
     app = application(request)
-    turn = await left_by(request, app.queues.turn(queued))
+    turn = await left_by(request, queues.wait_for_turn(app, queued))
     if turn is None:
         if on_disconnect == "cancel":
-            await app.queues.withdraw(queued)
+            await queues.withdraw(app, queued)
         return Response(status_code=499)
-    if isinstance(turn, Begun):
+    if isinstance(turn, StartedRun):
         return await one_body(request, turn, on_disconnect)
     if await app.store.find_run(queued.run_id) is None:
         return success(_ids(queued) | {"status": "cancelled"})
@@ -92,13 +94,13 @@ async def one_body_later(request: Request, queued: Enqueued, on_disconnect: str)
     return success(_ids(queued) | result_dict(result))
 
 
-async def _result(app: Application, queued: Enqueued) -> Any:
+async def _result(app: ServiceContext, queued: QueuedInput) -> Any:
     try:
         return await result_elsewhere(app, queued.chat_id, queued.run_id)
     except ThreadNotFound as gone:
         raise GraphflowError(gone.message, code="cancelled") from None
 
 
-def _ids(queued: Enqueued) -> dict[str, Any]:
+def _ids(queued: QueuedInput) -> dict[str, Any]:
     ids = {"requestId": queued.request_id, "chatId": queued.chat_id, "runId": queued.run_id}
     return {name: value for name, value in ids.items() if value is not None}

@@ -12,9 +12,10 @@ from graphflow.server.bodies import QueryBody, SubmitBody, body, schema
 from graphflow.server.envelope import success
 from graphflow.server.routes._parts import EVENTS, application, families_of, one_body, room_for_run, stream, stream_run
 from graphflow.server.routes._queued import one_body_later, stream_later
+from graphflow.service.queued_inputs import QueuedInput, find_queued
 from graphflow.service.requests import QueryRequest, SubmitRequest
 from graphflow.service.runs.event_stream import join
-from graphflow.service.runs.query import Enqueued, query
+from graphflow.service.runs.query import query
 from graphflow.service.runs.submit import submit
 
 router = APIRouter(prefix="/api", tags=["runs"])
@@ -44,7 +45,7 @@ async def start(request: Request, given: Annotated[QueryBody, Depends(body(Query
     app = application(request)
     with room_for_run(request):
         begun = await query(app, wanted, caller=caller_of(request), hold_ms=None if given.stream else 0)
-    if isinstance(begun, Enqueued):
+    if isinstance(begun, QueuedInput):
         if not given.stream:
             return await one_body_later(request, begun, given.on_disconnect)
         return stream_later(request, begun, given.events, given.on_disconnect)
@@ -77,7 +78,7 @@ async def events(
 ) -> Response:
     """Replays what the client has missed, then goes on live."""
     families = families_of(events)
-    queued = await application(request).queues.find(run_id)
+    queued = await find_queued(application(request), run_id)
     if queued is not None:
         return stream_later(request, queued, families, "keep")
     return stream(request, await join(application(request), run_id, last_event_id or lastEventId), families)

@@ -14,6 +14,9 @@ from graphflow.server.envelope import success
 from graphflow.server.routes._parts import EVENTS, Cursor, Limit, application, one_body, room_for_run, stream_run
 from graphflow.service import threads as service
 from graphflow.service.inbox import inbox as read_inbox
+from graphflow.service.runs.queues import withdraw_run
+from graphflow.service.runs.resume import resume as resume_thread
+from graphflow.service.runs.resume import signal as send_signal
 
 router = APIRouter(prefix="/api", tags=["threads"])
 READ, RUN, ADMIN = [Depends(needs("read"))], [Depends(needs("run"))], [Depends(needs("admin"))]
@@ -127,7 +130,7 @@ async def resume(
     """Goes on from the head or from a checkpoint, with or without answers."""
     app = application(request)
     with nullcontext() if given.answers else room_for_run(request):
-        begun = await service.resume(
+        begun = await resume_thread(
             app,
             thread_id,
             answers=given.answers,
@@ -151,7 +154,7 @@ async def cancel(request: Request, thread_id: str) -> Response:
 @router.post("/threads/{thread_id}/signal", dependencies=RUN, openapi_extra=schema(SignalBody))
 async def signal(request: Request, thread_id: str, given: Annotated[SignalBody, Depends(body(SignalBody))]) -> Response:
     """Wakes a `wait` node; a signal that comes before its node is kept for it while the run lasts."""
-    woken = await service.signal(application(request), thread_id, given.name, given.payload)
+    woken = await send_signal(application(request), thread_id, given.name, given.payload)
     return success({"threadId": thread_id, "name": given.name, "woken": woken})
 
 
@@ -164,7 +167,7 @@ async def queue(request: Request, thread_id: str) -> Response:
 @router.delete("/threads/{thread_id}/queue/{run_id}", dependencies=RUN)
 async def withdraw(request: Request, thread_id: str, run_id: str) -> Response:
     """Takes an input out of the queue before its run begins."""
-    withdrawn = await service.withdraw(application(request), thread_id, run_id)
+    withdrawn = await withdraw_run(application(request), thread_id, run_id)
     return success({"threadId": thread_id, "runId": run_id, "withdrawn": withdrawn})
 
 

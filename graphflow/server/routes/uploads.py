@@ -15,8 +15,8 @@ from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import chunks_of
 from graphflow.server.envelope import success
 from graphflow.server.routes._parts import application
-from graphflow.service.chats.uploads import upload as keep
 from graphflow.service.requests import bad_argument
+from graphflow.service.uploads import upload as keep
 
 router = APIRouter(prefix="/api", tags=["chats"])
 ROOM = 64 * 1024

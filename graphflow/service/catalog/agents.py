@@ -7,21 +7,21 @@ from typing import Any
 
 from graphflow.agents.loader import LoadedAgent
 from graphflow.agents.reload import InvalidAgent
-from graphflow.service.application import Application
 from graphflow.service.catalog.tools import fault_dict
+from graphflow.service.context import ServiceContext
 
 
-def agents(app: Application, *, tag: str | None = None, q: str | None = None) -> list[dict[str, Any]]:
+def agents(context: ServiceContext, *, tag: str | None = None, q: str | None = None) -> list[dict[str, Any]]:
     """Every agent, by key; a refused file with its first fault, also beside the version that still serves."""
-    refused = {invalid.key: invalid for invalid in app.agents.invalid()}
-    lines = {agent.key: _line(agent) for agent in app.agents.list()}
+    refused = {invalid.key: invalid for invalid in context.agents.invalid()}
+    lines = {agent.key: _line(agent) for agent in context.agents.list()}
     for key, invalid in refused.items():
         lines.setdefault(key, _missing(key))["invalid"] = fault_of(invalid)
     found = [line for _, line in sorted(lines.items())]
     return [line for line in found if _matches(line, tag) and _matches(line, q)]
 
 
-def agent(app: Application, key: str) -> dict[str, Any]:
+def agent(context: ServiceContext, key: str) -> dict[str, Any]:
     """One agent in full, with its compiled graph.
 
     Raises:
@@ -30,10 +30,10 @@ def agent(app: Application, key: str) -> dict[str, Any]:
     from graphflow.graph.drawing.layout import layout
     from graphflow.graph.drawing.render import draw_mermaid
 
-    found = app.agents.get(key)
+    found = context.agents.get(key)
     document = found.checked.document
     plan = layout(document)
-    refused = next((invalid for invalid in app.agents.invalid() if invalid.key == key), None)
+    refused = next((invalid for invalid in context.agents.invalid() if invalid.key == key), None)
     return {
         **_line(found),
         "providerKey": found.provider_key,

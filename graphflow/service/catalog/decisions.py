@@ -11,12 +11,12 @@ from graphflow.errors import ThreadNotFound
 from graphflow.graph.core.channels import thaw
 from graphflow.graph.core.machine import WAITS, Interrupt, Operation
 from graphflow.runtime.history.stored_events import PAGE, Chain
-from graphflow.service.application import Application
+from graphflow.service.context import ServiceContext
+from graphflow.service.live_threads import flush_live
 from graphflow.service.requests import checked_chat_id
-from graphflow.service.runs.submit import flush_live
 
 
-async def decisions(app: Application, thread_id: str) -> list[dict[str, Any]]:
+async def decisions(context: ServiceContext, thread_id: str) -> list[dict[str, Any]]:
     """What people and standing rules decided on the thread's present branch, oldest first.
 
     Each is `{at, by, kind, decision, node, shown, ran?, interruptId? | ruleId?, toolId?, toolName?, reason?}`: who and
@@ -26,14 +26,14 @@ async def decisions(app: Application, thread_id: str) -> list[dict[str, Any]]:
         ThreadNotFound: no such thread.
     """
     checked_chat_id(thread_id, "threadId")
-    await app.runs.ready()
-    await flush_live(app, thread_id)
-    loaded = await load_thread(app.store, thread_id)
+    await context.runs.ready()
+    await flush_live(context, thread_id)
+    loaded = await load_thread(context.store, thread_id)
     if loaded is None:
         raise ThreadNotFound(f"no thread {thread_id!r}; list them with `graphflow threads list`")
     asked: dict[str, Interrupt] = {}
     found = []
-    async for body in _bodies(app, thread_id, loaded.chain):
+    async for body in _bodies(context, thread_id, loaded.chain):
         asked |= {key: interrupt for key, interrupt in body.patch.interrupts.items() if interrupt is not None}
         if body.source == "answer" and body.facts is not None:
             interrupt = asked.get(str(body.facts.get("interrupt")))
@@ -43,11 +43,11 @@ async def decisions(app: Application, thread_id: str) -> list[dict[str, Any]]:
     return found
 
 
-async def _bodies(app: Application, thread_id: str, chain: Chain) -> AsyncIterator[Body]:
+async def _bodies(context: ServiceContext, thread_id: str, chain: Chain) -> AsyncIterator[Body]:
     for lineage, last in chain:
         for after in range(0, last, PAGE):
             upto = min(after + PAGE, last)
-            for record in await app.store.read_records(thread_id, lineage=lineage, after=after, upto=upto):
+            for record in await context.store.read_records(thread_id, lineage=lineage, after=after, upto=upto):
                 yield decode_body(record.data, record.id)
 
 

@@ -9,21 +9,21 @@ from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import Fault, ThreadNotFound
 from graphflow.graph.core.machine import ROOT
 from graphflow.messages import ToolMessage
-from graphflow.service.application import Application
+from graphflow.service.context import ServiceContext
+from graphflow.service.live_threads import flush_live
 from graphflow.service.requests import bad_argument, checked_chat_id
-from graphflow.service.runs.submit import flush_live
 from graphflow.tools.port import Tool
 
 
-def tools(app: Application) -> list[dict[str, Any]]:
+def tools(context: ServiceContext) -> list[dict[str, Any]]:
     """Every tool with its kind and schema, by name; a refused description with its first fault, as `invalid`.
 
     A tool that serves on, in an older or in its registered form, bears the first fault of its name itself; any other
     refused description is a line of its own.
     """
-    lines = {tool.name: _tool(tool) for tool in app.tools}
+    lines = {tool.name: _tool(tool) for tool in context.tools}
     others = []
-    for refused in app.toolbox.files.invalid:
+    for refused in context.toolbox.files.invalid:
         fault = fault_dict(refused.faults[0])
         line = lines.get(refused.name)
         if line is not None and "invalid" not in line:
@@ -33,15 +33,15 @@ def tools(app: Application) -> list[dict[str, Any]]:
     return sorted([*lines.values(), *others], key=lambda line: str(line["name"]))
 
 
-def tool(app: Application, name: str) -> dict[str, Any]:
+def tool(context: ServiceContext, name: str) -> dict[str, Any]:
     """One tool.
 
     Raises:
         GraphflowError: `invalid_input` for an unknown name.
     """
-    found = next((line for line in tools(app) if line["name"] == name), None)
+    found = next((line for line in tools(context) if line["name"] == name), None)
     if found is None:
-        raise bad_argument("toolName", f"no tool {name!r}; {app.tools.hint(name)}")
+        raise bad_argument("toolName", f"no tool {name!r}; {context.tools.hint(name)}")
     return found
 
 
@@ -81,29 +81,29 @@ def _missing(name: str, kind: str) -> dict[str, Any]:
     return {"name": name, "kind": kind, "description": "", "parameters": {}, "effects": None, "idempotent": None}
 
 
-def viewport(app: Application, key: str) -> Any:
+def viewport(context: ServiceContext, key: str) -> Any:
     """What a client renders, `{"html": text}` or the JSON of any other kind; None for an unknown key."""
-    found = app.toolbox.viewports.get(key)
+    found = context.toolbox.viewports.get(key)
     if found is None:
         return None
     return {"html": found.content} if found.type == "html" else found.content
 
 
-def viewport_keys(app: Application) -> list[str]:
+def viewport_keys(context: ServiceContext) -> list[str]:
     """The keys of all viewports."""
-    return sorted(app.toolbox.viewports.by_key)
+    return sorted(context.toolbox.viewports.by_key)
 
 
-async def tool_result(app: Application, chat_id: str, tool_id: str) -> dict[str, Any]:
+async def tool_result(context: ServiceContext, chat_id: str, tool_id: str) -> dict[str, Any]:
     """The whole result of a call, also where the model was shown a part of it.
 
     Raises:
         ThreadNotFound: no such chat, or no such call in it.
     """
     checked_chat_id(chat_id)
-    await app.runs.ready()
-    await flush_live(app, chat_id)
-    loaded = await load_thread(app.store, chat_id)
+    await context.runs.ready()
+    await flush_live(context, chat_id)
+    loaded = await load_thread(context.store, chat_id)
     if loaded is None or loaded.row.head is None:
         raise ThreadNotFound(f"no chat has the id {chat_id!r}")
     messages = loaded.machine.frames[ROOT].state.get("messages", ())

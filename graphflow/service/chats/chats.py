@@ -18,17 +18,18 @@ from graphflow.memory.conversations import Which
 from graphflow.messages import MESSAGE_TYPES, Message, to_wire
 from graphflow.runtime.history.stored_events import PAGE, Chain, place_before, stored_log_of
 from graphflow.service.access import Caller, sees
-from graphflow.service.application import Application
+from graphflow.service.chats.search import find_chats
+from graphflow.service.context import ServiceContext
 from graphflow.service.inbox import entry
+from graphflow.service.live_threads import flush_live
 from graphflow.service.requests import checked_chat_id, unknown_chat, unknown_cursor
-from graphflow.service.runs.event_stream import log_of_run
-from graphflow.service.runs.submit import flush_live
+from graphflow.service.run_log import log_of_run
 
 log = logging.getLogger("graphflow.memory")
 
 
 async def chats(
-    app: Application,
+    context: ServiceContext,
     *,
     cursor: str | None = None,
     limit: int = 50,
@@ -44,37 +45,37 @@ async def chats(
     Raises:
         GraphflowError: `invalid_input` for a cursor that is none, or whose chat was deleted.
     """
-    await app.runs.ready()
+    await context.runs.ready()
     if query is not None and query.strip():
         which = Which(agent_key=agent_key, owner=user, cursor=cursor, limit=limit)
-        found = await app.chat_search.find(query, which)
+        found = await find_chats(context, query, which)
         following = found[-1][0].cursor if len(found) == limit else None
-        return [await _line(app, row) for _, row in found], following
-    if cursor is not None and not await sees(app, Caller(user=user), cursor):
+        return [await _line(context, row) for _, row in found], following
+    if cursor is not None and not await sees(context, Caller(user=user), cursor):
         raise unknown_cursor(cursor)
     try:
-        rows = await app.store.threads(cursor=cursor, limit=limit, agent_key=agent_key, user=user)
+        rows = await context.store.threads(cursor=cursor, limit=limit, agent_key=agent_key, user=user)
     except ThreadNotFound:
         raise unknown_cursor(cursor) from None
-    return [await _line(app, row) for row in rows if row.head], rows[-1].thread_id if len(rows) == limit else None
+    return [await _line(context, row) for row in rows if row.head], rows[-1].thread_id if len(rows) == limit else None
 
 
-async def _line(app: Application, row: ThreadRow) -> dict[str, Any]:
+async def _line(context: ServiceContext, row: ThreadRow) -> dict[str, Any]:
     waiting = []
     if row.facts.status == "waiting":
-        waiting = await app.store.open_interrupts(thread_id=row.thread_id, limit=1)
+        waiting = await context.store.open_interrupts(thread_id=row.thread_id, limit=1)
     return {
         "chatId": row.thread_id,
         "chatName": row.facts.title or "",
         "agentKey": row.facts.agent_key,
         "createdAt": row.created_at,
         "updatedAt": row.facts.updated_at,
-        "status": app.status_of(row),
+        "status": context.status_of(row),
         "waiting": entry(waiting[0]) if waiting else None,
     }
 
 
-async def chat(app: Application, chat_id: str, *, raw_messages: bool = False) -> dict[str, Any]:
+async def chat(context: ServiceContext, chat_id: str, *, raw_messages: bool = False) -> dict[str, Any]:
     """One chat: `chatId, chatName, rawMessages, events, references`.
 
     `rawMessages` is None unless they are asked for; `events` are those of every run on the chat's present branch.
@@ -83,13 +84,13 @@ async def chat(app: Application, chat_id: str, *, raw_messages: bool = False) ->
         ThreadNotFound: no such chat.
     """
     checked_chat_id(chat_id)
-    await app.runs.ready()
-    await flush_live(app, chat_id)
-    await _heal_record(app, chat_id)
-    loaded = await load_thread(app.store, chat_id)
+    await context.runs.ready()
+    await flush_live(context, chat_id)
+    await _heal_record(context, chat_id)
+    loaded = await load_thread(context.store, chat_id)
     if loaded is None or loaded.row.head is None:
         raise unknown_chat(chat_id)
-    events = await history(app, chat_id, loaded.chain)
+    events = await history(context, chat_id, loaded.chain)
     return {
         "chatId": chat_id,
         "chatName": loaded.row.facts.title or "",
@@ -99,28 +100,28 @@ async def chat(app: Application, chat_id: str, *, raw_messages: bool = False) ->
     }
 
 
-async def _heal_record(app: Application, chat_id: str) -> None:
+async def _heal_record(context: ServiceContext, chat_id: str) -> None:
     """A chat that is opened gets the lines of its record that a crash has left out; who reads it need not wait for a disk
     that can't be written.
     """
     try:
-        await app.chat_record.heal(chat_id)
+        await context.chat_record.heal(chat_id)
     except OSError:
         log.exception("the chat record could not be mended", extra={"facts": {"chat_id": chat_id}})
 
 
-async def history(app: Application, chat_id: str, chain: Chain) -> list[Event]:
+async def history(context: ServiceContext, chat_id: str, chain: Chain) -> list[Event]:
     """Every run's log as history shows it: snapshots, no graph family but `run.waiting`, `chat.start` once."""
     out: list[Event] = []
     known_start = False
-    all_records = await _all_records(app, chat_id, chain)
+    all_records = await _all_records(context, chat_id, chain)
     places = {None, *((record.lineage, record.ordinal) for record in all_records)}
     for run_id, records in runs_of(all_records):
-        live = app.runs.by_thread.get(chat_id)
+        live = context.runs.by_thread.get(chat_id)
         if live is not None and live.run_id == run_id:
-            log = await log_of_run(app, chat_id, run_id)
+            log = await log_of_run(context, chat_id, run_id)
         else:
-            stored = await stored_log_of(app.store, chain, records)
+            stored = await stored_log_of(context.store, chain, records)
             if stored.pruned or place_before(chain, records[0]) not in places:
                 continue  # its beginning was pruned: what is left tells of a run that nobody began
             log = stored.events
@@ -139,11 +140,11 @@ def _as_history(event: Event) -> Event:
     return event
 
 
-async def _all_records(app: Application, chat_id: str, chain: Chain) -> list[Record]:
+async def _all_records(context: ServiceContext, chat_id: str, chain: Chain) -> list[Record]:
     out: list[Record] = []
     for lineage, last in chain:
         for after in range(0, last, PAGE):
-            out += await app.store.read_records(chat_id, lineage=lineage, after=after, upto=min(after + PAGE, last))
+            out += await context.store.read_records(chat_id, lineage=lineage, after=after, upto=min(after + PAGE, last))
     return out
 
 

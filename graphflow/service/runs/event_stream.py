@@ -3,7 +3,7 @@
 What a client has is a number and the life that sent it. As long as the ring of the process that runs has all that
 follows, it is sent as it was. Else the client drops what may differ from the log (`stream.reset`), gets finished
 blocks as snapshots and an open one as its start and its text so far, and goes on live. What another process drives is
-followed by its records (`elsewhere.py`).
+followed by its records (`remote_runs.py`).
 """
 
 from __future__ import annotations
@@ -11,29 +11,23 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import msgspec
 
 from graphflow.events import TERMINAL, Event, NodeEnd, NodeError, NodeStart, StreamReset
 from graphflow.graph.ports import Logged
-from graphflow.runtime.history.stored_events import StoredLog, pruned_log, stored_log
+from graphflow.runtime.history.stored_events import StoredLog, pruned_log
 from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.runtime.runs.live_runs import LiveRun
-from graphflow.service.application import Application
+from graphflow.service.context import ServiceContext
 from graphflow.service.frames import ENDS, Frame
 from graphflow.service.requests import CHAT_ID, bad_argument, unknown_run
-from graphflow.service.runs.remote_runs import StoredRun, follow_stored, read_run
+from graphflow.service.run_log import UNSAFE, LiveView, StoredRun, read_run
+from graphflow.service.runs.remote_runs import follow_stored
 
 Span = tuple[int, int]
 """Numbers of a block's start and end."""
 _POSITION = re.compile(r"(\d{1,18})-(\d{1,18})")
-_unsafe: WeakKeyDictionary[RunLog, dict[int, int]] = WeakKeyDictionary()
-"""Numbers inside blocks that a rebuilt log was sent up to, and the last number before those blocks.
-
-A client that lost its connection there may have one of two overlapping blocks whole and of the other nothing; the
-ring alone can't mend that.
-"""
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -66,14 +60,14 @@ class Joined(NamedTuple):
     """The event with which the run ended or paused, if the client has it already: then nothing comes."""
 
 
-async def run_events(app: Application, run_id: str, last_event_id: str | None = None) -> AsyncIterator[Frame]:
+async def run_events(context: ServiceContext, run_id: str, last_event_id: str | None = None) -> AsyncIterator[Frame]:
     """The run's events after the one that the client has, new ones as they come, until the life ends."""
-    async for batch in (await join(app, run_id, last_event_id)).batches:
+    async for batch in (await join(context, run_id, last_event_id)).batches:
         for frame in batch:
             yield frame
 
 
-async def join(app: Application, run_id: str, last_event_id: str | None = None) -> Joined:
+async def join(context: ServiceContext, run_id: str, last_event_id: str | None = None) -> Joined:
     """The same in batches.
 
     Raises:
@@ -82,20 +76,20 @@ async def join(app: Application, run_id: str, last_event_id: str | None = None) 
         GraphflowError: `invalid_input` for an id that is none.
     """
     position = parse_position(last_event_id)
-    await app.runs.ready()
-    live = next((live for live in app.runs.by_thread.values() if live.run_id == run_id), None)
+    await context.runs.ready()
+    live = next((live for live in context.runs.by_thread.values() if live.run_id == run_id), None)
     if live is None and not CHAT_ID.fullmatch(run_id):
         raise unknown_run(run_id)
-    thread_id = live.thread_id if live is not None else await app.store.find_run(run_id)
+    thread_id = live.thread_id if live is not None else await context.store.find_run(run_id)
     if thread_id is None:
         raise unknown_run(run_id)
     if live is not None and live.log is not None:
-        return Joined(_joined_live(app, live, live.log, position), _end_of_ring(live.log, position))
-    run = await read_run(app, thread_id, run_id)
+        return Joined(_joined_live(context, live, live.log, position), _end_of_ring(live.log, position))
+    run = await read_run(context, thread_id, run_id)
     if run.log.pruned:
         raise pruned_log(thread_id, run_id)
     keep = _keep(position, run.log, run.row.fence, None)
-    return Joined(_joined_stored(app, thread_id, run_id, run, position, keep), _end_of_log(run, position, keep))
+    return Joined(_joined_stored(context, thread_id, run_id, run, position, keep), _end_of_log(run, position, keep))
 
 
 async def follow(log: RunLog, after: int) -> AsyncIterator[list[Frame]]:
@@ -109,23 +103,8 @@ async def follow(log: RunLog, after: int) -> AsyncIterator[list[Frame]]:
         yield [(f"{life}-{event.seq}", event) for event in batch]
 
 
-async def log_of_run(app: Application, thread_id: str, run_id: str) -> list[Logged]:
-    """The log of a run so far; blocks that are still open are not in it.
-
-    Raises:
-        CheckpointNotFound: it was pruned.
-    """
-    live = app.runs.by_thread.get(thread_id)
-    if live is not None and live.run_id == run_id and live.log is not None:
-        return (await _View(live).read(app, run_id)).events
-    run = await read_run(app, thread_id, run_id)
-    if run.log.pruned:
-        raise pruned_log(thread_id, run_id)
-    return run.log.events
-
-
 async def _joined_stored(
-    app: Application, thread_id: str, run_id: str, run: StoredRun, position: Position | None, keep: int
+    context: ServiceContext, thread_id: str, run_id: str, run: StoredRun, position: Position | None, keep: int
 ) -> AsyncIterator[list[Frame]]:
     if not run.goes_on:
         if frames := _frames(run.log.events, (), keep, position, run.row.fence, None):
@@ -136,20 +115,20 @@ async def _joined_stored(
     reset: list[Frame] = []
     if position is not None and keep < position.seq:
         reset.append((None, StreamReset(keep_seq=keep)))
-    async for batch in follow_stored(app, thread_id, run_id, run, keep):
+    async for batch in follow_stored(context, thread_id, run_id, run, keep):
         yield reset + batch
         reset = []
 
 
 async def _joined_live(
-    app: Application, live: LiveRun, ring: RunLog, position: Position | None
+    context: ServiceContext, live: LiveRun, ring: RunLog, position: Position | None
 ) -> AsyncIterator[list[Frame]]:
     if _is_raw(position, ring):
         async for batch in follow(ring, position.seq if position is not None else 0):
             yield batch
         return
-    view = _View(live)
-    log = await view.read(app, live.run_id)
+    view = LiveView(live)
+    log = await view.read(context, live.run_id)
     keep = _keep(position, log, ring.life, view)
     if position is not None and keep == position.seq and ring.has(keep):
         after = keep
@@ -178,38 +157,13 @@ def _is_raw(position: Position | None, ring: RunLog) -> bool:
         return ring.mark == 0 and ring.has(0)
     if position.life != ring.life or position.seq > ring.last_seq:
         return False
-    return ring.has(position.seq) and position.seq not in _unsafe.get(ring, {})
-
-
-class _View:
-    """A live log at one moment: all of it is taken in one step of the event loop, so nothing is lost or doubled.
-
-    What the records hold is named by the journal's last ordinal, what they do not hold yet is copied, and what
-    comes later is in the ring.
-    """
-
-    def __init__(self, live: LiveRun) -> None:
-        log, journal = live.log, live.journal
-        assert log is not None and journal is not None
-        self.thread_id = live.thread_id
-        self.journal, self.chain = journal, journal.chain
-        self.sent = list(live.executor.sent)
-        self.life, self.mark, self.last_seq = log.life, log.mark, log.last_seq
-        self.open_blocks = log.so_far()
-        self.opened = [start.seq for start, _ in log.open.values()]
-        self.unsafe = _unsafe.get(log, {})
-
-    async def read(self, app: Application, run_id: str) -> StoredLog:
-        await self.journal.flush()
-        log = await stored_log(app.store, self.thread_id, self.chain, run_id, over=False)
-        log.events += self.sent
-        return log
+    return ring.has(position.seq) and position.seq not in UNSAFE.get(ring, {})
 
 
 # --- how much of the client's log stands ---------------------------------------------------------
 
 
-def _keep(position: Position | None, log: StoredLog, life: int, view: _View | None) -> int:
+def _keep(position: Position | None, log: StoredLog, life: int, view: LiveView | None) -> int:
     """The last number, at most the client's and its life's mark, at which no block was open (E1)."""
     if position is None:
         return 0
@@ -223,7 +177,7 @@ def _keep(position: Position | None, log: StoredLog, life: int, view: _View | No
     return keep_before(limit, spans)
 
 
-def _known(position: Position, log: StoredLog, life: int, view: _View | None) -> int:
+def _known(position: Position, log: StoredLog, life: int, view: LiveView | None) -> int:
     """The last number that clients of the position's life have as the log has it."""
     for fence, mark in log.lives:
         if fence > position.life:
@@ -246,7 +200,7 @@ def keep_before(limit: int, spans: Sequence[Span]) -> int:
     return max(keep, 0)
 
 
-def dead_spans(log: StoredLog, view: _View | None) -> list[Span]:
+def dead_spans(log: StoredLog, view: LiveView | None) -> list[Span]:
     """Where a life that ended by a crash may have left a block open: from the first number that the log does not
     know to the life's end. Such a block is void and comes again under another id.
     """
@@ -344,7 +298,7 @@ def _remember_unsafe(ring: RunLog, rebuilt: Sequence[Logged], keep: int) -> None
     for index in range(len(rebuilt) - 1, -1, -1):
         least[index] = first_later
         first_later = min(first_later, rebuilt[index][1])
-    safe, unsafe = keep, _unsafe.setdefault(ring, {})
+    safe, unsafe = keep, UNSAFE.setdefault(ring, {})
     for (event, _), later in zip(rebuilt, least, strict=True):
         if later > event.seq:
             safe = event.seq

@@ -15,19 +15,22 @@ from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.queue import QueuedRun
 from graphflow.runtime.runs.answers import questions_of
 from graphflow.runtime.runs.live_runs import LiveRun
+from graphflow.service import uploads
 from graphflow.service.access import LOCAL, Caller, check_chat, claim
-from graphflow.service.application import Application
-from graphflow.service.chats import uploads
+from graphflow.service.context import ServiceContext
+from graphflow.service.live_threads import refuse_when_stopping, settled_live
+from graphflow.service.queued_inputs import QueuedInput
 from graphflow.service.requests import QueryRequest, bad_argument, chat_name, checked_chat_id
-from graphflow.service.runs.queues import Begun, Enqueued
-from graphflow.service.runs.submit import answer_live, refuse_when_stopping, settled_live
+from graphflow.service.runs import queues
+from graphflow.service.runs.queues import StartedRun
+from graphflow.service.runs.submit import answer_live
 
 ANY_AGENT = ("", "auto", "default")
 
 
 async def query(
-    app: Application, request: QueryRequest, *, caller: Caller = LOCAL, hold_ms: int | None = None
-) -> Begun | Enqueued:
+    context: ServiceContext, request: QueryRequest, *, caller: Caller = LOCAL, hold_ms: int | None = None
+) -> StartedRun | QueuedInput:
     """Starts a run, or answers the question that the thread waits with when `on_waiting` is `answer`.
 
     With `on_busy: enqueue` the input of a thread that is busy is accepted for later: it is durable when this returns.
@@ -39,39 +42,39 @@ async def query(
     Raises:
         GraphflowError: `invalid_input`, `agent_not_found`, `thread_not_found`, `thread_busy`, `thread_waiting`, …; nothing has changed.
     """
-    refuse_when_stopping(app)
+    refuse_when_stopping(context)
     _check(request)
-    chat_id = checked_chat_id(request.chat_id) if request.chat_id else app.ids.new_id()
-    await app.runs.ready()
-    hold = app.settings.tools.hold_ms if hold_ms is None else hold_ms
-    async with app.turn(chat_id):
-        await check_chat(app, caller, chat_id)
-        row = await app.store.thread(chat_id)
-        graph = app.graph(agent_of(app, request.agent_key, row))
-        await claim(app, caller, chat_id)
-        references = await uploads.resolved(app, chat_id, request.references)
+    chat_id = checked_chat_id(request.chat_id) if request.chat_id else context.ids.new_id()
+    await context.runs.ready()
+    hold = context.settings.tools.hold_ms if hold_ms is None else hold_ms
+    async with context.turn(chat_id):
+        await check_chat(context, caller, chat_id)
+        row = await context.store.thread(chat_id)
+        graph = context.graph(agent_of(context, request.agent_key, row))
+        await claim(context, caller, chat_id)
+        references = await uploads.resolved(context, chat_id, request.references)
         request = msgspec.structs.replace(request, references=references)
-        live = await settled_live(app, chat_id)
+        live = await settled_live(context, chat_id)
         if live is not None and live.executor.machine.status == "waiting":
             if request.on_waiting == "cancel":
                 live.executor.cancel()
                 await live.over.wait()
             else:
-                return await _answer_live_question(app, request, live, caller)
+                return await _answer_live_question(context, request, live, caller)
         elif live is None and request.on_waiting == "answer" and row is not None and row.facts.status == "waiting":
-            return await _answer_question(app, request, graph, chat_id, hold, caller)
-        return await _launch(app, request, graph, row, chat_id, hold)
+            return await _answer_question(context, request, graph, chat_id, hold, caller)
+        return await _launch(context, request, graph, row, chat_id, hold)
 
 
-def agent_of(app: Application, wanted: str | None, row: ThreadRow | None) -> str:
+def agent_of(context: ServiceContext, wanted: str | None, row: ThreadRow | None) -> str:
     """The key of the agent that a query means."""
     if wanted is None and row is not None and row.facts.agent_key is not None:
         return row.facts.agent_key
     if wanted is not None and wanted.strip() not in ANY_AGENT:
         return wanted
-    agents = app.agents.list()
+    agents = context.agents.list()
     if not agents:
-        raise AgentNotFound(f"there are no agents; put one into {app.agents.folder}")
+        raise AgentNotFound(f"there are no agents; put one into {context.agents.folder}")
     return agents[0].key
 
 
@@ -81,18 +84,23 @@ def _check(request: QueryRequest) -> None:
 
 
 async def _launch(
-    app: Application, request: QueryRequest, graph: CompiledGraph, row: ThreadRow | None, chat_id: str, hold_ms: int
-) -> Begun | Enqueued:
-    run_id = app.ids.new_id()
+    context: ServiceContext,
+    request: QueryRequest,
+    graph: CompiledGraph,
+    row: ThreadRow | None,
+    chat_id: str,
+    hold_ms: int,
+) -> StartedRun | QueuedInput:
+    run_id = context.ids.new_id()
     request_id = request.request_id or run_id
     given = input_of(request, graph.plan.input_schema)
     said = _request_query(request, request_id, chat_id)
-    preamble: list[Event] = [*await uploads.announced(app, chat_id, run_id), said]
+    preamble: list[Event] = [*await uploads.announced(context, chat_id, run_id), said]
     if row is None or row.head is None:
         preamble.append(ChatStart(chat_id=chat_id, chat_name=chat_name(request.message)))
     rounds = {} if request.max_steps is None else {"maxRounds": request.max_steps}
     options: dict[str, Any] = {
-        "durability": app.settings.store.durability,
+        "durability": context.settings.store.durability,
         "budget": {**(request.budget or {}), **rounds} or None,
         "interrupt_before": request.interrupt_before,
         "interrupt_after": request.interrupt_after,
@@ -114,12 +122,12 @@ async def _launch(
         )
     except ThreadBusy:
         if not later:
-            app.queues.nudge(chat_id)  # what it is busy with may be an input that nobody has begun
+            queues.drain_soon(context, chat_id)  # what it is busy with may be an input that nobody has begun
             raise
         fields = {name: getattr(said, name) for name in _KEPT}
         queued = QueuedRun(input=given, agent_key=graph.agent_key, hold_ms=hold_ms, request=fields, **options)
-        return await app.queues.add(chat_id, queued)
-    return Begun(run=run, run_id=run.run_id, chat_id=chat_id, request_id=request_id)
+        return await queues.add(context, chat_id, queued)
+    return StartedRun(run=run, run_id=run.run_id, chat_id=chat_id, request_id=request_id)
 
 
 _KEPT = ("request_id", "message", "role", "agent_key", "references", "params", "scene", "stream")
@@ -162,7 +170,9 @@ def input_of(request: QueryRequest, schema: Mapping[str, Any]) -> dict[str, Any]
 # --- `onWaiting: answer` -------------------------------------------------------------------------
 
 
-async def _answer_live_question(app: Application, request: QueryRequest, live: LiveRun, caller: Caller) -> Begun:
+async def _answer_live_question(
+    context: ServiceContext, request: QueryRequest, live: LiveRun, caller: Caller
+) -> StartedRun:
     interrupts = questions_of(live.executor.machine)
     if request.on_waiting != "answer":
         from graphflow.errors import ThreadWaiting
@@ -173,21 +183,21 @@ async def _answer_live_question(app: Application, request: QueryRequest, live: L
         )
     interrupt_id = _only_ask([(i.id, i.kind) for i in interrupts])
     after = live.executor.seq
-    submit = _as_submit(app, request, live.thread_id, live.run_id, interrupt_id)
+    submit = _as_submit(context, request, live.thread_id, live.run_id, interrupt_id)
     answer_live(live, interrupt_id, request.message, submit, caller.name)
-    return Begun(run=live, run_id=live.run_id, chat_id=live.thread_id, request_id=submit.request_id, after=after)
+    return StartedRun(run=live, run_id=live.run_id, chat_id=live.thread_id, request_id=submit.request_id, after=after)
 
 
 async def _answer_question(
-    app: Application, request: QueryRequest, graph: CompiledGraph, chat_id: str, hold_ms: int, caller: Caller
-) -> Begun:
-    rows: list[OpenInterrupt] = await app.store.open_interrupts(thread_id=chat_id)
+    context: ServiceContext, request: QueryRequest, graph: CompiledGraph, chat_id: str, hold_ms: int, caller: Caller
+) -> StartedRun:
+    rows: list[OpenInterrupt] = await context.store.open_interrupts(thread_id=chat_id)
     interrupt_id = _only_ask([(row.interrupt_id, row.kind) for row in rows if row.kind not in WAITS])
-    submit = _as_submit(app, request, chat_id, rows[0].run_id, interrupt_id)
+    submit = _as_submit(context, request, chat_id, rows[0].run_id, interrupt_id)
     answers = {interrupt_id: request.message}
     run = await graph.launch_answer(chat_id, answers, by=caller.name, preamble=(submit,), hold_ms=hold_ms)
     after = run.log.mark if run.log is not None else 0
-    return Begun(run=run, run_id=submit.run_id, chat_id=chat_id, request_id=submit.request_id, after=after)
+    return StartedRun(run=run, run_id=submit.run_id, chat_id=chat_id, request_id=submit.request_id, after=after)
 
 
 def _only_ask(open_: list[tuple[str, str]]) -> str:
@@ -199,10 +209,12 @@ def _only_ask(open_: list[tuple[str, str]]) -> str:
     return open_[0][0]
 
 
-def _as_submit(app: Application, request: QueryRequest, chat_id: str, run_id: str, interrupt_id: str) -> RequestSubmit:
+def _as_submit(
+    context: ServiceContext, request: QueryRequest, chat_id: str, run_id: str, interrupt_id: str
+) -> RequestSubmit:
     """After `run.waiting` only a submit may come (spec 3.3), so the text is recorded as one."""
     return RequestSubmit(
-        request_id=request.request_id or app.ids.new_id(),
+        request_id=request.request_id or context.ids.new_id(),
         chat_id=chat_id,
         run_id=run_id,
         tool_id=interrupt_id,
@@ -210,4 +222,4 @@ def _as_submit(app: Application, request: QueryRequest, chat_id: str, run_id: st
     )
 
 
-__all__ = ["Begun", "Enqueued", "GraphflowError", "agent_of", "query"]
+__all__ = ["GraphflowError", "QueuedInput", "StartedRun", "agent_of", "query"]

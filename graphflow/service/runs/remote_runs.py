@@ -12,12 +12,13 @@ from graphflow.checkpoints.loading import load_thread
 from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import ThreadNotFound
-from graphflow.events import Event, NodeEnd, NodeError, NodeStart, RunWaiting, StreamReset
-from graphflow.runtime.history.stored_events import Chain, StoredLog, branch_of_run, stored_log
+from graphflow.events import Event, NodeEnd, NodeError, NodeStart, StreamReset
+from graphflow.runtime.history.stored_events import Chain
 from graphflow.runtime.result import RunResult, result_from
-from graphflow.service.application import Application
+from graphflow.service.context import ServiceContext
 from graphflow.service.frames import ENDS, Frame
-from graphflow.service.runs.submit import refuse_when_stopping
+from graphflow.service.live_threads import refuse_when_stopping
+from graphflow.service.run_log import StoredRun, is_at_rest, read_run
 
 LOOK_S = 0.25
 """How often the store is asked for what is new."""
@@ -25,40 +26,8 @@ PAGE = 100
 UNFINISHED = ("running", "waiting")
 
 
-class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run's log at one moment, read from the store."""
-
-    log: StoredLog
-    """With what followed the last record where nobody drives the run, and the questions where its driver waits for answers."""
-    chain: Chain
-    row: ThreadRow
-    goes_on: bool
-    """Somebody drives it, so that more may come."""
-
-
-async def read_run(app: Application, thread_id: str, run_id: str) -> StoredRun:
-    """The log of a run as the store has it.
-
-    Raises:
-        ThreadNotFound: no such thread.
-    """
-    before = await app.store.thread(thread_id)  # looked at first: whoever is gone by now has recorded nothing since
-    goes_on = before is not None and not _rests(app, before, run_id)
-    stored = await app.store.load(thread_id)
-    if before is None or stored is None:
-        raise ThreadNotFound(f"no thread has the id {thread_id!r}")
-    row = stored.thread
-    goes_on = goes_on or (row.fence != before.fence and not _rests(app, row, run_id))
-    chain = await branch_of_run(app.store, thread_id, stored.chain, run_id)
-    asks = goes_on and row.facts.status == "waiting"
-    log = await stored_log(app.store, thread_id, chain, run_id, over=asks or not goes_on)
-    if asks and log.events and log.events[-1][1] > log.sent and isinstance(log.events[-1][0], RunWaiting):
-        log.events.pop()  # not said yet: its driver holds on for the answers
-    return StoredRun(log=log, chain=chain, row=row, goes_on=goes_on)
-
-
 async def follow_stored(
-    app: Application, thread_id: str, run_id: str, known: StoredRun | None = None, after: int = 0
+    context: ServiceContext, thread_id: str, run_id: str, known: StoredRun | None = None, after: int = 0
 ) -> AsyncIterator[list[Frame]]:
     """The run's events as they become durable, blocks as snapshots, until the run ends or waits, or nobody drives it.
 
@@ -67,43 +36,41 @@ async def follow_stored(
         after: only events with higher numbers.
     """
     told = _Told(after)
-    run = known or await read_run(app, thread_id, run_id)
+    run = known or await read_run(context, thread_id, run_id)
     frames = told.take_all(run)
     while True:
         if frames:
             yield frames
-        if not run.goes_on or app.stopping or (frames and isinstance(frames[-1][1], ENDS)):
+        if not run.goes_on or context.stopping or (frames and isinstance(frames[-1][1], ENDS)):
             return
         await asyncio.sleep(LOOK_S)
-        row = await app.store.thread(thread_id)
+        row = await context.store.thread(thread_id)
         if row is None:
             return
-        if _is_simply_further(app, run, row, run_id):
-            frames = told.take(await _events_since(app, run, row, run_id))
+        if _is_simply_further(context, run, row, run_id):
+            frames = told.take(await _events_since(context, run, row, run_id))
             run = msgspec.structs.replace(run, row=row, chain=_cut(run.chain, row))
         else:
-            run = await read_run(app, thread_id, run_id)
+            run = await read_run(context, thread_id, run_id)
             frames = told.take_all(run)
 
 
-def _rests(app: Application, row: ThreadRow, run_id: str) -> bool:
-    return row.facts.run_id != run_id or row.facts.status not in UNFINISHED or not app.runs.is_driven(row)
-
-
-def _is_simply_further(app: Application, run: StoredRun, row: ThreadRow, run_id: str) -> bool:
+def _is_simply_further(context: ServiceContext, run: StoredRun, row: ThreadRow, run_id: str) -> bool:
     """Whether the same life goes on, so that its new records tell all that is new."""
     is_same = (row.fence, row.lineage) == (run.row.fence, run.row.lineage)
     asks = row.facts.status == "waiting" and row.head != run.row.head
-    return is_same and not asks and not _rests(app, row, run_id)
+    return is_same and not asks and not is_at_rest(context, row, run_id)
 
 
-async def _events_since(app: Application, run: StoredRun, row: ThreadRow, run_id: str) -> list[Event]:
+async def _events_since(context: ServiceContext, run: StoredRun, row: ThreadRow, run_id: str) -> list[Event]:
     """The events of the records that came after those of `run`."""
     if row.lineage is None or row.head == run.row.head:
         return []
-    since = await app.store.read_records(row.thread_id, lineage=row.lineage, after=run.row.ordinal, upto=row.ordinal)
+    since = await context.store.read_records(
+        row.thread_id, lineage=row.lineage, after=run.row.ordinal, upto=row.ordinal
+    )
     records = [record for record in since if decode_meta(record.meta).run_id == run_id]
-    return [event for event, _ in await read_events(app.store, _cut(run.chain, row), records)]
+    return [event for event, _ in await read_events(context.store, _cut(run.chain, row), records)]
 
 
 def _cut(chain: Chain, row: ThreadRow) -> Chain:
@@ -175,24 +142,24 @@ class _Told:
             self._at_work.discard(event.node_run_id)
 
 
-async def result_elsewhere(app: Application, thread_id: str, run_id: str) -> RunResult:
+async def result_elsewhere(context: ServiceContext, thread_id: str, run_id: str) -> RunResult:
     """What the run has come to, once nobody drives it any more.
 
     Raises:
         ThreadNotFound: the run has left no record.
         GraphflowError: `stopping`.
     """
-    while (row := await app.store.thread(thread_id)) and not _rests(app, row, run_id):
-        refuse_when_stopping(app)
+    while (row := await context.store.thread(thread_id)) and not is_at_rest(context, row, run_id):
+        refuse_when_stopping(context)
         await asyncio.sleep(LOOK_S)
     before: str | None = None
-    while rows := await app.store.list_checkpoints(thread_id, before=before, limit=PAGE, all_lineages=True):
+    while rows := await context.store.list_checkpoints(thread_id, before=before, limit=PAGE, all_lineages=True):
         for listed in rows:
             if decode_meta(listed.meta, listed.id).run_id != run_id:
                 continue
-            loaded = await load_thread(app.store, thread_id, listed.id)
+            loaded = await load_thread(context.store, thread_id, listed.id)
             if loaded is not None:
-                plan = await (await app.graph_of_thread(thread_id)).documents.pinned(loaded.row.facts.document)
+                plan = await (await context.graph_of_thread(thread_id)).documents.pinned(loaded.row.facts.document)
                 return result_from(plan, loaded.machine, thread_id, listed.id)
         before = rows[-1].id
     raise ThreadNotFound(f"run {run_id!r} of thread {thread_id!r} has left no record")

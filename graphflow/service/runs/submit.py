@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
 
-from graphflow.errors import AnswerRefused, GraphflowError, StoreError, ThreadNotFound
+from graphflow.errors import AnswerRefused, ThreadNotFound
 from graphflow.events import InterruptRequest, RequestSubmit
 from graphflow.graph.core.machine import Machine
 from graphflow.runtime.runs.answers import check_answer
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.access import LOCAL, Caller, check_thread
-from graphflow.service.application import Application
+from graphflow.service.context import ServiceContext
+from graphflow.service.live_threads import refuse_when_stopping, settled_live
 from graphflow.service.requests import SubmitRequest
-from graphflow.service.sweep import expire_overdue
+from graphflow.service.run_log import log_of_run
+from graphflow.service.runs.sweep import expire_overdue
 
 Status = Literal["accepted", "unmatched", "stale", "invalid"]
 _STATUS: dict[str, Status] = {
@@ -38,7 +39,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     """Why it was not accepted."""
 
 
-async def submit(app: Application, request: SubmitRequest, *, caller: Caller = LOCAL) -> Submitted:
+async def submit(context: ServiceContext, request: SubmitRequest, *, caller: Caller = LOCAL) -> Submitted:
     """Takes an answer or says why not; what was not accepted has changed nothing.
 
     Args:
@@ -47,16 +48,16 @@ async def submit(app: Application, request: SubmitRequest, *, caller: Caller = L
     Raises:
         ThreadBusy: another process drives the run.
     """
-    refuse_when_stopping(app)
-    await app.runs.ready()
-    request_id = request.request_id or app.ids.new_id()
+    refuse_when_stopping(context)
+    await context.runs.ready()
+    request_id = request.request_id or context.ids.new_id()
     status: Status = "accepted"
     detail = None
     try:
-        async with app.turn(request.chat_id):
-            await check_thread(app, caller, request.chat_id)
-            await expire_overdue(app, request.chat_id)
-            await _take(app, request, request_id, caller.name)
+        async with context.turn(request.chat_id):
+            await check_thread(context, caller, request.chat_id)
+            await expire_overdue(context, request.chat_id)
+            await _take(context, request, request_id, caller.name)
     except AnswerRefused as refusal:
         status, detail = _STATUS[refusal.code], refusal.message
     except ThreadNotFound as unknown:
@@ -71,7 +72,7 @@ async def submit(app: Application, request: SubmitRequest, *, caller: Caller = L
     )
 
 
-async def _take(app: Application, request: SubmitRequest, request_id: str, by: str) -> None:
+async def _take(context: ServiceContext, request: SubmitRequest, request_id: str, by: str) -> None:
     event = RequestSubmit(
         request_id=request_id,
         chat_id=request.chat_id,
@@ -80,25 +81,25 @@ async def _take(app: Application, request: SubmitRequest, request_id: str, by: s
         payload=request.payload,
         view_id=request.view_id,
     )
-    live = await settled_live(app, request.chat_id)
+    live = await settled_live(context, request.chat_id)
     if live is not None:
         machine = live.executor.machine
         interrupt_id = find_interrupt(machine, request.run_id, request.tool_id)
         if interrupt_id is None:
-            raise await _unknown(app, request, machine.run_id)
+            raise await _unknown(context, request, machine.run_id)
         answer_live(live, interrupt_id, request.payload, event, by)
         return
-    graph = await app.graph_of_thread(request.chat_id)
-    rows = await app.store.open_interrupts(thread_id=request.chat_id)
+    graph = await context.graph_of_thread(request.chat_id)
+    rows = await context.store.open_interrupts(thread_id=request.chat_id)
     found = next((row for row in rows if _means(row.interrupt_id, row.data, request.tool_id)), None)
     if found is None or found.run_id != request.run_id:
-        raise await _unknown(app, request, rows[0].run_id if rows else request.run_id)
+        raise await _unknown(context, request, rows[0].run_id if rows else request.run_id)
     await graph.launch_answer(
         request.chat_id,
         {found.interrupt_id: request.payload},
         by=by,
         preamble=(event,),
-        hold_ms=app.settings.tools.hold_ms,
+        hold_ms=context.settings.tools.hold_ms,
     )
 
 
@@ -126,9 +127,9 @@ def _means(interrupt_id: str, data: bytes, tool_id: str) -> bool:
     return interrupt_id == tool_id or codec.decode(data).get("tool_id") == tool_id
 
 
-async def _unknown(app: Application, request: SubmitRequest, current_run: str) -> AnswerRefused:
+async def _unknown(context: ServiceContext, request: SubmitRequest, current_run: str) -> AnswerRefused:
     """`stale` for what the run has asked and nobody can answer any more, else `unmatched`."""
-    for event in await _asked(app, request):
+    for event in await _asked(context, request):
         if request.tool_id in (event.interrupt_id, event.tool_id):
             return AnswerRefused(
                 f"{request.tool_id!r} was answered, closed or issued anew; nothing has changed", code="answer_stale"
@@ -140,33 +141,9 @@ async def _unknown(app: Application, request: SubmitRequest, current_run: str) -
     )
 
 
-async def _asked(app: Application, request: SubmitRequest) -> list[InterruptRequest]:
-    from graphflow.service.runs.event_stream import log_of_run
+async def _asked(context: ServiceContext, request: SubmitRequest) -> list[InterruptRequest]:
 
-    if await app.store.find_run(request.run_id) != request.chat_id:
+    if await context.store.find_run(request.run_id) != request.chat_id:
         return []
-    log = await log_of_run(app, request.chat_id, request.run_id)
+    log = await log_of_run(context, request.chat_id, request.run_id)
     return [event for event, _ in log if isinstance(event, InterruptRequest)]
-
-
-async def settled_live(app: Application, thread_id: str) -> LiveRun | None:
-    """The run of this process that drives the thread; a life that has said its last word is waited for first."""
-    live = app.runs.by_thread.get(thread_id)
-    if live is not None and live.executor.ending:
-        await live.over.wait()
-        live = app.runs.by_thread.get(thread_id)
-    return live
-
-
-async def flush_live(app: Application, thread_id: str) -> None:
-    """Makes durable what a live run has done so far, so that readers of the store see what clients have seen."""
-    live = app.runs.by_thread.get(thread_id)
-    if live is not None and live.journal is not None:
-        with suppress(StoreError):  # the run ends with it; what is durable can still be read
-            await live.journal.flush()
-
-
-def refuse_when_stopping(app: Application) -> None:
-    """Raises `stopping` while the process shuts down (spec 3.5)."""
-    if app.stopping:
-        raise GraphflowError("the server is stopping; try again in a moment", code="stopping", retryAfterMs=1000)

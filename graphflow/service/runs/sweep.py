@@ -9,27 +9,28 @@ import asyncio
 import logging
 
 from graphflow.errors import GraphflowError
-from graphflow.service.application import Application
+from graphflow.service.context import ServiceContext
+from graphflow.service.runs import queues
 
 INTERVAL_S = 1.0
 
 log = logging.getLogger("graphflow.service")
 
 
-async def expire_overdue(app: Application, thread_id: str | None = None) -> list[str]:
+async def expire_overdue(context: ServiceContext, thread_id: str | None = None) -> list[str]:
     """Closes what has expired, on one thread or on all; the ids of the threads that go on.
 
     A thread that somebody else drives is left to them.
     """
-    await app.runs.ready()
+    await context.runs.ready()
     overdue: dict[str, list[str]] = {}
-    for row in await app.store.due(app.clock.now_ms()):
+    for row in await context.store.due(context.clock.now_ms()):
         if thread_id is None or row.thread_id == thread_id:
             overdue.setdefault(row.thread_id, []).append(row.interrupt_id)
     gone_on = []
     for key, interrupts in overdue.items():
         try:
-            await _expire(app, key, interrupts)
+            await _expire(context, key, interrupts)
         except GraphflowError as error:
             log.info("sweep: thread %s stays as it is: %s", key, error.message)
         else:
@@ -37,24 +38,24 @@ async def expire_overdue(app: Application, thread_id: str | None = None) -> list
     return gone_on
 
 
-async def _expire(app: Application, thread_id: str, interrupts: list[str]) -> None:
-    live = app.runs.by_thread.get(thread_id)
+async def _expire(context: ServiceContext, thread_id: str, interrupts: list[str]) -> None:
+    live = context.runs.by_thread.get(thread_id)
     if live is not None and not live.executor.ending:
         for interrupt_id in interrupts:
             live.executor.expire(interrupt_id)
         return
-    graph = await app.graph_of_thread(thread_id)
-    await graph.launch_expired(thread_id, interrupts, hold_ms=app.settings.tools.hold_ms)
+    graph = await context.graph_of_thread(thread_id)
+    await graph.launch_expired(thread_id, interrupts, hold_ms=context.settings.tools.hold_ms)
 
 
-async def sweep(app: Application, interval_s: float = INTERVAL_S) -> None:
+async def sweep(context: ServiceContext, interval_s: float = INTERVAL_S) -> None:
     """Does what is due, again and again, until it is cancelled; belongs into its caller's task group."""
-    app.queues.serving = True
+    context.queue.serving = True
     while True:
         try:
-            if not app.stopping:
-                await expire_overdue(app)
-                await app.queues.sweep()
+            if not context.stopping:
+                await expire_overdue(context)
+                await queues.sweep(context)
         except Exception:  # a store that is locked for a moment must not end the sweep
             log.exception("sweep failed; it tries again")
         await asyncio.sleep(interval_s)

@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -24,10 +24,9 @@ from graphflow.errors import GraphflowError
 from graphflow.events import RequestUpload
 from graphflow.memory.chat_files import file_stem
 from graphflow.service.access import LOCAL, Caller, check_chat, claim
+from graphflow.service.context import ServiceContext
+from graphflow.service.queued_inputs import find_queued
 from graphflow.service.requests import bad_argument, checked_chat_id
-
-if TYPE_CHECKING:
-    from graphflow.service.application import Application
 
 BLOCK = 1 << 20
 LONGEST_NAME = 255
@@ -60,7 +59,7 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 async def upload(
-    app: Application,
+    context: ServiceContext,
     file: BinaryIO,
     *,
     name: str,
@@ -78,17 +77,17 @@ async def upload(
     Raises:
         GraphflowError: `invalid_input`, `thread_not_found`, `too_large`; nothing is kept.
     """
-    chat_id = checked_chat_id(chat_id) if chat_id else app.ids.new_id()
+    chat_id = checked_chat_id(chat_id) if chat_id else context.ids.new_id()
     if kind is not None and not _WORD.fullmatch(kind):
         raise bad_argument("type", f"{kind!r:.80} is no word of letters, digits, '.', '_' and '-'")
-    upload_id = app.ids.new_id()
+    upload_id = context.ids.new_id()
     name = plain_name(name)
     mime_type = mime_type if mime_type and _MIME.fullmatch(mime_type) else mimetypes.guess_type(name)[0]
     mime_type = mime_type or "application/octet-stream"
-    await check_chat(app, caller, chat_id)
-    await claim(app, caller, chat_id)
-    async with app.turn(chat_id):
-        size, digest = await asyncio.to_thread(_keep, app, chat_id, upload_id, file)
+    await check_chat(context, caller, chat_id)
+    await claim(context, caller, chat_id)
+    async with context.turn(chat_id):
+        size, digest = await asyncio.to_thread(_keep, context, chat_id, upload_id, file)
         kept = Upload(
             id=upload_id,
             request_id=request_id or upload_id,
@@ -98,16 +97,16 @@ async def upload(
             mime_type=mime_type,
             sha256=digest,
         )
-        await asyncio.to_thread(_note, folder_of(app, chat_id), kept)
+        await asyncio.to_thread(_note, folder_of(context, chat_id), kept)
     return chat_id, kept
 
 
-async def announced(app: Application, chat_id: str, run_id: str) -> list[RequestUpload]:
+async def announced(context: ServiceContext, chat_id: str, run_id: str) -> list[RequestUpload]:
     """The uploads that this run is the first to tell of, oldest first."""
-    folder = folder_of(app, chat_id)
+    folder = folder_of(context, chat_id)
     out = []
     for mark, teller in await asyncio.to_thread(_marks, folder):
-        if teller and teller != run_id and await _has_begun(app, teller):
+        if teller and teller != run_id and await _has_begun(context, teller):
             await asyncio.to_thread(mark.unlink, missing_ok=True)
         elif (kept := await asyncio.to_thread(_facts, folder, mark.stem)) is not None:
             await asyncio.to_thread(_write, mark, run_id.encode())
@@ -115,29 +114,29 @@ async def announced(app: Application, chat_id: str, run_id: str) -> list[Request
     return out
 
 
-async def _has_begun(app: Application, run_id: str) -> bool:
+async def _has_begun(context: ServiceContext, run_id: str) -> bool:
     """Whether the run has told what it was to tell: it is known, and does not wait for its turn."""
-    return await app.store.find_run(run_id) is not None and await app.queues.find(run_id) is None
+    return await context.store.find_run(run_id) is not None and await find_queued(context, run_id) is None
 
 
-async def resolved(app: Application, chat_id: str, references: Sequence[Any] | None) -> list[Any] | None:
+async def resolved(context: ServiceContext, chat_id: str, references: Sequence[Any] | None) -> list[Any] | None:
     """The references; those that name an upload of the chat by its id have its facts."""
     if not references:
         return None if references is None else []
-    return await asyncio.to_thread(_resolved, folder_of(app, chat_id), references)
+    return await asyncio.to_thread(_resolved, folder_of(context, chat_id), references)
 
 
-async def delete(app: Application, chat_id: str) -> bool:
+async def delete(context: ServiceContext, chat_id: str) -> bool:
     """Removes every file of a chat; whether there was any."""
-    folder = folder_of(app, chat_id)
+    folder = folder_of(context, chat_id)
     found = await asyncio.to_thread(folder.is_dir)
     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     return found
 
 
-def folder_of(app: Application, chat_id: str) -> Path:
+def folder_of(context: ServiceContext, chat_id: str) -> Path:
     """The chat's folder, always in the uploads' own."""
-    return app.settings.uploads.dir / f"{file_stem(chat_id)}.files"
+    return context.settings.uploads.dir / f"{file_stem(chat_id)}.files"
 
 
 def plain_name(name: str) -> str:
@@ -158,9 +157,9 @@ def too_large(what: str, most: int) -> GraphflowError:
 # --- files; all of this blocks --------------------------------------------------------------------
 
 
-def _keep(app: Application, chat_id: str, upload_id: str, file: BinaryIO) -> tuple[int, str]:
+def _keep(context: ServiceContext, chat_id: str, upload_id: str, file: BinaryIO) -> tuple[int, str]:
     """Copies the file into the chat's folder; its size and hash."""
-    settings, folder = app.settings.uploads, folder_of(app, chat_id)
+    settings, folder = context.settings.uploads, folder_of(context, chat_id)
     folder.mkdir(parents=True, exist_ok=True)
     room = settings.max_chat_bytes - sum(entry.stat().st_size for entry in folder.iterdir() if not entry.suffix)
     digest, size = hashlib.sha256(), 0

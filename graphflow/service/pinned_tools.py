@@ -14,7 +14,7 @@ MAX_RUNS = 10_000
 _UNFINISHED = ("waiting", "stopped")
 
 
-class BegunWith:
+class PinnedTools:
     """The services of runs that wait or were stopped, by thread."""
 
     def __init__(self) -> None:

@@ -1,0 +1,241 @@
+"""What the functions of the service work on: the settings, the store, the agents and the tools of one process.
+
+`Application` fills the context and owns its life. Functions take the context and never the application, so that each can be
+called, and tested, with a context alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+from graphflow.agents.loader import LoadedAgent, load_agent
+from graphflow.agents.registry import AgentRegistry
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.rows import ThreadRow
+from graphflow.errors import ThreadNotFound
+from graphflow.graph.definition.checked_document import CheckedDocument
+from graphflow.graph.ports import Clock, Ids
+from graphflow.memory.chat_recorder import ChatRecorder
+from graphflow.memory.conversations import ConversationStore
+from graphflow.memory.open_stores import open_conversations, open_long_term, open_tables
+from graphflow.memory.store import Store as LongTermStore
+from graphflow.memory.tables import MemoryTables
+from graphflow.models.pool import ModelPool
+from graphflow.models.prices import Prices
+from graphflow.nodes.kinds import NodeKinds
+from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.documents import stored_document
+from graphflow.runtime.runs.live_runs import Listener, Runs
+from graphflow.service.pinned_tools import PinnedTools
+from graphflow.service.requests import unknown_thread
+from graphflow.settings import Settings
+from graphflow.tools.files.tool_files import ToolFiles
+from graphflow.tools.files.viewports import Viewports
+from graphflow.tools.registry import ToolRegistry
+from graphflow.tools.running.runner import ToolRunner
+
+
+class ToolFolders(Protocol):
+    """The tool files and viewports in service; `catalog.toolbox.Toolbox` keeps them up to date."""
+
+    files: ToolFiles
+    viewports: Viewports
+
+
+class QueueState:
+    """What this process knows of inputs that wait for their turn; `runs.queues` works on it."""
+
+    def __init__(self) -> None:
+        self.serving = False
+        """Only a process that serves begins queued inputs: a command that ends soon would cut their runs off."""
+        self.closed = False
+        self.turns: WeakValueDictionary[tuple[str, int], asyncio.Future[Any]] = WeakValueDictionary()
+        """(thread, position) → who waits for it here."""
+        self.observed: dict[str, asyncio.Task[None]] = {}
+        self.draining: dict[str, asyncio.Task[None]] = {}
+        self.again: set[str] = set()
+        """Threads to look at once more when their drain is done."""
+
+
+class SearchState:
+    """How far the conversation store is up to date; `chats.search` works on it."""
+
+    def __init__(self) -> None:
+        self.upto = 0
+        """Threads that have not changed after this moment (epoch ms) are known."""
+        self.lock = asyncio.Lock()
+
+
+class ServiceContext:
+    """The parts of one process that every function of the service may use."""
+
+    settings: Settings
+    clock: Clock
+    ids: Ids
+    agents: AgentRegistry
+    kinds: NodeKinds
+    """Every kind of node; register functions here before agents that use them are loaded."""
+    tools: ToolRegistry
+    """The newest version of all tools; an unfinished run keeps the one it began with."""
+    runner: ToolRunner
+    toolbox: ToolFolders
+    models: ModelPool
+    prices: Prices
+    providers: list[str]
+    chat_record: ChatRecorder
+
+    def __init__(self, settings: Settings, clock: Clock, ids: Ids, store: Checkpointer | None) -> None:
+        self.settings, self.clock, self.ids = settings, clock, ids
+        self._store = store
+        self._listeners: tuple[Listener, ...] = ()
+        """Told of each life that has ended or waits, from the moment on at which the store is opened."""
+        self._is_listening = False
+        self.pinned_tools = PinnedTools()
+        self.queue, self.search = QueueState(), SearchState()
+        self.stopping = False
+        """The process shuts down: nothing new begins (spec 3.5)."""
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._graphs: dict[str, tuple[LoadedAgent, ToolRegistry, CompiledGraph]] = {}
+
+    # --- stores
+
+    @property
+    def store(self) -> Checkpointer:
+        """The store of threads, opened when it is first asked for."""
+        if self._store is None:
+            from graphflow.checkpoints.open_store import open_store
+
+            self._store = open_store(self.settings.store)
+        if not self._is_listening:
+            self._is_listening = True
+            Runs.listeners(self._store).extend(self._listeners)
+        return self._store
+
+    @property
+    def runs(self) -> Runs:
+        """The live runs of this process over the store."""
+        runs = Runs.over(self.store, self.clock)
+        runs.lease_ms = self.settings.store.lease_ms
+        return runs
+
+    @cached_property
+    def _memory_tables(self) -> MemoryTables:
+        return open_tables(self.settings.store)
+
+    @cached_property
+    def conversations(self) -> ConversationStore:
+        """What was said in each chat, for listing and searching; see `chats.search`."""
+        return open_conversations(self.settings.store, self._memory_tables)
+
+    @cached_property
+    def long_term(self) -> LongTermStore:
+        """The long-term store across threads: `ctx.store` in nodes (spec 5.3)."""
+        return open_long_term(self.settings.store, self._memory_tables, self.clock)
+
+    # --- threads
+
+    def status_of(self, row: ThreadRow) -> str:
+        """`idle`, `running`, `waiting`, `failed` or `stopped` (spec 3.2), as far as a thread's row tells.
+
+        A thread whose driver is gone is `stopped`: nobody renews its lease, or the owner's lock is free.
+        """
+        if row.facts.status != "running":
+            return row.facts.status
+        return "running" if self.runs.is_driven(row) else "stopped"
+
+    @asynccontextmanager
+    async def turn(self, thread_id: str) -> AsyncIterator[None]:
+        """One request at a time decides about a thread, so that of two answers the second sees the first."""
+        lock, users = self._turns.get(thread_id, (asyncio.Lock(), 0))
+        self._turns[thread_id] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._turns.pop(thread_id)
+            if users > 1:
+                self._turns[thread_id] = (lock, users - 1)
+
+    # --- graphs
+
+    def services(self, agent_key: str | None) -> dict[str, Any]:
+        """What nodes of this agent reach through `ctx`."""
+        return {
+            "agent_key": agent_key,
+            "kinds": self.kinds,
+            "model": self.models,
+            "tool": self.runner,
+            "prices": self.prices,
+            "store": self.long_term,
+            "window_runs": self.settings.memory.chat_k,
+        }
+
+    def graph(self, agent_key: str) -> CompiledGraph:
+        """The newest version of an agent, ready to run.
+
+        Raises:
+            AgentNotFound: names near keys, or the fault of a refused file.
+        """
+        agent = self.agents.get(agent_key)
+        known = self._graphs.get(agent_key)
+        if known is not None and known[0] is not agent:
+            same = known[0].version == agent.version and known[1] is self.tools
+            known = (agent, self.tools, known[2]) if same else None
+        if known is None:
+            known = (agent, self.tools, self.compiled(agent))
+        self._graphs[agent_key] = known
+        return known[2]
+
+    def compiled(self, agent: LoadedAgent) -> CompiledGraph:
+        """An agent that is in no folder, ready to run on this store."""
+        return self._compiled(agent.checked, agent.key, self.services(agent.key))
+
+    def _compiled(
+        self,
+        checked: CheckedDocument | Callable[[], CheckedDocument],
+        agent_key: str | None,
+        services: Mapping[str, Any],
+    ) -> CompiledGraph:
+        return CompiledGraph(
+            checked,
+            kinds=services["kinds"],
+            checkpointer=self.store,
+            services=services,
+            agent_key=agent_key,
+            clock=self.clock,
+            ids=self.ids,
+        )
+
+    def load(self, origin: Any) -> LoadedAgent:
+        """An agent from a file, a text or data, checked against the tools and providers of this process."""
+        return load_agent(origin, kinds=self.kinds, tools=self.tools.names(), providers=self.providers)
+
+    async def graph_of_thread(self, thread_id: str) -> CompiledGraph:
+        """The graph that a thread belongs to; its own version of the document is used for what it has begun, and the tools
+        that an unfinished run of this process began with.
+
+        Raises:
+            ThreadNotFound: no such thread.
+        """
+        await self.runs.ready()
+        row = await self.store.thread(thread_id)
+        if row is None:
+            raise unknown_thread(thread_id)
+        if row.head is None:
+            raise ThreadNotFound(f"thread {thread_id!r} has no checkpoint yet; send it an input first")
+        key = row.facts.agent_key
+        if key is None or key not in {agent.key for agent in self.agents.list()}:
+            # The agent is gone; the version that the thread began with lives in the store.
+            checked = await stored_document(self.store, row.facts.document)
+            graph = self._compiled(checked, key, self.services(key))
+        else:
+            graph = self.graph(key)
+        begun = self.pinned_tools.services(row)
+        if begun is None or begun["tool"] is graph.services["tool"]:
+            return graph
+        return self._compiled(graph.documents.checked, key, begun)

@@ -1,0 +1,32 @@
+"""Threads that a run of this process drives: looked at, waited for and made durable before anything else is done to them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from graphflow.errors import GraphflowError, StoreError
+from graphflow.runtime.runs.live_runs import LiveRun
+from graphflow.service.context import ServiceContext
+
+
+async def settled_live(context: ServiceContext, thread_id: str) -> LiveRun | None:
+    """The run of this process that drives the thread; a life that has said its last word is waited for first."""
+    live = context.runs.by_thread.get(thread_id)
+    if live is not None and live.executor.ending:
+        await live.over.wait()
+        live = context.runs.by_thread.get(thread_id)
+    return live
+
+
+async def flush_live(context: ServiceContext, thread_id: str) -> None:
+    """Makes durable what a live run has done so far, so that readers of the store see what clients have seen."""
+    live = context.runs.by_thread.get(thread_id)
+    if live is not None and live.journal is not None:
+        with suppress(StoreError):  # the run ends with it; what is durable can still be read
+            await live.journal.flush()
+
+
+def refuse_when_stopping(context: ServiceContext) -> None:
+    """Raises `stopping` while the process shuts down (spec 3.5)."""
+    if context.stopping:
+        raise GraphflowError("the server is stopping; try again in a moment", code="stopping", retryAfterMs=1000)

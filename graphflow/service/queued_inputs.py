@@ -1,0 +1,51 @@
+"""The inputs that wait for their turn on a thread, as the store has them (spec 2.4)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from graphflow.checkpoints.rows import Queued
+from graphflow.runtime.queue import QueuedRun, decode_queued
+from graphflow.service.context import ServiceContext
+from graphflow.service.requests import CHAT_ID
+
+PAGE = 10_000
+
+
+class QueuedInput(msgspec.Struct, frozen=True, kw_only=True):
+    """An input that was accepted and waits for its turn."""
+
+    run_id: str
+    chat_id: str
+    request_id: str | None
+    position: int
+    """As the store counts."""
+    place: int
+    """1: it is next."""
+    begins: asyncio.Future[Any] | None = None
+    """Kept with it: a run that begins before anybody waits for it is still reported to whoever comes then."""
+
+
+async def queued_inputs(context: ServiceContext, chat_id: str) -> list[tuple[Queued, QueuedRun]]:
+    """The inputs that wait, in order."""
+    await context.runs.ready()
+    found = await context.store.queue(chat_id, kind="input", limit=PAGE)
+    return [(entry, decode_queued(entry)) for entry in found]
+
+
+async def find_queued(context: ServiceContext, run_id: str) -> QueuedInput | None:
+    """The input of a run that has not begun."""
+    await context.runs.ready()
+    chat_id = await context.store.find_run(run_id) if CHAT_ID.fullmatch(run_id) else None
+    if chat_id is None:
+        return None
+    for place, (entry, queued) in enumerate(await queued_inputs(context, chat_id), 1):
+        if queued.run_id == run_id:
+            request_id = (queued.request or {}).get("request_id")
+            return QueuedInput(
+                run_id=run_id, chat_id=chat_id, request_id=request_id, position=entry.position, place=place
+            )
+    return None

@@ -1,0 +1,87 @@
+"""Going on with a thread that rests, waits or was cut off: with answers, from a checkpoint, by a signal (spec 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphflow.errors import AnswerRefused
+from graphflow.runtime.history.effects import Choices
+from graphflow.runtime.queue import Signal
+from graphflow.runtime.runs.answers import check_answers
+from graphflow.runtime.runs.signals import deliver
+from graphflow.service.context import ServiceContext
+from graphflow.service.live_threads import refuse_when_stopping, settled_live
+from graphflow.service.requests import checked_chat_id
+from graphflow.service.runs.queues import StartedRun
+from graphflow.service.runs.sweep import expire_overdue
+
+
+async def resume(
+    context: ServiceContext,
+    thread_id: str,
+    *,
+    answers: Mapping[str, Any] | None = None,
+    checkpoint_id: str | None = None,
+    effects: Choices = None,
+    budget: Mapping[str, Any] | None = None,
+    hold_ms: int | None = None,
+    by: str | None = None,
+) -> StartedRun:
+    """Goes on: with answers to what is open, from the head, or from a checkpoint after a rewind to it.
+
+    Args:
+        by: who answers.
+
+    Raises:
+        AnswerRefused: an answer that does not fit; nothing has changed.
+        GraphflowError: `nothing_to_resume`, `thread_busy`, `thread_waiting`, `effects_need_choice`.
+    """
+    refuse_when_stopping(context)
+    checked_chat_id(thread_id, "threadId")
+    if answers and checkpoint_id is not None:
+        await _must_stand_at(context, thread_id, checkpoint_id)
+    hold = context.settings.tools.hold_ms if hold_ms is None else hold_ms
+    async with context.turn(thread_id):
+        await expire_overdue(context, thread_id)
+        live = await settled_live(context, thread_id)
+        if live is not None and answers and live.executor.machine.interrupts:
+            executor = live.executor
+            checked = check_answers(executor.machine, answers)
+            after = executor.seq
+            for answer in checked:
+                executor.answer(answer.interrupt_id, answer.value, answer.decision, by)
+            return StartedRun(run=live, run_id=live.run_id, chat_id=thread_id, after=after)
+        graph = await context.graph_of_thread(thread_id)
+        if answers:
+            run = await graph.launch_answer(thread_id, dict(answers), by=by, hold_ms=hold)
+        else:
+            run = await graph.launch_resume(thread_id, checkpoint_id, effects=effects, budget=budget, hold_ms=hold)
+    return StartedRun(run=run, run_id=run.run_id, chat_id=thread_id, after=run.log.mark if run.log is not None else 0)
+
+
+async def _must_stand_at(context: ServiceContext, thread_id: str, checkpoint_id: str) -> None:
+    """Answers belong to what is open at the head; to name the head beside them is no rewind."""
+    await context.runs.ready()
+    row = await context.store.thread(thread_id)
+    if row is not None and row.head != checkpoint_id:
+        raise AnswerRefused(
+            f"answers belong to what is open at the head, which is not {checkpoint_id!r}; rewind first, then answer",
+            code="answer_ambiguous",
+        )
+
+
+async def signal(context: ServiceContext, thread_id: str, name: str, payload: Any = None) -> bool:
+    """Hands a signal over; whether a `wait` node goes on by it in this process.
+
+    Raises:
+        GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
+    """
+    refuse_when_stopping(context)
+    checked_chat_id(thread_id, "threadId")
+    async with context.turn(thread_id):
+        await expire_overdue(context, thread_id)
+        await settled_live(context, thread_id)
+        graph = await context.graph_of_thread(thread_id)
+        hold = context.settings.tools.hold_ms
+        return await deliver(graph, thread_id, Signal(name=name, payload=payload), hold_ms=hold) is not None
