@@ -6,7 +6,7 @@ from pathlib import PurePosixPath as Path
 
 import msgspec
 
-from graphflow.graph.core.channels import FrozenDict, ListView
+from graphflow.graph.core.immutable import FrozenDict, ListView
 from graphflow.json_data import plain
 
 

@@ -15,8 +15,8 @@ from graphflow.agents.loader import LoadedAgent
 from graphflow.agents.polling import looks, until_sure
 from graphflow.agents.reload import Change, InvalidAgent, Round, Table, current_round, next_table
 from graphflow.errors import AgentNotFound
+from graphflow.graph.definition.kinds import Kinds
 from graphflow.graph.definition.suggestions import nearest
-from graphflow.graph.ports import Kinds
 
 SUFFIX = ".json"
 

@@ -14,7 +14,7 @@ from typing import Any
 from graphflow.agents.draft import Draft
 from graphflow.agents.loader import LoadedAgent, check_draft
 from graphflow.errors import DefinitionError, Fault
-from graphflow.graph.ports import Kinds
+from graphflow.graph.definition.kinds import Kinds
 
 
 @dataclass(frozen=True, kw_only=True)

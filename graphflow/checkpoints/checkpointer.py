@@ -24,7 +24,7 @@ from graphflow.checkpoints.rows import (
     ThreadFacts,
     ThreadRow,
 )
-from graphflow.graph.ports import Durable
+from graphflow.graph.engine.ports import Durable
 
 
 @runtime_checkable

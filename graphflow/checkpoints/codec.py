@@ -28,7 +28,7 @@ from graphflow.checkpoints import timestamps as moments
 from graphflow.checkpoints import type_registry as registry
 from graphflow.checkpoints.type_registry import register
 from graphflow.errors import CodecError
-from graphflow.graph.core.channels import FrozenDict, FrozenList, ListView, State
+from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView, State
 from graphflow.messages import (
     MESSAGE_TYPES,
     AIMessage,

@@ -47,9 +47,10 @@ from graphflow.events import (
     ToolResultEvent,
     ToolSnapshot,
 )
-from graphflow.graph.core.machine import Commit, Machine
+from graphflow.graph.core.commands import Commit
+from graphflow.graph.core.machine import Machine
 from graphflow.graph.engine.announcements import ending_event, interrupt_event
-from graphflow.graph.ports import Logged
+from graphflow.graph.engine.ports import Logged
 from graphflow.json_data import plain
 from graphflow.messages import AIMessage, HumanMessage, ToolMessage
 

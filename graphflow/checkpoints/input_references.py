@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints.codec import storable
-from graphflow.graph.core.channels import FrozenDict, ListView, LogEntry
+from graphflow.graph.core.immutable import FrozenDict, ListView, LogEntry
 from graphflow.messages import HumanMessage
 
 LEAST = 64

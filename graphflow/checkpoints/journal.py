@@ -26,8 +26,9 @@ from graphflow.checkpoints.record_encoder import (
 from graphflow.checkpoints.record_fields import Counts, Starts
 from graphflow.checkpoints.rows import Lineage, Record, ThreadFacts, ThreadRow
 from graphflow.checkpoints.usage import spent_by
-from graphflow.graph.core.machine import Commit, Machine
-from graphflow.graph.ports import Durable, Logged
+from graphflow.graph.core.commands import Commit
+from graphflow.graph.core.machine import Machine
+from graphflow.graph.engine.ports import Durable, Logged
 
 SNAPSHOT_MIN_BYTES = 8192
 """Patches lighter than this are cheaper to read than to replace."""

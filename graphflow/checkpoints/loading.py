@@ -18,7 +18,7 @@ from graphflow.checkpoints.record_decoder import (
 from graphflow.checkpoints.record_fields import Counts, Starts
 from graphflow.checkpoints.rows import Log, Record, Stored, ThreadRow
 from graphflow.graph.core.machine import Machine
-from graphflow.graph.ports import Logged
+from graphflow.graph.engine.ports import Logged
 
 
 class Loaded(msgspec.Struct):

@@ -21,20 +21,22 @@ from graphflow.checkpoints.record_fields import (
     forget_frames,
 )
 from graphflow.errors import CodecError
-from graphflow.graph.core.channels import ListView, LogEntry, Update, fold, freeze
-from graphflow.graph.core.frame_table import copied
+from graphflow.graph.core.channels import Update
+from graphflow.graph.core.immutable import ListView, LogEntry, copied, fold, freeze
 from graphflow.graph.core.machine import (
     ROOT,
     Branch,
     Frame,
+    FramePatch,
     Interrupt,
     Join,
     Machine,
     Opened,
     Operation,
+    Patch,
     all_frames,
 )
-from graphflow.graph.core.patches import FramePatch, Patch, apply_patch, branch_of, put, with_items
+from graphflow.graph.core.patches import apply_patch, branch_of, put, with_items
 
 
 class Meta(msgspec.Struct, array_like=True):

@@ -21,12 +21,14 @@ from graphflow.checkpoints.record_fields import (
     forget_frames,
 )
 from graphflow.checkpoints.rows import Item, OpenInterrupt
-from graphflow.graph.core.channels import LogEntry, State, Update
+from graphflow.graph.core.channels import Update
+from graphflow.graph.core.commands import Commit
+from graphflow.graph.core.immutable import LogEntry, State
 from graphflow.graph.core.machine import (
     ROOT,
     Branch,
-    Commit,
     Frame,
+    FramePatch,
     Interrupt,
     Join,
     Machine,
@@ -34,7 +36,6 @@ from graphflow.graph.core.machine import (
     Operation,
     all_frames,
 )
-from graphflow.graph.core.patches import FramePatch
 from graphflow.graph.engine.announcements import next_of
 
 _SCALARS = frozenset({str, float, bool, type(None), bytes, int})

@@ -25,7 +25,7 @@ from graphflow.events import (
     RequestQuery,
     event_dict,
 )
-from graphflow.graph.core.channels import thaw
+from graphflow.graph.core.immutable import thaw
 from graphflow.memory.run_reader import Call, RunFacts, RunPart, Streamed, Text, block_id, call_id_of
 from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolCall, ToolMessage
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphflow.errors import StoreError
-from graphflow.graph.ports import Clock
+from graphflow.graph.engine.ports import Clock
 from graphflow.memory.conversations import ConversationStore, MemoryConversations, SqlConversations
 from graphflow.memory.sqlite_tables import SqliteTables
 from graphflow.memory.store import SqlStore, Store

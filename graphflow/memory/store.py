@@ -16,7 +16,7 @@ from graphflow.memory.text_normalization import folded_texts, patterns_of, words
 
 if TYPE_CHECKING:
     from graphflow.checkpoints.encryption.cipher import Seal
-    from graphflow.graph.ports import Clock
+    from graphflow.graph.engine.ports import Clock
     from graphflow.memory.tables import MemoryTables, Row
 
 Namespace = tuple[str, ...]

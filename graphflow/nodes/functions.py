@@ -13,7 +13,7 @@ from graphflow.nodes.thread_context import ThreadContext
 from graphflow.tools.run_in_thread import run_in_thread
 
 if TYPE_CHECKING:
-    from graphflow.graph.ports import NodeFunction
+    from graphflow.graph.definition.kinds import NodeFunction
 
 
 class FunctionKind:

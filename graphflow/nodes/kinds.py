@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from graphflow.nodes.functions import FunctionKind, NodeKind
 
 if TYPE_CHECKING:
-    from graphflow.graph.ports import Kind
+    from graphflow.graph.definition.kinds import Kind
     from graphflow.tools.registry import ToolRegistry
 
 

@@ -11,7 +11,7 @@ from graphflow.graph.engine.context import Context
 from graphflow.nodes.turn import Turns
 
 if TYPE_CHECKING:
-    from graphflow.graph.ports import NodeFunction
+    from graphflow.graph.definition.kinds import NodeFunction
     from graphflow.tools.registry import ToolRegistry
 
 WITH_SCHEMA: dict[str, Any] = {

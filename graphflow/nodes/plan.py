@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from graphflow.graph.core.channels import thaw
+from graphflow.graph.core.immutable import thaw
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.context import Context
 from graphflow.messages import AIMessage
@@ -21,7 +21,7 @@ from graphflow.tools.listing import list_tools, with_tools
 from graphflow.tools.selection import offered_tools
 
 if TYPE_CHECKING:
-    from graphflow.graph.ports import NodeFunction
+    from graphflow.graph.definition.kinds import NodeFunction
 
 Ask = Callable[..., Awaitable[dict[str, Any]]]
 """Asks the model: arguments of a `model` node beside those that the plan's nodes share → its `out`."""

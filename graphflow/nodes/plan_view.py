@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from graphflow.graph.core.channels import answer_open_calls
+from graphflow.graph.core.transcript import answer_open_calls
 from graphflow.graph.engine.context import Context
 from graphflow.memory.window import last_runs
 from graphflow.messages import AIMessage, HumanMessage, Message

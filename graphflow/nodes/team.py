@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphflow.errors import Fault
-from graphflow.graph.core.channels import answer_open_calls
+from graphflow.graph.core.transcript import answer_open_calls
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.context import Context
 from graphflow.memory.window import last_runs
@@ -27,7 +27,7 @@ from graphflow.tools.listing import with_tools
 from graphflow.tools.selection import offered_tools
 
 if TYPE_CHECKING:
-    from graphflow.graph.ports import NodeFunction
+    from graphflow.graph.definition.kinds import NodeFunction
 
 SPEAKER = "team"
 """`name` of the user turns that ask a stage: they are no words of the person's."""

@@ -19,7 +19,7 @@ from graphflow.tools.running.policy import CallPolicy
 from graphflow.tools.selection import offered_tools
 
 if TYPE_CHECKING:
-    from graphflow.graph.ports import NodeFunction
+    from graphflow.graph.definition.kinds import NodeFunction
     from graphflow.tools.port import Tool
     from graphflow.tools.registry import ToolRegistry
     from graphflow.tools.running.runner import ToolRunner

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphflow.errors import ModelError, NodeFailed
-from graphflow.graph.core.channels import answer_open_calls
+from graphflow.graph.core.transcript import answer_open_calls
 from graphflow.graph.definition.document import GraphDefinition
 from graphflow.graph.engine.context import Context
 from graphflow.memory.prompt_snapshot import noted_tools

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphflow.errors import BudgetExceeded
-from graphflow.graph.core.scope import add_usage
+from graphflow.graph.core.budget import add_usage
 from graphflow.graph.engine.context import Context
 from graphflow.models.deltas import Usage
 

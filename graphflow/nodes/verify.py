@@ -16,7 +16,7 @@ from graphflow.nodes.prompts import BEST_ANSWER, CHECK
 from graphflow.nodes.turn import CUT_OFF, ModelTurn, Turns
 
 if TYPE_CHECKING:
-    from graphflow.graph.ports import NodeFunction
+    from graphflow.graph.definition.kinds import NodeFunction
 
 VERIFY_WITH: dict[str, Any] = {
     "type": "object",

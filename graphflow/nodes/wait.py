@@ -18,7 +18,7 @@ from graphflow.graph.definition.types import parse_duration_ms
 from graphflow.graph.engine.context import Context
 
 if TYPE_CHECKING:
-    from graphflow.graph.ports import NodeFunction
+    from graphflow.graph.definition.kinds import NodeFunction
 
 WAIT_WITH: dict[str, Any] = {
     "type": "object",

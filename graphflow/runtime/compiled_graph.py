@@ -16,7 +16,8 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import GraphflowError
 from graphflow.events import Event
 from graphflow.graph.core.plan import Plan
-from graphflow.graph.ports import Clock, Ids, Kinds
+from graphflow.graph.definition.kinds import Kinds
+from graphflow.graph.engine.ports import Clock, Ids
 from graphflow.runtime.clock_and_ids import SystemClock, Uuid7Ids
 from graphflow.runtime.documents import Documents
 from graphflow.runtime.history.effects import Choices

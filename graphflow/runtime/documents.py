@@ -10,9 +10,10 @@ import msgspec
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import GraphflowError, StoreError
 from graphflow.graph.core.machine import Machine
-from graphflow.graph.core.plan import Plan, build_plan
+from graphflow.graph.core.plan import Plan
+from graphflow.graph.core.plan_builder import build_plan
 from graphflow.graph.definition.document import NodeDefinition
-from graphflow.graph.ports import Kinds, NodeFunction
+from graphflow.graph.definition.kinds import Kinds, NodeFunction
 from graphflow.graph.validation.model_prices import unpriced
 
 if TYPE_CHECKING:

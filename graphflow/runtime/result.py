@@ -7,10 +7,11 @@ from typing import Any, Literal
 import msgspec
 
 from graphflow.errors import GraphflowError
-from graphflow.graph.core.channels import State, freeze
+from graphflow.graph.core.budget import known_usage
+from graphflow.graph.core.immutable import State, freeze
 from graphflow.graph.core.machine import ROOT, Interrupt, Machine
 from graphflow.graph.core.plan import Plan
-from graphflow.graph.core.scope import known_usage, result_of, scope_of
+from graphflow.graph.core.scope import result_of, scope_of
 
 RunStatus = Literal["completed", "waiting", "failed", "cancelled"]
 _STATUS: dict[str, RunStatus] = {"idle": "completed", "waiting": "waiting", "failed": "failed", "stopped": "cancelled"}

@@ -13,10 +13,10 @@ from graphflow.checkpoints.loading import Loaded, load_thread
 from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.checkpoints.rows import Keep, Pruned, ThreadRow
 from graphflow.errors import CheckpointNotFound, GraphflowError, StateError, ThreadBusy, ThreadNotFound
-from graphflow.graph.core.channels import State
+from graphflow.graph.core.budget import known_usage
+from graphflow.graph.core.immutable import State
 from graphflow.graph.core.machine import ROOT, Interrupt, Machine, all_frames, next_nodes
-from graphflow.graph.core.scope import known_usage
-from graphflow.graph.ports import Logged
+from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.history.diff import diff_of
 from graphflow.runtime.history.effects import Choices, Effect, effects_behind, kept_places
 from graphflow.runtime.history.stored_events import branch_of_run, pruned_log, stored_log

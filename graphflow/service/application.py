@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from graphflow.agents.registry import AgentRegistry
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import Fault, GraphflowError
-from graphflow.graph.ports import Clock, Ids
+from graphflow.graph.engine.ports import Clock, Ids
 from graphflow.memory.chat_files import ChatFiles
 from graphflow.memory.chat_recorder import ChatRecorder
 from graphflow.memory.prompt_snapshot import system_of

@@ -19,7 +19,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import ThreadNotFound
 from graphflow.graph.definition.checked_document import CheckedDocument
-from graphflow.graph.ports import Clock, Ids
+from graphflow.graph.engine.ports import Clock, Ids
 from graphflow.memory.chat_recorder import ChatRecorder
 from graphflow.memory.conversations import ConversationStore
 from graphflow.memory.open_stores import open_conversations, open_long_term, open_tables

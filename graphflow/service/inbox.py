@@ -8,7 +8,7 @@ from graphflow.checkpoints import codec
 from graphflow.checkpoints.record_decoder import decode_interrupt
 from graphflow.checkpoints.rows import OpenInterrupt, parse_cursor
 from graphflow.errors import StoreError
-from graphflow.graph.core.channels import thaw
+from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import WAITS, Interrupt
 from graphflow.service.context import ServiceContext
 from graphflow.service.requests import unknown_cursor

@@ -9,7 +9,7 @@ import msgspec
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import ThreadNotFound
 from graphflow.events import RunWaiting
-from graphflow.graph.ports import Logged
+from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.history.stored_events import Chain, StoredLog, branch_of_run, pruned_log, stored_log
 from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.runtime.runs.live_runs import LiveRun

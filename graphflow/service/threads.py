@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from graphflow.errors import CheckpointNotFound, ThreadNotFound
-from graphflow.graph.core.channels import thaw
+from graphflow.graph.core.immutable import thaw
 from graphflow.json_data import plain
 from graphflow.runtime.history.effects import Choices
 from graphflow.runtime.thread import CheckpointInfo, Thread, ThreadState

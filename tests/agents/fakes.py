@@ -8,7 +8,7 @@ from typing import Any
 
 from graphflow.errors import Fault
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
-from graphflow.graph.ports import NodeFunction
+from graphflow.graph.definition.kinds import NodeFunction
 
 TOOLS = ("bash", "city_datetime", "mock_city_weather")
 PROVIDERS = ("auto", "bailian", "qwen", "scripted")

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from graphflow.checkpoints import codec
 from graphflow.checkpoints import type_registry as registry
 from graphflow.errors import CodecError
-from graphflow.graph.core.channels import FrozenDict, FrozenList, ListView, State, freeze
+from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView, State, freeze
 from graphflow.messages import AIMessage, HumanMessage, SystemMessage, ToolCall, ToolMessage
 
 

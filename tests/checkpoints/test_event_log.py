@@ -6,8 +6,8 @@ from graphflow.checkpoints.event_log import pack, unpack
 from graphflow.checkpoints.ids import long_id, short_id
 from graphflow.checkpoints.record_decoder import complete
 from graphflow.events import Event, NodeEnd, NodeStart, RunComplete, RunStart
-from graphflow.graph.core.machine import Commit, Machine
-from graphflow.graph.core.patches import Patch
+from graphflow.graph.core.commands import Commit
+from graphflow.graph.core.machine import Machine, Patch
 
 COMMIT = Commit("id", 100, "node", True, Patch({}, {}, {}), machine=Machine(run_id="run"))
 

@@ -16,7 +16,7 @@ from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
 from graphflow.checkpoints.record_decoder import named_documents
 from graphflow.checkpoints.record_encoder import encode_snapshot
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
-from graphflow.graph.core.channels import FrozenDict
+from graphflow.graph.core.immutable import FrozenDict
 from graphflow.graph.core.machine import Machine
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing.checkpointer.suite import lines_of, stream

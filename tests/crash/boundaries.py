@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphflow.checkpoints.journal import ThreadJournal
-from graphflow.graph.core.machine import Answered, NodeAsked, NodeSucceeded, OperationRecorded
+from graphflow.graph.core.ticks import Answered, NodeAsked, NodeSucceeded, OperationRecorded
 from graphflow.graph.engine.event_emitter import EventEmitter
 from graphflow.graph.engine.executor import Executor
 from tests.crash.diary import Diary

@@ -17,7 +17,7 @@ import msgspec
 
 from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import GraphflowError
-from graphflow.graph.core.channels import thaw
+from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import Interrupt
 from graphflow.runtime.compiled_graph import CompiledGraph
 from tests.crash.boundaries import Boundaries, install

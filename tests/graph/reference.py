@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphflow.errors import ExpressionFailed
-from graphflow.graph.core.channels import thaw
+from graphflow.graph.core.immutable import thaw
 from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.definition.document import END, FAIL, Choose, NodeDefinition
 from graphflow.graph.definition.regions import Region, bodies_of, branch_order, input_of, predecessors, regions

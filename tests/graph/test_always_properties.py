@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphflow.errors import DefinitionError
-from graphflow.graph.core.machine import Input, Machine, NodeErrored, NodeSucceeded
-from graphflow.graph.core.plan import build_plan
+from graphflow.graph.core.machine import Machine
+from graphflow.graph.core.plan_builder import build_plan
+from graphflow.graph.core.ticks import Input, NodeErrored, NodeSucceeded
 from graphflow.graph.core.transition import advance
 from graphflow.graph.definition.document import decode_document
 from graphflow.graph.validation.model_checker import too_many, way_around, way_to_a_trap

@@ -26,33 +26,34 @@ from graphflow.checkpoints.record_encoder import after_commit, encode_commit, en
 from graphflow.checkpoints.record_fields import Counts
 from graphflow.errors import ExpressionFailed, NodeFailed
 from graphflow.graph.core import fan_out as branches
-from graphflow.graph.core.channels import thaw
-from graphflow.graph.core.machine import (
-    Answered,
-    AnyTick,
+from graphflow.graph.core.commands import (
     Backoff,
-    BackoffOver,
     CancelNode,
     Commit,
     Ended,
     Erred,
     Finished,
-    Frame,
-    Input,
-    Interrupt,
-    Machine,
-    NodeAsked,
-    NodeErrored,
-    NodeSucceeded,
-    Recovered,
     Request,
     Resolve,
     RunNode,
     Started,
 )
+from graphflow.graph.core.immutable import thaw
+from graphflow.graph.core.machine import Frame, Interrupt, Machine
 from graphflow.graph.core.patches import apply_patch
-from graphflow.graph.core.plan import Plan, build_plan
+from graphflow.graph.core.plan import Plan
+from graphflow.graph.core.plan_builder import build_plan
 from graphflow.graph.core.scope import scope_of
+from graphflow.graph.core.ticks import (
+    Answered,
+    AnyTick,
+    BackoffOver,
+    Input,
+    NodeAsked,
+    NodeErrored,
+    NodeSucceeded,
+    Recovered,
+)
 from graphflow.graph.core.transition import advance, full_path
 from graphflow.graph.validation.validate import check_document
 from tests.graph.random_documents import REDUCERS, RandomDocument, random_documents

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphflow.errors import DefinitionError
-from graphflow.graph.core.plan import build_plan
+from graphflow.graph.core.plan_builder import build_plan
 from graphflow.graph.definition.source import Source, parse_source, read_source
 from graphflow.graph.validation.validate import CheckedDocument, check_document
 from tests.graph.documents import FakeKind, FakeKinds, document

@@ -11,41 +11,40 @@ from syrupy.assertion import SnapshotAssertion
 
 from graphflow import MemoryCheckpointer, load_graph
 from graphflow.errors import StateError
-from graphflow.graph.core.machine import (
-    ROOT,
-    Answered,
-    AnyTick,
+from graphflow.graph.core.commands import (
     Backoff,
-    BackoffOver,
-    Cancel,
     CancelNode,
     Command,
     Commit,
-    Deadline,
-    Edited,
     Ended,
     Erred,
-    Expired,
     Finished,
+    Request,
+    Resolve,
+    RunNode,
+    Started,
+)
+from graphflow.graph.core.machine import ROOT, Interrupt, Machine, Operation, next_nodes
+from graphflow.graph.core.patches import apply_patch
+from graphflow.graph.core.plan import Plan
+from graphflow.graph.core.plan_builder import build_plan
+from graphflow.graph.core.ticks import (
+    Answered,
+    AnyTick,
+    BackoffOver,
+    Cancel,
+    Deadline,
+    Edited,
+    Expired,
     Input,
-    Interrupt,
-    Machine,
     Moved,
     NodeAsked,
     NodeErrored,
     NodeSucceeded,
-    Operation,
     OperationRecorded,
     Recovered,
-    Request,
-    Resolve,
     Resumed,
-    RunNode,
-    Started,
-    next_nodes,
 )
-from graphflow.graph.core.patches import apply_patch
-from graphflow.graph.core.plan import Plan, build_plan
 from graphflow.graph.core.transition import advance, full_path
 from graphflow.graph.drawing.render import draw_text
 from graphflow.graph.validation.validate import check_document

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphflow.errors import DefinitionError, ExpressionFailed
-from graphflow.graph.core.channels import FrozenDict, FrozenList, ListView, State
-from graphflow.graph.core.plan import LIMIT_NAMES
+from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView, State
+from graphflow.graph.definition.budget import LIMIT_NAMES
 from graphflow.graph.expressions.api import Roots, compile_expression, compile_template
 from graphflow.graph.expressions.environment import LIMITS
 from graphflow.messages import AIMessage, HumanMessage, ToolCall

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphflow.graph.core.fast_path import fast_path
-from graphflow.graph.core.machine import ROOT, Input, Machine, NodeSucceeded
-from graphflow.graph.core.plan import Plan, build_plan
+from graphflow.graph.core.machine import ROOT, Machine
+from graphflow.graph.core.plan import Plan
+from graphflow.graph.core.plan_builder import build_plan
+from graphflow.graph.core.ticks import Input, NodeSucceeded
 from graphflow.graph.core.transition import advance, full_path
 from graphflow.graph.validation.validate import check_document
 from graphflow.nodes.kinds import NodeKinds

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphflow.graph.core.channels import FrozenDict, FrozenList, ListView
+from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView
 from graphflow.graph.definition.json_schema import check_schema, check_sketch, compile_schema, has_holes
 from graphflow.graph.expressions.templates import Hole
 

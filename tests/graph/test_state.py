@@ -11,7 +11,7 @@ import pytest
 from graphflow import Graph, MemoryCheckpointer, append
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import StateError
-from graphflow.graph.core.channels import FrozenDict, ListView, freeze
+from graphflow.graph.core.immutable import FrozenDict, ListView, freeze
 
 
 def holding_itself() -> dict[str, Any]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from graphflow import MemoryCheckpointer, SqliteCheckpointer
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import GraphflowError
-from graphflow.graph.core.channels import thaw
+from graphflow.graph.core.immutable import thaw
 from graphflow.graph.validation.validate import check_document
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.history.blame import Blame

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from graphflow import Goto, MemoryCheckpointer, NodeFailed
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import Fault
-from graphflow.graph.core.channels import thaw
+from graphflow.graph.core.immutable import thaw
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.context import Context
 from graphflow.graph.validation.validate import check_document

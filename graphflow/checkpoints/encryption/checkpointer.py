@@ -50,7 +50,7 @@ from graphflow.checkpoints.rows import (
     ThreadRow,
 )
 from graphflow.errors import StoreError
-from graphflow.graph.ports import Durable
+from graphflow.graph.engine.ports import Durable
 
 _replace = msgspec.structs.replace
 TITLES = 256

@@ -56,7 +56,7 @@ from graphflow.checkpoints.rows import (
     summed,
 )
 from graphflow.errors import GraphflowError, StoreError
-from graphflow.graph.ports import Durable
+from graphflow.graph.engine.ports import Durable
 
 
 class _Settled:

@@ -36,7 +36,7 @@ from graphflow.checkpoints.rows import (
     parse_cursor,
 )
 from graphflow.errors import StoreError
-from graphflow.graph.ports import Durable
+from graphflow.graph.engine.ports import Durable
 
 try:
     from psycopg import OperationalError

@@ -59,7 +59,7 @@ from graphflow.checkpoints.sqlite.schema import FAULTS, store_error
 from graphflow.checkpoints.sqlite.worker import Worker, closed, forked
 from graphflow.checkpoints.sqlite.writer import Writer
 from graphflow.errors import StoreError
-from graphflow.graph.ports import Durable
+from graphflow.graph.engine.ports import Durable
 
 T = TypeVar("T")
 

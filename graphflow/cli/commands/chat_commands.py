@@ -124,7 +124,7 @@ class Chat:
 
     async def state(self, words: list[str]) -> None:
         """[KEY]: the state, or one key of it."""
-        from graphflow.graph.core.channels import thaw
+        from graphflow.graph.core.immutable import thaw
 
         values = {key: thaw(value) for key, value in (await self.thread.state()).values.items()}
         say_json({key: values.get(key) for key in words} if words else values)

@@ -206,7 +206,7 @@ async def show_state(
     """The state at the head or at a checkpoint, as JSON."""
     from graphflow.cli.startup import checkpoint_named, opened, thread_named
     from graphflow.errors import StateError
-    from graphflow.graph.core.channels import thaw
+    from graphflow.graph.core.immutable import thaw
 
     thread_id, _, checkpoint = thread.partition("@")
     async with opened() as app:

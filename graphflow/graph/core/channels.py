@@ -7,196 +7,14 @@ An append channel is a `ListView`: a window on a list that only grows.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
-from typing import Any, NoReturn, overload
+from typing import Any
 
 import msgspec
 
 from graphflow.errors import StateError, error_dict
-from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, ToolMessage, from_wire, misfit
-
-_ATOMS: frozenset[type] = frozenset({str, int, float, bool, type(None), bytes, *MESSAGE_TYPES})
-
-
-def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    raise TypeError("state is read-only: return the new value from the node instead of changing it in place")
-
-
-class FrozenDict(dict[str, Any]):
-    """A dict whose mutators raise `TypeError`."""
-
-    __slots__ = ()
-    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return id(self)
-
-
-class FrozenList(list[Any]):
-    """A list whose mutators raise `TypeError`."""
-
-    __slots__ = ()
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse
-    pop = remove = reverse = sort = _refuse
-
-
-class State(FrozenDict):
-    """The values of one frame: `state["k"]` or `state.k`, read-only."""
-
-    __slots__ = ()
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"the state has no key {name!r}; it has {', '.join(sorted(self)) or 'none'}") from None
-
-    def evolve(self, changes: Mapping[str, Any]) -> State:
-        """A new state with these keys replaced."""
-        out = State(self)
-        dict.update(out, changes)
-        return out
-
-
-_FROZEN = _ATOMS | {FrozenDict, FrozenList, State}
-"""Types whose values nobody can change, all through."""
-_DICTS: frozenset[type] = frozenset({dict, OrderedDict, defaultdict, Counter})
-"""What becomes a `FrozenDict`; other classes of the users' keep theirs."""
-
-
-class ListView(Sequence[Any]):
-    """The first `length` items of a shared list that only grows (E22).
-
-    `ordinals` counts the log entries that made it: it is larger than the length once items were
-    replaced or removed.
-    """
-
-    __slots__ = ("_items", "_length", "ordinals")
-
-    def __init__(self, items: list[Any], length: int | None = None, ordinals: int | None = None) -> None:
-        self._items = items
-        self._length = len(items) if length is None else length
-        self.ordinals = self._length if ordinals is None else ordinals
-
-    def appended(self, new: Sequence[Any]) -> ListView:
-        """A view with `new` at its end; grows the list in place when this view owns its tail."""
-        items = self._items
-        if len(items) != self._length:
-            items = items[: self._length]
-        items.extend(new)
-        return ListView(items, self._length + len(new), self.ordinals + len(new))
-
-    def changed(self, entries: Sequence[LogEntry]) -> ListView:
-        """A view after any log entries (E4): `+` appends, `=` replaces, `-` removes, `*` is the list anew."""
-        if _APPENDED.issuperset([entry[0] for entry in entries]):
-            return self.appended([entry[1] for entry in entries])
-        items = self._items[: self._length]
-        for entry in entries:
-            fold(items, entry)
-        return ListView(items, len(items), self.ordinals + len(entries))
-
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Any]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            start, stop, step = index.indices(self._length)
-            if step > 0:  # copies what is asked for and not the list
-                return self._items[start:stop:step]
-            return self._items[: self._length][index]
-        if index < 0:
-            index += self._length
-        if not 0 <= index < self._length:
-            raise IndexError(f"index {index} of a list of {self._length}")
-        return self._items[index]
-
-    def __iter__(self) -> Any:
-        return islice(self._items, self._length)
-
-    def __reversed__(self) -> Any:
-        return reversed(self._items[: self._length])
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, ListView | list | tuple):
-            return len(other) == self._length and all(a == b for a, b in zip(self, other, strict=True))
-        return NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"ListView({self._items[: self._length]!r})"
-
-
-LogEntry = tuple[Any, ...]
-"""`("+", item)`, `("=", position, item)`, `("-", position)` or `("*", items)`."""
-
-
-_APPENDED = frozenset("+")
-
-
-def fold(items: list[Any], entry: LogEntry) -> None:
-    """Applies one log entry to a plain list."""
-    match entry[0]:
-        case "+":
-            items.append(entry[1])
-        case "=":
-            items[entry[1]] = entry[2]
-        case "-":
-            del items[entry[1]]
-        case "*":
-            items[:] = entry[1]
-
-
-def freeze(value: Any) -> Any:
-    """The value with every dict and list in it frozen; a frozen value comes back as itself.
-
-    Raises:
-        StateError: it contains itself, or is nested too deeply to be looked through.
-    """
-    kind = type(value)
-    if kind in _FROZEN:
-        return value
-    try:
-        return _frozen(value, kind)
-    except RecursionError:
-        raise StateError(
-            f"a value of type {kind.__name__} contains itself, or is nested too deeply; keep references by id instead"
-        ) from None
-
-
-def _frozen(value: Any, kind: type) -> Any:
-    if kind in _FROZEN:
-        return value
-    if kind in _DICTS:
-        if _FROZEN.issuperset(map(type, value.values())):  # an early out in C: most values are leaves
-            return FrozenDict(value)
-        return FrozenDict({k: _frozen(v, type(v)) for k, v in value.items()})
-    if kind is list or kind is ListView:
-        return FrozenList(_frozen_items(value))
-    if kind is tuple:
-        return tuple([_frozen(v, type(v)) for v in value])
-    if kind is set:
-        return frozenset(value)
-    return value
-
-
-def _frozen_items(items: Sequence[Any]) -> Sequence[Any]:
-    return items if _FROZEN.issuperset(map(type, items)) else [_frozen(item, type(item)) for item in items]
-
-
-def thaw(value: Any) -> Any:
-    """A plain, mutable JSON-like copy: for people and other libraries."""
-    if isinstance(value, Mapping):
-        return {k: thaw(v) for k, v in value.items()}
-    if isinstance(value, ListView | list | tuple):
-        return [thaw(v) for v in value]
-    return value
+from graphflow.graph.core.immutable import ATOMS, FROZEN, FrozenDict, ListView, LogEntry, State, freeze, thaw
+from graphflow.messages import MESSAGE_TYPES, from_wire, misfit
 
 
 class Update(msgspec.Struct):
@@ -350,7 +168,7 @@ class StateSchema:
 
 def _plain_types(channel: Channel) -> frozenset[type]:
     """Types that need no freezing and fit the channel."""
-    fitting = (kind for kind in _ATOMS if channel.types is None or issubclass(kind, channel.types))
+    fitting = (kind for kind in ATOMS if channel.types is None or issubclass(kind, channel.types))
     return frozenset(kind for kind in fitting if channel.boolean or kind is not bool)
 
 
@@ -395,7 +213,7 @@ def _list(channel: Channel, value: Any) -> Sequence[Any]:
 
 def _reduce_append(channel: Channel, old: Any, value: Any, update: Update) -> None:
     given = _list(channel, value)
-    items = given if _FROZEN.issuperset(map(type, given)) else freeze(list(given))
+    items = given if FROZEN.issuperset(map(type, given)) else freeze(list(given))
     if items:
         update.logs[channel.key] = [("+", item) for item in items]
 
@@ -484,18 +302,15 @@ _REDUCERS: dict[str, Callable[[Channel, Any, Any, Update], None]] = {
 }
 
 
-def answer_open_calls(messages: Sequence[Any], text: str) -> list[ToolMessage]:
-    """An error result for every tool call that has none, so that calls stay paired (E9).
-
-    Only what came after the last human message is read: every run before it left its calls paired.
-    """
-    first = len(messages)
-    while first and not isinstance(messages[first - 1], HumanMessage):
-        first -= 1
-    waiting: dict[str, str] = {}
-    for message in messages[first:]:
-        if isinstance(message, AIMessage):
-            waiting.update({call.id: call.name for call in message.tool_calls})
-        elif isinstance(message, ToolMessage):
-            waiting.pop(message.tool_call_id, None)
-    return [ToolMessage(tool_call_id=i, name=name, content=text, error=True) for i, name in waiting.items()]
+def initial_update(schema: StateSchema, state: State, run_keys: Sequence[str]) -> Update:
+    """Defaults for keys that the state lacks, and for those that live for one run only (E9)."""
+    update = Update({}, {}, {})
+    for key, channel in schema.channels.items():
+        if key in state and key not in run_keys:
+            continue
+        value = channel.initial()
+        if channel.is_log:
+            update.logs[key] = [("*", list(value))] if key in state else [("+", item) for item in value]
+        else:
+            update.sets[key] = value
+    return update

@@ -11,11 +11,14 @@ from typing import Any
 
 from graphflow.errors import ExpressionFailed, NodeFailed, StateError
 from graphflow.graph.core import node_lifecycle as way
-from graphflow.graph.core.channels import FrozenDict, ListView, State, Update, apply_update, freeze
-from graphflow.graph.core.machine import Branch, Frame, Join, Opened, RunNode, Started
-from graphflow.graph.core.patches import FramePatch, branch_of, gave, moved
+from graphflow.graph.core.channels import Update, apply_update, initial_update
+from graphflow.graph.core.commands import RunNode, Started
+from graphflow.graph.core.immutable import FrozenDict, ListView, State, freeze
+from graphflow.graph.core.machine import Branch, Frame, FramePatch, Join, Opened
+from graphflow.graph.core.patches import branch_of, gave, moved
 from graphflow.graph.core.plan import FanOut, Plan, PlanBranch, PlanNode
 from graphflow.graph.core.route_trace import PendingMove
+from graphflow.graph.core.transcript import add_user_message
 from graphflow.graph.core.unit_of_work import UnitOfWork, Written
 from graphflow.graph.definition.document import END
 
@@ -60,9 +63,9 @@ def _open_subgraph(work: UnitOfWork, number: int, node: PlanNode, node_run_id: s
 
 def _begin_graph(work: UnitOfWork, number: int, plan: Plan, given: Any, fields: Mapping[str, Any]) -> None:
     """Opens a frame with a state of its own: a subgraph's, be it a node or a branch's body (E9)."""
-    update = way.initial_update(plan.schema, State(), ())
+    update = initial_update(plan.schema, State(), ())
     if plan.has_messages:
-        way.add_user_message(plan.schema, State(), given, update)
+        add_user_message(State(), given, update)
     work.change(
         number,
         {**fields, "graph": plan.key, "node": plan.start, "input": given},

@@ -13,23 +13,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from graphflow.errors import ExpressionFailed, NodeFailed
-from graphflow.graph.core.channels import State, Update, apply_update
-from graphflow.graph.core.frame_table import copied
-from graphflow.graph.core.machine import (
-    ROOT,
-    Branch,
-    Command,
-    Commit,
-    Ended,
-    Frame,
-    Machine,
-    NodeSucceeded,
-    RunNode,
-    Started,
-)
-from graphflow.graph.core.patches import FramePatch, Patch, gave, moved, wrote
+from graphflow.graph.core.budget import limits_in
+from graphflow.graph.core.channels import Update, apply_update
+from graphflow.graph.core.commands import Command, Commit, Ended, RunNode, Started
+from graphflow.graph.core.immutable import State, copied
+from graphflow.graph.core.machine import ROOT, Branch, Frame, FramePatch, Machine, Patch
+from graphflow.graph.core.patches import gave, moved, wrote
 from graphflow.graph.core.plan import Plan, PlanNode
-from graphflow.graph.core.scope import Scope, limits_in, result_of
+from graphflow.graph.core.scope import Scope, result_of
+from graphflow.graph.core.ticks import NodeSucceeded
 from graphflow.graph.core.unit_of_work import raw_writes
 from graphflow.graph.definition.document import END
 

@@ -1,19 +1,14 @@
-"""The machine: where a thread is, as immutable plain data; and the ticks and commands around it.
-
-`transition.advance(plan, machine, tick)` makes the next machine.
-"""
+"""The machine: where a thread is, as immutable plain data, and the patch that leads from one to the next."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import MutableMapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
-from graphflow.graph.core.channels import ListView, State
-
-if TYPE_CHECKING:
-    from graphflow.graph.core.patches import Patch
+from graphflow.graph.core.channels import Update
+from graphflow.graph.core.immutable import ListView, State
 
 Status = Literal["idle", "running", "waiting", "failed", "stopped"]
 """`idle`: nothing unfinished; `stopped`: unfinished and driven by nobody (spec 3.2)."""
@@ -197,6 +192,31 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.frames[ROOT]
 
 
+class FramePatch(msgspec.Struct):
+    """What changes in one frame; a frame that is not there yet is opened by it."""
+
+    fields: dict[str, Any]
+    update: Update | None = None
+    operations: dict[str, Operation | None] | None = None
+    """Recorded operations to set, or to drop with None."""
+    visits: dict[str, int] | None = None
+    """Visit counts to set."""
+    raw: dict[str, list[Any]] | None = None
+    """In a branch: key → what was written to it, where the update tells only what came of it (`sum`, `fn:`, …)."""
+    inherited: Update | None = None
+    """What an opening branch sees of the branches that it came `after`."""
+
+
+class Patch(msgspec.Struct):
+    """Everything that one tick changed."""
+
+    machine: dict[str, Any]
+    frames: dict[int, FramePatch | None]
+    """Frame number → its changes, parents before children; None closes the frame."""
+    interrupts: dict[str, Interrupt | None]
+    """Interrupts opened, or closed with None."""
+
+
 def all_frames(machine: Machine) -> list[Frame]:
     """Every frame, those of branches that wait for their join included, parents before children."""
     out = list(machine.frames.values())
@@ -219,270 +239,3 @@ def next_nodes(machine: Machine) -> list[str]:
             if len(out) == NEXT_SHOWN:
                 break
     return out
-
-
-# --- ticks: what happened (E17) ------------------------------------------------------------------
-
-
-class Tick(msgspec.Struct, kw_only=True):
-    """What every tick carries: the record's id and the time in epoch ms."""
-
-    id: str
-    at: int
-    usages: Mapping[int, dict[str, Any]] | None = None
-    """Frame → what its node run, which has not ended by itself, has used: of those that the tick ends."""
-
-
-class Input(Tick):
-    run_id: str
-    input: Any
-    limits: dict[str, Any]
-    before: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-    params: Any = None
-    durability: str = "async"
-    document: str = ""
-
-
-class NodeSucceeded(Tick):
-    frame: int
-    out: Any = None
-    updates: Mapping[str, Any] | None = None
-    """What a `node:` function returned; `set` expressions make the updates of every other kind."""
-    goto: str | None = None
-    usage: dict[str, Any] | None = None
-    finish: str | None = None
-    facts: dict[str, Any] | None = None
-    """What the record keeps of the node's operations (E5): kind, key, model and usage of each."""
-
-
-class NodeErrored(Tick):
-    frame: int
-    error: dict[str, Any]
-    jitter: float = 0.0
-    partial: Any = None
-    """The message as far as it came (E15)."""
-    usage: dict[str, Any] | None = None
-    final: bool = False
-    """Not to be retried, whatever the policy says (an outcome-unknown write)."""
-    facts: dict[str, Any] | None = None
-    """The `model` that it called, for what it has used."""
-
-
-class NodeAsked(Tick):
-    """An `ask` node, a breakpoint, `ctx.ask`, an approval or an unknown outcome opens an interrupt."""
-
-    frame: int
-    interrupt: Interrupt
-    usage: dict[str, Any] | None = None
-    """What the node run has used before it asked, as with a recorded operation."""
-    facts: dict[str, Any] | None = None
-
-
-class OperationRecorded(Tick):
-    frame: int
-    key: str | None
-    """None records no operation, only what the node run has used so far."""
-    operation: Operation | None
-    usage: dict[str, Any] | None = None
-    facts: dict[str, Any] | None = None
-    """Of a write's intent: where it was done, its arguments if nothing else holds them, and what takes it back (E6)."""
-    settles: str | None = None
-    """The effect of `Machine.reuse` whose place this operation takes."""
-
-
-class Answered(Tick):
-    interrupt_id: str
-    answer: Any
-    decision: str
-    by: str | None = None
-
-
-class Expired(Tick):
-    interrupt_id: str
-
-
-def timed(at: int) -> dict[str, Any]:
-    """The `out` of a `wait` node whose time has come."""
-    return {"by": "timer", "at": at}
-
-
-class Signalled(Tick):
-    """A named signal has come from outside."""
-
-    name: str
-    payload: Any = None
-
-
-class BackoffOver(Tick):
-    frame: int
-
-
-class Recovered(Tick):
-    """A new life takes over after a crash."""
-
-
-class Resumed(Tick):
-    """A stopped or failed thread goes on, as a new run when `run_id` is another."""
-
-    run_id: str
-    limits: dict[str, Any]
-    before: tuple[str, ...] | None = None
-    after: tuple[str, ...] | None = None
-
-
-class Deadline(Tick):
-    """The run's active time is used up."""
-
-    partials: dict[int, Any] = msgspec.field(default_factory=dict)
-    """Frame → the message as far as it came (E15)."""
-
-
-class Cancel(Tick):
-    partials: dict[int, Any] = msgspec.field(default_factory=dict)
-    """Frame → the message as far as it came (E15)."""
-
-
-class Edited(Tick):
-    values: dict[str, Any]
-    run_id: str
-    """The run that goes on from it: the same while the thread waits, else another."""
-    as_node: str | None = None
-    frame: int = ROOT
-    replace: tuple[str, ...] = ()
-    reuse: dict[str, Any] = msgspec.field(default_factory=dict)
-    facts: dict[str, Any] | None = None
-    """By whom, and the choices about effects (E8)."""
-
-
-class Moved(Tick):
-    """A rewind or fork made this machine the head (E8)."""
-
-    source: str
-    run_id: str
-    reuse: dict[str, Any] = msgspec.field(default_factory=dict)
-    facts: dict[str, Any] | None = None
-    """By whom, and the choices about effects (E8)."""
-
-
-class Migrated(Tick):
-    """The thread goes on under another version of its document."""
-
-    run_id: str
-    """The run that goes on from it: the same while the thread waits or rests, else another."""
-    migration: Any = None
-    """The `Migration` that was planned: what becomes of frames and questions."""
-    facts: dict[str, Any] | None = None
-    """By whom, and which node names were mapped."""
-
-
-AnyTick = (
-    Input
-    | NodeSucceeded
-    | NodeErrored
-    | NodeAsked
-    | OperationRecorded
-    | Answered
-    | Expired
-    | Signalled
-    | BackoffOver
-    | Recovered
-    | Resumed
-    | Deadline
-    | Cancel
-    | Edited
-    | Moved
-    | Migrated
-)
-
-
-# --- commands: what the executor shall do --------------------------------------------------------
-
-
-class Commit(msgspec.Struct):
-    """Write this record; always the first command, unless nothing changed."""
-
-    id: str
-    at: int
-    source: str
-    """Of spec 3.2: `input, node, ask, answer, …`; also `failed`, `retry`, `operation`, `recovered` (no checkpoint)."""
-    checkpoint: bool
-    patch: Patch
-    node: str = ""
-    frame: int = ROOT
-    facts: dict[str, Any] | None = None
-    before: Machine | None = None
-    machine: Machine | None = None
-    """The machine after it."""
-    next: list[str] | None = None
-    """The nodes that run next, once somebody asked (`announcements.next_of`)."""
-    spent: dict[str, Any] | None = None
-    """What it adds to the run's usage."""
-
-
-class Started(msgspec.Struct):
-    """A node begins; for an open `graph` node too, which nothing runs."""
-
-    frame: int
-    node: str
-    visit: int
-    attempt: int
-    step: int
-    path: str
-    node_run_id: str = ""
-    """Set for a `graph`, `map` or `parallel` node: frames below it run, not the node itself."""
-
-
-class RunNode(msgspec.Struct):
-    """Run the frame's node, or go on with it."""
-
-    frame: int
-
-
-class Ended(msgspec.Struct):
-    frame: int
-    node: str
-    writes: tuple[str, ...]
-
-
-class Erred(msgspec.Struct):
-    frame: int
-    node: str
-    error: dict[str, Any]
-    will_retry: bool
-    again: bool = False
-    """The same node begins another attempt at once or after a backoff."""
-
-
-class Backoff(msgspec.Struct):
-    frame: int
-    until: int
-
-
-class CancelNode(msgspec.Struct):
-    """Ends the frame's node run, if one is under way; the run goes on without it, or is over."""
-
-    frame: int
-
-
-class Request(msgspec.Struct):
-    """An interrupt is open: ask, once the commit is durable."""
-
-    interrupt: Interrupt
-
-
-class Resolve(msgspec.Struct):
-    """An interrupt is closed; whoever waits in the live process gets `answer`."""
-
-    interrupt: Interrupt
-    decision: str
-    answer: Any = None
-
-
-class Finished(msgspec.Struct):
-    """The run is over: `complete`, `error` or `cancel`."""
-
-    how: Literal["complete", "error", "cancel"]
-
-
-Command = Commit | Started | RunNode | Ended | Erred | Backoff | CancelNode | Request | Resolve | Finished

@@ -11,18 +11,20 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import ExpressionFailed
-from graphflow.graph.core.channels import ListView, State, Update, freeze, thaw
-from graphflow.graph.core.fitting import becomes_log, misfit
-from graphflow.graph.core.machine import ROOT, Frame, Interrupt, Machine, Migrated, Request, Resolve
-from graphflow.graph.core.node_lifecycle import initial_update
-from graphflow.graph.core.patches import FramePatch
+from graphflow.errors import ExpressionFailed, StateError
+from graphflow.graph.core.budget import limits_in
+from graphflow.graph.core.channels import Channel, Update, initial_update
+from graphflow.graph.core.commands import Request, Resolve
+from graphflow.graph.core.immutable import ListView, State, freeze, thaw
+from graphflow.graph.core.machine import ROOT, Frame, FramePatch, Interrupt, Machine
 from graphflow.graph.core.plan import Plan
-from graphflow.graph.core.scope import Scope, limits_in
+from graphflow.graph.core.scope import Scope
+from graphflow.graph.core.ticks import Migrated
 from graphflow.graph.core.unit_of_work import UnitOfWork
 from graphflow.graph.definition.document import END, FAIL, NODE_FORMS, GraphDefinition, GraphRef, NodeDefinition
 from graphflow.graph.definition.regions import bodies_of, body_name, survey
 from graphflow.graph.definition.suggestions import choose
+from graphflow.messages import MESSAGE_TYPES
 
 Facts = Mapping[int, Mapping[str, int]]
 """Frame → what `always` must know of the run so far, under keys as in `always.py`, with the old names."""
@@ -448,3 +450,31 @@ def on_migrated(work: UnitOfWork, tick: Migrated) -> None:
         work.commands += [Resolve(work.before.interrupts[old], "reissued"), Request(again)]
     if work.before.status not in ("idle", "waiting"):
         work.fields |= {"status": "stopped", "error": None}
+
+
+# --- whether stored values fit the state schema of another version (E23)
+
+
+def misfit(channel: Channel, value: Any) -> str | None:
+    """Why a stored value can't become the value of this key; None when it fits as it is.
+
+    A key that collects entries (`append`, `messages`, `union`) is stored as a log of them, any other as one value: a version
+    that changes which of the two it is can't read the other.
+    """
+    try:
+        channel.check(value, "stored value")
+    except StateError as error:
+        return error.message
+    if isinstance(value, ListView) and not channel.is_log:
+        return (
+            f"state key {channel.key!r} is stored as a list that grows, and this version replaces it as a whole "
+            f"(x-reduce {channel.reduce!r}); keep x-reduce, or use another key"
+        )
+    if channel.reduce == "messages" and not all(isinstance(item, MESSAGE_TYPES) for item in value):
+        return f"state key {channel.key!r} takes messages, and the stored list holds something else"
+    return None
+
+
+def becomes_log(channel: Channel, value: Any) -> bool:
+    """Whether a stored list must be written anew as entries, which only a migration does."""
+    return channel.is_log and not isinstance(value, ListView)

@@ -5,34 +5,23 @@ Everything here changes the machine only through its `UnitOfWork`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from graphflow.errors import BudgetExceeded, ExpressionFailed, NodeFailed
 from graphflow.graph.core import fan_out as branches
-from graphflow.graph.core.channels import State, StateSchema, Update, answer_open_calls
-from graphflow.graph.core.machine import (
-    ROOT,
-    Backoff,
-    CancelNode,
-    Ended,
-    Erred,
-    Finished,
-    Frame,
-    Interrupt,
-    Operation,
-    RunNode,
-    Started,
-)
+from graphflow.graph.core.budget import exceeded, is_spent, limits_in
+from graphflow.graph.core.commands import Backoff, CancelNode, Ended, Erred, Finished, RunNode, Started
+from graphflow.graph.core.immutable import State
+from graphflow.graph.core.machine import ROOT, Frame, Interrupt, Operation
 from graphflow.graph.core.patches import gave
 from graphflow.graph.core.plan import PlanNode
 from graphflow.graph.core.route_trace import PendingMove, looked_at
-from graphflow.graph.core.scope import Scope, exceeded, is_spent, limits_in, result_of
+from graphflow.graph.core.scope import Scope, result_of
 from graphflow.graph.core.unit_of_work import UnitOfWork, Written, followed, written
 from graphflow.graph.definition.document import END, FAIL, Retry
-from graphflow.messages import HumanMessage, ToolMessage
 
 WRAP_UP_STEPS = 1_000
 """Nodes that may finish once the budget's `then` node has been entered: a few are meant, and a circle comes to its end."""
@@ -40,54 +29,6 @@ WRAP_UP_STEPS = 1_000
 
 MOST_PASSED = 1_000
 """Nodes of one frame that a tick may pass through without any of them running: `map`s of nothing, or what can't be opened."""
-
-
-def initial_update(schema: StateSchema, state: State, run_keys: Sequence[str]) -> Update:
-    """Defaults for keys that the state lacks, and for those that live for one run only (E9)."""
-    update = Update({}, {}, {})
-    for key, channel in schema.channels.items():
-        if key in state and key not in run_keys:
-            continue
-        value = channel.initial()
-        if channel.is_log:
-            update.logs[key] = [("*", list(value))] if key in state else [("+", item) for item in value]
-        else:
-            update.sets[key] = value
-    return update
-
-
-def left_open(messages: Sequence[Any], operations: Mapping[str, Operation], text: str) -> list[ToolMessage]:
-    """An error result for every call that has none: it says `text`, unless the call is on record as begun."""
-    out = []
-    for reply in answer_open_calls(messages, text):
-        operation = operations.get(reply.tool_call_id)
-        if operation is not None:
-            told = RUN_AND_LEFT if operation.state == "done" else CUT_OFF
-            reply = msgspec.structs.replace(reply, content=told)
-        out.append(reply)
-    return out
-
-
-RUN_AND_LEFT = "this call was run, and the run ended before its result was passed on; do not repeat it unseen"
-CUT_OFF = "the run ended in the midst of this call: whether it was done is unknown; find out before you repeat it"
-
-
-def add_user_message(
-    schema: StateSchema, state: State, given: Any, update: Update, operations: Mapping[str, Operation] | None = None
-) -> None:
-    """Open tool calls get an error result, then the query comes as user message (E9).
-
-    Args:
-        operations: what the node that ran them has on record.
-    """
-    more: list[Any] = list(
-        left_open(state.get("messages", ()), operations or {}, "this call was not run: the run ended before it")
-    )
-    query = given.get("query") if isinstance(given, Mapping) else None
-    if isinstance(query, str):
-        more.append(HumanMessage(content=query, references=tuple(given.get("references") or ())))
-    if more:
-        update.logs["messages"] = [*update.logs.get("messages", ()), *(("+", message) for message in more)]
 
 
 def enter(

@@ -10,34 +10,9 @@ from typing import Any
 
 import msgspec
 
-from graphflow.graph.core.channels import ListView, LogEntry, State, Update, apply_update, freeze
-from graphflow.graph.core.frame_table import copied
-from graphflow.graph.core.machine import ENDED, Branch, Frame, Interrupt, Join, Machine, Operation
-
-
-class FramePatch(msgspec.Struct):
-    """What changes in one frame; a frame that is not there yet is opened by it."""
-
-    fields: dict[str, Any]
-    update: Update | None = None
-    operations: dict[str, Operation | None] | None = None
-    """Recorded operations to set, or to drop with None."""
-    visits: dict[str, int] | None = None
-    """Visit counts to set."""
-    raw: dict[str, list[Any]] | None = None
-    """In a branch: key → what was written to it, where the update tells only what came of it (`sum`, `fn:`, …)."""
-    inherited: Update | None = None
-    """What an opening branch sees of the branches that it came `after`."""
-
-
-class Patch(msgspec.Struct):
-    """Everything that one tick changed."""
-
-    machine: dict[str, Any]
-    frames: dict[int, FramePatch | None]
-    """Frame number → its changes, parents before children; None closes the frame."""
-    interrupts: dict[str, Interrupt | None]
-    """Interrupts opened, or closed with None."""
+from graphflow.graph.core.channels import Update, apply_update
+from graphflow.graph.core.immutable import ListView, LogEntry, State, copied, freeze
+from graphflow.graph.core.machine import ENDED, Branch, Frame, FramePatch, Join, Machine, Patch
 
 
 def apply_patch(machine: Machine, patch: Patch) -> Machine:

@@ -7,7 +7,7 @@ the way are gone after it. The record then keeps each node's route and writes in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 import msgspec
@@ -16,7 +16,6 @@ from graphflow.graph.core.channels import Update
 from graphflow.graph.core.machine import Frame
 from graphflow.graph.core.patches import items_of
 from graphflow.graph.core.plan import PlanNode
-from graphflow.graph.core.seen import seen, short
 
 Writes = dict[str, Any]
 """Key → how many entries a log got, in a branch how many items; or the list of what was written, in short; or of a `merge` map its changed entries."""
@@ -97,3 +96,40 @@ def _in_short(written: Any, frame: Frame) -> Writes:
     for key, entries in update.logs.items():
         out[key] = len(entries) if frame.branch is None else len(items_of(entries))
     return out | {key: {k: short(v) for k, v in changed.items()} for key, changed in update.merges.items()}
+
+
+# --- what conditions saw of values that no state keeps: the output or answer of the node that they stand behind
+
+MOST = 200
+"""Characters that are kept of a text."""
+
+
+def passing_refs(node: PlanNode) -> tuple[tuple[str, ...], ...]:
+    """The paths of a node's conditions that begin with `out` or `answer`."""
+    found = [ref for route in node.routes if route.when is not None for ref in route.when.refs]
+    return tuple(dict.fromkeys(ref for ref in found if ref[0] in ("out", "answer")))
+
+
+def seen(refs: Iterable[tuple[str, ...]], roots: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted path → its value in short, for those that are there."""
+    out: dict[str, Any] = {}
+    for root, *names in refs:
+        try:
+            value = roots[root]
+            for name in names:
+                value = value[name] if isinstance(value, Mapping) else getattr(value, name)
+        except (KeyError, AttributeError):
+            continue
+        out[".".join((root, *names))] = short(value)
+    return out
+
+
+def short(value: Any) -> Any:
+    """A scalar as it is, a long text cut, anything larger by its size."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= MOST else f"{value[:MOST]}…"
+    if isinstance(value, Mapping):
+        return f"object of {len(value)}"
+    return f"list of {len(value)}" if isinstance(value, Sized) else type(value).__name__

@@ -1,11 +1,11 @@
-"""What expressions see, and what a run may still use: scopes, visits, limits and usage (spec 1.3, 2.1, E11)."""
+"""What expressions see in a frame (spec 2.1 rule 7)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from graphflow.errors import BudgetExceeded
+from graphflow.graph.core.budget import limits_in
 from graphflow.graph.core.machine import Frame, Machine
 from graphflow.graph.core.plan import Plan
 from graphflow.messages import AIMessage, HumanMessage
@@ -58,110 +58,6 @@ def scope_of(plan: Plan, machine: Machine, frame: Frame, **given: Any) -> Scope:
         plan: the frame's own.
     """
     return Scope(frame, limits_in(plan, frame, machine.limits), machine.usage, given)
-
-
-def limits_in(plan: Plan, frame: Frame, limits: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`limits` as a frame sees them: the run's, and in a subgraph its own document's figures over them (E11)."""
-    return {**limits, **plan.limits} if frame.graph else limits
-
-
-USAGE_OF_LIMIT = {
-    "modelCalls": ("modelCalls",),
-    "toolCalls": ("toolCalls",),
-    "tokens": ("promptTokens", "completionTokens"),
-    "costUsd": ("costUsd",),
-}
-"""Limit → the usage figures that count against it."""
-
-
-def check_budget(limits: Mapping[str, Any], usage: Mapping[str, Any], figure: str, *, more: int = 1) -> None:
-    """Raises `BudgetExceeded` when `more` of this figure would pass its limit (spec 1.3)."""
-    limit = limits.get(figure)
-    if limit is None:
-        return
-    used = sum(usage.get(name, 0) for name in USAGE_OF_LIMIT[figure])
-    if used + more > limit:
-        raise exceeded(figure, limit, used)
-
-
-def check_spending(limits: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
-    """Raises `BudgetExceeded` when the run has no token or no money left; what a call uses is known after it only.
-
-    What a provider does not tell never counts as 0: after a call without a count nothing is left.
-    """
-    for figure in ("tokens", "costUsd"):
-        if figure not in limits:
-            continue
-        if usage.get("uncountedCalls"):
-            raise uncounted(figure, limits[figure])
-        used = sum(usage.get(name, 0) for name in USAGE_OF_LIMIT[figure])
-        if used >= limits[figure]:
-            raise exceeded(figure, limits[figure], used)
-
-
-def uncounted(figure: str, limit: Any) -> BudgetExceeded:
-    return BudgetExceeded(
-        f"the budget limits {figure} to {limit}, and the provider did not say what its last turn has used, so the limit"
-        " can't be kept; limit maxModelCalls instead",
-        figure=figure,
-        limit=limit,
-        used=None,
-    )
-
-
-def exceeded(figure: str, limit: Any, used: Any) -> BudgetExceeded:
-    return BudgetExceeded(
-        f"the budget's {figure} is used up: {used} of {limit}; resume with a larger budget, or name a node in budget.then",
-        figure=figure,
-        limit=limit,
-        used=used,
-    )
-
-
-def is_spent(error: Mapping[str, Any]) -> bool:
-    """Whether the run has no step or no time left, which every node needs: no retry, error route or join has a way on."""
-    return error["code"] == "budget_exceeded" and (error.get("detail") or {}).get("figure") in ("steps", "timeoutMs")
-
-
-def add_usage(old: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Both usages summed, figure by figure."""
-    out = dict(old)
-    for figure, value in more.items():
-        out[figure] = _sum(out.get(figure, 0), value)
-    return out
-
-
-def _sum(a: float, b: float) -> float:
-    """Money is a float of whole 10⁻¹² USD: rounded to that, its sum does not depend on the order."""
-    total = a + b
-    return round(total, 12) if type(total) is float else total
-
-
-def usage_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What was added to a usage; figures that did not change are left out."""
-    return {
-        figure: _sum(value, -before.get(figure, 0)) for figure, value in after.items() if value != before.get(figure, 0)
-    }
-
-
-def told_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """The usage as readers are told it: what nobody knows is null, never 0.
-
-    Tokens are null while a turn of them was not counted; the cost is left out while a call of them has no known cost.
-    """
-    out = {figure: value for figure, value in usage.items() if figure != "unpricedCalls"}
-    if usage.get("unpricedCalls"):
-        out.pop("costUsd", None)
-    if usage.get("uncountedCalls"):
-        out |= {"promptTokens": None, "completionTokens": None}
-    return out
-
-
-def known_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """A usage for people: a cost that is not known is None there, and not left out."""
-    if not usage.get("modelCalls"):
-        return dict(usage)
-    return {**told_usage(usage), "costUsd": None if usage.get("unpricedCalls") else usage.get("costUsd", 0.0)}
 
 
 def result_of(plan: Plan, frame: Frame, scope: Mapping[str, Any]) -> Any:

@@ -1,7 +1,7 @@
 """The pure core: `advance(plan, machine, tick) → (machine, commands)`.
 
-No I/O, clock, randomness or await. Each kind of tick has one handler, here or beside: `way.py` (nodes),
-`interruption.py` (people), `travel.py` (stopping, going on, time travel).
+No I/O, clock, randomness or await. Each kind of tick has one handler, here or in `node_lifecycle.py` (nodes),
+`interrupts.py` (people, signals, times) or `control.py` (stop, resume, time travel).
 """
 
 from __future__ import annotations
@@ -9,22 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphflow.graph.core.channels import State, apply_update
+from graphflow.graph.core.budget import exceeded
+from graphflow.graph.core.channels import apply_update, initial_update
+from graphflow.graph.core.commands import Command
 from graphflow.graph.core.control import on_cancel, on_edited, on_moved, on_recovered, on_resumed
 from graphflow.graph.core.fast_path import fast_path
-from graphflow.graph.core.interrupts import on_answered, on_asked, on_expired, on_recorded
-from graphflow.graph.core.machine import (
-    ROOT,
+from graphflow.graph.core.immutable import State
+from graphflow.graph.core.interrupts import on_answered, on_asked, on_expired, on_recorded, on_signalled
+from graphflow.graph.core.machine import ROOT, Machine
+from graphflow.graph.core.node_lifecycle import enter, fail, run, succeed
+from graphflow.graph.core.plan import Plan
+from graphflow.graph.core.ticks import (
     Answered,
     AnyTick,
     BackoffOver,
     Cancel,
-    Command,
     Deadline,
     Edited,
     Expired,
     Input,
-    Machine,
     Migrated,
     Moved,
     NodeAsked,
@@ -35,10 +38,7 @@ from graphflow.graph.core.machine import (
     Resumed,
     Signalled,
 )
-from graphflow.graph.core.node_lifecycle import add_user_message, enter, fail, initial_update, run, succeed
-from graphflow.graph.core.plan import Plan
-from graphflow.graph.core.scope import exceeded
-from graphflow.graph.core.signals import on_signalled
+from graphflow.graph.core.transcript import add_user_message
 from graphflow.graph.core.unit_of_work import UnitOfWork, Written
 
 
@@ -94,7 +94,7 @@ def _on_input(work: UnitOfWork, tick: Input) -> None:
     state = root.state if root is not None else State()
     update = initial_update(plan.schema, state, plan.run_keys if root is not None else ())
     if plan.has_messages:
-        add_user_message(plan.schema, state, tick.input, update, root.operations if root is not None else None)
+        add_user_message(state, tick.input, update, root.operations if root is not None else None)
     work.change(
         ROOT,
         {

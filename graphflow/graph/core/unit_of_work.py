@@ -7,26 +7,15 @@ from typing import Any
 
 import msgspec
 
-from graphflow.graph.core.channels import State, StateSchema, Update, apply_update, freeze
-from graphflow.graph.core.frame_table import copied
-from graphflow.graph.core.machine import (
-    ROOT,
-    AnyTick,
-    CancelNode,
-    Command,
-    Commit,
-    Frame,
-    Interrupt,
-    Machine,
-    Opened,
-    Operation,
-    Request,
-    Resolve,
-)
-from graphflow.graph.core.patches import FramePatch, Patch, place
+from graphflow.graph.core.budget import add_usage
+from graphflow.graph.core.channels import StateSchema, Update, apply_update
+from graphflow.graph.core.commands import CancelNode, Command, Commit, Request, Resolve
+from graphflow.graph.core.immutable import State, copied, freeze
+from graphflow.graph.core.machine import ROOT, Frame, FramePatch, Interrupt, Machine, Opened, Operation, Patch
+from graphflow.graph.core.patches import place
 from graphflow.graph.core.plan import Plan, PlanNode
 from graphflow.graph.core.route_trace import PendingMove, moves_of
-from graphflow.graph.core.scope import add_usage
+from graphflow.graph.core.ticks import AnyTick
 
 
 class Written(msgspec.Struct, frozen=True):

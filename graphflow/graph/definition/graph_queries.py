@@ -31,13 +31,48 @@ def leading_to(edges: Edges, ends: Iterable[str]) -> set[str]:
 
 
 def loops(edges: Edges) -> list[list[str]]:
-    """The cyclic parts: each is a list of names, every one of which can reach every other, in the order of `edges`."""
-    import networkx as nx
+    """The cyclic parts: each is a list of names, every one of which can reach every other, in the order of `edges`.
 
+    Tarjan's algorithm without recursion: every plan is built with it, and networkx takes longer to import than a run.
+    """
     order = {name: place for place, name in enumerate(edges)}
-    parts = [part for part in nx.strongly_connected_components(_graph(edges)) if _is_loop(part, edges)]
-    named = [sorted(part, key=lambda name: order.get(name, len(order))) for part in parts]
-    return sorted(named, key=lambda part: order.get(part[0], len(order)))
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    on_stack: set[str] = set()
+    parts: list[list[str]] = []
+    for first in edges:
+        if first in index:
+            continue
+        work = [(first, iter(edges[first]))]
+        index[first] = low[first] = len(index)
+        stack.append(first)
+        on_stack.add(first)
+        while work:
+            name, targets = work[-1]
+            for target in targets:
+                if target not in order:
+                    continue
+                if target not in index:
+                    index[target] = low[target] = len(index)
+                    stack.append(target)
+                    on_stack.add(target)
+                    work.append((target, iter(edges[target])))
+                    break
+                if target in on_stack:
+                    low[name] = min(low[name], index[target])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[name])
+                if low[name] == index[name]:
+                    part: list[str] = []
+                    while not part or part[-1] != name:
+                        part.append(stack.pop())
+                    on_stack.difference_update(part)
+                    if len(part) > 1 or name in edges[name]:
+                        parts.append(sorted(part, key=order.__getitem__))
+    return sorted(parts, key=lambda part: order[part[0]])
 
 
 def one_cycle(edges: Edges, within: Iterable[str]) -> list[str]:
@@ -55,13 +90,6 @@ def one_cycle(edges: Edges, within: Iterable[str]) -> list[str]:
         begin = min(range(len(cycle)), key=lambda place: names.index(cycle[place]))
         return cycle[begin:] + cycle[:begin]
     return []
-
-
-def _is_loop(part: set[str], edges: Edges) -> bool:
-    if len(part) > 1:
-        return True
-    name = next(iter(part))
-    return name in edges.get(name, ())
 
 
 def _graph(edges: Edges) -> Any:

@@ -16,8 +16,9 @@ from graphflow.events import (
     RunError,
     RunWaiting,
 )
-from graphflow.graph.core.machine import Commit, Interrupt, Machine, next_nodes
-from graphflow.graph.ports import Durable
+from graphflow.graph.core.commands import Commit
+from graphflow.graph.core.machine import Interrupt, Machine, next_nodes
+from graphflow.graph.engine.ports import Durable
 
 
 class After(msgspec.Struct):

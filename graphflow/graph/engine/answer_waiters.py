@@ -6,8 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import NodeFailed
-from graphflow.graph.core.channels import freeze
-from graphflow.graph.core.machine import Interrupt, NodeAsked
+from graphflow.graph.core.immutable import freeze
+from graphflow.graph.core.machine import Interrupt
+from graphflow.graph.core.ticks import NodeAsked
 from graphflow.graph.engine.context import ACTS_AROUND, Suspended
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from graphflow.graph.core.machine import Commit, Interrupt
-from graphflow.graph.core.patches import Patch
+from graphflow.graph.core.commands import Commit
+from graphflow.graph.core.machine import Interrupt, Patch
 from graphflow.graph.engine.announcements import After, count_after, events_after
 from graphflow.graph.engine.plan_events import PlanEvents
 
 if TYPE_CHECKING:
     from graphflow.graph.engine.executor import Executor
-    from graphflow.graph.ports import Journal
+    from graphflow.graph.engine.ports import Journal
 
 GIVE_WAY_S = 0.001
 """Seconds for which a run may keep the event loop while its commits are written in the loop's thread."""

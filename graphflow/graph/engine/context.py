@@ -13,9 +13,10 @@ import msgspec
 
 from graphflow.errors import GraphflowError, NodeFailed, NodeTimeout
 from graphflow.events import NodeProgress
-from graphflow.graph.core.channels import State, freeze, thaw
-from graphflow.graph.core.machine import Interrupt, NodeAsked, Operation, OperationRecorded, timed
-from graphflow.graph.core.scope import add_usage, check_budget, check_spending, usage_between
+from graphflow.graph.core.budget import add_usage, check_budget, check_spending, usage_between
+from graphflow.graph.core.immutable import State, freeze, thaw
+from graphflow.graph.core.machine import Interrupt, Operation
+from graphflow.graph.core.ticks import NodeAsked, OperationRecorded, timed
 from graphflow.graph.engine.blocks import Blocks
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from graphflow.events import (
 )
 from graphflow.graph.engine.announced_calls import AnnouncedCalls
 from graphflow.graph.engine.blocks import Blocks
-from graphflow.graph.ports import Clock, Logged
+from graphflow.graph.engine.ports import Clock, Logged
 
 if TYPE_CHECKING:
     from graphflow.graph.engine.plan_events import PlanEvents

@@ -18,29 +18,24 @@ from graphflow.events import (
     InterruptResolve,
     RunError,
 )
-from graphflow.graph.core.channels import freeze
-from graphflow.graph.core.interrupts import ENDED_BY_PERSON
-from graphflow.graph.core.machine import (
-    Answered,
-    AnyTick,
+from graphflow.graph.core.commands import (
     Backoff,
-    Cancel,
     CancelNode,
     Command,
     Commit,
     Ended,
     Erred,
-    Expired,
     Finished,
-    Interrupt,
-    Machine,
     Request,
     Resolve,
     RunNode,
-    Signalled,
     Started,
 )
+from graphflow.graph.core.immutable import freeze
+from graphflow.graph.core.interrupts import ENDED_BY_PERSON
+from graphflow.graph.core.machine import Interrupt, Machine
 from graphflow.graph.core.plan import Plan
+from graphflow.graph.core.ticks import Answered, AnyTick, Cancel, Expired, Signalled
 from graphflow.graph.core.transition import advance
 from graphflow.graph.engine.announcements import waiting_event
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
@@ -49,9 +44,9 @@ from graphflow.graph.engine.context import MaybeReady
 from graphflow.graph.engine.event_emitter import EventEmitter
 from graphflow.graph.engine.light_event import LightEvent
 from graphflow.graph.engine.node_runs import NodeRuns
+from graphflow.graph.engine.ports import Clock, Ids, Journal, Lease, Logged
 from graphflow.graph.engine.scheduler import MAX_UNACKNOWLEDGED, Scheduler
 from graphflow.graph.engine.timers import Timers
-from graphflow.graph.ports import Clock, Ids, Journal, Lease, Logged
 
 YIELD_EVERY = 64
 """Node runs between two turns of the event loop, so that nodes that never wait starve nobody."""

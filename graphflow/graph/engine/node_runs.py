@@ -9,20 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import NodeFailed, NodeTimeout, error_dict
 from graphflow.events import NodeEnd, NodeError, NodeStart
-from graphflow.graph.core.channels import freeze
-from graphflow.graph.core.machine import (
-    AnyTick,
-    Ended,
-    Erred,
-    Frame,
-    Interrupt,
-    NodeErrored,
-    NodeSucceeded,
-    Started,
-)
+from graphflow.graph.core.budget import add_usage, told_usage
+from graphflow.graph.core.commands import Ended, Erred, Started
+from graphflow.graph.core.immutable import freeze
+from graphflow.graph.core.machine import Frame, Interrupt
 from graphflow.graph.core.plan import PlanNode
-from graphflow.graph.core.scope import add_usage, scope_of, told_usage
-from graphflow.graph.core.seen import passing_refs, seen
+from graphflow.graph.core.route_trace import passing_refs, seen
+from graphflow.graph.core.scope import scope_of
+from graphflow.graph.core.ticks import AnyTick, NodeErrored, NodeSucceeded
 from graphflow.graph.engine.context import Context, Goto, OutcomeUnknown
 
 if TYPE_CHECKING:

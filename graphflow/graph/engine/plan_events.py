@@ -18,7 +18,7 @@ import msgspec
 
 from graphflow.errors import NodeFailed
 from graphflow.events import Event, PlanCreate, PlanUpdate, TaskCancel, TaskComplete, TaskFail, TaskStart
-from graphflow.graph.core.channels import thaw
+from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import ROOT, Machine
 from graphflow.graph.definition.document import END
 

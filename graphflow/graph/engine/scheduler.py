@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from graphflow.errors import CodecError, NodeFailed
-from graphflow.graph.core.machine import AnyTick, Frame
+from graphflow.graph.core.machine import Frame
 from graphflow.graph.core.plan import PlanNode
+from graphflow.graph.core.ticks import AnyTick
 from graphflow.graph.engine.context import Context, Suspended, is_suspension
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from graphflow.graph.core.machine import Backoff, BackoffOver, Deadline
+from graphflow.graph.core.commands import Backoff
+from graphflow.graph.core.ticks import BackoffOver, Deadline
 
 if TYPE_CHECKING:
     from graphflow.graph.engine.executor import Executor

@@ -15,11 +15,11 @@ import msgspec
 
 from graphflow.errors import Fault
 from graphflow.graph.definition.document import Budget, GraphDefinition, NodeDefinition
+from graphflow.graph.definition.kinds import Kinds
 from graphflow.graph.definition.regions import Survey, survey
 from graphflow.graph.definition.struct_validation import MAX_FAULTS, check_shape
 from graphflow.graph.definition.suggestions import escape, nearest, unescape
 from graphflow.graph.expressions.environment import ANY_ROOT, Roots
-from graphflow.graph.ports import Kinds
 
 _NODE_KEYS = tuple(f.encode_name for f in msgspec.structs.fields(NodeDefinition))
 _TOP_KEYS = tuple(f.encode_name for f in msgspec.structs.fields(GraphDefinition))

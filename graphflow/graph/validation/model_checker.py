@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
-from graphflow.graph.core.plan import limits_of
+from graphflow.graph.definition.budget import limits_of
 from graphflow.graph.definition.document import END, FAIL, Choose, GraphDefinition, Join, Route
 from graphflow.graph.definition.regions import Region, branch_order, predecessors, survey
 from graphflow.graph.expressions.visit_bounds import Condition, holds, read_condition, thresholds

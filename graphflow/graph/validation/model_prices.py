@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from graphflow.graph.definition.document import GraphDefinition
-from graphflow.graph.ports import Kinds
+from graphflow.graph.definition.kinds import Kinds
 
 
 def unpriced(document: GraphDefinition, kinds: Kinds) -> list[str]:

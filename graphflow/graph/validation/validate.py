@@ -23,12 +23,12 @@ from graphflow.graph.definition.document import (
     decode_document,
     encode_document,
 )
+from graphflow.graph.definition.kinds import Kinds
 from graphflow.graph.definition.plain_data import plain_data
 from graphflow.graph.definition.regions import bodies_of, body_name
 from graphflow.graph.definition.source import Source
 from graphflow.graph.definition.suggestions import choose
 from graphflow.graph.definition.version_hash import version_hash
-from graphflow.graph.ports import Kinds
 from graphflow.graph.validation.branches import check_regions
 from graphflow.graph.validation.context import Checking, at, open_checking
 from graphflow.graph.validation.expressions import check_expressions, check_state_use

@@ -7,7 +7,7 @@ from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.record_decoder import decode_entry
 from graphflow.checkpoints.rows import Log
 from graphflow.errors import StateError
-from graphflow.graph.core.channels import ListView
+from graphflow.graph.core.immutable import ListView
 from graphflow.graph.core.machine import Frame, all_frames
 from graphflow.graph.core.plan import Plan
 from graphflow.runtime.history.provenance import Blame, Tracer

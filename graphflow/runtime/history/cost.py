@@ -11,7 +11,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.record_decoder import Body, decode_meta
 from graphflow.checkpoints.rows import Record
-from graphflow.graph.core.scope import add_usage, known_usage, usage_between
+from graphflow.graph.core.budget import add_usage, known_usage, usage_between
 from graphflow.runtime.history.walk import walk_back
 
 Usage = dict[str, Any]

@@ -14,7 +14,8 @@ from graphflow.checkpoints.record_decoder import Body, Folded, decode_entry, dec
 from graphflow.checkpoints.record_fields import Counts
 from graphflow.checkpoints.rows import Log, Record
 from graphflow.events import NodeEnd
-from graphflow.graph.core.channels import Update, thaw
+from graphflow.graph.core.channels import Update
+from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import ROOT, Frame, all_frames
 from graphflow.graph.core.patches import items_of
 from graphflow.graph.core.plan import FanOut, Plan

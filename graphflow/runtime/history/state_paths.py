@@ -8,7 +8,8 @@ from typing import Any
 
 from graphflow.checkpoints.record_decoder import Body
 from graphflow.errors import StateError
-from graphflow.graph.core.channels import LogEntry, Update
+from graphflow.graph.core.channels import Update
+from graphflow.graph.core.immutable import LogEntry
 from graphflow.graph.core.machine import ROOT
 
 Part = str | int

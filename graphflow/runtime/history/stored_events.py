@@ -11,9 +11,9 @@ from graphflow.checkpoints.event_log import LIFE, read_events, unsaid, was_check
 from graphflow.checkpoints.record_decoder import Body, decode_body, decode_meta
 from graphflow.checkpoints.rows import Record
 from graphflow.errors import CheckpointNotFound
-from graphflow.graph.core.machine import Machine
-from graphflow.graph.core.patches import Patch, apply_patch
-from graphflow.graph.ports import Logged
+from graphflow.graph.core.machine import Machine, Patch
+from graphflow.graph.core.patches import apply_patch
+from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.queue import decode_queued
 
 Chain = Sequence[tuple[int, int]]

@@ -18,7 +18,8 @@ from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import CheckpointNotFound, Fenced, ThreadBusy, ThreadWaiting
 from graphflow.events import Event
-from graphflow.graph.core.machine import AnyTick, Input, Machine
+from graphflow.graph.core.machine import Machine
+from graphflow.graph.core.ticks import AnyTick, Input
 from graphflow.graph.engine.executor import HOLD_MS
 from graphflow.runtime.history.effects import CHOICES, Choices, choose, effects_behind
 from graphflow.runtime.queue import QueuedRun, encode_queued

@@ -28,7 +28,7 @@ from graphflow.events import (
     ToolEnd,
     ToolStart,
 )
-from graphflow.graph.ports import Logged
+from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.runs.lease import NEVER
 
 RING = 8192

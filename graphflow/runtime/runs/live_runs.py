@@ -19,10 +19,10 @@ from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded, load_thread
 from graphflow.checkpoints.rows import Queued, ThreadRow
 from graphflow.errors import GraphflowError, ThreadBusy
-from graphflow.graph.core.machine import AnyTick
+from graphflow.graph.core.ticks import AnyTick
 from graphflow.graph.engine.executor import Executor
 from graphflow.graph.engine.light_event import LightEvent
-from graphflow.graph.ports import Clock
+from graphflow.graph.engine.ports import Clock
 from graphflow.runtime.queue import Signal, Stop, decode_queued, encode_queued, kind_of
 from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.runtime.runs.lease import Gate, Lease

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from graphflow.errors import GraphflowError, StateError, ThreadWaiting
-from graphflow.graph.core.channels import ListView
+from graphflow.graph.core.immutable import ListView
+from graphflow.graph.core.interrupts import signal_of
 from graphflow.graph.core.machine import Machine
-from graphflow.graph.core.plan import Plan, limits_of
-from graphflow.graph.core.signals import signal_of
+from graphflow.graph.core.plan import Plan
+from graphflow.graph.definition.budget import limits_of
 from graphflow.graph.definition.document import Budget
 from graphflow.graph.definition.suggestions import choose
 
@@ -34,7 +35,7 @@ def check_state(plan: Plan, machine: Machine) -> None:
     """Raises `state_incompatible` when a stored key does not fit the version that a new run begins under (E23)."""
     if not machine.frames or machine.document == plan.digest:
         return
-    from graphflow.graph.core.fitting import becomes_log, misfit
+    from graphflow.graph.core.migration import becomes_log, misfit
 
     state = machine.root.state
     for key, channel in plan.schema.channels.items():

@@ -17,9 +17,10 @@ from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.rows import Lineage, ThreadFacts, ThreadRow
 from graphflow.errors import AnswerRefused, GraphflowError, ThreadNotFound, ThreadWaiting
 from graphflow.events import Event, RunResume, RunStart
-from graphflow.graph.core.channels import freeze
-from graphflow.graph.core.machine import AnyTick, Cancel, Input, Machine, Recovered, Resumed
+from graphflow.graph.core.immutable import freeze
+from graphflow.graph.core.machine import Machine
 from graphflow.graph.core.plan import Plan
+from graphflow.graph.core.ticks import AnyTick, Cancel, Input, Recovered, Resumed
 from graphflow.graph.engine.executor import Executor
 from graphflow.runtime.history.effects import Choices, recalling
 from graphflow.runtime.history.stored_events import stored_log

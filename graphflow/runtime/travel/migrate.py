@@ -13,8 +13,8 @@ from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.record_decoder import Body, decode_body
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError, ThreadBusy, ThreadNotFound
-from graphflow.graph.core.machine import Migrated
 from graphflow.graph.core.migration import Migration, Problem, graphs_of, plan_migration
+from graphflow.graph.core.ticks import Migrated
 from graphflow.runtime.documents import stored_document
 from graphflow.runtime.runs.live_runs import Runs
 

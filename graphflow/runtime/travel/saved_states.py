@@ -16,11 +16,13 @@ from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded, load_thread
 from graphflow.checkpoints.rows import Lineage
 from graphflow.errors import ThreadWaiting
-from graphflow.graph.core.channels import State, Update, freeze, thaw
-from graphflow.graph.core.machine import ROOT, Commit, Machine
-from graphflow.graph.core.patches import FramePatch, Patch, apply_patch
+from graphflow.graph.core.channels import Update
+from graphflow.graph.core.commands import Commit
+from graphflow.graph.core.immutable import State, freeze, thaw
+from graphflow.graph.core.machine import ROOT, FramePatch, Machine, Patch
+from graphflow.graph.core.patches import apply_patch
 from graphflow.graph.definition.document import END
-from graphflow.graph.ports import Clock, Ids
+from graphflow.graph.engine.ports import Clock, Ids
 from graphflow.runtime.clock_and_ids import SystemClock, Uuid7Ids
 
 LEASE_MS = 15_000

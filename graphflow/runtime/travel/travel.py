@@ -15,8 +15,9 @@ from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.rows import Lineage, ThreadRow
 from graphflow.errors import StateError, ThreadBusy, ThreadNotFound
-from graphflow.graph.core.machine import ROOT, Edited, Machine, Moved, all_frames
+from graphflow.graph.core.machine import ROOT, Machine, all_frames
 from graphflow.graph.core.plan import Plan
+from graphflow.graph.core.ticks import Edited, Moved
 from graphflow.graph.core.transition import advance
 from graphflow.runtime.history.effects import (
     CHOICES,

@@ -14,9 +14,10 @@ from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded, load_thread
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError, error_dict
-from graphflow.graph.core.channels import thaw
-from graphflow.graph.core.machine import ROOT, Operation, OperationRecorded, all_frames
+from graphflow.graph.core.immutable import thaw
+from graphflow.graph.core.machine import ROOT, Operation, all_frames
 from graphflow.graph.core.plan import Plan
+from graphflow.graph.core.ticks import OperationRecorded
 from graphflow.graph.core.transition import advance
 from graphflow.graph.engine.context import digest_of, is_cut_off
 from graphflow.messages import AIMessage
@@ -85,7 +86,7 @@ class Undoing:
             run = self.app.documents.function(effect.undo or "", self.plan) if word == "fn" else None
             if run is None:
                 raise GraphflowError(f"no {effect.undo!r} is registered here", code="tool_error")
-            await ctx.step(UNDO + effect.id, lambda: run(given, ctx))  # type: ignore[arg-type] # `fn:` uses no context
+            await ctx.step(UNDO + effect.id, lambda: run(given, ctx))
         await ctx.settle()
 
     async def _arguments(self, effect: Effect) -> Any:

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from starlette.responses import Response
 
 from graphflow.errors import GraphflowError
-from graphflow.graph.core.channels import thaw
+from graphflow.graph.core.immutable import thaw
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.server.envelope import success
 from graphflow.server.rate_limits import RunLimit

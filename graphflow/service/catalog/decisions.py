@@ -8,7 +8,7 @@ from typing import Any
 from graphflow.checkpoints.loading import load_thread
 from graphflow.checkpoints.record_decoder import Body, decode_body
 from graphflow.errors import ThreadNotFound
-from graphflow.graph.core.channels import thaw
+from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import WAITS, Interrupt, Operation
 from graphflow.runtime.history.stored_events import PAGE, Chain
 from graphflow.service.context import ServiceContext

@@ -11,7 +11,7 @@ import msgspec
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import DefinitionError, GraphflowError
 from graphflow.graph.definition.types import parse_duration_ms
-from graphflow.graph.ports import Clock, Ids
+from graphflow.graph.engine.ports import Clock, Ids
 from graphflow.tools.running.standing_rules import VERDICTS, StandingRule, condition_of
 
 NOTE = "approval_rules"

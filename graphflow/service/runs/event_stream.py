@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from graphflow.events import TERMINAL, Event, NodeEnd, NodeError, NodeStart, StreamReset
-from graphflow.graph.ports import Logged
+from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.history.stored_events import StoredLog, pruned_log
 from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.runtime.runs.live_runs import LiveRun

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.rows import Item, Lineage, Record, ThreadFacts
 from graphflow.errors import GraphflowError
-from graphflow.graph.ports import Durable
+from graphflow.graph.engine.ports import Durable
 
 E = TypeVar("E", bound=GraphflowError)
 S = TypeVar("S", bound="Suite")

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from graphflow.events import Event
 
 if TYPE_CHECKING:
-    from graphflow.errors import Fault
-    from graphflow.graph.core.machine import Commit
-    from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
-    from graphflow.graph.engine.context import Context
-
-NodeFunction = Callable[[Any, "Context"], Awaitable[Any]]
-"""What runs a node: `(arguments, context) → out`. `arguments` is the evaluated `with`."""
+    from graphflow.graph.core.commands import Commit
 
 
 Logged = tuple[Event, int]
@@ -37,53 +31,6 @@ class Ids(Protocol):
 
     def random(self) -> float:
         """A draw in [0, 1), for jitter."""
-
-
-class Kind(Protocol):
-    """One kind of node: how its documents are checked and what runs it.
-
-    A kind is registered under the word before the colon of `use` (`model`, `tools`, `tool:NAME`).
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def effects(self) -> str:
-        """Default `effects` of its nodes: `none`, `read` or `write` (E6)."""
-
-    @property
-    def with_schema(self) -> Mapping[str, Any] | None:
-        """JSON Schema of `with`; `None` accepts any object."""
-
-    @property
-    def out_schema(self) -> Mapping[str, Any] | None:
-        """JSON Schema of `out`, for type-checking `set` and `next`; `None` is dynamic."""
-
-    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
-        """Faults of this node beyond its shape: unknown tool, unknown function, …
-
-        Pointers are relative to the node (`/use`, `/with/tools/0`).
-        """
-
-    def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        """The function that runs the node; called once, when the plan is built."""
-
-
-class Kinds(Protocol):
-    """Every registered kind; also resolves subgraphs and named reducers."""
-
-    def find(self, use: str) -> Kind | None:
-        """The kind behind a `use` value (`model`, `tool:bash`), or None."""
-
-    def names(self) -> list[str]:
-        """All kinds, for hints."""
-
-    def graph(self, key: str) -> Mapping[str, Any] | None:
-        """The document of a subgraph (`KEY` or `KEY@VERSION`) as plain JSON data, or None."""
-
-    def reducer(self, name: str) -> Callable[[Any, Any], Any] | None:
-        """The registered pure function behind `"x-reduce": "fn:NAME"`."""
 
 
 @runtime_checkable

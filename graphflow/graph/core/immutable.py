@@ -1,0 +1,287 @@
+"""Frozen values: what states are made of, shared by reference between machines, nodes and checkpoints (E22).
+
+Nothing that a machine holds may change in place: the machine before a tick is still read (by a replay, a fork, the
+journal that encodes it) while the next one runs. So mappings and lists are frozen when they are written, and a frozen
+value passes by identity. An append channel is a `ListView`: a window on a list that only grows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from itertools import islice
+from typing import Any, Generic, NoReturn, TypeVar, overload
+
+from graphflow.errors import StateError
+from graphflow.messages import MESSAGE_TYPES
+
+ATOMS: frozenset[type] = frozenset({str, int, float, bool, type(None), bytes, *MESSAGE_TYPES})
+
+
+def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    raise TypeError("state is read-only: return the new value from the node instead of changing it in place")
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict whose mutators raise `TypeError`."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
+
+
+class FrozenList(list[Any]):
+    """A list whose mutators raise `TypeError`."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse
+    pop = remove = reverse = sort = _refuse
+
+
+class State(FrozenDict):
+    """The values of one frame: `state["k"]` or `state.k`, read-only."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the state has no key {name!r}; it has {', '.join(sorted(self)) or 'none'}") from None
+
+    def evolve(self, changes: Mapping[str, Any]) -> State:
+        """A new state with these keys replaced."""
+        out = State(self)
+        dict.update(out, changes)
+        return out
+
+
+FROZEN = ATOMS | {FrozenDict, FrozenList, State}
+"""Types whose values nobody can change, all through."""
+
+
+_DICTS: frozenset[type] = frozenset({dict, OrderedDict, defaultdict, Counter})
+"""What becomes a `FrozenDict`; other classes of the users' keep theirs."""
+
+
+class ListView(Sequence[Any]):
+    """The first `length` items of a shared list that only grows (E22).
+
+    `ordinals` counts the log entries that made it: it is larger than the length once items were
+    replaced or removed.
+    """
+
+    __slots__ = ("_items", "_length", "ordinals")
+
+    def __init__(self, items: list[Any], length: int | None = None, ordinals: int | None = None) -> None:
+        self._items = items
+        self._length = len(items) if length is None else length
+        self.ordinals = self._length if ordinals is None else ordinals
+
+    def appended(self, new: Sequence[Any]) -> ListView:
+        """A view with `new` at its end; grows the list in place when this view owns its tail."""
+        items = self._items
+        if len(items) != self._length:
+            items = items[: self._length]
+        items.extend(new)
+        return ListView(items, self._length + len(new), self.ordinals + len(new))
+
+    def changed(self, entries: Sequence[LogEntry]) -> ListView:
+        """A view after any log entries (E4): `+` appends, `=` replaces, `-` removes, `*` is the list anew."""
+        if _APPENDED.issuperset([entry[0] for entry in entries]):
+            return self.appended([entry[1] for entry in entries])
+        items = self._items[: self._length]
+        for entry in entries:
+            fold(items, entry)
+        return ListView(items, len(items), self.ordinals + len(entries))
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self._length)
+            if step > 0:  # copies what is asked for and not the list
+                return self._items[start:stop:step]
+            return self._items[: self._length][index]
+        if index < 0:
+            index += self._length
+        if not 0 <= index < self._length:
+            raise IndexError(f"index {index} of a list of {self._length}")
+        return self._items[index]
+
+    def __iter__(self) -> Any:
+        return islice(self._items, self._length)
+
+    def __reversed__(self) -> Any:
+        return reversed(self._items[: self._length])
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ListView | list | tuple):
+            return len(other) == self._length and all(a == b for a, b in zip(self, other, strict=True))
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"ListView({self._items[: self._length]!r})"
+
+
+LogEntry = tuple[Any, ...]
+"""`("+", item)`, `("=", position, item)`, `("-", position)` or `("*", items)`."""
+
+
+_APPENDED = frozenset("+")
+
+
+def fold(items: list[Any], entry: LogEntry) -> None:
+    """Applies one log entry to a plain list."""
+    match entry[0]:
+        case "+":
+            items.append(entry[1])
+        case "=":
+            items[entry[1]] = entry[2]
+        case "-":
+            del items[entry[1]]
+        case "*":
+            items[:] = entry[1]
+
+
+def freeze(value: Any) -> Any:
+    """The value with every dict and list in it frozen; a frozen value comes back as itself.
+
+    Raises:
+        StateError: it contains itself, or is nested too deeply to be looked through.
+    """
+    kind = type(value)
+    if kind in FROZEN:
+        return value
+    try:
+        return _frozen(value, kind)
+    except RecursionError:
+        raise StateError(
+            f"a value of type {kind.__name__} contains itself, or is nested too deeply; keep references by id instead"
+        ) from None
+
+
+def _frozen(value: Any, kind: type) -> Any:
+    if kind in FROZEN:
+        return value
+    if kind in _DICTS:
+        if FROZEN.issuperset(map(type, value.values())):  # an early out in C: most values are leaves
+            return FrozenDict(value)
+        return FrozenDict({k: _frozen(v, type(v)) for k, v in value.items()})
+    if kind is list or kind is ListView:
+        return FrozenList(_frozen_items(value))
+    if kind is tuple:
+        return tuple([_frozen(v, type(v)) for v in value])
+    if kind is set:
+        return frozenset(value)
+    return value
+
+
+def _frozen_items(items: Sequence[Any]) -> Sequence[Any]:
+    return items if FROZEN.issuperset(map(type, items)) else [_frozen(item, type(item)) for item in items]
+
+
+def thaw(value: Any) -> Any:
+    """A plain, mutable JSON-like copy: for people and other libraries."""
+    if isinstance(value, Mapping):
+        return {k: thaw(v) for k, v in value.items()}
+    if isinstance(value, ListView | list | tuple):
+        return [thaw(v) for v in value]
+    return value
+
+
+# --- the table of frames: every tick works on a copy of it
+
+V = TypeVar("V")
+
+CHUNK = 64
+"""Entries of a chunk; numbers that follow each other share one."""
+SMALL = 128
+"""Entries up to which a plain dict is the faster table."""
+
+
+class ChunkedTable(MutableMapping[int, V], Generic[V]):
+    """A mapping from small integers whose copies share every chunk that neither has changed."""
+
+    __slots__ = ("_chunks", "_own", "_size")
+
+    def __init__(self, items: MutableMapping[int, V] | None = None) -> None:
+        self._chunks: dict[int, dict[int, V]] = {}
+        self._own: set[int] = set()
+        self._size = 0
+        for number, value in () if items is None else items.items():
+            self._chunks.setdefault(number // CHUNK, {})[number] = value
+        self._own.update(self._chunks)
+        self._size = 0 if items is None else len(items)
+
+    def copy(self) -> ChunkedTable[V]:
+        """A table that may change without this one changing; this one must not change any more."""
+        out: ChunkedTable[V] = ChunkedTable()
+        out._chunks, out._size = dict(self._chunks), self._size
+        return out
+
+    def __getitem__(self, number: int) -> V:
+        return self._chunks[number // CHUNK][number]
+
+    def get(self, number: int, default: V | None = None) -> V | None:  # type: ignore[override]
+        chunk = self._chunks.get(number // CHUNK)
+        return default if chunk is None else chunk.get(number, default)
+
+    def __setitem__(self, number: int, value: V) -> None:
+        chunk = self._owned(number // CHUNK)
+        if number not in chunk:
+            self._size += 1
+        chunk[number] = value
+
+    def __delitem__(self, number: int) -> None:
+        if number not in self:
+            raise KeyError(number)
+        place = number // CHUNK
+        chunk = self._owned(place)
+        del chunk[number]
+        self._size -= 1
+        if not chunk:
+            del self._chunks[place]
+            self._own.discard(place)
+
+    def _owned(self, place: int) -> dict[int, V]:
+        """The chunk, copied first if another table may hold it."""
+        if place in self._own:
+            return self._chunks[place]
+        chunk = self._chunks[place] = dict(self._chunks.get(place, ()))
+        self._own.add(place)
+        return chunk
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and number in self._chunks.get(number // CHUNK, ())
+
+    def __iter__(self) -> Iterator[int]:
+        for chunk in self._chunks.values():
+            yield from chunk
+
+    def values(self) -> Iterator[V]:  # type: ignore[override]
+        """In one pass over the chunks: what `Mapping` has looks every number up."""
+        for chunk in self._chunks.values():
+            yield from chunk.values()
+
+    def __len__(self) -> int:
+        return self._size
+
+
+def copied(table: MutableMapping[int, V]) -> MutableMapping[int, V]:
+    """A copy to work on, of the kind that its size asks for."""
+    if type(table) is dict:
+        return table.copy() if len(table) <= SMALL else ChunkedTable(table)
+    if len(table) <= SMALL // 4:
+        return dict(table)
+    assert isinstance(table, ChunkedTable)
+    return table.copy()
