@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from graphflow.errors import DefinitionError, ExpressionFailed
 from graphflow.graph.definition.document import decode_document
 from graphflow.graph.expressions import compiler as cel_expression
 from graphflow.graph.expressions.api import Roots, compile_expression
+from graphflow.graph.expressions.cel_library import CelError, compile_program
 
 DOCUMENT = decode_document(
     {
@@ -28,7 +30,14 @@ DOCUMENT = decode_document(
         },
     }
 )  # fmt: skip
-values = st.none() | st.booleans() | st.integers(-(2**64), 2**64) | st.floats() | st.text(max_size=3) | st.just("a")
+values = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**64), 2**64)
+    | st.floats()
+    | st.text(max_size=3)
+    | st.sampled_from(["a", "a\0", "a\0b"])
+)
 paths = ("out.a", "out.b", "state.any")
 literals = ("1", "-1", "3", "0", "1.5", "'a'", "null", "true", "9223372036854775807")
 leaves = st.sampled_from(paths) | st.sampled_from(paths) | st.sampled_from(literals)
@@ -154,3 +163,141 @@ def test_a_number_key_that_holds_an_integer_is_compared_as_a_double() -> None:
 def test_operators_inside_texts_are_no_comparison() -> None:
     assert outcome("out.a == 'x<=y'", {"out": {"a": "x<=y"}}) is True
     assert outcome("'a<b' == out.a", {"out": {"a": "a<b"}}) is True
+
+
+# --- well-typed expressions, against the library with every value in its source -----------------------
+
+TEXTS = ("", "a", "b", "a\0", "a\0b", "a\0c", "\0", "ä", "x'\"\\\n", "😀")
+STATE = st.fixed_dictionaries(
+    {
+        "n": st.integers(-9, 9) | st.sampled_from([2**63 - 1, -(2**63)]),
+        "m": st.integers(-3, 3),
+        "f": st.floats() | st.integers(-3, 3),
+        "s": st.sampled_from(TEXTS),
+        "t": st.sampled_from(TEXTS),
+        "maybe": st.none() | st.sampled_from(TEXTS),
+        "done": st.booleans(),
+        "list": st.lists(st.sampled_from(TEXTS) | st.integers(0, 3), max_size=3),
+        "map": st.dictionaries(
+            st.sampled_from(TEXTS), st.sampled_from(TEXTS) | st.just([b"\0a", None, 1.5]), max_size=3
+        ),
+    }
+)
+TYPED = decode_document(
+    {
+        "graphflow": "1",
+        "start": "a",
+        "nodes": {"a": {"use": "x"}},
+        "state": {
+            "type": "object",
+            "properties": {
+                "n": {"type": "integer"}, "m": {"type": "integer"}, "f": {"type": "number"}, "s": {"type": "string"}, "t": {"type": "string"},
+                "maybe": {"type": ["string", "null"]}, "done": {"type": "boolean"}, "list": {"type": "array"}, "map": {"type": "object"},
+            },
+        },
+    }
+)  # fmt: skip
+
+
+def in_source(value: Any, *, number: bool = False) -> str:
+    """A value as CEL source, every character of a text escaped."""
+    match value:
+        case None | True | False:
+            return {None: "null", True: "true", False: "false"}[value]
+        case float():
+            return f"double('{value!r}')"
+        case int():
+            return f"double('{float(value)!r}')" if number else f"({value})"
+        case str():
+            return "'" + "".join(f"\\U{ord(character):08x}" for character in value) + "'"
+        case bytes():
+            return "b'" + "".join(f"\\{byte:03o}" for byte in value) + "'"
+        case list():
+            return f"[{', '.join(map(in_source, value))}]"
+    return "{" + ", ".join(f"{in_source(key)}: {in_source(item)}" for key, item in value.items()) + "}"
+
+
+def joined(operators: str, operands: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """`a OPERATOR b`, sometimes in parentheses."""
+    form = st.sampled_from(["{0} {1} {2}", "({0} {1} {2})", "({0}) {1} ({2})"])
+    return st.tuples(form, operands, st.sampled_from(operators.split()), operands).map(
+        lambda parts: parts[0].format(*parts[1:])
+    )
+
+
+COMPARISONS = "== != < <= > >="
+whole_numbers = st.recursive(
+    st.sampled_from(["state.n", "state.m", "0", "1", "-1", "3", "9223372036854775807", "size(state.s)"]),
+    lambda inner: joined("+ - * / %", inner),
+    max_leaves=4,
+)
+broken_numbers = st.recursive(
+    st.sampled_from(["state.f", "0.5", "-2.0", "1e300"]), lambda inner: joined("+ - * /", inner), max_leaves=3
+)
+texts = st.recursive(
+    st.sampled_from(["state.s", "state.t", "'a'", "''", r"'a\000b'", "string(state.n)"]),
+    lambda inner: joined("+", inner),
+    max_leaves=2,
+)
+plain_conditions = (
+    st.sampled_from(
+        ["state.done", "true", "state.maybe == null", "null != state.maybe", "state.maybe == state.s", "'a' != state.maybe",
+         "state.s in state.list", "state.s in state.map", "state.list.exists(x, x == state.t)", "state.list == [state.s, state.t]",
+         "state.map == {'a': state.s}", "state.map.all(k, size(k) < 2) // each"]
+    )
+    | joined(COMPARISONS, whole_numbers)
+    | joined(COMPARISONS, broken_numbers)
+    | joined(COMPARISONS, texts)
+    | st.tuples(texts, texts).map(lambda pair: f"({pair[0]}).contains({pair[1]})")
+)  # fmt: skip
+typed_conditions = st.recursive(
+    plain_conditions.map(lambda source: f"({source}\n)"),
+    lambda inner: (
+        joined("&& ||", inner)
+        | inner.map(lambda source: f"!({source})")
+        | st.tuples(inner, inner, inner).map(lambda parts: f"({parts[0]} ? {parts[1]} : {parts[2]})")
+    ),
+    max_leaves=4,
+)
+typed = (
+    typed_conditions
+    | whole_numbers
+    | broken_numbers.filter(lambda source: source != "state.f")
+    | texts
+    | st.just("state.list + [state.s]")
+)
+"""But for a bare `state.f`: that one gives the very object, an integer too."""
+
+
+@settings(max_examples=400)
+@given(typed, STATE)
+@example("state.s == 'a'", {"s": "a\0b"})
+@example("state.s + state.t", {"s": "a\0b", "t": "c"})
+@example("state.map", {"map": {"a\0b": "c"}})
+def test_well_typed_expressions_give_what_the_library_gives_for_the_values_in_its_source(
+    source: str, state: dict[str, Any]
+) -> None:
+    """Texts with U+0000 included, which the library's binding cuts off when they come as data."""
+    spelled = re.sub(r"state\.(\w+)", lambda name: f"dyn({in_source(state[name[1]], number=name[1] == 'f')})", source)
+    try:
+        expected = compile_program(spelled, 8).run({})
+    except CelError:
+        expected = "failed"
+    roots = Roots.of(TYPED)
+    for check in (True, False):
+        try:
+            found = compile_expression(source, roots, check=check).evaluate({"state": state})
+        except ExpressionFailed:
+            found = "failed"
+        assert same(found, expected)
+
+
+def test_a_text_with_u0000_is_whole_for_cel_wherever_it_stands() -> None:
+    scope = {"state": {"any": [{"k\0": "a\0b"}, b"\0x"], "s": "a\0b", "f": 1}, "out": {"a": "a\0c"}}
+    assert outcome("state.s + '!'", scope) == "a\0b!"
+    assert outcome("state.s == out.a", scope) is False
+    assert outcome("state.any[0]['k\\000'] + string(size(state.any[1]))", scope) == "a\0b2"
+    assert outcome("state.any.map(i, i)", scope) == [{"k\0": "a\0b"}, b"\0x"]
+    assert outcome("state.s.size() + 1 > 3 && state.f == 1.0", scope) is True
+    assert outcome("state.s.startsWith('a') && out.nope == 1", scope) == "failed"
+    assert outcome("out.nope == 1 || state.s.startsWith('a')", scope) is True

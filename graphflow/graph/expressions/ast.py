@@ -1,27 +1,39 @@
-"""The forms that the outline of an expression tells apart; offsets are in its text."""
+"""The syntax tree of an expression; every offset is one in its text.
+
+The parser builds it; the native evaluator, the bounds of `visits` and the compiler walk it.
+"""
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
+
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 
 
 class Index(msgspec.Struct, frozen=True):
     """A step `[expression]` of a path whose value is known only at run time."""
 
-    text: str
-    at: int
+    outline: Outline
+
+    @property
+    def text(self) -> str:
+        return self.outline.text[self.outline.root.start : self.outline.root.end]
 
 
-Step = str | int | Index
+PathStep = str | int | Index
 
 
 class Path(msgspec.Struct, frozen=True):
     """`root.step.step`: read by reference."""
 
     root: str
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
     start: int
     end: int
     test: str = ""
@@ -69,14 +81,33 @@ class Choice(msgspec.Struct, frozen=True):
     end: int
 
 
+class Unary(msgspec.Struct, frozen=True):
+    """`!operand` or `-operand`; a number with its sign is a `Constant`."""
+
+    operator: str
+    operand: Node
+    start: int
+    end: int
+
+
+class Binary(msgspec.Struct, frozen=True):
+    """`left operator right`; all operators are left-associative."""
+
+    operator: str
+    left: Node
+    right: Node
+    start: int
+    end: int
+
+
 class Opaque(msgspec.Struct, frozen=True):
-    """Anything else: CEL's own."""
+    """Anything else: only the CEL library looks into it."""
 
     start: int
     end: int
 
 
-Node = Path | Constant | ListOf | MapOf | Choice | Opaque
+Node = Path | Constant | ListOf | MapOf | Choice | Unary | Binary | Opaque
 
 
 class Outline(msgspec.Struct, frozen=True):
@@ -85,8 +116,8 @@ class Outline(msgspec.Struct, frozen=True):
     text: str
     root: Node
     paths: tuple[Path, ...]
-    """Every path that is not bound by a comprehension, in order of their places."""
-    integers: tuple[tuple[int, str], ...]
+    """Every path that is not bound by a comprehension, in order of their places; those of an `Index` are in its own."""
+    integers: tuple[tuple[int, str], ...] = ()
     """Offset and text of each whole-number literal, for hints."""
-    calls: tuple[tuple[int, str], ...]
+    calls: tuple[tuple[int, str], ...] = ()
     """Offset and name of each function and method."""

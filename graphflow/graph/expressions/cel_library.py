@@ -13,6 +13,7 @@ import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextvars import ContextVar
 from dataclasses import dataclass, is_dataclass
 from dataclasses import fields as dataclass_fields
 from decimal import Decimal
@@ -30,6 +31,10 @@ _ARENA_USES = 64
 
 class Unconvertible(ValueError):
     """A value that CEL can't hold."""
+
+
+class NullCharacter(ValueError):
+    """A text or bytes with U+0000 in it: the library's binding passes it on cut off there."""
 
 
 class CelError(Exception):
@@ -154,6 +159,16 @@ def compile_program(text: str, variables: int) -> Program:
         raise CompileFailed(list(_complaints(str(error)))) from None
 
 
+def compile_with_literals(text: str, variables: int, literals: Mapping[str, str]) -> Program:
+    """A program with the values of some variables in its source, for those that can't be passed as data.
+
+    It is compiled for one evaluation and not cached. A comprehension over one item binds the variable.
+    """
+    for name, value in literals.items():
+        text = f"[dyn({value})].map({name}, {text}\n)[0]"  # the line break ends a comment
+    return compile_program.__wrapped__(text, variables)
+
+
 _COMPLAINT = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 
 
@@ -179,7 +194,11 @@ def type_word(name: str) -> str:
 
 # --- values into CEL ------------------------------------------------------------------------------
 
-_AS_IS = frozenset({str, int, float, bool, type(None), bytes})
+_AS_IS = frozenset({int, float, bool, type(None)})
+
+
+_whole: ContextVar[bool] = ContextVar("_whole", default=False)
+"""Whether `to_cel` takes U+0000. A variable that only texts with it look up: an argument would cost every item."""
 
 
 def to_cel(value: Any) -> Any:
@@ -187,15 +206,37 @@ def to_cel(value: Any) -> Any:
 
     Raises:
         Unconvertible: a type that CEL has no form for.
+        NullCharacter: a text with U+0000.
     """
     kind = type(value)
+    if kind is str:
+        return value if "\0" not in value else _null(value)
     if kind in _AS_IS:
         return value
-    if isinstance(value, Mapping):
-        return {key: to_cel(item) for key, item in value.items()}
     if isinstance(value, msgspec.Struct):
         return {name: to_cel(item) for name, item in struct_items(value)}
+    if isinstance(value, list | tuple):  # ABC checks come last: each costs as much as an item
+        return [to_cel(item) for item in value]
+    if isinstance(value, dict | Mapping):
+        return {
+            key if type(key) is not str or "\0" not in key else _null(key): to_cel(item) for key, item in value.items()
+        }
     return _other(value)
+
+
+def to_plain(value: Any) -> Any:
+    """The same with U+0000 in texts: no data for the library, but for text and for `literal`."""
+    token = _whole.set(True)
+    try:
+        return to_cel(value)
+    finally:
+        _whole.reset(token)
+
+
+def _null(value: Any) -> Any:
+    if _whole.get():
+        return value
+    raise NullCharacter("a text with the character U+0000")
 
 
 def _other(value: Any) -> Any:
@@ -203,13 +244,14 @@ def _other(value: Any) -> Any:
         case enum.Enum():
             return to_cel(value.value)
         case str():  # these four: subclasses of the plain types
-            return str.__str__(value)
+            return to_cel(str.__str__(value))
         case int():
             return int(value)
         case float():
             return float(value)
         case bytes() | bytearray() | memoryview():
-            return bytes(value)
+            out = bytes(value)
+            return out if 0 not in out else _null(out)
         case Sequence() | AbstractSet():
             return [to_cel(item) for item in value]
         case Decimal():
@@ -237,3 +279,24 @@ def struct_items(value: msgspec.Struct) -> Iterable[tuple[str, Any]]:
 def to_double(value: Any) -> Any:
     """A whole number as DOUBLE; anything else as it is, for CEL to refuse (E16)."""
     return float(value) if type(value) is int else to_cel(value)
+
+
+def literal(value: Any) -> str:
+    """What `to_cel` gave, as CEL source: in source the library reads U+0000 as the character that it is."""
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(literal, value)) + "]"
+        case str():
+            return '"' + "".join(_ESCAPED.get(character, character) for character in value) + '"'
+        case bytes():
+            return 'b"' + "".join(f"\\x{byte:02x}" for byte in value) + '"'
+        case float():
+            return f"double('{value!r}')"
+        case None | True | False:
+            return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
+
+
+_ESCAPED = {"\0": "\\000", '"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r"}

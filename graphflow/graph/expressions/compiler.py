@@ -113,7 +113,7 @@ def _refs(outline: Outline) -> Iterable[Ref]:
         seen.setdefault(path.names)
         for step in path.steps:
             if isinstance(step, Index):
-                seen.update(dict.fromkeys(_refs(cel_syntax.parse(step.text))))
+                seen.update(dict.fromkeys(_refs(step.outline)))
     return seen
 
 
@@ -139,7 +139,7 @@ def _compose(outline: Outline, node: Node, roots: Roots) -> Evaluate:
         case Choice():
             return _choice(outline, node, roots)
     converted = _Converted(outline, node.start, node.end, roots).evaluate
-    return decided(outline, node, roots, _reader, converted) or converted
+    return decided(node, roots, _reader, converted) or converted
 
 
 def _choice(outline: Outline, node: Choice, roots: Roots) -> Evaluate:
@@ -158,8 +158,7 @@ def _choice(outline: Outline, node: Choice, roots: Roots) -> Evaluate:
 
 def _reader(path: Path, roots: Roots) -> Read:
     def nested(index: Index) -> Evaluate:
-        outline = cel_syntax.parse(index.text)
-        return _compose(outline, outline.root, roots)
+        return _compose(index.outline, index.outline.root, roots)
 
     return reader(path, nested)
 
@@ -167,28 +166,35 @@ def _reader(path: Path, roots: Roots) -> Read:
 class _Converted:
     """A span of the expression that CEL evaluates; compiled by its first evaluation."""
 
-    __slots__ = ("_names", "_program", "_reads", "_text", "_width")
+    __slots__ = ("_paths", "_program", "_reads", "_roots", "_text", "_width")
 
     def __init__(self, outline: Outline, start: int, end: int, roots: Roots) -> None:
         rewritten = rewrite(outline, start, end, roots.variable_type)
-        self._text, self._width = rewritten.text, rewritten.width
+        self._text, self._width, self._roots = rewritten.text, rewritten.width, roots
         self._reads = tuple((name, _loader(path, kind, roots)) for name, kind, path in rewritten.variables)
-        self._names = {name: show_path(path.root, path.steps) for name, _, path in rewritten.variables}
+        self._paths = {name: path for name, _, path in rewritten.variables}
         self._program: cel_backend.Program | None = None
 
     def evaluate(self, scope: Scope) -> Any:
         """The span's value; a path that is missing fails only if CEL needs it."""
         data: dict[str, Any] = {}
         missing: list[Missing] = []
+        literals: dict[str, str] = {}
         for name, read in self._reads:
             try:
                 data[name] = read(scope)
             except Missing as error:
                 missing.append(error)
+            except cel_backend.NullCharacter:
+                literals[name] = cel_backend.literal(
+                    cel_backend.to_plain(_reader(self._paths[name], self._roots)(scope))
+                )
         program = self._program
-        if program is None:
-            program = self._program = cel_backend.compile_program(self._text, self._width)
         try:
+            if literals:
+                program = cel_backend.compile_with_literals(self._text, self._width, literals)
+            elif program is None:
+                program = self._program = cel_backend.compile_program(self._text, self._width)
             return program.run(data)
         except cel_backend.CelError as error:
             if missing:
@@ -197,7 +203,8 @@ class _Converted:
 
     def _named(self, match: re.Match[str]) -> str:
         """The path behind a variable that the library names."""
-        return repr(self._names.get(match[1], match[1]))
+        path = self._paths.get(match[1])
+        return repr(match[1] if path is None else show_path(path.root, path.steps))
 
 
 _VARIABLE = re.compile(r"'([difsblm]\d+)'")
@@ -300,7 +307,7 @@ def _check(outline: Outline, roots: Roots) -> str:
         return outline.root.type
     if isinstance(outline.root, Path):
         return roots.checked_type(outline.root)
-    rewritten = rewrite(outline, 0, len(outline.text), roots.variable_type)
+    rewritten = rewrite(outline, outline.root.start, outline.root.end, roots.variable_type)
     try:
         kind = cel_backend.compile_program(rewritten.text, rewritten.width).type
     except cel_backend.CompileFailed as error:
@@ -313,12 +320,12 @@ def _check(outline: Outline, roots: Roots) -> str:
 
 def _index_faults(outline: Outline, step: Index, roots: Roots) -> list[Fault]:
     try:
-        compiled = compile_expression(step.text, roots)
+        kind = _check(step.outline, roots)
     except DefinitionError as error:
         return list(error.faults)
-    if compiled.type in ("int", "uint", "string", "dyn"):
+    if kind in ("int", "uint", "string", "dyn"):
         return []
-    return [_fault(outline.text, f"an index is a whole number or a key, not {compiled.type}", step.at)]
+    return [_fault(outline.text, f"an index is a whole number or a key, not {kind}", step.outline.root.start)]
 
 
 def _complaint(outline: Outline, rewritten: Rewritten, complaint: cel_backend.Complaint) -> Fault:

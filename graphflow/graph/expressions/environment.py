@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.graph.definition.suggestions import choose, listed, nearest
 from graphflow.graph.definition.types import CEL_OF_JSON, TYPE_NAMES, cel_type, declared_types
-from graphflow.graph.expressions.ast import Index, Path, Step
+from graphflow.graph.expressions.ast import Index, Path, PathStep
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.document import GraphDefinition
@@ -115,7 +115,7 @@ class Roots(msgspec.Struct, frozen=True, kw_only=True):
         """The JSON Schema of what the path names, None when it is not told."""
         return self._schema(path.root, path.steps)
 
-    def _schema(self, root: str, steps: tuple[Step, ...]) -> Any:
+    def _schema(self, root: str, steps: tuple[PathStep, ...]) -> Any:
         schema = {"type": "object", "properties": self.state} if root == "state" else self.schemas.get(root)
         for step in steps:
             schema = _below(schema, step)
@@ -229,7 +229,7 @@ def _closed(schema: Any) -> bool:
     )
 
 
-def _below(schema: Any, step: Step) -> Any:
+def _below(schema: Any, step: PathStep) -> Any:
     """The schema of one step further, None when it is not told."""
     if not isinstance(schema, Mapping):
         return None

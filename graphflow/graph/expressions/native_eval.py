@@ -13,25 +13,14 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from graphflow.graph.expressions import parser as cel_syntax
+from graphflow.graph.expressions.ast import COMPARISONS, Binary, Constant, Node, Path, Unary
 from graphflow.graph.expressions.environment import Roots
-from graphflow.graph.expressions.parser import Constant, Opaque, Outline, Path, SyntaxFault, Token
 from graphflow.graph.expressions.paths import Missing
 
 Scope = Mapping[str, Any]
 Evaluate = Callable[[Scope], Any]
 Reader = Callable[[Path, Roots], Evaluate]
 
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-_LEVELS = (frozenset({"||"}), frozenset({"&&"}), frozenset(_COMPARISONS), frozenset("+-"), frozenset("*/%"))
-"""Binary operators, loosest first; all are left-associative."""
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
@@ -54,7 +43,7 @@ class _Operand:
         """The value of a whole-number literal."""
 
 
-def decided(outline: Outline, node: Opaque, roots: Roots, reader: Reader, otherwise: Evaluate) -> Evaluate | None:
+def decided(node: Node, roots: Roots, reader: Reader, otherwise: Evaluate) -> Evaluate | None:
     """What answers the expression in place, or asks CEL; None when it is anything but a plain condition or sum.
 
     Args:
@@ -62,8 +51,8 @@ def decided(outline: Outline, node: Opaque, roots: Roots, reader: Reader, otherw
         otherwise: CEL's evaluation of the whole.
     """
     try:
-        decide = _Reading(outline.text, node.start, node.end, roots, reader).whole()
-    except (_Unsure, SyntaxFault):
+        decide = _Walk(roots, reader).whole(node)
+    except _Unsure:
         return None
 
     def evaluate(scope: Scope) -> Any:
@@ -75,98 +64,39 @@ def decided(outline: Outline, node: Opaque, roots: Roots, reader: Reader, otherw
     return evaluate
 
 
-class _Reading:
-    """A span of an expression, read as a condition or a sum; raises `_Unsure` where it is something else."""
+class _Walk:
+    """Over the tree of a condition or a sum; raises `_Unsure` where it is something else."""
 
-    def __init__(self, text: str, start: int, end: int, roots: Roots, reader: Reader) -> None:
-        self._text, self._roots, self._reader = text[:end], roots, reader
-        self._tokens = list(cel_syntax.tokens(self._text, start))
+    def __init__(self, roots: Roots, reader: Reader) -> None:
+        self._roots, self._reader = roots, reader
 
-    def whole(self) -> Evaluate:
-        tokens = _bared(self._tokens)
-        if any(_split(tokens, level) for level in (0, 1, 2)) or (tokens and tokens[0][1] == "!"):
-            return self._condition(tokens)
-        return self._operand(tokens).read
+    def whole(self, node: Node) -> Evaluate:
+        if isinstance(node, Unary) or (isinstance(node, Binary) and node.operator not in _WHOLE):
+            return self._condition(node)
+        return self._operand(node).read
 
-    def _condition(self, tokens: list[Token]) -> Evaluate:
-        tokens = _bared(tokens)
-        if (split := _split(tokens, 0)) or (split := _split(tokens, 1)):
-            left, word, right = split
-            return _both(self._condition(left), self._condition(right), until=word == "||")
-        if split := _split(tokens, 2):
-            left, word, right = split
-            if _split(left, 2):
-                raise _Unsure
-            return _compared(self._operand(left), word, self._operand(right))
-        if tokens and tokens[0][1] == "!":
-            return _negated(self._condition(tokens[1:]))
-        return _boolean(self._operand(tokens).read)
+    def _condition(self, node: Node) -> Evaluate:
+        match node:
+            case Binary("||" | "&&" as joint, left, right):
+                return _both(self._condition(left), self._condition(right), until=joint == "||")
+            case Binary(word, left, right) if word in COMPARISONS:
+                return _compared(self._operand(left), word, self._operand(right))
+            case Unary("!", operand):
+                return _negated(self._condition(operand))
+        return _boolean(self._operand(node).read)
 
-    def _operand(self, tokens: list[Token]) -> _Operand:
-        tokens = _bared(tokens)
-        for level in (3, 4):
-            if split := _split(tokens, level):
-                left, word, right = split
+    def _operand(self, node: Node) -> _Operand:
+        match node:
+            case Binary(word, left, right) if word in _WHOLE:
                 return _arithmetic(self._operand(left), word, self._operand(right))
-        if not tokens:
-            raise _Unsure
-        text = self._text[tokens[0][2] : tokens[-1][2] + len(tokens[-1][1])]
-        node = cel_syntax.parse(text).root
-        if isinstance(node, Path):
-            roots = self._roots
-            dyn = roots.variable_type(node) == "dyn"
-            return _Operand(self._reader(node, roots), number=roots.is_number(node), dyn=dyn)
-        if isinstance(node, Constant):
-            value = node.value
-            constant = value if node.type == "int" else None
-            return _Operand(lambda scope: value, number=False, dyn=value is None, constant=constant)
+            case Path():
+                roots = self._roots
+                dyn = roots.variable_type(node) == "dyn"
+                return _Operand(self._reader(node, roots), number=roots.is_number(node), dyn=dyn)
+            case Constant(value, kind):
+                constant = value if kind == "int" else None
+                return _Operand(lambda scope: value, number=False, dyn=value is None, constant=constant)
         raise _Unsure
-
-
-# --- the operators of a span -----------------------------------------------------------------------
-
-_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
-
-
-def _split(tokens: list[Token], level: int) -> tuple[list[Token], str, list[Token]] | None:
-    """At the last operator of this level that stands in no brackets."""
-    depth, found = 0, None
-    for index, (kind, word, _) in enumerate(tokens):
-        if kind == "op":
-            if word in _OPENING:
-                depth += 1
-            elif word in _CLOSING:
-                depth -= 1
-            elif depth == 0 and word == "?":
-                raise _Unsure
-            elif depth == 0 and word in _LEVELS[level] and index and _ends_operand(tokens[index - 1]):
-                found = index
-        elif kind == "name" and word == "in" and depth == 0:
-            raise _Unsure
-    return None if found is None else (tokens[:found], tokens[found][1], tokens[found + 1 :])
-
-
-def _ends_operand(token: Token) -> bool:
-    """Whether the operator after this token is a binary one."""
-    return token[0] != "op" or token[1] in _CLOSING
-
-
-def _bared(tokens: list[Token]) -> list[Token]:
-    """Without the parentheses around the whole."""
-    while tokens and tokens[0][1] == "(" and _closing(tokens) == len(tokens) - 1:
-        tokens = tokens[1:-1]
-    return tokens
-
-
-def _closing(tokens: list[Token]) -> int:
-    """Where the bracket that comes first is closed."""
-    depth = 0
-    for index, (kind, word, _) in enumerate(tokens):
-        if kind == "op":
-            depth += (word in _OPENING) - (word in _CLOSING)
-        if depth == 0:
-            return index
-    raise _Unsure
 
 
 # --- logic ----------------------------------------------------------------------------------------
@@ -193,7 +123,7 @@ def _both(left: Evaluate, right: Evaluate, *, until: bool) -> Evaluate:
 
 def _compared(left: _Operand, word: str, right: _Operand) -> Evaluate:
     """Two values of one kind; or, for equality, one that is null."""
-    compare, read, read_other = _COMPARISONS[word], left.read, right.read
+    compare, read, read_other = COMPARISONS[word], left.read, right.read
     numbers = left.number or right.number
     equality = word in ("==", "!=")
     nulls, unequal = equality and left.dyn and right.dyn, word == "!="

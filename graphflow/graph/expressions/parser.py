@@ -1,9 +1,9 @@
-"""The outline of a CEL expression: which paths it names and how it is put together.
+"""Parses a CEL expression into a syntax tree and the list of paths that it names.
 
-CEL itself checks and evaluates; this parser only finds what must be known without it: the paths
-below the roots (so that only what is named is converted), `has(path)` and `size(path)` (answered
-without conversion), and the forms that are read by reference: paths, literals, lists, maps and
-choices of them. Everything else is an `Opaque` span.
+The CEL library type-checks every expression; this parser finds what must be known without it: the paths
+below the variables (so that only what is named is converted), `has(path)` and `size(path)` (answered
+without conversion), what is read by reference (paths, literals, lists, maps and choices of them), and the
+operators, which the native evaluator understands. Calls and comprehensions are `Opaque` spans.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from graphflow.graph.expressions.ast import Choice, Constant, Index, ListOf, MapOf, Node, Opaque, Outline, Path, Step
+from msgspec.structs import replace
 
-__all__ = [
-    "Choice",
-    "Constant",
-    "Index",
-    "ListOf",
-    "MapOf",
-    "Node",
-    "Opaque",
-    "Outline",
-    "Path",
-    "Step",
-    "SyntaxFault",
-    "parse",
-    "tokens",
-]
+from graphflow.graph.expressions.ast import (
+    COMPARISONS,
+    Binary,
+    Choice,
+    Constant,
+    Index,
+    ListOf,
+    MapOf,
+    Node,
+    Opaque,
+    Outline,
+    Path,
+    PathStep,
+    Unary,
+)
 
 MAX_CHARACTERS = 1_000
 MAX_NESTING = 24
@@ -40,6 +40,8 @@ RESERVED = frozenset(
 
 TYPE_NAMES = frozenset("bool bytes double dyn int list map null_type string type uint duration timestamp".split())
 _MACROS = frozenset({"all", "exists", "exists_one", "map", "filter"})
+_BINDING = {"||": 1, "&&": 2, **dict.fromkeys((*COMPARISONS, "in"), 3), "+": 4, "-": 4, "*": 5, "/": 5, "%": 5}
+"""How strongly each binary operator binds. No other token has one of these texts: text literals carry their quotes."""
 
 
 class SyntaxFault(ValueError):
@@ -171,7 +173,7 @@ class _Parser:
                 "split it over several nodes, or register a function",
             )
         start = self.token[2]
-        node = self._operators()
+        node = self._binary()
         if self._is("?"):
             self._take()
             then = self.expression()
@@ -181,33 +183,29 @@ class _Parser:
         self._depth -= 1
         return node
 
-    def _operators(self) -> Node:
-        """Binary operators of every precedence: the outline needs their operands, not their order."""
+    def _binary(self, loosest: int = 1) -> Node:
+        """Operands joined by operators that bind at least this strongly."""
         start = self.token[2]
         node = self._unary()
-        while True:
-            kind, word, _ = self.token
-            if (kind == "op" and word in _BINARY) or (kind == "name" and word == "in"):
-                self._take()
-                self._unary()
-                node = Opaque(start, self._last_end)
-            else:
-                return node
+        while (binding := _BINDING.get(word := self.token[1], 0)) >= loosest:
+            self._take()
+            right = self._binary(binding + 1)
+            node = Binary(word, node, right, start, self._last_end)
+        return node
 
     def _unary(self) -> Node:
-        start = self.token[2]
-        signs = 0
+        signs: list[tuple[str, int]] = []
         while self._is("!", "-"):
-            signs += 1
-            if self._depth + signs > MAX_NESTING + 1:
+            if self._depth + len(signs) > MAX_NESTING:
                 raise SyntaxFault(f"nested deeper than {MAX_NESTING} levels", self.token[2])
-            self._take()
+            _, sign, at = self._take()
+            signs.append((sign, at))
         node = self._member()
-        if not signs:
-            return node
-        if signs == 1 and isinstance(node, Constant) and node.type in ("int", "double") and self.text[start] == "-":
-            return Constant(-node.value, node.type, start, self._last_end)
-        return Opaque(start, self._last_end)
+        if len(signs) == 1 and signs[0][0] == "-" and isinstance(node, Constant) and node.type in ("int", "double"):
+            return Constant(-node.value, node.type, signs[0][1], self._last_end)
+        for sign, at in reversed(signs):
+            node = Unary(sign, node, at, self._last_end)
+        return node
 
     def _member(self) -> Node:
         start = self.token[2]
@@ -231,7 +229,7 @@ class _Parser:
             return self._method(node, name, start)
         return self._step(node, name, start)
 
-    def _step(self, node: Node, step: Step, start: int) -> Node:
+    def _step(self, node: Node, step: PathStep, start: int) -> Node:
         """The path with one more step; after anything but a path, the step is CEL's."""
         if isinstance(node, Path) and not node.test and self.text[start] != "(":
             path = Path(node.root, (*node.steps, step), start, self._last_end)
@@ -240,18 +238,17 @@ class _Parser:
         return Opaque(start, self._last_end)
 
     def _index(self, node: Node, start: int) -> Node:
-        seen, at = len(self.paths), self.token[2]
-        bound_before = self._bound_uses
+        seen, bound_before = len(self.paths), self._bound_uses
         key = self.expression()
-        text = self.text[at : self._last_end]
         self._expect("]")
         if not isinstance(node, Path) or node.test:
             return Opaque(start, self._last_end)
         if isinstance(key, Constant) and (key.type == "string" or (key.type == "int" and key.value >= 0)):
             return self._step(node, key.value, start)
         if self._bound_uses == bound_before and not isinstance(key, Constant):
-            del self.paths[seen:]  # they are the index's own
-            return self._step(node, Index(text, at), start)
+            outline = Outline(self.text, key, tuple(self.paths[seen:]))
+            del self.paths[seen:]
+            return self._step(node, Index(outline), start)
         return Opaque(start, self._last_end)
 
     def _method(self, node: Node, name: str, start: int) -> Node:
@@ -300,7 +297,8 @@ class _Parser:
             case "(":
                 node = self.expression()
                 self._expect(")")
-                return _spanning(node, at, self._last_end)
+                # A path stays where it stands: the rewritten text replaces exactly its span.
+                return node if isinstance(node, Path) else replace(node, start=at, end=self._last_end)
             case "[":
                 return self._list(at)
             case "{":
@@ -387,22 +385,6 @@ class _Parser:
         except ValueError as error:
             raise SyntaxFault(str(error), at) from None
         return Constant(value, "string", at, self._last_end)
-
-
-_BINARY = frozenset({"&&", "||", "==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%"})
-
-
-def _spanning(node: Node, start: int, end: int) -> Node:
-    """A node in parentheses: a literal or a form keeps its meaning, a path stays where it stands."""
-    if isinstance(node, Constant):
-        return Constant(node.value, node.type, start, end)
-    if isinstance(node, ListOf):
-        return ListOf(node.items, start, end)
-    if isinstance(node, MapOf):
-        return MapOf(node.entries, start, end)
-    if isinstance(node, Choice):
-        return Choice(node.condition, node.then, node.other, start, end)
-    return node if isinstance(node, Path) else Opaque(start, end)
 
 
 def _unescape(match: re.Match[str]) -> str:

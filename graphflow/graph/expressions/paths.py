@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from graphflow.graph.expressions.ast import Index, Path, Step
+from graphflow.graph.expressions.ast import Index, Path, PathStep
 
 Read = Callable[[Mapping[str, Any]], Any]
 
@@ -31,7 +31,7 @@ def reader(path: Path, nested: Callable[[Index], Read]) -> Read:
     return read
 
 
-def show_path(root: str, steps: tuple[Step, ...]) -> str:
+def show_path(root: str, steps: tuple[PathStep, ...]) -> str:
     """The path as written, more or less."""
     out = root
     for step in steps:

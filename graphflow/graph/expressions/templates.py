@@ -187,7 +187,7 @@ def render(value: Any) -> str:
         return value
     if value is None:
         return ""
-    plain = cel_backend.to_cel(value)
+    plain = cel_backend.to_plain(value)
     if isinstance(plain, str):
         return plain
     if isinstance(plain, bytes):

@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from graphflow.graph.expressions.parser import SyntaxFault, Token, tokens
+from graphflow.graph.expressions.ast import COMPARISONS, Binary, Constant, Node, Path, Unary
+from graphflow.graph.expressions.parser import SyntaxFault, parse
 
-_OPERATORS: dict[str, Callable[[int, Any], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -50,7 +47,7 @@ def read_condition(text: str | None, figures: Mapping[str, Any]) -> Condition | 
     if text is None:
         return None
     try:
-        return _read(list(tokens(text)), figures)
+        return _read(parse(text).root, figures)
     except SyntaxFault:
         return None
 
@@ -64,7 +61,7 @@ def holds(condition: Condition | None, visits: Mapping[str, int]) -> bool | None
         case None:
             return None
         case Count(node, word, number):
-            return _OPERATORS[word](visits[node], number) if node in visits else None
+            return COMPARISONS[word](visits[node], number) if node in visits else None
         case Negation(part):
             value = holds(part, visits)
             return None if value is None else not value
@@ -87,59 +84,26 @@ def thresholds(condition: Condition | None) -> Iterator[tuple[str, int]]:
                 yield from thresholds(joined)
 
 
-def _read(words: Sequence[Token], figures: Mapping[str, Any]) -> Condition | None:
-    texts = [word[1] if word[0] in ("op", "name", "int", "float") else "" for word in words]
-    if "?" in texts:
-        return None
-    for joint in ("||", "&&"):
-        parts = _split(texts, joint)
-        if len(parts) > 1:
-            read = tuple(_read(words[first:last], figures) for first, last in parts)
-            return Junction(joint == "&&", read) if any(part is not None for part in read) else None
-    if texts[:1] == ["!"]:
-        negated = _read(words[1:], figures)
-        return None if negated is None else Negation(negated)
-    if texts[:1] == ["("] and texts[-1:] == [")"]:
-        return _read(words[1:-1], figures) if _closes_last(texts) else None
-    return _comparison(texts, figures)
-
-
-def _split(texts: Sequence[str], joint: str) -> list[tuple[int, int]]:
-    """The spans between the joints that stand in no bracket."""
-    out, begin, depth = [], 0, 0
-    for place, text in enumerate(texts):
-        depth += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
-        if text == joint and depth == 0:
-            out.append((begin, place))
-            begin = place + 1
-    return [*out, (begin, len(texts))]
-
-
-def _closes_last(texts: Sequence[str]) -> bool:
-    depth = 0
-    for place, text in enumerate(texts):
-        depth += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
-        if depth == 0:
-            return place == len(texts) - 1
-    return False
-
-
-def _comparison(texts: Sequence[str], figures: Mapping[str, Any]) -> Count | None:
-    match list(texts):
-        case ["visits", ".", node, word, *rest] if word in _OPERATORS:
-            number = _number(rest, figures)
-            return None if number is None else Count(node, word, number)
-        case [*rest, word, "visits", ".", node] if word in _OPERATORS:
-            number = _number(rest, figures)
-            return None if number is None else Count(node, _MIRRORED.get(word, word), number)
+def _read(node: Node, figures: Mapping[str, Any]) -> Condition | None:
+    match node:
+        case Binary("||" | "&&" as joint, left, right):
+            parts = _read(left, figures), _read(right, figures)
+            return Junction(joint == "&&", parts) if parts != (None, None) else None
+        case Unary("!", operand):
+            negated = _read(operand, figures)
+            return None if negated is None else Negation(negated)
+        case Binary(word, left, right) if word in COMPARISONS:
+            if (count := _count(left, word, right, figures)) is not None:
+                return count
+            return _count(right, _MIRRORED.get(word, word), left, figures)
     return None
 
 
-def _number(texts: Sequence[str], figures: Mapping[str, Any]) -> float | None:
-    match list(texts):
-        case [digits] if digits.isdigit():
-            return int(digits)
-        case ["limits", ".", name] if isinstance(figures.get(name), int | float):
-            found: float = figures[name]
-            return found
+def _count(visits: Node, word: str, number: Node, figures: Mapping[str, Any]) -> Count | None:
+    match visits, number:
+        case Path(root="visits", steps=(str(node),)), Constant(int(value), "int"):
+            return Count(node, word, value)
+        case Path(root="visits", steps=(str(node),)), Path(root="limits", steps=(str(name),)):
+            figure = figures.get(name)
+            return Count(node, word, figure) if isinstance(figure, int | float) else None
     return None
