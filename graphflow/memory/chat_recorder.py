@@ -72,7 +72,7 @@ class ChatRecorder:
         """Chats whose lines are all there: chat → the thread's head at that moment."""
 
     async def ended(self, live: LiveRun) -> None:
-        """A listener of `Runs.on_end`: writes the line of the run whose life has just ended."""
+        """A listener of `RunRegistry.on_end`: writes the line of the run whose life has just ended."""
         journal = live.journal
         if journal is None or live.executor.error is not None or live.executor.machine.status == "running":
             return  # nothing was stored, or the run is left for another life to end

@@ -22,8 +22,9 @@ from graphflow.runtime.clock_and_ids import SystemClock, Uuid7Ids
 from graphflow.runtime.documents import Documents
 from graphflow.runtime.history.effects import Choices
 from graphflow.runtime.result import RunResult, result_from
+from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.concurrency import Audience, Life
-from graphflow.runtime.runs.live_runs import LiveRun
+from graphflow.runtime.runs.live_runs import LiveRun, RunRegistry, registry_of
 from graphflow.runtime.runs.outbox import Outbox
 from graphflow.runtime.runs.start import Lives
 from graphflow.runtime.sync import blocking, blocking_stream
@@ -42,6 +43,7 @@ class CompiledGraph:
         checkpointer: where threads live; without one a run leaves nothing behind.
         services: what nodes reach through `ctx`: models, tools, the long-term store.
         agent_key: the agent that threads begun here belong to.
+        registry: the live runs over the checkpointer; default: those of all graphs over it in this process.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class CompiledGraph:
         agent_key: str | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
+        registry: RunRegistry | None = None,
     ) -> None:
         self.documents = Documents(checked, kinds, checkpointer)
         self.checkpointer = checkpointer
@@ -61,6 +64,7 @@ class CompiledGraph:
         self.agent_key = agent_key
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or Uuid7Ids()
+        self.registry = registry or (None if checkpointer is None else registry_of(checkpointer))
         self.lives = Lives(self)
 
     @property
@@ -98,11 +102,12 @@ class CompiledGraph:
             ThreadWaiting: the thread waits for an answer.
             GraphflowError: `invalid_input`.
         """
-        return await self._finish(await self.lives.begin(input, thread_id, **options))
+        return await self._finish(await self.lives.begin(RunRequest(input=input, thread_id=thread_id or "", **options)))
 
     def stream(self, input: Any = None, thread_id: str | None = None, **options: Any) -> AsyncGenerator[Event, None]:
         """The same run as its events, at the consumer's pace; closing the stream cancels the run."""
-        return self._streamed(lambda audience: self.lives.begin(input, thread_id, audience, **options))
+        request = RunRequest(input=input, thread_id=thread_id or "", **options)
+        return self._streamed(lambda audience: self.lives.begin(request, audience))
 
     async def answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> RunResult:
         """Commits answers, by interrupt id or bare while exactly one question is open, and goes on.
@@ -221,21 +226,15 @@ class CompiledGraph:
     # --- detached: lives that no caller drives
 
     async def launch(
-        self,
-        input: Any = None,
-        thread_id: str | None = None,
-        *,
-        preamble: Iterable[Event] = (),
-        hold_ms: int | None = None,
-        **options: Any,
+        self, request: RunRequest, *, preamble: Iterable[Event] = (), consumes: int | None = None
     ) -> LiveRun:
         """Starts a run; `LiveRun.log` has its events.
 
         Args:
             preamble: events before `run.start` (`request.query`, `chat.start`), sent before anything runs.
-            hold_ms: how long the process waits for answers; default 300,000.
+            consumes: position of the queued input that this is; it leaves the queue with the run's first commit.
         """
-        return self._start(await self.lives.begin(input, thread_id, _many(preamble, hold_ms), **options))
+        return self._start(await self.lives.begin(request, _many(preamble, request.hold_ms), consumes))
 
     async def launch_answer(
         self,

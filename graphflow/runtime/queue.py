@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from graphflow.checkpoints import codec
 from graphflow.checkpoints.rows import Queued
-
-
-class QueuedRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run that has been accepted and not begun: everything that beginning it needs."""
-
-    run_id: str
-    input: Any
-    agent_key: str | None = None
-    durability: str = "async"
-    budget: Mapping[str, Any] | None = None
-    interrupt_before: Sequence[str] = ()
-    interrupt_after: Sequence[str] = ()
-    params: Any = None
-    on_waiting: str = "reject"
-    """`cancel` closes questions that are open when its turn comes; else it waits until they are answered."""
-    title: str | None = None
-    hold_ms: int | None = None
-    request: Mapping[str, Any] | None = None
-    """Fields of `request.query`, when it came as a request."""
-    holder: str | None = None
-    """The owner of a caller that waits for the turn itself and drives the run (an attached one); None: whoever frees
-    the thread begins it."""
-
-    def options(self) -> dict[str, Any]:
-        """What `CompiledGraph.launch` is given beside the input."""
-        names = ("durability", "budget", "interrupt_before", "interrupt_after", "params", "run_id", "title")
-        return {name: getattr(self, name) for name in names}
+from graphflow.events import RequestQuery
+from graphflow.runtime.run_request import RunRequest
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,9 +27,27 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     """`cancel` the run, or `release` a thread that waits for people while its process holds it."""
 
 
-Body = QueuedRun | Signal | Stop
-_KINDS: dict[type, str] = {QueuedRun: "input", Signal: "signal", Stop: "stop"}
-_TYPES: dict[str, type[Body]] = {"input": QueuedRun, "signal": Signal, "stop": Stop}
+Body = RunRequest | Signal | Stop
+_KINDS: dict[type, str] = {RunRequest: "input", Signal: "signal", Stop: "stop"}
+_TYPES: dict[str, type[Body]] = {"input": RunRequest, "signal": Signal, "stop": Stop}
+
+# Stored keys: they stay as they are, whatever becomes of the fields' names. What is not here has done its work when the
+# input is queued (`on_busy`, `effects`) or is stored beside it (`thread_id`).
+_INPUT_KEYS = (
+    "run_id",
+    "input",
+    "agent_key",
+    "durability",
+    "budget",
+    "interrupt_before",
+    "interrupt_after",
+    "params",
+    "on_waiting",
+    "title",
+    "hold_ms",
+    "holder",
+)
+_QUERY_KEYS = ("request_id", "message", "role", "agent_key", "references", "params", "scene", "stream")
 
 
 def kind_of(body: Body) -> str:
@@ -69,11 +61,27 @@ def encode_queued(body: Body) -> bytes:
     Raises:
         CodecError: the input or payload can't be stored.
     """
-    return codec.encode(msgspec.structs.asdict(body), channel="input")
+    if not isinstance(body, RunRequest):
+        return codec.encode(msgspec.structs.asdict(body), channel="input")
+    query = body.query
+    fields = {name: getattr(body, name) for name in _INPUT_KEYS}
+    fields["request"] = None if query is None else {name: getattr(query, name) for name in _QUERY_KEYS}
+    return codec.encode(fields, channel="input")
 
 
 def decode_queued(queued: Queued) -> Any:
     """The body of a queue's entry; fields that a newer version wrote are left out."""
-    cls = _TYPES[queued.kind]
-    fields = codec.decode(queued.body)
-    return cls(**{name: fields[name] for name in cls.__struct_fields__ if name in fields})
+    cls, fields = _TYPES[queued.kind], codec.decode(queued.body)
+    if cls is not RunRequest:
+        return cls(**{name: fields[name] for name in cls.__struct_fields__ if name in fields})
+    query = fields.get("request")
+    known = {name: fields[name] for name in _INPUT_KEYS if name in fields}
+    return RunRequest(
+        **known,
+        thread_id=queued.thread_id,
+        query=None if query is None else _query_of(queued.thread_id, query),
+    )
+
+
+def _query_of(thread_id: str, stored: dict[str, Any]) -> RequestQuery:
+    return RequestQuery(chat_id=thread_id, **{name: stored[name] for name in _QUERY_KEYS if name in stored})

@@ -20,9 +20,10 @@ from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.history.diff import diff_of
 from graphflow.runtime.history.effects import Choices, Effect, effects_behind, kept_places
 from graphflow.runtime.history.stored_events import branch_of_run, pruned_log, stored_log
-from graphflow.runtime.queue import QueuedRun, Signal, decode_queued
+from graphflow.runtime.queue import Signal, decode_queued
 from graphflow.runtime.result import RunResult, result_from
-from graphflow.runtime.runs.live_runs import Runs
+from graphflow.runtime.run_request import RunRequest
+from graphflow.runtime.runs.live_runs import LiveRuns
 from graphflow.runtime.runs.signals import deliver
 from graphflow.runtime.runs.start import UNFINISHED
 from graphflow.runtime.sync import blocking
@@ -83,12 +84,13 @@ class Thread:
         self._app = app
         self.id = thread_id
 
-    async def _runs(self) -> Runs:
+    async def _runs(self) -> LiveRuns:
         if self._app.checkpointer is None:
             raise GraphflowError(
                 "without a checkpointer there are no threads; pass one to load_graph", code="thread_not_found"
             )
-        runs = Runs.over(self._app.checkpointer, self._app.clock)
+        runs = self._app.lives.runs()
+        assert runs is not None
         await runs.ready()
         return runs
 
@@ -340,7 +342,7 @@ class Thread:
         """
         return await deliver(self._app, self.id, Signal(name=name, payload=payload), hold_ms=0) is not None
 
-    async def queue(self) -> list[QueuedRun]:
+    async def queue(self) -> list[RunRequest]:
         """The inputs that wait for their turn, in order."""
         store = await self._store()
         return [decode_queued(entry) for entry in await store.queue(self.id, kind="input", limit=10_000)]
@@ -375,7 +377,7 @@ class Thread:
         migrator = Migrator(self._app, self.id, self._load)
         return await (migrator.plan(names or {}) if dry_run else migrator.migrate(names or {}, by))
 
-    async def _free(self) -> Runs:
+    async def _free(self) -> LiveRuns:
         """For what may not happen under a run: the thread is driven by nobody, and this process keeps nothing of it."""
         runs = await self._runs()
         row = await runs.store.thread(self.id)

@@ -24,7 +24,6 @@ from graphflow.models.providers import known_providers, open_model
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.clock_and_ids import SystemClock, Uuid7Ids
 from graphflow.runtime.documents import stored_document
-from graphflow.runtime.runs.live_runs import Runs
 from graphflow.service.catalog.modules import import_modules
 from graphflow.service.catalog.rules import StandingRules
 from graphflow.service.catalog.toolbox import Toolbox
@@ -186,7 +185,7 @@ class Application(ServiceContext):
             await self.runs.close(grace_s)
             if self._is_listening:
                 for listener in self._listeners:
-                    Runs.listeners(self._store).remove(listener)
+                    self.registry.on_end.remove(listener)
                 self._is_listening = False
             await self._store.close()
         if "_memory_tables" in self.__dict__:

@@ -30,7 +30,7 @@ from graphflow.models.prices import Prices
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.documents import stored_document
-from graphflow.runtime.runs.live_runs import Listener, Runs
+from graphflow.runtime.runs.live_runs import Listener, LiveRuns, RunRegistry, registry_of
 from graphflow.service.pinned_tools import PinnedTools
 from graphflow.service.requests import unknown_thread
 from graphflow.settings import Settings
@@ -113,15 +113,19 @@ class ServiceContext:
             self._store = open_store(self.settings.store)
         if not self._is_listening:
             self._is_listening = True
-            Runs.listeners(self._store).extend(self._listeners)
+            self.registry.lease_ms = self.settings.store.lease_ms
+            self.registry.on_end.extend(self._listeners)
         return self._store
 
+    @cached_property
+    def registry(self) -> RunRegistry:
+        """The live runs of this process over the store, and who is told of them."""
+        return registry_of(self.store)
+
     @property
-    def runs(self) -> Runs:
-        """The live runs of this process over the store."""
-        runs = Runs.over(self.store, self.clock)
-        runs.lease_ms = self.settings.store.lease_ms
-        return runs
+    def runs(self) -> LiveRuns:
+        """The live runs of this event loop over the store."""
+        return self.registry.here(self.clock)
 
     @cached_property
     def _memory_tables(self) -> MemoryTables:
@@ -209,6 +213,7 @@ class ServiceContext:
             agent_key=agent_key,
             clock=self.clock,
             ids=self.ids,
+            registry=self.registry,
         )
 
     def load(self, origin: Any) -> LoadedAgent:

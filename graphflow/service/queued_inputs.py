@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints.rows import Queued
-from graphflow.runtime.queue import QueuedRun, decode_queued
+from graphflow.runtime.queue import decode_queued
+from graphflow.runtime.run_request import RunRequest
 from graphflow.service.context import ServiceContext
 from graphflow.service.requests import CHAT_ID
 
@@ -29,7 +30,7 @@ class QueuedInput(msgspec.Struct, frozen=True, kw_only=True):
     """Kept with it: a run that begins before anybody waits for it is still reported to whoever comes then."""
 
 
-async def queued_inputs(context: ServiceContext, chat_id: str) -> list[tuple[Queued, QueuedRun]]:
+async def queued_inputs(context: ServiceContext, chat_id: str) -> list[tuple[Queued, RunRequest]]:
     """The inputs that wait, in order."""
     await context.runs.ready()
     found = await context.store.queue(chat_id, kind="input", limit=PAGE)
@@ -44,8 +45,7 @@ async def find_queued(context: ServiceContext, run_id: str) -> QueuedInput | Non
         return None
     for place, (entry, queued) in enumerate(await queued_inputs(context, chat_id), 1):
         if queued.run_id == run_id:
-            request_id = (queued.request or {}).get("request_id")
             return QueuedInput(
-                run_id=run_id, chat_id=chat_id, request_id=request_id, position=entry.position, place=place
+                run_id=run_id, chat_id=chat_id, request_id=queued.request_id, position=entry.position, place=place
             )
     return None

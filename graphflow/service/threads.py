@@ -178,9 +178,9 @@ async def queue(context: ServiceContext, thread_id: str) -> list[dict[str, Any]]
     return [
         {
             "runId": queued.run_id,
-            "requestId": (queued.request or {}).get("request_id"),
+            "requestId": queued.request_id,
             "position": place,
-            "message": (queued.request or {}).get("message"),
+            "message": None if queued.query is None else queued.query.message,
             "agentKey": queued.agent_key,
             "queuedAt": entry.at,
         }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphflow.events import ContentDelta, Event, NodeEnd, ReasoningDelta, RunCancel, RunComplete, RunError, RunWaiting
-from graphflow.runtime.runs.live_runs import LiveRun, Runs
+from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.context import ServiceContext
 from graphflow.telemetry.metrics import Counter, Gauge, Histogram, Metric, render
 
@@ -63,10 +63,10 @@ class ServerMetrics:
 
     def listen(self, context: ServiceContext) -> None:
         """Watches every life that begins on the application's store from now on."""
-        Runs.watchers(context.store).append(self.watch)
+        context.registry.on_begin.append(self.watch)
 
     def leave(self, context: ServiceContext) -> None:
-        Runs.watchers(context.store).remove(self.watch)
+        context.registry.on_begin.remove(self.watch)
 
     def watch(self, live: LiveRun) -> None:
         """Sees the events of a life on their way; a delta after the first costs one look-up."""

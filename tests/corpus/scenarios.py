@@ -16,9 +16,10 @@ from graphflow.errors import NodeFailed
 from graphflow.models.scripted.script import Script, ScriptedCall, ScriptTurn
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.result import RunResult
-from graphflow.runtime.runs.live_runs import Runs
+from graphflow.runtime.runs.live_runs import registry_of
 from graphflow.testing import FakeClock, FakeIds, ScriptedModel
 from tests.corpus import kinds
+from tests.launching import launch
 
 NOW_MS = 1_750_000_000_000
 ANY: dict[str, Any] = {}
@@ -76,7 +77,7 @@ class Stage:
 
     async def leave(self) -> None:
         """The process ends in the middle: what was committed stays, the rest is gone."""
-        await Runs.over(self.store, self.clock).close(0)
+        await registry_of(self.store).here(self.clock).close(0)
 
     # --- node functions
 
@@ -282,7 +283,7 @@ async def crashed(stage: Stage) -> None:
     """Inside a node with a recorded operation."""
     stage.stops = True
     app = stage.graph({"a": node("add", "b"), "b": node("stuck")})
-    await app.launch({}, "crashed")
+    await launch(app, {}, "crashed")
     await stage.reached.wait()
     await stage.leave()
 
@@ -297,7 +298,7 @@ async def recovered(stage: Stage) -> None:
     """After a crash the run has gone on."""
     stage.stops = True
     app = stage.graph({"a": node("add", "b"), "b": node("stuck")})
-    await app.launch({}, "recovered")
+    await launch(app, {}, "recovered")
     await stage.reached.wait()
     await stage.leave()
     stage.stops = False
@@ -309,7 +310,7 @@ async def unknown(stage: Stage) -> None:
     """A write whose outcome nobody knows."""
     stage.stops = True
     app = stage.graph({"mail": node("sends")}, {"word": ANY})
-    await app.launch({}, "unknown")
+    await launch(app, {}, "unknown")
     await stage.reached.wait()
     await stage.leave()
     stage.stops = False

@@ -23,6 +23,7 @@ from graphflow.runtime.compiled_graph import CompiledGraph
 from tests.crash.boundaries import Boundaries, install
 from tests.crash.diary import Diary, read_diary
 from tests.crash.scenarios import Scenario, World
+from tests.launching import launch
 
 MOVED = {"answer_stale", "thread_waiting", "nothing_to_resume"}
 """Refusals of who has looked at a thread that has gone on since."""
@@ -66,7 +67,7 @@ async def live(
     runs = app.lives.runs()
     assert runs is not None
     if habits.short_leases:
-        runs.lease_ms = 20
+        runs.registry.lease_ms = 20
     came = True
     while True:
         status, questions, head = await look(app, store)
@@ -121,7 +122,7 @@ async def drive(
     elif status == "new":
         options = scenario.options
         if habits.live:
-            await hear(await app.launch({"query": "go"}, World.thread, **options), habits, diary, path, draw)
+            await hear(await launch(app, {"query": "go"}, World.thread, **options), habits, diary, path, draw)
         else:
             await listen(app.stream({"query": "go"}, World.thread, **options), diary)
     elif status == "running":

@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.graph.engine.executor import Executor
-from graphflow.runtime.runs.live_runs import Runs
+from graphflow.runtime.runs.live_runs import LiveRuns
 
 
 def act_unflushed() -> None:
@@ -42,16 +42,16 @@ def acknowledge_early() -> None:
 
 def forget_operations() -> None:
     """A thread comes back without what was recorded inside its unfinished nodes."""
-    load = Runs.load
+    load = LiveRuns.load
 
-    async def forgetful(self: Runs, row: Any) -> Any:
+    async def forgetful(self: LiveRuns, row: Any) -> Any:
         loaded = await load(self, row)
         if loaded is not None:
             frames = {n: msgspec.structs.replace(f, operations={}) for n, f in loaded.machine.frames.items()}
             loaded.machine = msgspec.structs.replace(loaded.machine, frames=frames)
         return loaded
 
-    setattr(Runs, "load", forgetful)  # noqa: B010
+    setattr(LiveRuns, "load", forgetful)  # noqa: B010
 
 
 def promise_numbers() -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.rows import Keep
-from graphflow.runtime.runs.live_runs import Runs
 from graphflow.service.application import Application
 from graphflow.service.chats.chats import chat
 from graphflow.service.requests import QueryRequest, SubmitRequest
@@ -33,7 +32,7 @@ async def ask(app: Application, message: str, agent: str = "plain") -> str:
 @asynccontextmanager
 async def killed_before_the_line(app: Application) -> AsyncIterator[None]:
     """Runs that end inside commit, and write no line: as a process leaves them that dies in between."""
-    listeners = Runs.listeners(app.store)
+    listeners = app.registry.on_end
     listeners.remove(app.chat_record.ended)
     yield
     listeners.append(app.chat_record.ended)

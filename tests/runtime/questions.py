@@ -13,6 +13,7 @@ from graphflow.graph.core.machine import Interrupt
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeIds
 from graphflow.tools.port import Tool
+from tests.launching import launch
 from tests.runtime.graphs import Counter, chain
 
 STATE: dict[str, Any] = {
@@ -148,7 +149,7 @@ async def wait_for_outcome(store: Checkpointer) -> Waiting:
         return {"log": [await ctx.step("pay", pay)]}
 
     app = graph.compile(checkpointer=store, ids=FakeIds())
-    live = await app.launch(thread_id="t")
+    live = await launch(app, thread_id="t")
     await reached.wait()
     live.executor.abandoned = True
     assert live.task is not None

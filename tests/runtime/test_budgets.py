@@ -11,8 +11,9 @@ from graphflow import CompiledGraph, MemoryCheckpointer, load_graph, tool
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.events import InterruptRequest, NodeEnd, ToolResultEvent
 from graphflow.graph.core.node_lifecycle import WRAP_UP_STEPS
-from graphflow.runtime.runs.live_runs import Runs
+from graphflow.runtime.runs.live_runs import registry_of
 from graphflow.testing import collect
+from tests.launching import launch
 
 STATE = {"n": {"type": "integer", "x-reduce": "sum", "default": 0}, "items": {"type": "array", "default": []}}
 ANY = [{"on": ["any"], "to": "a"}]
@@ -350,7 +351,7 @@ async def test_a_call_counts_once_however_often_its_node_is_entered(store: Check
         "approval": {"look": "DISABLED", "go": "REQUIRE_APPROVAL"},
     }
     app = load_graph(document, tools=[look, go], checkpointer=store)
-    live = await app.launch({}, "t", budget={"maxToolCalls": 2}, hold_ms=hold_ms)
+    live = await launch(app, {}, "t", budget={"maxToolCalls": 2}, hold_ms=hold_ms)
     assert live.log is not None
     events = []
     async for event in live.log.follow(0):
@@ -386,14 +387,14 @@ async def test_a_call_that_was_cut_off_counts_when_it_is_made_again_and_not_with
     calls = [{"id": name, "name": name, "arguments": "{}"} for name in ("quick", "slow")]
     act = {"use": "tools", "with": {"calls": calls}, "next": "end"}
     app = load_graph({"graphflow": "1", "start": "act", "nodes": {"act": act}}, tools=[quick, slow], checkpointer=store)
-    live = await app.launch({}, "t", budget={"maxToolCalls": 2})
+    live = await launch(app, {}, "t", budget={"maxToolCalls": 2})
     assert live.log is not None
     await slow_began.wait()
     async for event in live.log.follow(0):
         if isinstance(event, ToolResultEvent):
             break
     await live.executor.flush()
-    await Runs.over(store, app.clock).close(0)
+    await registry_of(store).here(app.clock).close(0)
     assert sum(row.tool_calls for row in await store.spent()) == 1
     first_life = False
     done = await app.resume("t")

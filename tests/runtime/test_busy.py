@@ -13,6 +13,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import EffectsNeedChoice, Fenced, GraphflowError, ThreadWaiting
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.runs.live_runs import LiveRun
+from tests.launching import launch
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking
 
@@ -41,7 +42,7 @@ class Held:
         """A run that is inside its node."""
         self.inside.clear()
         self.launched = query
-        run = await self.app.launch(query, "t", **options)
+        run = await launch(self.app, query, "t", **options)
         await self.inside.wait()
         return run
 
@@ -185,7 +186,7 @@ async def test_a_rollback_over_writes_needs_a_choice_and_without_one_changes_not
 async def test_a_question_that_this_process_holds_is_no_busy_thread(compile_graph: Compile) -> None:
     graph, _ = asking()
     app = compile_graph(graph)
-    live = await app.launch({}, "t")
+    live = await launch(app, {}, "t")
     await until(lambda: _waits(live))
     with pytest.raises(ThreadWaiting) as refused:
         await app.run({}, "t")

@@ -13,6 +13,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import StoreError
 from graphflow.testing import FakeClock, FakeIds, collect
+from tests.launching import launch
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking, chain
 
@@ -143,7 +144,7 @@ async def test_after_a_crash_the_routes_node_goes_on_and_not_the_failed_one(comp
         return {"n": 1}
 
     app = compile_graph(graph)
-    await app.launch(thread_id="t")
+    await launch(app, thread_id="t")
     await inside.wait()
     await leave(app)
     hang[0] = False
@@ -245,7 +246,7 @@ async def test_waiting_for_a_person_is_no_part_of_a_nodes_time(compile_graph: Co
         return {"n": answer}
 
     app = compile_graph(graph)
-    live = await app.launch(thread_id="t", hold_ms=60_000)
+    live = await launch(app, thread_id="t", hold_ms=60_000)
     assert live.log is not None
     async for event in live.log.follow(0):
         if event.type == "interrupt.request":

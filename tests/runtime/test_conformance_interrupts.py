@@ -12,6 +12,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import AnswerRefused
 from graphflow.testing import FakeIds, collect
+from tests.launching import launch
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking, chain
 
@@ -172,7 +173,7 @@ async def test_of_two_questions_the_one_that_its_node_no_longer_wants_is_closed_
         return None
 
     app = compile_graph(graph)
-    live = await app.launch(thread_id="t", hold_ms=60_000)
+    live = await launch(app, thread_id="t", hold_ms=60_000)
     assert live.log is not None
     asked: list[str] = []
     async for event in live.log.follow(0):

@@ -15,6 +15,7 @@ from graphflow.checkpoints.loading import load_thread
 from graphflow.runtime import clock_and_ids as identity
 from graphflow.runtime.clock_and_ids import Uuid7Ids
 from graphflow.testing import FakeIds, collect
+from tests.launching import launch
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking, chain, loop
 
@@ -163,7 +164,7 @@ async def test_a_life_that_is_over_is_gone_at_once_without_the_garbage_collector
     app = compile_graph(graph)
     gc.disable()
     try:
-        live = await app.launch(thread_id="t", hold_ms=0)
+        live = await launch(app, thread_id="t", hold_ms=0)
         if how == "cancelled":
             await gate.wait()
             live.executor.cancel()
@@ -197,7 +198,7 @@ async def test_a_client_that_leaves_a_served_run_does_not_end_it(compile_graph: 
         return {"n": 1}
 
     app = compile_graph(graph)
-    live = await app.launch(thread_id="t")
+    live = await launch(app, thread_id="t")
     assert live.log is not None
     client = live.log.follow(0)
     async for event in client:
@@ -248,7 +249,7 @@ async def test_a_stop_of_the_process_leaves_runs_at_their_last_checkpoint_to_be_
         return {"n": state.n + 1}
 
     app = compile_graph(graph)
-    live = await app.launch(thread_id="t")
+    live = await launch(app, thread_id="t")
     await inside.wait()
     runs = app.lives.runs()
     assert runs is not None
@@ -272,7 +273,7 @@ async def test_a_stop_of_the_process_lets_short_nodes_finish_and_ends_normally(c
         return {"n": 1}
 
     app = compile_graph(graph)
-    await app.launch(thread_id="t")
+    await launch(app, thread_id="t")
     await inside.wait()
     runs = app.lives.runs()
     assert runs is not None
@@ -284,7 +285,7 @@ async def test_a_stop_of_the_process_lets_short_nodes_finish_and_ends_normally(c
 async def test_a_stop_of_the_process_keeps_open_questions_open(compile_graph: Compile) -> None:
     graph, ran = asking()
     app = compile_graph(graph)
-    live = await app.launch(thread_id="t", hold_ms=60_000)
+    live = await launch(app, thread_id="t", hold_ms=60_000)
     assert live.log is not None
     async for event in live.log.follow(0):
         if event.type == "interrupt.request":

@@ -15,6 +15,7 @@ from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import AnswerRefused, StateError, ThreadBusy
 from graphflow.graph.core.machine import Machine
 from graphflow.testing import FakeClock, FakeIds
+from tests.launching import launch
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking, chain
 
@@ -189,7 +190,7 @@ async def test_a_running_thread_is_neither_rewound_nor_edited_unless_cancelled_a
         return {"n": state.n + 1}
 
     app = compile_graph(graph)
-    live = await app.launch(thread_id="t", durability="sync")
+    live = await launch(app, thread_id="t", durability="sync")
     await inside.wait()
     thread = app.thread("t")
     begin = (await thread.history())[-1]
@@ -203,7 +204,7 @@ async def test_a_running_thread_is_neither_rewound_nor_edited_unless_cancelled_a
     assert (await app.resume(fork.id)).state.n == 2
     inside.clear()
     gate.clear()
-    live = await app.launch(thread_id="t")
+    live = await launch(app, thread_id="t")
     await inside.wait()
     await thread.rewind(begin.id, cancel=True)
     assert live.over.is_set()
@@ -244,7 +245,7 @@ async def test_a_fork_of_a_thread_cut_off_inside_a_node_is_stored_as_it_was_made
         return {"n": state.n + 1}
 
     app = compile_graph(graph, clock=FakeClock(step_ms=1))
-    await app.launch(thread_id="t")
+    await launch(app, thread_id="t")
     await inside.wait()
     runs = app.lives.runs()
     assert runs is not None

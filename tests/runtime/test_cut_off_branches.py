@@ -12,6 +12,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import ThreadWaiting
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeClock, collect
+from tests.launching import launch
 from tests.runtime.branches import document
 from tests.runtime.questions import forget
 
@@ -51,7 +52,7 @@ class Cut:
 
     async def off(self) -> str:
         """Cuts it off; the id of what is open."""
-        live = await self.app.launch({}, "t")
+        live = await launch(self.app, {}, "t")
         await self.inside.wait()
         while not live.executor.machine.interrupts:
             await asyncio.sleep(0)

@@ -12,6 +12,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import EffectsNeedChoice, StateError, ThreadWaiting
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.tools.context import ToolContext
+from tests.launching import launch
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter
 
@@ -457,7 +458,7 @@ async def test_an_edit_of_the_head_passes_over_nothing_that_a_run_did_until_it_w
         await asyncio.Event().wait()
 
     app = compile_graph(graph)
-    live = await app.launch({}, "t")
+    live = await launch(app, {}, "t")
     await begun.wait()
     await live.executor.flush()
     thread = app.thread("t")
@@ -496,7 +497,7 @@ async def test_new_input_waits_until_it_is_known_what_became_of_a_write_that_was
         return {"n": state.n + 1}
 
     app = compile_graph(graph)
-    live = await app.launch({}, "t")
+    live = await launch(app, {}, "t")
     await inside.wait()
     assert live.task is not None
     if how == "crash":
@@ -545,7 +546,7 @@ async def test_the_next_run_is_told_which_calls_of_a_cancelled_one_were_done_cut
         return {"n": 1, "messages": [] if state.n else [AIMessage(content="", tool_calls=tuple(calls))]}
 
     app = load_graph(document, checkpointer=store, tools=[pay], nodes={"begin": begin})
-    await app.launch("go", "t")
+    await launch(app, "go", "t")
     await inside.wait()
     await app.thread("t").cancel()
     done = await app.run("go on", "t")

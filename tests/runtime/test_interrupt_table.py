@@ -13,6 +13,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import AnswerRefused, StoreError
 from graphflow.testing import FakeClock, FakeIds, collect
+from tests.launching import launch
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking, chain
 from tests.runtime.questions import (
@@ -265,7 +266,7 @@ async def test_ending_the_run_gives_every_call_that_was_told_of_a_result(store: 
     did: list[str] = []
     document = {"graphflow": "1", "start": "act", "state": STATE, "nodes": nodes}
     app = load_graph(document, checkpointer=store, tools=[paying(did)], ids=FakeIds())
-    live = await app.launch({}, "t", hold_ms=0 if restarted else 60_000)
+    live = await launch(app, {}, "t", hold_ms=0 if restarted else 60_000)
     events, asked = [], False
     assert live.log is not None
     async with asyncio.timeout(10):
@@ -491,7 +492,7 @@ async def test_of_two_answers_at_once_in_one_process_one_is_taken(store: Checkpo
 async def test_a_live_run_takes_the_first_answer_and_the_second_is_refused(compile_graph: Compile) -> None:
     graph, ran = asking()
     app = compile_graph(graph)
-    live = await app.launch(thread_id="t", hold_ms=60_000)
+    live = await launch(app, thread_id="t", hold_ms=60_000)
     assert live.log is not None
     async with asyncio.timeout(10):
         async for event in live.log.follow(0):
@@ -520,7 +521,7 @@ async def test_a_thread_with_one_of_two_questions_answered_still_waits(
 
 async def test_a_process_that_holds_two_questions_lets_go_of_the_second_in_its_time_too(compile_graph: Compile) -> None:
     app = compile_graph(two_at_once())
-    live = await app.launch(thread_id="t", hold_ms=50)
+    live = await launch(app, thread_id="t", hold_ms=50)
     assert live.log is not None
     asked: list[str] = []
     seen: list[str] = []
@@ -564,7 +565,7 @@ async def test_a_live_answer_takes_no_number_that_the_log_gives_to_the_pause(
 ) -> None:
     """What comes next while a process holds a question is not known when the question is stored."""
     app = compile_graph(two_at_once())
-    live = await app.launch(thread_id="t", hold_ms=60_000)
+    live = await launch(app, thread_id="t", hold_ms=60_000)
     assert live.log is not None
     async with asyncio.timeout(10):
         async for event in live.log.follow(0):
@@ -608,7 +609,7 @@ async def test_a_write_beside_a_question_ends_before_its_node_is_left(compile_gr
         return {"log": [asked.result(), written.result()]}
 
     app = compile_graph(graph)
-    live = await app.launch(thread_id="t", hold_ms=hold_ms)
+    live = await launch(app, thread_id="t", hold_ms=hold_ms)
     await live.over.wait()
     assert [i.kind for i in (await app.thread("t").state()).interrupts] == ["ask"]
     assert did == ["written"]
@@ -670,7 +671,7 @@ async def test_a_held_question_that_expires_ends_its_node_and_begins_what_the_fa
         return {"log": ["late"]}
 
     app = compile_graph(graph)
-    live = await app.launch(thread_id="t", hold_ms=60_000)
+    live = await launch(app, thread_id="t", hold_ms=60_000)
     async with asyncio.timeout(10):
         await live.over.wait()
     state = await app.thread("t").state()

@@ -16,6 +16,7 @@ from graphflow.errors import AnswerRefused
 from graphflow.graph.core.machine import Interrupt
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeClock, FakeIds, collect
+from tests.launching import launch
 from tests.runtime.questions import forget
 
 STATE: dict[str, Any] = {
@@ -119,7 +120,7 @@ async def test_an_answer_while_a_sibling_still_runs_neither_cancels_it_nor_runs_
     }
     document = {"graphflow": "1", "start": "fan", "state": STATE, "nodes": nodes}
     app = load_graph(document, checkpointer=store, functions={"work": work}, ids=FakeIds())
-    live = await app.launch({}, "t", hold_ms=60_000)
+    live = await launch(app, {}, "t", hold_ms=60_000)
     assert live.log is not None
     async with asyncio.timeout(10):
         async for event in live.log.follow(0):
@@ -328,7 +329,7 @@ async def test_branches_that_wait_at_once_are_logged_as_they_were_announced(stor
 async def test_while_a_question_is_held_no_number_is_promised_to_what_is_still_to_be_said(store: Checkpointer) -> None:
     """An answer to another question, or a cancel, may be heard before a commit is durable and announced (E1)."""
     app = reviews(store, Count())
-    live = await app.launch({}, "t", hold_ms=60_000)
+    live = await launch(app, {}, "t", hold_ms=60_000)
     assert live.log is not None
     async with asyncio.timeout(10):
         async for event in live.log.follow(0):

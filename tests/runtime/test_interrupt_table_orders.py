@@ -22,6 +22,7 @@ from graphflow.errors import AnswerRefused
 from graphflow.graph.core.machine import Interrupt
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeIds
+from tests.launching import launch
 
 STATE = {
     "type": "object",
@@ -152,7 +153,7 @@ async def answered(bench: Bench, store: Any, draw: random.Random) -> tuple[Any, 
 async def answered_live(bench: Bench, store: Any, draw: random.Random) -> Any:
     """Answers a process that holds its questions open, which now and then lets go of them."""
     app = bench.open(store)
-    live = await app.launch({}, "t", hold_ms=60_000)
+    live = await launch(app, {}, "t", hold_ms=60_000)
     while True:
         assert live.log is not None
         async for event in live.log.follow(live.log.mark):

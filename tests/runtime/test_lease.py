@@ -13,6 +13,7 @@ from graphflow.errors import Fenced, ThreadBusy
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.runs.live_runs import LEASE_MS, LiveRun
 from graphflow.testing import FakeClock
+from tests.launching import launch
 from tests.runtime.graphs import Counter, chain
 
 
@@ -42,7 +43,7 @@ class Paused:
         self.app: CompiledGraph = graph.compile(checkpointer=store, clock=self.clock)
 
     async def stand_still(self) -> LiveRun:
-        run = await self.app.launch({}, "t")
+        run = await launch(self.app, {}, "t")
         await self.inside.wait()
         assert run.journal is not None
         await run.journal.flush()

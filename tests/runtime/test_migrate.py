@@ -12,6 +12,7 @@ from graphflow.errors import AnswerRefused, GraphflowError, ThreadBusy
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.thread import Thread
 from graphflow.testing import FakeIds
+from tests.launching import launch
 
 IDS = FakeIds()
 
@@ -317,7 +318,7 @@ async def test_going_back_to_before_the_migration_goes_back_to_the_old_version(s
 async def test_a_thread_that_a_run_works_on_is_left_alone_and_one_that_only_holds_its_questions_is_not(store):
     old = graph(store, {"approve": ask("a"), "a": work()})
     new = graph(store, {"approve": ask("b"), "b": work()})
-    live = await old.launch({}, "t", hold_ms=60_000)
+    live = await launch(old, {}, "t", hold_ms=60_000)
     assert live.log is not None
     async for event in live.log.follow(0):
         if event.type == "interrupt.request":

@@ -12,6 +12,7 @@ from graphflow import Context, Goto, load_graph
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeIds
+from tests.launching import launch
 
 STATE = {"type": "object", "properties": {"paid": {"type": "array", "default": [], "x-reduce": "append"}}}
 
@@ -52,7 +53,7 @@ def graph_of(store: Checkpointer, **keys: Any) -> Callable[..., CompiledGraph]:
 
 async def crash_in_the_midst(app: CompiledGraph, till: Till) -> None:
     """Leaves the thread as a killed process would, while the till is open."""
-    live = await app.launch(thread_id="t")
+    live = await launch(app, thread_id="t")
     await till.reached.wait()
     live.executor.abandoned = True
     assert live.task is not None

@@ -10,6 +10,7 @@ import pytest
 from graphflow import Context, Graph
 from graphflow.graph.engine.context import NodeRunOver
 from graphflow.graph.engine.executor import Executor
+from tests.launching import launch
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter
 
@@ -54,7 +55,7 @@ async def test_a_cancelled_node_that_cleans_up_is_refused(compile_graph: Compile
     graph = Graph(Counter)
     graph.node(name="work")(late.work)
     app = compile_graph(graph)
-    await app.launch({}, "t")
+    await launch(app, {}, "t")
     await late.inside.wait()
     await app.thread("t").cancel()
     await late.over.wait()
@@ -100,7 +101,7 @@ async def test_a_node_of_an_interrupted_run_is_refused(compile_graph: Compile, l
 
     graph.node(name="work")(work)
     app = compile_graph(graph)
-    await app.launch({}, "t")
+    await launch(app, {}, "t")
     await late.inside.wait()
     result = await app.run({}, thread_id="t", on_busy="interrupt")
     assert (result.status, late.done, late.refused) == ("completed", [], [late.what])
@@ -133,7 +134,7 @@ async def test_a_write_whose_node_ends_while_its_intent_is_written_does_not_act(
                 continue
 
     app = compile_graph(graph)
-    live = await app.launch({}, "t")
+    live = await launch(app, {}, "t")
     monkeypatch.setattr(Executor, "flush", flush)
     await flushing.wait()
     live.executor.cancel()

@@ -16,7 +16,7 @@ from graphflow.checkpoints.record_decoder import decode_body
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import CheckpointNotFound, EffectsNeedChoice, GraphflowError
 from graphflow.runtime.compiled_graph import CompiledGraph
-from graphflow.runtime.runs.live_runs import Runs
+from graphflow.runtime.runs.live_runs import registry_of
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import asking, chain
 from tests.runtime.test_effects import Post, build
@@ -201,7 +201,7 @@ async def test_a_checkpoint_can_be_deleted_and_the_last_takes_the_thread_along(c
     await thread.delete_checkpoint(rows[1].id)
     await thread.delete_checkpoint(rows[3].id)
     await thread.delete_checkpoint(rows[0].id)
-    assert await Runs.over(app.checkpointer, app.clock).store.threads() == []  # type: ignore[arg-type] # it has one
+    assert await registry_of(app.checkpointer).here(app.clock).store.threads() == []  # type: ignore[arg-type] # it has one
 
 
 async def test_what_was_a_checkpoint_is_known_of_records_that_history_hides(

@@ -13,6 +13,7 @@ from graphflow.errors import AnswerRefused, DefinitionError, GraphflowError, Thr
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.testing import FakeClock
+from tests.launching import launch
 
 STATE = {
     "type": "object",
@@ -185,7 +186,7 @@ async def test_a_wait_is_no_question(store: Checkpointer, clock: FakeClock) -> N
 
 async def test_a_held_wait_goes_on_in_its_own_process(store: Checkpointer, clock: FakeClock) -> None:
     app = compiled(store, clock, ("one", wait(signal="one")), ("two", wait(signal="two")))
-    live = await app.launch({}, "t")
+    live = await launch(app, {}, "t")
     while live.executor.machine.status != "waiting":
         await asyncio.sleep(0)
     assert await app.thread("t").signal("one", 1)

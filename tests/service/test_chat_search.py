@@ -10,7 +10,6 @@ import pytest
 
 from graphflow.errors import GraphflowError
 from graphflow.memory.conversations import MemoryConversations
-from graphflow.runtime.runs.live_runs import Runs
 from graphflow.service.application import Application
 from graphflow.service.chats import search as conversations
 from graphflow.service.chats.chats import chats
@@ -119,9 +118,9 @@ async def test_a_record_that_can_not_be_read_hides_its_chat_alone_and_only_as_lo
 
 async def test_a_run_whose_line_a_crash_has_left_out_is_found(open_application: Opened) -> None:
     app = await open_application()
-    Runs.listeners(app.store).remove(app.chat_record.ended)
+    app.registry.on_end.remove(app.chat_record.ended)
     await say(app, "lost and found", "a")
-    Runs.listeners(app.store).append(app.chat_record.ended)
+    app.registry.on_end.append(app.chat_record.ended)
     assert await found(app, "lost") == ["a"]
 
 

@@ -22,8 +22,9 @@ from graphflow.graph.core.machine import Machine
 from graphflow.graph.core.ticks import AnyTick, Input
 from graphflow.graph.engine.executor import HOLD_MS
 from graphflow.runtime.history.effects import CHOICES, Choices, choose, effects_behind
-from graphflow.runtime.queue import QueuedRun, encode_queued
-from graphflow.runtime.runs.live_runs import LiveRun, Runs
+from graphflow.runtime.queue import encode_queued
+from graphflow.runtime.run_request import RunRequest
+from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns
 from graphflow.runtime.runs.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Life(msgspec.Struct):
 class Begin(msgspec.Struct, frozen=True):
     """A new input that has been checked and wants the thread."""
 
-    runs: Runs
+    runs: LiveRuns
     thread_id: str
     tick: Input
     audience: Audience
@@ -80,7 +81,7 @@ Begun = Callable[[Begin], Awaitable[Life]]
 # --- taking the thread ---------------------------------------------------------------------------
 
 
-async def take(runs: Runs, thread_id: str, *, create: bool, begin: Begin | None, frees: bool) -> ThreadRow:
+async def take(runs: LiveRuns, thread_id: str, *, create: bool, begin: Begin | None, frees: bool) -> ThreadRow:
     """Takes the thread, after whoever drives it has made way where it shall.
 
     Args:
@@ -113,7 +114,7 @@ def busy_here(live: LiveRun) -> ThreadBusy:
     )
 
 
-async def _how_to_free(runs: Runs, thread_id: str, begin: Begin | None, frees: bool) -> str | None:
+async def _how_to_free(runs: LiveRuns, thread_id: str, begin: Begin | None, frees: bool) -> str | None:
     """`cancel`, `release` (a process holds the thread while it waits for people), or None: it is busy."""
     if begin is None and not frees:
         return None
@@ -157,7 +158,7 @@ async def check_turn(begin: Begin, row: ThreadRow) -> None:
 # --- enqueue, for a caller that drives the run itself --------------------------------------------
 
 
-async def in_turn(begun: Begun, begin: Begin, queued: QueuedRun) -> Life:
+async def in_turn(begun: Begun, begin: Begin, queued: RunRequest) -> Life:
     """The life of an input that waits for its turn; leaving takes it out of the queue.
 
     Raises:
@@ -193,7 +194,7 @@ async def in_turn(begun: Begun, begin: Begin, queued: QueuedRun) -> Life:
             await store.withdraw(thread_id, position, run_id=queued.run_id)
 
 
-async def _enqueued(runs: Runs, thread_id: str, queued: QueuedRun) -> int:
+async def _enqueued(runs: LiveRuns, thread_id: str, queued: RunRequest) -> int:
     """The input's position; a caller that leaves in this moment leaves nothing behind."""
     store, now = runs.store, runs.clock.now_ms()
     adding = asyncio.ensure_future(  # noqa: TID251 - awaited here, whatever happens
@@ -229,7 +230,7 @@ async def after_rollback(app: CompiledGraph, begun: Begun, begin: Begin, effects
     raise last
 
 
-async def _roll_back(app: CompiledGraph, runs: Runs, thread_id: str, effects: Choices) -> None:
+async def _roll_back(app: CompiledGraph, runs: LiveRuns, thread_id: str, effects: Choices) -> None:
     """Cancels the run that drives the thread, and commits a head that goes on from where it began."""
     live = runs.by_thread.get(thread_id)
     if live is not None and live.journal is not None:
@@ -250,7 +251,7 @@ async def _roll_back(app: CompiledGraph, runs: Runs, thread_id: str, effects: Ch
         await app.thread(thread_id).travel().rewind_to(target, effects, cancel=False, by=None)
 
 
-async def _before_run(runs: Runs, head: Loaded, run_id: str | None) -> Loaded:
+async def _before_run(runs: LiveRuns, head: Loaded, run_id: str | None) -> Loaded:
     """The thread as it was before the run; before a thread's first run it is empty.
 
     Raises:

@@ -11,8 +11,6 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
 from graphflow.checkpoints.checkpointer import Checkpointer, owner_liveness
 from graphflow.checkpoints.journal import ThreadJournal
@@ -72,23 +70,15 @@ Listener = Callable[[LiveRun], Awaitable[None]]
 Watcher = Callable[[LiveRun], None]
 
 
-class Runs:
-    """The live runs over one store, and the threads that are hot.
+class LiveRuns:
+    """The live runs over one store on one event loop, and the threads that are hot.
 
     One task renews every lease and reads what others ask while any run is live; it ends with the last of them.
     """
 
-    _all: ClassVar[WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, Runs]]] = WeakKeyDictionary()
-    _listeners: ClassVar[WeakKeyDictionary[Any, list[Listener]]] = WeakKeyDictionary()
-
-    _watchers: ClassVar[WeakKeyDictionary[Any, list[Watcher]]] = WeakKeyDictionary()
-
-    def __init__(self, store: Checkpointer, clock: Clock) -> None:
-        self.store, self.clock = store, clock
-        self.on_begin, self.on_end = self.watchers(store), self.listeners(store)
+    def __init__(self, store: Checkpointer, clock: Clock, registry: RunRegistry) -> None:
+        self.store, self.clock, self.registry = store, clock, registry
         self.by_thread: dict[str, LiveRun] = {}
-        self.lease_ms = LEASE_MS
-        """For how long a thread is taken; renewed three times in that."""
         self._curious: dict[str, set[asyncio.Future[None]]] = {}
         self._ready: asyncio.Future[None] | None = None
         self._hot: OrderedDict[str, Loaded] = OrderedDict()
@@ -96,30 +86,6 @@ class Runs:
         self._tasks: set[asyncio.Task[None]] = set()
         self._owed: dict[str, int] = {}
         """Thread → fence of a life that ended when the store could not be written: it is still to be given back."""
-
-    @classmethod
-    def over(cls, store: Checkpointer, clock: Clock) -> Runs:
-        """The one `Runs` of this store and event loop."""
-        loop = asyncio.get_running_loop()
-        per_loop = cls._all.setdefault(store, {})
-        for old in [other for other in per_loop if other.is_closed()]:
-            del per_loop[old]
-        if loop not in per_loop:
-            per_loop[loop] = cls(store, clock)
-        return per_loop[loop]
-
-    @classmethod
-    def listeners(cls, store: Checkpointer) -> list[Listener]:
-        """Who is told of each life over this store that has ended or waits, on whatever event loop.
-
-        Add to the list, and remove what you have added.
-        """
-        return cls._listeners.setdefault(store, [])
-
-    @classmethod
-    def watchers(cls, store: Checkpointer) -> list[Watcher]:
-        """Who is told of each life over this store just before it is driven; as with `listeners`."""
-        return cls._watchers.setdefault(store, [])
 
     async def ready(self) -> None:
         """Sets the store up, once."""
@@ -137,7 +103,7 @@ class Runs:
         await self.ready()
         await self._give_back(thread_id)
         return await self.store.take(
-            thread_id, owner=self.store.owner, now=self.clock.now_ms(), lease_ms=self.lease_ms, create=create
+            thread_id, owner=self.store.owner, now=self.clock.now_ms(), lease_ms=self.registry.lease_ms, create=create
         )
 
     async def load(self, row: ThreadRow) -> Loaded | None:
@@ -166,7 +132,7 @@ class Runs:
         if self._renewer is None and live.journal is not None:
             self._renewer = asyncio.ensure_future(self._watch())  # noqa: TID251 - ends with the last run
         try:
-            for watcher in self.on_begin:
+            for watcher in self.registry.on_begin:
                 watcher(live)
             if before is not None:
                 before()
@@ -185,7 +151,7 @@ class Runs:
                     self._owed[thread_id] = live.journal.row.fence
             if live.lease is not None:
                 await asyncio.shield(live.lease.settle())
-            if self.on_end:
+            if self.registry.on_end:
                 await asyncio.shield(self.tell(live))
             if live.log is not None:
                 live.log.end()
@@ -196,7 +162,7 @@ class Runs:
 
     async def tell(self, live: LiveRun) -> None:
         """Tells every listener that this life is over; one that fails is logged and harms nobody."""
-        for listener in list(self.on_end):
+        for listener in list(self.registry.on_end):
             try:
                 await listener(live)
             except Exception:  # the run has ended, whatever becomes of what is written about it
@@ -233,7 +199,7 @@ class Runs:
 
     async def _renewed(self, row: ThreadRow) -> int | None:
         """The new end of a lease that has run out, or None when another life has the thread."""
-        until = self.clock.now_ms() + self.lease_ms
+        until = self.clock.now_ms() + self.registry.lease_ms
         await self.store.renew(self.store.owner, lease_until=until)
         found = await self.store.thread(row.thread_id)
         return until if found is not None and found.fence == row.fence else None
@@ -241,12 +207,12 @@ class Runs:
     async def _watch(self) -> None:
         """Renews every lease of this process and reads its letters, for as long as a run is live (E2)."""
         loop = asyncio.get_running_loop()
-        pause, renewed_at = min(WATCH_S, self.lease_ms / 3000), loop.time()
+        pause, renewed_at = min(WATCH_S, self.registry.lease_ms / 3000), loop.time()
         try:
             while self.by_thread:
                 await asyncio.sleep(pause)
                 with contextlib.suppress(GraphflowError):
-                    if loop.time() - renewed_at + pause > self.lease_ms / 3000:
+                    if loop.time() - renewed_at + pause > self.registry.lease_ms / 3000:
                         renewed_at = loop.time()
                         await self._renew()
                     await self._read_letters()
@@ -268,9 +234,9 @@ class Runs:
         await self._give_back(*self._owed)  # or they would be renewed with the others, and nobody could take them
         now = self.clock.now_ms()
         held = [live.lease for live in self.by_thread.values() if live.lease is not None and live.lease.until >= now]
-        await self.store.renew(self.store.owner, lease_until=now + self.lease_ms)
+        await self.store.renew(self.store.owner, lease_until=now + self.registry.lease_ms)
         for lease in held:  # those that had run out are asked about one by one, when they want to act
-            lease.extend(now + self.lease_ms)
+            lease.extend(now + self.registry.lease_ms)
 
     async def _read_letters(self) -> None:
         for kind in ("stop", "signal"):
@@ -365,3 +331,43 @@ class Runs:
             self._renewer.cancel()
         if tasks:
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class RunRegistry:
+    """What this process knows of the runs over one open store: the live ones of each event loop, and who is told of them.
+
+    All graphs over a store share one, or they would not see that a thread is busy with another's run. Whoever opens the
+    store passes it on; `registry_of` finds it for those who are given the store alone.
+    """
+
+    def __init__(self, store: Checkpointer) -> None:
+        self.store = store
+        self.lease_ms = LEASE_MS
+        """For how long a thread is taken; renewed three times in that."""
+        self.on_begin: list[Watcher] = []
+        """Told of each life just before it is driven, on whatever event loop."""
+        self.on_end: list[Listener] = []
+        """Told of each life that has ended or waits."""
+        self._by_loop: dict[asyncio.AbstractEventLoop, LiveRuns] = {}
+
+    def here(self, clock: Clock) -> LiveRuns:
+        """The live runs of the running event loop; the first who asks gives them their clock."""
+        loop = asyncio.get_running_loop()
+        runs = self._by_loop.get(loop)
+        if runs is None:
+            for old in [other for other in self._by_loop if other.is_closed()]:
+                del self._by_loop[old]
+            runs = self._by_loop[loop] = LiveRuns(self.store, clock, self)
+        return runs
+
+
+def registry_of(store: Checkpointer) -> RunRegistry:
+    """The registry of this store object.
+
+    It hangs on the store, so that it ends with it and needs no table of all stores; a store that wraps another one has its
+    own.
+    """
+    registry: RunRegistry | None = vars(store).get("_run_registry")
+    if registry is None:
+        registry = vars(store)["_run_registry"] = RunRegistry(store)
+    return registry

@@ -11,7 +11,7 @@ from graphflow.runtime.runs.preconditions import check_signal, is_awaited
 
 if TYPE_CHECKING:
     from graphflow.runtime.compiled_graph import CompiledGraph
-    from graphflow.runtime.runs.live_runs import LiveRun, Runs
+    from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns
 
 
 async def deliver(
@@ -46,12 +46,12 @@ async def deliver(
     return life.run
 
 
-def _live(runs: Runs, thread_id: str) -> LiveRun | None:
+def _live(runs: LiveRuns, thread_id: str) -> LiveRun | None:
     live = runs.by_thread.get(thread_id)
     return live if live is not None and not live.executor.ending else None
 
 
-def _feed(runs: Runs, live: LiveRun, signal: Signal, position: int | None) -> LiveRun | None:
+def _feed(runs: LiveRuns, live: LiveRun, signal: Signal, position: int | None) -> LiveRun | None:
     journal = live.journal
     assert journal is not None
     check_signal(live.executor.machine, signal.name)
@@ -60,7 +60,7 @@ def _feed(runs: Runs, live: LiveRun, signal: Signal, position: int | None) -> Li
     return live if awaited else None
 
 
-async def deliver_queued(app: CompiledGraph, runs: Runs, thread_id: str, *, hold_ms: int | None = None) -> None:
+async def deliver_queued(app: CompiledGraph, runs: LiveRuns, thread_id: str, *, hold_ms: int | None = None) -> None:
     """Hands the signals in a thread's queue over, oldest first; those that no unfinished run can take are dropped."""
     for entry in await runs.store.queue(thread_id, kind="signal"):
         try:

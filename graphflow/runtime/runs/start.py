@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.rows import Lineage, ThreadFacts, ThreadRow
@@ -24,11 +26,12 @@ from graphflow.graph.core.ticks import AnyTick, Cancel, Input, Recovered, Resume
 from graphflow.graph.engine.executor import Executor
 from graphflow.runtime.history.effects import Choices, recalling
 from graphflow.runtime.history.stored_events import stored_log
-from graphflow.runtime.queue import QueuedRun, Signal
+from graphflow.runtime.queue import Signal
+from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.answers import Answer, check_answers, questions_of
 from graphflow.runtime.runs.concurrency import Audience, Begin, Life, after_rollback, check_turn, in_turn, take
 from graphflow.runtime.runs.event_ring import RunLog
-from graphflow.runtime.runs.live_runs import LiveRun, Runs
+from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns
 from graphflow.runtime.runs.preconditions import (
     budget_figures,
     check_breakpoints,
@@ -56,9 +59,9 @@ class Lives:
     def __init__(self, app: CompiledGraph) -> None:
         self._app = app
 
-    def runs(self) -> Runs | None:
+    def runs(self) -> LiveRuns | None:
         app = self._app
-        return None if app.checkpointer is None else Runs.over(app.checkpointer, app.clock)
+        return None if app.registry is None else app.registry.here(app.clock)
 
     def tick(self, cls: Any, **fields: Any) -> Any:
         """A tick with an id and the time."""
@@ -69,65 +72,49 @@ class Lives:
 
     # --- new input
 
-    async def begin(
-        self,
-        given: Any,
-        thread_id: str | None,
-        audience: Audience = NOBODY,
-        *,
-        durability: str = "async",
-        budget: Mapping[str, Any] | None = None,
-        interrupt_before: Sequence[str] = (),
-        interrupt_after: Sequence[str] = (),
-        params: Any = None,
-        on_waiting: str = "reject",
-        on_busy: str = "reject",
-        effects: Choices = None,
-        run_id: str | None = None,
-        title: str | None = None,
-        consumes: int | None = None,
-    ) -> Life:
+    async def begin(self, request: RunRequest, audience: Audience = NOBODY, consumes: int | None = None) -> Life:
         """A life for a new input; see `CompiledGraph.run`.
 
         Args:
             consumes: position of the queued input that this is; it leaves the queue with the run's first commit.
         """
         app = self._app
-        _one_of("durability", durability, ("async", "sync"))
-        _one_of("onWaiting", on_waiting, ("reject", "cancel", "answer"))
-        _one_of("onBusy", on_busy, ("reject", "enqueue", "interrupt", "rollback"))
+        _one_of("durability", request.durability, ("async", "sync"))
+        _one_of("onWaiting", request.on_waiting, ("reject", "cancel", "answer"))
+        _one_of("onBusy", request.on_busy, ("reject", "enqueue", "interrupt", "rollback"))
+        given = request.input
         given = {} if given is None else {"query": given} if isinstance(given, str) else given
         plan = app.plan
         check_input(plan, given)
-        check_breakpoints(plan, interrupt_before, interrupt_after)
-        figures = budget_figures(budget)
-        app.documents.check_priced(plan, figures)
-        thread_id = thread_id or app.ids.new_id()
+        check_breakpoints(plan, request.interrupt_before, request.interrupt_after)
+        limits = budget_figures(request.budget)
+        app.documents.check_priced(plan, limits)
+        thread_id = request.thread_id or app.ids.new_id()
         tick = self.tick(
             Input,
-            run_id=run_id or app.ids.new_id(),
+            run_id=request.run_id or app.ids.new_id(),
             input=freeze(given),
-            limits={**plan.limits, **figures},
-            before=tuple(interrupt_before),
-            after=tuple(interrupt_after),
-            params=freeze(params),
-            durability=durability,
+            limits={**plan.limits, **limits},
+            before=tuple(request.interrupt_before),
+            after=tuple(request.interrupt_after),
+            params=freeze(request.params),
+            durability=request.durability,
             document=plan.digest,
         )
         runs = self.runs()
         if runs is None:
             executor = self.executor(plan, Machine(), thread_id, audience=audience)
             return Life(LiveRun(executor, None, run_id=tick.run_id), tick, self._start(executor, audience, tick))
-        begin = Begin(runs, thread_id, tick, audience, on_waiting, on_busy, title, consumes)
-        if on_busy == "enqueue" and consumes is None:
-            queued = QueuedRun(
-                run_id=tick.run_id, input=given, agent_key=app.agent_key, durability=durability, budget=budget,
-                interrupt_before=tuple(interrupt_before), interrupt_after=tuple(interrupt_after), params=params,
-                on_waiting=on_waiting, title=title, holder=runs.store.owner,
-            )  # fmt: skip
+        begin = Begin(
+            runs, thread_id, tick, audience, request.on_waiting, request.on_busy, request.title, consumes
+        )  # fmt: skip
+        if request.on_busy == "enqueue" and consumes is None:
+            queued = msgspec.structs.replace(
+                request, run_id=tick.run_id, input=given, agent_key=app.agent_key, holder=runs.store.owner
+            )
             return await in_turn(self._begun, begin, queued)
-        if on_busy == "rollback":
-            return await after_rollback(app, self._begun, begin, effects)
+        if request.on_busy == "rollback":
+            return await after_rollback(app, self._begun, begin, request.effects)
         return await self._begun(begin)
 
     async def _begun(self, begin: Begin) -> Life:
@@ -182,7 +169,7 @@ class Lives:
         return await self._answered(row, loaded, checked, None, audience)
 
     async def _close_questions(
-        self, runs: Runs, on_waiting: str, row: ThreadRow, loaded: Loaded
+        self, runs: LiveRuns, on_waiting: str, row: ThreadRow, loaded: Loaded
     ) -> tuple[ThreadRow, Loaded]:
         """New input never silently drops a question: it is refused, or the questions are closed on record."""
         app = self._app
@@ -292,7 +279,7 @@ class Lives:
         return Life(run, None, before)
 
     async def _keep_signal(
-        self, runs: Runs, row: ThreadRow, loaded: Loaded, signal: Signal, position: int | None
+        self, runs: LiveRuns, row: ThreadRow, loaded: Loaded, signal: Signal, position: int | None
     ) -> None:
         """Records the signal on a thread that nobody drives, for a `wait` node to come."""
         plan = await self._app.documents.pinned(row.facts.document)
@@ -354,7 +341,7 @@ class Lives:
         await runs.tell(LiveRun(executor, journal))
         return True
 
-    async def _stands_at(self, runs: Runs, thread_id: str, checkpoint_id: str) -> bool:
+    async def _stands_at(self, runs: LiveRuns, thread_id: str, checkpoint_id: str) -> bool:
         """Whether the checkpoint is the head: to name it is to go on, not to do anything again."""
         await runs.ready()
         row = await runs.store.thread(thread_id)
@@ -409,7 +396,7 @@ class Lives:
 
     # --- parts
 
-    def _need_runs(self) -> Runs:
+    def _need_runs(self) -> LiveRuns:
         runs = self.runs()
         if runs is None:
             raise GraphflowError(
@@ -419,7 +406,7 @@ class Lives:
 
     @asynccontextmanager
     async def _taken(
-        self, runs: Runs, thread_id: str, *, create: bool = False, begin: Begin | None = None, frees: bool = False
+        self, runs: LiveRuns, thread_id: str, *, create: bool = False, begin: Begin | None = None, frees: bool = False
     ) -> AsyncIterator[ThreadRow]:
         """The thread, taken; given back if the block fails. See `busy.take`."""
         row = await take(runs, thread_id, create=create, begin=begin, frees=frees)
@@ -429,7 +416,7 @@ class Lives:
             await runs.store.release(thread_id, row.fence)
             raise
 
-    async def _loaded(self, runs: Runs, row: ThreadRow) -> Loaded:
+    async def _loaded(self, runs: LiveRuns, row: ThreadRow) -> Loaded:
         loaded = await runs.load(row)
         if loaded is None:
             raise ThreadNotFound(f"thread {row.thread_id!r} has no checkpoint yet; run it first")

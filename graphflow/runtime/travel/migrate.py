@@ -16,7 +16,7 @@ from graphflow.errors import GraphflowError, ThreadBusy, ThreadNotFound
 from graphflow.graph.core.migration import Migration, Problem, graphs_of, plan_migration
 from graphflow.graph.core.ticks import Migrated
 from graphflow.runtime.documents import stored_document
-from graphflow.runtime.runs.live_runs import Runs
+from graphflow.runtime.runs.live_runs import LiveRuns
 
 if TYPE_CHECKING:
     from graphflow.runtime.compiled_graph import CompiledGraph
@@ -107,7 +107,7 @@ class Migrator:
 
     async def _commit(
         self,
-        runs: Runs,
+        runs: LiveRuns,
         row: ThreadRow,
         loaded: Loaded,
         migration: Migration,
@@ -152,7 +152,7 @@ def refusal(report: MigrationReport) -> GraphflowError:
     )
 
 
-async def _make_way(runs: Runs, thread_id: str) -> None:
+async def _make_way(runs: LiveRuns, thread_id: str) -> None:
     """A run that only holds its questions lets go of the thread; one that works is not disturbed."""
     live = runs.by_thread.get(thread_id)
     if live is None:

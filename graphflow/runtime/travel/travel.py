@@ -29,7 +29,7 @@ from graphflow.runtime.history.effects import (
     reuse_rows,
     spared,
 )
-from graphflow.runtime.runs.live_runs import Runs
+from graphflow.runtime.runs.live_runs import LiveRuns
 from graphflow.runtime.travel.undo import undo_effects
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Travel:
 
     # --- parts
 
-    def _runs(self) -> Runs:
+    def _runs(self) -> LiveRuns:
         runs = self._app.lives.runs()
         assert runs is not None  # `load` has read the store
         return runs
@@ -156,7 +156,7 @@ class Travel:
 
     async def _ready(
         self, what: str, target_of: Callable[[Loaded], Loaded], effects: Choices, cancel: bool
-    ) -> tuple[Runs, ThreadRow, dict[str, Choice], list[Effect]]:
+    ) -> tuple[LiveRuns, ThreadRow, dict[str, Choice], list[Effect]]:
         """The thread taken, every effect chosen about, and undone where that was chosen.
 
         Args:
@@ -181,7 +181,7 @@ class Travel:
             raise
         return runs, row, choices, found
 
-    async def _make_way(self, runs: Runs, cancel: bool) -> None:
+    async def _make_way(self, runs: LiveRuns, cancel: bool) -> None:
         if cancel:
             await runs.make_way(self._id)
         elif (live := runs.by_thread.get(self._id)) is not None:
@@ -191,7 +191,7 @@ class Travel:
                 runId=live.run_id,
             )
 
-    async def _head(self, runs: Runs, row: ThreadRow) -> Loaded:
+    async def _head(self, runs: LiveRuns, row: ThreadRow) -> Loaded:
         loaded = await runs.load(row)
         if loaded is None:
             raise ThreadNotFound(f"thread {self._id!r} has no checkpoint yet; run it first")
@@ -214,7 +214,7 @@ class Travel:
 
     async def _commit(
         self,
-        runs: Runs,
+        runs: LiveRuns,
         row: ThreadRow,
         target: Loaded,
         tick: Moved | Edited,

@@ -22,7 +22,7 @@ from graphflow.graph.core.transition import advance
 from graphflow.graph.engine.context import digest_of, is_cut_off
 from graphflow.messages import AIMessage
 from graphflow.runtime.history.effects import UNDO, Effect, read_body, result_of
-from graphflow.runtime.runs.live_runs import LEASE_MS, Runs
+from graphflow.runtime.runs.live_runs import LEASE_MS, LiveRuns
 
 if TYPE_CHECKING:
     from graphflow.runtime.compiled_graph import CompiledGraph
@@ -32,7 +32,7 @@ PAGE = 64
 
 
 async def undo_effects(
-    app: CompiledGraph, runs: Runs, row: ThreadRow, head: Loaded, effects: Sequence[Effect]
+    app: CompiledGraph, runs: LiveRuns, row: ThreadRow, head: Loaded, effects: Sequence[Effect]
 ) -> ThreadRow:
     """Takes the effects back, the newest first, and gives the thread's row as it is then.
 
@@ -65,7 +65,7 @@ class Undoing:
         self._seq, self._pending = head.seq, list(head.pending)
 
     async def undo(self, effect: Effect) -> None:
-        """Runs what takes the effect back with `{arguments, result, idempotencyKey}`.
+        """LiveRuns what takes the effect back with `{arguments, result, idempotencyKey}`.
 
         Raises:
             GraphflowError: it failed, or is not registered here.
@@ -188,7 +188,7 @@ class UndoContext:
 
 
 @asynccontextmanager
-async def _lease_kept(runs: Runs) -> AsyncIterator[None]:
+async def _lease_kept(runs: LiveRuns) -> AsyncIterator[None]:
     """The thread stays this process's while tools take their time (E2)."""
 
     async def renew() -> None:

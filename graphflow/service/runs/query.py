@@ -12,7 +12,7 @@ from graphflow.errors import AgentNotFound, AnswerRefused, GraphflowError, Threa
 from graphflow.events import ChatStart, Event, RequestQuery, RequestSubmit
 from graphflow.graph.core.machine import WAITS
 from graphflow.runtime.compiled_graph import CompiledGraph
-from graphflow.runtime.queue import QueuedRun
+from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.answers import questions_of
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service import uploads
@@ -99,38 +99,31 @@ async def _launch(
     if row is None or row.head is None:
         preamble.append(ChatStart(chat_id=chat_id, chat_name=chat_name(request.message)))
     rounds = {} if request.max_steps is None else {"maxRounds": request.max_steps}
-    options: dict[str, Any] = {
-        "durability": context.settings.store.durability,
-        "budget": {**(request.budget or {}), **rounds} or None,
-        "interrupt_before": request.interrupt_before,
-        "interrupt_after": request.interrupt_after,
-        "params": request.params,
-        "on_waiting": request.on_waiting,
-        "run_id": run_id,
-        "title": chat_name(request.message),
-    }
-    later = request.on_busy == "enqueue"
+    wanted = RunRequest(
+        input=given,
+        thread_id=chat_id,
+        run_id=run_id,
+        agent_key=graph.agent_key,
+        durability=context.settings.store.durability,
+        budget={**(request.budget or {}), **rounds} or None,
+        interrupt_before=request.interrupt_before,
+        interrupt_after=request.interrupt_after,
+        params=request.params,
+        on_waiting=request.on_waiting,
+        on_busy="reject" if request.on_busy == "enqueue" else request.on_busy,
+        effects=request.effects,
+        title=chat_name(request.message),
+        hold_ms=hold_ms,
+        query=said,
+    )
     try:
-        run = await graph.launch(
-            given,
-            chat_id,
-            preamble=preamble,
-            hold_ms=hold_ms,
-            on_busy="reject" if later else request.on_busy,
-            effects=request.effects,
-            **options,
-        )
+        run = await graph.launch(wanted, preamble=preamble)
     except ThreadBusy:
-        if not later:
+        if request.on_busy != "enqueue":
             queues.drain_soon(context, chat_id)  # what it is busy with may be an input that nobody has begun
             raise
-        fields = {name: getattr(said, name) for name in _KEPT}
-        queued = QueuedRun(input=given, agent_key=graph.agent_key, hold_ms=hold_ms, request=fields, **options)
-        return await queues.add(context, chat_id, queued)
+        return await queues.add(context, wanted)
     return StartedRun(run=run, run_id=run.run_id, chat_id=chat_id, request_id=request_id)
-
-
-_KEPT = ("request_id", "message", "role", "agent_key", "references", "params", "scene", "stream")
 
 
 def _request_query(request: QueryRequest, request_id: str, chat_id: str) -> RequestQuery:

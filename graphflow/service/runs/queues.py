@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from graphflow.checkpoints.checkpointer import owner_liveness
 from graphflow.checkpoints.rows import Queued, ThreadRow
 from graphflow.errors import GraphflowError
-from graphflow.events import Event, RequestQuery
+from graphflow.events import Event
 from graphflow.runtime.compiled_graph import CompiledGraph
-from graphflow.runtime.queue import QueuedRun, decode_queued, encode_queued
+from graphflow.runtime.queue import decode_queued, encode_queued
+from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.concurrency import HELD_MS
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.runtime.runs.signals import deliver_queued
@@ -54,13 +54,13 @@ Turn = StartedRun | Literal["gone"]
 # --- putting in, looking, taking out
 
 
-async def add(context: ServiceContext, chat_id: str, queued: QueuedRun) -> QueuedInput:
+async def add(context: ServiceContext, queued: RunRequest) -> QueuedInput:
     """Accepts an input durably; the caller has the thread's turn.
 
     Raises:
         GraphflowError: `overloaded` when as many wait as are let in.
     """
-    now = context.clock.now_ms()
+    now, chat_id = context.clock.now_ms(), queued.thread_id
     await _refuse_when_full(context, chat_id)
     position = await context.store.enqueue(chat_id, encode_queued(queued), now=now, run_id=queued.run_id)
     begins = context.queue.turns[chat_id, position] = asyncio.get_running_loop().create_future()
@@ -69,7 +69,7 @@ async def add(context: ServiceContext, chat_id: str, queued: QueuedRun) -> Queue
     return QueuedInput(
         run_id=queued.run_id,
         chat_id=chat_id,
-        request_id=(queued.request or {}).get("request_id"),
+        request_id=queued.request_id,
         position=position,
         place=sum(entry.position <= position for entry in entries),
         begins=begins,
@@ -233,22 +233,17 @@ async def _goes_on(context: ServiceContext, chat_id: str) -> bool:
     return True
 
 
-async def _begin(context: ServiceContext, chat_id: str, row: ThreadRow, queued: QueuedRun, position: int) -> StartedRun:
+async def _begin(
+    context: ServiceContext, chat_id: str, row: ThreadRow, queued: RunRequest, position: int
+) -> StartedRun:
     graph = await _graph(context, chat_id, queued.agent_key)
     preamble: list[Event] = [*await announced(context, chat_id, queued.run_id)]
-    if queued.request is not None:
-        preamble.append(RequestQuery(chat_id=chat_id, **_fields(queued.request)))
-    run = await graph.launch(
-        queued.input,
-        chat_id,
-        preamble=preamble,
-        hold_ms=context.settings.tools.hold_ms if queued.hold_ms is None else queued.hold_ms,
-        on_waiting=queued.on_waiting,
-        consumes=position,
-        **queued.options(),
-    )
-    request_id = (queued.request or {}).get("request_id")
-    return StartedRun(run=run, run_id=queued.run_id, chat_id=chat_id, request_id=request_id)
+    if queued.query is not None:
+        preamble.append(queued.query)
+    hold_ms = context.settings.tools.hold_ms if queued.hold_ms is None else queued.hold_ms
+    request = msgspec.structs.replace(queued, hold_ms=hold_ms)
+    run = await graph.launch(request, preamble=preamble, consumes=position)
+    return StartedRun(run=run, run_id=queued.run_id, chat_id=chat_id, request_id=queued.request_id)
 
 
 async def _graph(context: ServiceContext, chat_id: str, agent_key: str | None) -> CompiledGraph:
@@ -257,7 +252,7 @@ async def _graph(context: ServiceContext, chat_id: str, agent_key: str | None) -
     return await context.graph_of_thread(chat_id)
 
 
-async def _is_lost(context: ServiceContext, chat_id: str, queued: QueuedRun, position: int) -> bool:
+async def _is_lost(context: ServiceContext, chat_id: str, queued: RunRequest, position: int) -> bool:
     """Whether a caller that wanted to drive its run itself is surely gone, or did not take its turn."""
     store = context.store
     liveness = owner_liveness(store)
@@ -277,11 +272,6 @@ async def _signals(context: ServiceContext, chat_id: str) -> None:
 
 def _stopping() -> GraphflowError:
     return GraphflowError("the server stops; the input stays in the queue", code="stopping", retryAfterMs=1000)
-
-
-def _fields(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of `request.query` as this version knows them."""
-    return {name: value for name, value in request.items() if name in RequestQuery.__struct_fields__}
 
 
 async def withdraw_run(context: ServiceContext, thread_id: str, run_id: str) -> bool:

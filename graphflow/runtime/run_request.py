@@ -1,0 +1,54 @@
+"""`RunRequest`: one input for a graph, from the caller or the HTTP body until its run begins, queued or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from graphflow.events import RequestQuery
+from graphflow.runtime.history.effects import Choices
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that starting a run needs."""
+
+    input: Any = None
+    """A mapping, or a text as `{"query": text}`."""
+    thread_id: str = ""
+    """Blank: a new thread."""
+    run_id: str = ""
+    """Blank: a new id when the run starts."""
+    agent_key: str | None = None
+    """The agent whose graph runs it; None: that of the graph that is given the request."""
+    durability: str = "async"
+    """`async` or `sync`."""
+    budget: Mapping[str, Any] | None = None
+    """Limits over the document's."""
+    interrupt_before: Sequence[str] = ()
+    interrupt_after: Sequence[str] = ()
+    params: Any = None
+    on_waiting: str = "reject"
+    """`reject`, `cancel` or `answer`. Of a queued input only `cancel` counts: it closes questions that are open when its
+    turn comes; else the input waits until they are answered."""
+    on_busy: str = "reject"
+    """`reject`, `enqueue`, `interrupt` or `rollback`."""
+    effects: Choices = None
+    """Choices for a rollback over `write` effects."""
+    title: str | None = None
+    """Of a thread that has none yet."""
+    hold_ms: int | None = None
+    """How long the process of a detached run waits for answers; None: 300,000."""
+    query: RequestQuery | None = None
+    """The event that announces it, when it came as a request."""
+    holder: str | None = None
+    """The owner of a caller that waits in the queue itself and drives the run (an attached one); None: whoever frees the
+    thread starts it."""
+
+    @property
+    def request_id(self) -> str | None:
+        return None if self.query is None else self.query.request_id
+
+
+__all__ = ["RunRequest"]
