@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from graphflow.errors import DefinitionError, Fault
-from graphflow.graph.core.invariants import entered_by
 from graphflow.graph.definition.document import decode_document
-from graphflow.graph.validation.model_checker import too_many, way_around
+from graphflow.graph.invariants.model_checker import too_many, way_around
+from graphflow.graph.invariants.properties import entered_by
 from graphflow.graph.validation.validate import check_document
 from tests.graph.documents import FakeKinds, document
 

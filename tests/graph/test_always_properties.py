@@ -14,7 +14,7 @@ from graphflow.graph.core.plan_builder import build_plan
 from graphflow.graph.core.ticks import Input, NodeErrored, NodeSucceeded
 from graphflow.graph.core.transition import advance
 from graphflow.graph.definition.document import decode_document
-from graphflow.graph.validation.model_checker import too_many, way_around, way_to_a_trap
+from graphflow.graph.invariants.model_checker import too_many, way_around, way_to_a_trap
 from graphflow.graph.validation.validate import check_document
 from tests.graph.documents import FakeKinds, document
 

@@ -11,11 +11,12 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from graphflow.graph.core.invariants import MOST, InvariantMonitor
+from graphflow.graph.core.invariants import InvariantMonitor
 from graphflow.graph.core.machine import all_frames
 from graphflow.graph.core.plan import PlanNode
 from graphflow.graph.core.unit_of_work import UnitOfWork
-from graphflow.graph.validation.model_checker import too_many, way_around
+from graphflow.graph.invariants.model_checker import too_many, way_around
+from graphflow.graph.invariants.properties import MOST
 from graphflow.graph.validation.validate import check_document
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeClock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -14,7 +14,6 @@ from graphflow.graph.definition.document import (
 from graphflow.graph.expressions.api import Expression, Template
 
 if TYPE_CHECKING:
-    from graphflow.graph.core.invariants import InvariantMonitor
     from graphflow.graph.definition.kinds import NodeFunction
 
 
@@ -125,6 +124,14 @@ class PlanNode(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
+class Monitor(Protocol):
+    """What keeps the document's `always` properties while it runs; `work` is the tick's `UnitOfWork`, which knows the plan."""
+
+    def note_entered(self, work: Any, number: int, name: str) -> None: ...
+    def note_finished(self, work: Any, number: int, node: PlanNode) -> None: ...
+    def breach(self, work: Any, number: int) -> dict[str, Any] | None: ...
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One graph and, by key, the subgraphs below it."""
 
@@ -145,5 +152,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     run_keys: tuple[str, ...]
     """Keys marked `"x-life": "run"`, set to their default by each input (E9)."""
     graphs: dict[str, Plan]
-    monitor: InvariantMonitor | None = None
+    monitor: Monitor | None = None
     """The properties of `always` that are kept at run time; None costs nothing."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphflow.graph.core.invariants import (
+from graphflow.graph.definition.checked_document import CheckedDocument
+from graphflow.graph.definition.document import NODE_FORMS, GraphDefinition
+from graphflow.graph.definition.suggestions import choose
+from graphflow.graph.invariants.properties import (
     AtMost,
     Before,
     EndReachable,
@@ -16,9 +19,6 @@ from graphflow.graph.core.invariants import (
     parse,
     with_retries,
 )
-from graphflow.graph.definition.checked_document import CheckedDocument
-from graphflow.graph.definition.document import NODE_FORMS, GraphDefinition
-from graphflow.graph.definition.suggestions import choose
 from graphflow.graph.validation.context import Checking, at
 
 
@@ -62,7 +62,7 @@ def _unknown(checking: Checking, pointer: str, text: str, name: str) -> None:
 
 
 def _prove(checking: Checking, pointer: str, found: Property, subgraphs: Mapping[str, CheckedDocument]) -> None:
-    from graphflow.graph.validation.model_checker import too_many, way_around, way_to_a_trap
+    from graphflow.graph.invariants.model_checker import too_many, way_around, way_to_a_trap
 
     document = checking.document
     match found:
