@@ -25,7 +25,6 @@ from graphflow.checkpoints.record_decoder import (
 from graphflow.checkpoints.record_encoder import after_commit, encode_commit, encode_data, encode_snapshot
 from graphflow.checkpoints.record_fields import Counts
 from graphflow.errors import ExpressionFailed, NodeFailed
-from graphflow.graph.core import fan_out as branches
 from graphflow.graph.core.commands import (
     Backoff,
     CancelNode,
@@ -38,6 +37,7 @@ from graphflow.graph.core.commands import (
     RunNode,
     Started,
 )
+from graphflow.graph.core.fan_out import Branches
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import Frame, Interrupt, Machine
 from graphflow.graph.core.patches import apply_patch
@@ -109,7 +109,7 @@ class Driver:
         self.machine, (commit, *commands) = advance(self.plan, before, tick)
         assert isinstance(commit, Commit)
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(branches, "_open_alike", lambda *args: False)
+            patched.setattr(Branches, "_open_alike", lambda *args: False)
             assert full_path(self.plan, before, tick) == (self.machine, [commit, *commands])
         self.ticks.append(tick)
         assert plain(apply_patch(before, commit.patch)) == plain(self.machine)

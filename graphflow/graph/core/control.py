@@ -10,7 +10,8 @@ import msgspec
 from graphflow.errors import StateError
 from graphflow.graph.core.commands import Backoff, CancelNode, Ended, Finished, Request, Resolve, RunNode, Started
 from graphflow.graph.core.machine import ROOT, Frame
-from graphflow.graph.core.node_lifecycle import breaks, finish_frame, keep_partial, run, succeed
+from graphflow.graph.core.node_lifecycle import breaks, finish_frame, run, succeed
+from graphflow.graph.core.routing import keep_partial
 from graphflow.graph.core.ticks import Cancel, Edited, Moved, Recovered, Resumed
 from graphflow.graph.core.unit_of_work import UnitOfWork, written
 from graphflow.graph.definition.document import END

@@ -6,11 +6,10 @@ wrote stays in its parent's `Join`, until that is complete and the writes are re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from graphflow.errors import ExpressionFailed, NodeFailed, StateError
-from graphflow.graph.core import node_lifecycle as way
 from graphflow.graph.core.channels import Update, apply_update, initial_update
 from graphflow.graph.core.commands import RunNode, Started
 from graphflow.graph.core.immutable import FrozenDict, ListView, State, freeze
@@ -18,6 +17,7 @@ from graphflow.graph.core.machine import Branch, Frame, FramePatch, Join, Opened
 from graphflow.graph.core.patches import branch_of, gave, moved
 from graphflow.graph.core.plan import FanOut, Plan, PlanBranch, PlanNode
 from graphflow.graph.core.route_trace import PendingMove
+from graphflow.graph.core.routing import stops
 from graphflow.graph.core.transcript import add_user_message
 from graphflow.graph.core.unit_of_work import UnitOfWork, Written
 from graphflow.graph.definition.document import END
@@ -26,69 +26,207 @@ NOT_COLLECTED = frozenset({"budget_exceeded"})
 """Failures that are the run's, whatever a join says of its branches'."""
 
 
+class Branches:
+    """Opens and joins what is below a node.
+
+    A branch that ends may end its join, the node around it, and so on upwards, and each of these enters a next node:
+    the two modules call each other. So this one is given the functions of `node_lifecycle.py` that it calls back.
+    """
+
+    __slots__ = ("_enter", "_fail", "_fail_frame", "_succeed")
+
+    def __init__(
+        self,
+        *,
+        enter: Callable[[UnitOfWork, int, str], None],
+        succeed: Callable[..., None],
+        fail: Callable[[UnitOfWork, int, dict[str, Any]], None],
+        fail_frame: Callable[[UnitOfWork, int, dict[str, Any]], None],
+    ) -> None:
+        self._enter, self._succeed, self._fail, self._fail_frame = enter, succeed, fail, fail_frame
+
+    def open_below(self, work: UnitOfWork, number: int, node: PlanNode, node_run_id: str) -> None:
+        """Opens what a `graph`, `map` or `parallel` node runs."""
+        try:
+            if node.fan is None:
+                self._open_subgraph(work, number, node, node_run_id)
+            else:
+                self._open_fan(work, number, node, node.fan, node_run_id)
+        except NodeFailed as failure:
+            self._fail(work, number, failure.as_dict(node.name))
+
+    def _open_subgraph(self, work: UnitOfWork, number: int, node: PlanNode, node_run_id: str) -> None:
+        frame = work.table[number]
+        plan = work.plan.graphs[node.graph or ""]
+        given = {} if node.arguments is None else node.arguments.evaluate(work.scope_at(frame))
+        child = work.new_frame()
+        work.change(number, {"status": "open", "opened": Opened(node_run_id)})
+        self._begin_graph(work, child, plan, given, {"parent": number, "path": path_below(frame, node.name)})
+
+    def _begin_graph(self, work: UnitOfWork, number: int, plan: Plan, given: Any, fields: Mapping[str, Any]) -> None:
+        """Opens a frame with a state of its own: a subgraph's, be it a node or a branch's body (E9)."""
+        update = initial_update(plan.schema, State(), ())
+        if plan.has_messages:
+            add_user_message(State(), given, update)
+        work.change(
+            number,
+            {**fields, "graph": plan.key, "node": plan.start, "input": given},
+            Written(update, apply_update(State(), update)),
+        )
+        self._enter(work, number, plan.start)
+
+    def _open_fan(self, work: UnitOfWork, number: int, node: PlanNode, fan: FanOut, node_run_id: str) -> None:
+        frame = work.table[number]
+        items = None if fan.items is None else _items(fan, work.scope_at(frame))
+        total = len(fan.branches) if items is None else len(items)
+        pending: range | tuple[int, ...] = range(total)
+        if items is None:
+            pending = tuple(pending)
+        work.change(
+            number,
+            {"status": "open", "opened": Opened(node_run_id, items, fan.binds), "join": Join(total, pending)},
+        )
+        self._go_on(work, number, node, fan)
+
+    def _go_on(self, work: UnitOfWork, number: int, node: PlanNode, fan: FanOut) -> None:
+        """Joins when nothing more is needed or to come; else opens what there is room for."""
+        opened = work.table[number].opened
+        if opened is None or any(opened is other for other in work.opening):
+            return  # the loop below is at it already: this branch has ended within its own first step
+        work.opening.append(opened)
+        while number in work.table and work.table[number].opened is opened:
+            join = work.table[number].join
+            assert join is not None
+            if join.counted >= fan.needed(join.total) or not (join.running or join.pending):
+                self._join(work, number, node, fan)
+                break
+            if self._open_alike(work, number, node, fan, join):
+                continue
+            index = _next(work, fan, join)
+            if index is None:
+                break
+            rest = join.pending[1:] if isinstance(join.pending, range) else tuple(i for i in join.pending if i != index)
+            work.change(number, {"join": moved(join, pending=rest, running=join.running + 1)})
+            self._open_branch(work, number, node, fan, index)
+        work.opening.remove(opened)
+
+    def _open_alike(self, work: UnitOfWork, number: int, node: PlanNode, fan: FanOut, join: Join) -> bool:
+        """Opens at once as many branches of a map as `_next` and `_open_branch` would open one by one, where each begins with
+        a node that runs and nothing can stop it; whether there were any.
+        """
+        frame, start, pending = work.table[number], fan.branches[0].start, join.pending
+        plan = work.plan_of(frame)
+        count = 0 if not isinstance(pending, range) or fan.branches[0].graph is not None else len(pending)
+        if fan.at_once is not None:
+            count = min(count, fan.at_once - join.running)
+        if (left := work.steps_left()) is not None:
+            count = min(count, left)
+        if count < 1 or plan.nodes[start].opens or plan.monitor is not None or work.resting:
+            return False
+        if stops(plan.before, work.stops_before, frame, start):
+            return False
+        work.change(number, {"join": moved(join, pending=pending[count:], running=join.running + count)})
+        visits = {start: 1} if plan.nodes[start].counted else {}
+        above = path_below(frame, node.name)
+        for child, index in enumerate(pending[:count], work.new_frames(count)):
+            path, branch = f"{above}[{index}]", Branch(index)
+            opened = Frame(
+                number=child, graph=frame.graph, parent=number, path=path, node=start, visits=visits, branch=branch
+            )
+            work.table[child] = branch_of(frame, opened)
+            fields = {"parent": number, "path": path, "graph": frame.graph, "node": start, "branch": branch, "visit": 1}
+            work.touched[child] = FramePatch(fields, None, None, visits or None)
+            work.begun += 1
+            work.commands += (Started(child, start, 1, 1, work.begun, path), RunNode(child))
+        return True
+
+    def _open_branch(self, work: UnitOfWork, number: int, node: PlanNode, fan: FanOut, index: int) -> None:
+        frame, body, child = work.table[number], fan.body(index), work.new_frame()
+        fields: dict[str, Any] = {"parent": number, "path": path_below(frame, node.name, fan.label(index))}
+        if body.graph is not None:
+            self._open_body(work, child, frame, body, {**fields, "graph": body.graph, "branch": Branch(index)})
+            return
+        inherited = _inherited(work, frame, fan, body)
+        counts = {} if inherited is None else {channel: len(entries) for channel, entries in inherited.logs.items()}
+        fields |= {"graph": frame.graph, "node": body.start, "branch": Branch(index, counts)}
+        work.change(child, fields, inherited=inherited)
+        self._enter(work, child, body.start)
+
+    def _open_body(self, work: UnitOfWork, child: int, frame: Frame, body: PlanBranch, fields: dict[str, Any]) -> None:
+        """Opens a branch whose body is a subgraph, whose input sees the item."""
+        opened, index = frame.opened, fields["branch"].index
+        names = {opened.binds: opened.items[index]} if opened is not None and opened.binds else {}
+        try:
+            given = {} if body.given is None else body.given.evaluate(work.scope_at(frame, **names))
+        except ExpressionFailed as failure:
+            work.change(child, fields)
+            self._fail_frame(work, child, failure.as_dict(frame.node))
+            return
+        self._begin_graph(work, child, work.plan.graphs[fields["graph"]], given, fields)
+
+    def end_branch(self, work: UnitOfWork, number: int, out: Any) -> None:
+        """A branch has reached its end: it counts for the join."""
+        self._end(work, number, {"status": "done", "node": END}, out, counts=True)
+
+    def lose_branch(self, work: UnitOfWork, number: int, error: dict[str, Any]) -> bool:
+        """Ends a failed branch, if its join takes the failure."""
+        frame = work.table[number]
+        if not takes_losses(work, frame, error):
+            return False
+        fan = work.node_of(work.table[frame.parent]).fan
+        assert fan is not None
+        work.moves.append(PendingMove(frame, END, fan.on_error, error=error))
+        work.close_children(number)
+        self._end(work, number, {"status": "lost", "error": error}, None, counts=fan.on_error == "collect")
+        return True
+
+    def _end(self, work: UnitOfWork, number: int, fields: dict[str, Any], out: Any, *, counts: bool) -> None:
+        frame = work.table[number]
+        parent = work.table[frame.parent]
+        node = work.node_of(parent)
+        assert node.fan is not None and frame.branch is not None
+        if node.fan.keeps_out and out is not None:
+            fields["branch"] = gave(frame.branch, out)
+        work.cancel_interrupts(number, "cancelled")
+        work.change(number, {**fields, "operations": {}} if frame.operations else fields)
+        join = work.table[parent.number].join
+        assert join is not None
+        work.change(parent.number, {"join": moved(join, running=join.running - 1, counted=join.counted + counts)})
+        self._go_on(work, parent.number, node, node.fan)
+
+    def _join(self, work: UnitOfWork, number: int, node: PlanNode, fan: FanOut) -> None:
+        """All that is needed has ended: losers are cancelled, writes reduced in branch order, and the node is finished."""
+        frame = work.table[number]
+        assert frame.join is not None
+        join, plan = frame.join, work.plan_of(frame)
+        ended = _in_order(fan, join)
+        work.close_children(number)
+        if fan.wait != "all" and join.counted < fan.needed(join.total):
+            failure = NodeFailed(
+                f"node {node.name!r} waits for {fan.wait} of its {join.total} branches, and only {join.counted} ended well; "
+                "let fewer be enough, collect the failures, or route the error",
+                detail=[{"branch": fan.label(index_of(lost)), "error": lost.error} for lost in ended if lost.error],
+            )
+            self._fail(work, number, failure.as_dict(node.name))
+            return
+        try:
+            joined = _reduced(frame, plan, _writes_of(ended, plan))
+        except StateError as failure:
+            self._fail(work, number, failure.as_dict(node.name))
+            return
+        self._succeed(work, number, _out(fan, ended) if fan.keeps_out else None, joined=joined)
+
+
 def index_of(frame: Frame) -> int:
     """The branch's position among its siblings."""
     assert frame.branch is not None
     return frame.branch.index
 
 
-def open_below(work: UnitOfWork, number: int, node: PlanNode, node_run_id: str) -> None:
-    """Opens what a `graph`, `map` or `parallel` node runs."""
-    try:
-        if node.fan is None:
-            _open_subgraph(work, number, node, node_run_id)
-        else:
-            _open_fan(work, number, node, node.fan, node_run_id)
-    except NodeFailed as failure:
-        way.fail(work, number, failure.as_dict(node.name))
-
-
 def path_below(frame: Frame, node: str, label: str = "") -> str:
     """`node#visit`, with a branch's `[label]`, below the frame's own path (E3)."""
     here = f"{node}#{frame.visit}{label}"
     return f"{frame.path}/{here}" if frame.path else here
-
-
-# --- subgraphs
-
-
-def _open_subgraph(work: UnitOfWork, number: int, node: PlanNode, node_run_id: str) -> None:
-    frame = work.table[number]
-    plan = work.plan.graphs[node.graph or ""]
-    given = {} if node.arguments is None else node.arguments.evaluate(way.scope_at(work, frame))
-    child = work.new_frame()
-    work.change(number, {"status": "open", "opened": Opened(node_run_id)})
-    _begin_graph(work, child, plan, given, {"parent": number, "path": path_below(frame, node.name)})
-
-
-def _begin_graph(work: UnitOfWork, number: int, plan: Plan, given: Any, fields: Mapping[str, Any]) -> None:
-    """Opens a frame with a state of its own: a subgraph's, be it a node or a branch's body (E9)."""
-    update = initial_update(plan.schema, State(), ())
-    if plan.has_messages:
-        add_user_message(State(), given, update)
-    work.change(
-        number,
-        {**fields, "graph": plan.key, "node": plan.start, "input": given},
-        Written(update, apply_update(State(), update)),
-    )
-    way.enter(work, number, plan.start)
-
-
-# --- opening branches
-
-
-def _open_fan(work: UnitOfWork, number: int, node: PlanNode, fan: FanOut, node_run_id: str) -> None:
-    frame = work.table[number]
-    items = None if fan.items is None else _items(fan, way.scope_at(work, frame))
-    total = len(fan.branches) if items is None else len(items)
-    pending: range | tuple[int, ...] = range(total)
-    if items is None:
-        pending = tuple(pending)
-    work.change(
-        number,
-        {"status": "open", "opened": Opened(node_run_id, items, fan.binds), "join": Join(total, pending)},
-    )
-    _go_on(work, number, node, fan)
 
 
 def _items(fan: FanOut, scope: Mapping[str, Any]) -> Any:
@@ -101,96 +239,16 @@ def _items(fan: FanOut, scope: Mapping[str, Any]) -> Any:
     return freeze(list(items))
 
 
-def _go_on(work: UnitOfWork, number: int, node: PlanNode, fan: FanOut) -> None:
-    """Joins when nothing more is needed or to come; else opens what there is room for."""
-    opened = work.table[number].opened
-    if opened is None or any(opened is other for other in work.opening):
-        return  # the loop below is at it already: this branch has ended within its own first step
-    work.opening.append(opened)
-    while number in work.table and work.table[number].opened is opened:
-        join = work.table[number].join
-        assert join is not None
-        if join.counted >= fan.needed(join.total) or not (join.running or join.pending):
-            _join(work, number, node, fan)
-            break
-        if _open_alike(work, number, node, fan, join):
-            continue
-        index = _next(work, fan, join)
-        if index is None:
-            break
-        rest = join.pending[1:] if isinstance(join.pending, range) else tuple(i for i in join.pending if i != index)
-        work.change(number, {"join": moved(join, pending=rest, running=join.running + 1)})
-        _open_branch(work, number, node, fan, index)
-    work.opening.remove(opened)
-
-
-def _open_alike(work: UnitOfWork, number: int, node: PlanNode, fan: FanOut, join: Join) -> bool:
-    """Opens at once as many branches of a map as `_next` and `_open_branch` would open one by one, where each begins with
-    a node that runs and nothing can stop it; whether there were any.
-    """
-    frame, start, pending = work.table[number], fan.branches[0].start, join.pending
-    plan = work.plan_of(frame)
-    count = 0 if not isinstance(pending, range) or fan.branches[0].graph is not None else len(pending)
-    if fan.at_once is not None:
-        count = min(count, fan.at_once - join.running)
-    if (left := way.steps_left(work)) is not None:
-        count = min(count, left)
-    if count < 1 or plan.nodes[start].opens or plan.monitor is not None or work.resting:
-        return False
-    if way.stops(plan.before, work.stops_before, frame, start):
-        return False
-    work.change(number, {"join": moved(join, pending=pending[count:], running=join.running + count)})
-    visits = {start: 1} if plan.nodes[start].counted else {}
-    above = path_below(frame, node.name)
-    for child, index in enumerate(pending[:count], work.new_frames(count)):
-        path, branch = f"{above}[{index}]", Branch(index)
-        opened = Frame(
-            number=child, graph=frame.graph, parent=number, path=path, node=start, visits=visits, branch=branch
-        )
-        work.table[child] = branch_of(frame, opened)
-        fields = {"parent": number, "path": path, "graph": frame.graph, "node": start, "branch": branch, "visit": 1}
-        work.touched[child] = FramePatch(fields, None, None, visits or None)
-        work.begun += 1
-        work.commands += (Started(child, start, 1, 1, work.begun, path), RunNode(child))
-    return True
-
-
 def _next(work: UnitOfWork, fan: FanOut, join: Join) -> int | None:
     """The next branch that may begin: there is room, its predecessors have ended, and the budget has a step for it."""
     if not join.pending or (fan.at_once is not None and join.running >= fan.at_once):
         return None
-    if join.running and not way.affords_step(work):
+    if join.running and not work.affords_step():
         return None  # reserved before it begins: it waits for those that run, and fails if nothing is left then
     if isinstance(join.pending, range):
         return join.pending[0]
     ended = {index_of(frame) for frame in join.ended}
     return next((i for i in join.pending if fan.branches[i].before <= ended), None)
-
-
-def _open_branch(work: UnitOfWork, number: int, node: PlanNode, fan: FanOut, index: int) -> None:
-    frame, body, child = work.table[number], fan.body(index), work.new_frame()
-    fields: dict[str, Any] = {"parent": number, "path": path_below(frame, node.name, fan.label(index))}
-    if body.graph is not None:
-        _open_body(work, child, frame, body, {**fields, "graph": body.graph, "branch": Branch(index)})
-        return
-    inherited = _inherited(work, frame, fan, body)
-    counts = {} if inherited is None else {channel: len(entries) for channel, entries in inherited.logs.items()}
-    fields |= {"graph": frame.graph, "node": body.start, "branch": Branch(index, counts)}
-    work.change(child, fields, inherited=inherited)
-    way.enter(work, child, body.start)
-
-
-def _open_body(work: UnitOfWork, child: int, frame: Frame, body: PlanBranch, fields: dict[str, Any]) -> None:
-    """Opens a branch whose body is a subgraph, whose input sees the item."""
-    opened, index = frame.opened, fields["branch"].index
-    names = {opened.binds: opened.items[index]} if opened is not None and opened.binds else {}
-    try:
-        given = {} if body.given is None else body.given.evaluate(way.scope_at(work, frame, **names))
-    except ExpressionFailed as failure:
-        work.change(child, fields)
-        way.fail_frame(work, child, failure.as_dict(frame.node))
-        return
-    _begin_graph(work, child, work.plan.graphs[fields["graph"]], given, fields)
 
 
 def _inherited(work: UnitOfWork, frame: Frame, fan: FanOut, body: PlanBranch) -> Update | None:
@@ -202,73 +260,11 @@ def _inherited(work: UnitOfWork, frame: Frame, fan: FanOut, body: PlanBranch) ->
     return plan.schema.combine(frame.state, _writes_of(before, plan))
 
 
-# --- ending branches
-
-
-def end_branch(work: UnitOfWork, number: int, out: Any) -> None:
-    """A branch has reached its end: it counts for the join."""
-    _end(work, number, {"status": "done", "node": END}, out, counts=True)
-
-
 def takes_losses(work: UnitOfWork, frame: Frame, error: Mapping[str, Any]) -> bool:
     """Whether the join of this branch takes its failure as it is (`collect`, `skip`)."""
     node = work.node_of(work.table[frame.parent])
     assert node.fan is not None
     return node.fan.on_error != "fail" and error["code"] not in NOT_COLLECTED
-
-
-def lose_branch(work: UnitOfWork, number: int, error: dict[str, Any]) -> bool:
-    """Ends a failed branch, if its join takes the failure."""
-    frame = work.table[number]
-    if not takes_losses(work, frame, error):
-        return False
-    fan = work.node_of(work.table[frame.parent]).fan
-    assert fan is not None
-    work.moves.append(PendingMove(frame, END, fan.on_error, error=error))
-    work.close_children(number)
-    _end(work, number, {"status": "lost", "error": error}, None, counts=fan.on_error == "collect")
-    return True
-
-
-def _end(work: UnitOfWork, number: int, fields: dict[str, Any], out: Any, *, counts: bool) -> None:
-    frame = work.table[number]
-    parent = work.table[frame.parent]
-    node = work.node_of(parent)
-    assert node.fan is not None and frame.branch is not None
-    if node.fan.keeps_out and out is not None:
-        fields["branch"] = gave(frame.branch, out)
-    work.cancel_interrupts(number, "cancelled")
-    work.change(number, {**fields, "operations": {}} if frame.operations else fields)
-    join = work.table[parent.number].join
-    assert join is not None
-    work.change(parent.number, {"join": moved(join, running=join.running - 1, counted=join.counted + counts)})
-    _go_on(work, parent.number, node, node.fan)
-
-
-# --- the join
-
-
-def _join(work: UnitOfWork, number: int, node: PlanNode, fan: FanOut) -> None:
-    """All that is needed has ended: losers are cancelled, writes reduced in branch order, and the node is finished."""
-    frame = work.table[number]
-    assert frame.join is not None
-    join, plan = frame.join, work.plan_of(frame)
-    ended = _in_order(fan, join)
-    work.close_children(number)
-    if fan.wait != "all" and join.counted < fan.needed(join.total):
-        failure = NodeFailed(
-            f"node {node.name!r} waits for {fan.wait} of its {join.total} branches, and only {join.counted} ended well; "
-            "let fewer be enough, collect the failures, or route the error",
-            detail=[{"branch": fan.label(index_of(lost)), "error": lost.error} for lost in ended if lost.error],
-        )
-        way.fail(work, number, failure.as_dict(node.name))
-        return
-    try:
-        joined = _reduced(frame, plan, _writes_of(ended, plan))
-    except StateError as failure:
-        way.fail(work, number, failure.as_dict(node.name))
-        return
-    way.succeed(work, number, _out(fan, ended) if fan.keeps_out else None, joined=joined)
 
 
 def _reduced(frame: Frame, plan: Plan, writes: dict[str, list[Any]]) -> Written | None:

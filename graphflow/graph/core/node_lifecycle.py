@@ -5,23 +5,28 @@ Everything here changes the machine only through its `UnitOfWork`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from graphflow.errors import BudgetExceeded, ExpressionFailed, NodeFailed
-from graphflow.graph.core import fan_out as branches
-from graphflow.graph.core.budget import exceeded, is_spent, limits_in
-from graphflow.graph.core.commands import Backoff, CancelNode, Ended, Erred, Finished, RunNode, Started
-from graphflow.graph.core.immutable import State
-from graphflow.graph.core.machine import ROOT, Frame, Interrupt, Operation
+from graphflow.graph.core.budget import exceeded
+from graphflow.graph.core.commands import CancelNode, Ended, Erred, Finished, RunNode, Started
+from graphflow.graph.core.fan_out import Branches, takes_losses
+from graphflow.graph.core.machine import ROOT, Interrupt
 from graphflow.graph.core.patches import gave
-from graphflow.graph.core.plan import PlanNode
-from graphflow.graph.core.route_trace import PendingMove, looked_at
-from graphflow.graph.core.scope import Scope, result_of
-from graphflow.graph.core.unit_of_work import UnitOfWork, Written, followed, written
-from graphflow.graph.definition.document import END, FAIL, Retry
+from graphflow.graph.core.route_trace import PendingMove
+from graphflow.graph.core.routing import (
+    choose_route,
+    error_route,
+    keep_partial,
+    own_writes,
+    retries,
+    schedule_retry,
+    stops,
+)
+from graphflow.graph.core.scope import result_of
+from graphflow.graph.core.unit_of_work import UnitOfWork, Written, followed
+from graphflow.graph.definition.document import END, FAIL
 
 WRAP_UP_STEPS = 1_000
 """Nodes that may finish once the budget's `then` node has been entered: a few are meant, and a circle comes to its end."""
@@ -85,13 +90,6 @@ def enter(
         begin(work, number)
 
 
-def stops(always: Collection[str], asked: Collection[str], frame: Frame, name: str) -> bool:
-    """Whether a breakpoint of the document, or in the run's own graph one of the run, names the node."""
-    if name in always or "*" in always:
-        return True
-    return bool(asked) and not frame.graph and (name in asked or "*" in asked)
-
-
 def _break(work: UnitOfWork, number: int, when: str, node: str) -> None:
     frame = work.table[number]
     work.ask(
@@ -137,8 +135,8 @@ def begin(work: UnitOfWork, number: int) -> None:
 
 def _begin(work: UnitOfWork, number: int) -> None:
     frame = work.table[number]
-    if not affords_step(work, 1):
-        fail(work, number, exceeded("steps", _most_steps(work), work.steps).as_dict(frame.node), started=False)
+    if not work.affords_step(1):
+        fail(work, number, exceeded("steps", work.most_steps(), work.steps).as_dict(frame.node), started=False)
         return
     if breaks(work, number):
         return
@@ -163,35 +161,12 @@ def run(work: UnitOfWork, number: int, *, again: bool = False) -> None:
         work.commands.append(RunNode(number))
 
 
-def affords_step(work: UnitOfWork, own: int = 0) -> bool:
-    """Whether the budget has a step for one more node beside those that are begun and not finished.
-
-    Args:
-        own: frames of the table that stand for the one more node itself.
-    """
-    left = steps_left(work)
-    return left is None or left + own > 0
-
-
-def steps_left(work: UnitOfWork) -> int | None:
-    """Nodes that the budget has a step for beside those that are begun and not finished; None is no limit."""
-    limit = _most_steps(work)
-    return None if limit is None else limit - work.steps - len(work.table)
-
-
-def _most_steps(work: UnitOfWork) -> int | None:
-    """The steps that the run may reach; None is no limit."""
-    limit: int | None = work.limits.get("steps")
-    granted: int | None = work.get("granted").get("steps")
-    return limit if granted is None else max(limit or 0, granted)
-
-
 def _wrapped_up(work: UnitOfWork, then: str) -> BudgetExceeded:
     return BudgetExceeded(
         f"the budget is used up, and {then!r} has wrapped up already: it runs once; resume with a larger budget, or lead its "
         "routes to `end`",
         figure="steps",
-        limit=_most_steps(work),
+        limit=work.most_steps(),
         used=work.steps,
     )
 
@@ -214,11 +189,6 @@ def breaks(work: UnitOfWork, number: int) -> bool:
     return True
 
 
-def scope_at(work: UnitOfWork, frame: Frame, **given: Any) -> Scope:
-    """The scope of expressions in a frame, as the step has it now."""
-    return Scope(frame, limits_in(work.plan_of(frame), frame, work.limits), work.usage, given)
-
-
 def finish_frame(work: UnitOfWork, number: int, out: Any = None) -> None:
     """A frame has reached `end`: the run is complete, the branch is, or the parent's `graph` node has its output.
 
@@ -237,7 +207,7 @@ def finish_frame(work: UnitOfWork, number: int, out: Any = None) -> None:
     parent = work.table[frame.parent]
     if frame.graph != parent.graph:
         try:
-            out = result_of(work.plan_of(frame), frame, scope_at(work, frame))
+            out = result_of(work.plan_of(frame), frame, work.scope_at(frame))
         except ExpressionFailed as failure:
             fail_frame(work, number, failure.as_dict(frame.node))
             return
@@ -277,13 +247,13 @@ def succeed(
     if work.before.interrupts:
         work.cancel_interrupts(number, "cancelled")  # what it asked and no longer waits for
     try:
-        own = None if quiet else _writes(work, frame, node, out, updates, answer, joined)
+        own = None if quiet else own_writes(work, frame, node, out, updates, answer, joined)
         wrote = joined if own is None else own if joined is None else followed(joined, own)
         state = frame.state if wrote is None else wrote.state
         if skipped and node.routes:
             move = PendingMove(frame, node.routes[-1].to, own=own, joined=joined)
         else:
-            move = _target(work, frame, node, state, out, goto, answer, own, joined)
+            move = choose_route(work, frame, node, state, out, goto, answer, own, joined)
     except NodeFailed as failure:
         fail(work, number, failure.as_dict(node.name))
         return
@@ -297,75 +267,6 @@ def succeed(
     work.moves.append(move)
     stop = node.name if stops(plan.after, work.stops_after, frame, node.name) else ""
     enter(work, number, move.to, stop=stop, written=wrote, out=out)
-
-
-def _writes(
-    work: UnitOfWork,
-    frame: Frame,
-    node: PlanNode,
-    out: Any,
-    updates: Mapping[str, Any] | None,
-    answer: Any,
-    joined: Written | None,
-) -> Written | None:
-    """What the node wrote, beside what its branches did; all `set` expressions see the state before the node."""
-    if node.sets:
-        scope = scope_at(work, frame, out=out, answer=answer)
-        computed = {key: expression.evaluate(scope) for key, expression in node.sets}
-        updates = {**computed, **updates} if updates else computed
-    if not updates:
-        return None
-    schema = work.plan_of(frame).schema
-    if joined is None:
-        return written(schema, frame, updates)
-    return written(schema, msgspec.structs.replace(frame, state=joined.state), updates)
-
-
-def _target(
-    work: UnitOfWork,
-    frame: Frame,
-    node: PlanNode,
-    state: State,
-    out: Any,
-    goto: str | None,
-    answer: Any,
-    own: Written | None,
-    joined: Written | None,
-) -> PendingMove:
-    """Where the routes lead: the first whose condition holds in the state after the node."""
-    if node.choose is not None:
-        if goto not in node.choose:
-            allowed = ", ".join(node.choose)
-            raise NodeFailed(
-                f"node {node.name!r} must return Goto of one of {allowed}, not {goto!r}", code="node_error"
-            )
-        return PendingMove(frame, goto, None, own, joined)
-    if goto is not None:
-        if goto not in {route.to for route in node.routes}:
-            allowed = ", ".join(route.to for route in node.routes)
-            raise NodeFailed(
-                f"node {node.name!r} returned Goto({goto!r}), which is no declared route; declared: {allowed}"
-            )
-        return PendingMove(frame, goto, None, own, joined)
-    routes = node.routes
-    first = routes[0]
-    if first.when is None:
-        return PendingMove(frame, first.to, None, own, joined)
-    scope = scope_at(work, frame, out=out, answer=answer, state=state)
-    for index, route in enumerate(routes):  # noqa: B007 - the loop's last index is the route that was taken
-        if route.when is None:
-            break
-        value = route.when.evaluate(scope)
-        if value is not True and value is not False:
-            raise ExpressionFailed(f"the condition {route.when.source!r} gave {value!r}, not true or false")
-        if value:
-            break
-        rounds = scope["limits"].get("rounds") if route.rounds_of else None
-        if rounds is not None and any(frame.visits.get(name, 0) >= rounds for name in route.rounds_of):
-            work.fields["finish_reason"] = "max_rounds"
-    work.facts = {**(work.facts or {}), "route": index}
-    tell = work.moves or (route.to in (END, FAIL) and frame.parent >= 0)  # else it can be told from the machine
-    return PendingMove(frame, route.to, index, own, joined, looked_at(node, scope) if tell else None)
 
 
 def fail(
@@ -384,8 +285,8 @@ def fail(
     work.node, work.frame_no = work.node or node.name, number
     work.count_unfinished(number)
     work.cancel_interrupts(number, "cancelled")
-    if not final and _retries(frame, node, error):
-        _retry(work, number, node, error, jitter)
+    if not final and retries(frame, node, error):
+        schedule_retry(work, number, node, error, jitter)
         return
     if started:
         work.commands.append(Erred(number, node.name, error, will_retry=False))
@@ -393,60 +294,12 @@ def fail(
     _route_error(work, number, error)
 
 
-def matches(codes: Iterable[str], code: str) -> bool:
-    """Whether an `on` list names this code; `provider_error` includes `stream_truncated` (E19)."""
-    return code in codes or "any" in codes or (code == "stream_truncated" and "provider_error" in codes)
-
-
-def _retries(frame: Frame, node: PlanNode, error: Mapping[str, Any]) -> bool:
-    """Whether the node's policy gives it another attempt after this failure."""
-    retry = node.retry
-    return retry is not None and frame.attempt < retry.max and matches(retry.on, error["code"]) and not is_spent(error)
-
-
-def _error_route(node: PlanNode, error: Mapping[str, Any]) -> str | None:
-    """Where the node's error routes lead with this failure."""
-    if is_spent(error):
-        return None
-    return next((target for codes, target in node.errors if matches(codes, error["code"])), None)
-
-
-def _delay_ms(retry: Retry, attempt: int) -> float:
-    """The delay after this attempt, before jitter."""
-    try:
-        return float(min(retry.backoff_ms * retry.factor ** (attempt - 1), retry.max_backoff_ms))
-    except OverflowError:  # larger than any number that Python has is larger than the ceiling
-        return retry.max_backoff_ms
-
-
-def _retry(work: UnitOfWork, number: int, node: PlanNode, error: dict[str, Any], jitter: float) -> None:
-    work.close_children(number)
-    frame, retry = work.table[number], node.retry
-    assert retry is not None
-    until = work.tick.at + int(_delay_ms(retry, frame.attempt) * (1 + retry.jitter * (2 * jitter - 1)))
-    work.source, work.checkpoint = "retry", False
-    # A retry after a failure forgets the model calls that no other operation follows (E5).
-    kept = list(frame.operations.items())
-    dropped: dict[str, Operation | None] = {}
-    while kept and kept[-1][1].kind == "model":
-        dropped[kept.pop()[0]] = None
-    work.change(number, {"attempt": frame.attempt + 1, "status": "backoff", "until": until}, operations=dropped or None)
-    work.commands.append(Erred(number, node.name, error, will_retry=True))
-    work.commands.append(Backoff(number, until))
-
-
-def keep_partial(work: UnitOfWork, number: int, node: PlanNode, partial: Any) -> None:
-    """The text that was streamed before a failure stays in the history (E15)."""
-    if partial is not None and any(key == "messages" for key, _ in node.sets):
-        work.write(number, {"messages": [partial]})
-
-
 def _route_error(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
     """The node's error route that names the code; else the failure is its frame's.
 
     A node whose failure was routed on is over: it counts as a step, so that a circle of failures has an end.
     """
-    target = _error_route(work.node_of(work.table[number]), error)
+    target = error_route(work.node_of(work.table[number]), error)
     if target is None:
         fail_frame(work, number, error)
         return
@@ -491,9 +344,9 @@ def _taken_above(work: UnitOfWork, number: int, error: dict[str, Any]) -> bool:
     while level >= 0:
         frame = work.table[level]
         node = work.node_of(frame)
-        if _retries(frame, node, error) or _error_route(node, error) is not None:
+        if retries(frame, node, error) or error_route(node, error) is not None:
             return True
-        if frame.branch is not None and branches.takes_losses(work, frame, error):
+        if frame.branch is not None and takes_losses(work, frame, error):
             return True
         level = frame.parent
     return False
@@ -512,3 +365,6 @@ def _give_up(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
             work.change(other.number, {"status": "ready"})
             work.commands.append(CancelNode(other.number))
     work.commands.append(Finished("error"))
+
+
+branches = Branches(enter=enter, succeed=succeed, fail=fail, fail_frame=fail_frame)

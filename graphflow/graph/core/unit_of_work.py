@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.graph.core.budget import add_usage
+from graphflow.graph.core.budget import add_usage, limits_in
 from graphflow.graph.core.channels import StateSchema, Update, apply_update
 from graphflow.graph.core.commands import CancelNode, Command, Commit, Request, Resolve
 from graphflow.graph.core.immutable import State, copied, freeze
@@ -15,6 +15,7 @@ from graphflow.graph.core.machine import ROOT, Frame, FramePatch, Interrupt, Mac
 from graphflow.graph.core.patches import place
 from graphflow.graph.core.plan import Plan, PlanNode
 from graphflow.graph.core.route_trace import PendingMove, moves_of
+from graphflow.graph.core.scope import Scope
 from graphflow.graph.core.ticks import AnyTick
 
 
@@ -152,6 +153,30 @@ class UnitOfWork:
             out += found
             rest += found
         return out[::-1]
+
+    def affords_step(self, own: int = 0) -> bool:
+        """Whether the budget has a step for one more node beside those that are begun and not finished.
+
+        Args:
+            own: frames of the table that stand for the one more node itself.
+        """
+        left = self.steps_left()
+        return left is None or left + own > 0
+
+    def steps_left(self) -> int | None:
+        """Nodes that the budget has a step for beside those that are begun and not finished; None is no limit."""
+        limit = self.most_steps()
+        return None if limit is None else limit - self.steps - len(self.table)
+
+    def most_steps(self) -> int | None:
+        """The steps that the run may reach; None is no limit."""
+        limit: int | None = self.limits.get("steps")
+        granted: int | None = self.get("granted").get("steps")
+        return limit if granted is None else max(limit or 0, granted)
+
+    def scope_at(self, frame: Frame, **given: Any) -> Scope:
+        """The scope of expressions in a frame, as the step has it now."""
+        return Scope(frame, limits_in(self.plan_of(frame), frame, self.limits), self.usage, given)
 
     # changing
 

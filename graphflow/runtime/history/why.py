@@ -13,9 +13,9 @@ from graphflow.checkpoints.record_decoder import Body, decode_body, decode_meta
 from graphflow.errors import CheckpointNotFound
 from graphflow.graph.core.budget import limits_in
 from graphflow.graph.core.machine import Frame, Machine, all_frames
-from graphflow.graph.core.node_lifecycle import matches
 from graphflow.graph.core.plan import Plan, PlanNode
 from graphflow.graph.core.route_trace import Move, read_moves, short
+from graphflow.graph.core.routing import matches
 from graphflow.graph.definition.document import END
 from graphflow.runtime.history.walk import machine_before
 

@@ -1,0 +1,145 @@
+"""Routing: where a node's end leads. Routes, `Goto`, error routes and retries; nothing here goes there.
+
+Everything that moves the cursor is in `node_lifecycle.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from graphflow.errors import ExpressionFailed, NodeFailed
+from graphflow.graph.core.budget import is_spent
+from graphflow.graph.core.commands import Backoff, Erred
+from graphflow.graph.core.immutable import State
+from graphflow.graph.core.machine import Frame, Operation
+from graphflow.graph.core.plan import PlanNode
+from graphflow.graph.core.route_trace import PendingMove, looked_at
+from graphflow.graph.core.unit_of_work import UnitOfWork, Written, written
+from graphflow.graph.definition.document import END, FAIL, Retry
+
+
+def stops(always: Collection[str], asked: Collection[str], frame: Frame, name: str) -> bool:
+    """Whether a breakpoint of the document, or in the run's own graph one of the run, names the node."""
+    if name in always or "*" in always:
+        return True
+    return bool(asked) and not frame.graph and (name in asked or "*" in asked)
+
+
+def own_writes(
+    work: UnitOfWork,
+    frame: Frame,
+    node: PlanNode,
+    out: Any,
+    updates: Mapping[str, Any] | None,
+    answer: Any,
+    joined: Written | None,
+) -> Written | None:
+    """What the node wrote, beside what its branches did; all `set` expressions see the state before the node."""
+    if node.sets:
+        scope = work.scope_at(frame, out=out, answer=answer)
+        computed = {key: expression.evaluate(scope) for key, expression in node.sets}
+        updates = {**computed, **updates} if updates else computed
+    if not updates:
+        return None
+    schema = work.plan_of(frame).schema
+    if joined is None:
+        return written(schema, frame, updates)
+    return written(schema, msgspec.structs.replace(frame, state=joined.state), updates)
+
+
+def choose_route(
+    work: UnitOfWork,
+    frame: Frame,
+    node: PlanNode,
+    state: State,
+    out: Any,
+    goto: str | None,
+    answer: Any,
+    own: Written | None,
+    joined: Written | None,
+) -> PendingMove:
+    """Where the routes lead: the first whose condition holds in the state after the node."""
+    if node.choose is not None:
+        if goto not in node.choose:
+            allowed = ", ".join(node.choose)
+            raise NodeFailed(
+                f"node {node.name!r} must return Goto of one of {allowed}, not {goto!r}", code="node_error"
+            )
+        return PendingMove(frame, goto, None, own, joined)
+    if goto is not None:
+        if goto not in {route.to for route in node.routes}:
+            allowed = ", ".join(route.to for route in node.routes)
+            raise NodeFailed(
+                f"node {node.name!r} returned Goto({goto!r}), which is no declared route; declared: {allowed}"
+            )
+        return PendingMove(frame, goto, None, own, joined)
+    routes = node.routes
+    first = routes[0]
+    if first.when is None:
+        return PendingMove(frame, first.to, None, own, joined)
+    scope = work.scope_at(frame, out=out, answer=answer, state=state)
+    for index, route in enumerate(routes):  # noqa: B007 - the loop's last index is the route that was taken
+        if route.when is None:
+            break
+        value = route.when.evaluate(scope)
+        if value is not True and value is not False:
+            raise ExpressionFailed(f"the condition {route.when.source!r} gave {value!r}, not true or false")
+        if value:
+            break
+        rounds = scope["limits"].get("rounds") if route.rounds_of else None
+        if rounds is not None and any(frame.visits.get(name, 0) >= rounds for name in route.rounds_of):
+            work.fields["finish_reason"] = "max_rounds"
+    work.facts = {**(work.facts or {}), "route": index}
+    tell = work.moves or (route.to in (END, FAIL) and frame.parent >= 0)  # else it can be told from the machine
+    return PendingMove(frame, route.to, index, own, joined, looked_at(node, scope) if tell else None)
+
+
+def matches(codes: Iterable[str], code: str) -> bool:
+    """Whether an `on` list names this code; `provider_error` includes `stream_truncated` (E19)."""
+    return code in codes or "any" in codes or (code == "stream_truncated" and "provider_error" in codes)
+
+
+def retries(frame: Frame, node: PlanNode, error: Mapping[str, Any]) -> bool:
+    """Whether the node's policy gives it another attempt after this failure."""
+    retry = node.retry
+    return retry is not None and frame.attempt < retry.max and matches(retry.on, error["code"]) and not is_spent(error)
+
+
+def error_route(node: PlanNode, error: Mapping[str, Any]) -> str | None:
+    """Where the node's error routes lead with this failure."""
+    if is_spent(error):
+        return None
+    return next((target for codes, target in node.errors if matches(codes, error["code"])), None)
+
+
+def _delay_ms(retry: Retry, attempt: int) -> float:
+    """The delay after this attempt, before jitter."""
+    try:
+        return float(min(retry.backoff_ms * retry.factor ** (attempt - 1), retry.max_backoff_ms))
+    except OverflowError:  # larger than any number that Python has is larger than the ceiling
+        return retry.max_backoff_ms
+
+
+def schedule_retry(work: UnitOfWork, number: int, node: PlanNode, error: dict[str, Any], jitter: float) -> None:
+    work.close_children(number)
+    frame, retry = work.table[number], node.retry
+    assert retry is not None
+    until = work.tick.at + int(_delay_ms(retry, frame.attempt) * (1 + retry.jitter * (2 * jitter - 1)))
+    work.source, work.checkpoint = "retry", False
+    # A retry after a failure forgets the model calls that no other operation follows (E5).
+    kept = list(frame.operations.items())
+    dropped: dict[str, Operation | None] = {}
+    while kept and kept[-1][1].kind == "model":
+        dropped[kept.pop()[0]] = None
+    work.change(number, {"attempt": frame.attempt + 1, "status": "backoff", "until": until}, operations=dropped or None)
+    work.commands.append(Erred(number, node.name, error, will_retry=True))
+    work.commands.append(Backoff(number, until))
+
+
+def keep_partial(work: UnitOfWork, number: int, node: PlanNode, partial: Any) -> None:
+    """The text that was streamed before a failure stays in the history (E15)."""
+    if partial is not None and any(key == "messages" for key, _ in node.sets):
+        work.write(number, {"messages": [partial]})
