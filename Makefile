@@ -22,7 +22,7 @@ $(shell rm -rf $(VENV))
 endif
 endif
 
-.PHONY: help run test lint format bench docs coverage clean
+.PHONY: help run test lint format bench docs site coverage clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -40,22 +40,26 @@ lint: $(STAMPS)/lint ## style, types, layers, spelling
 	@$(VENV)/bin/lint-imports
 	@$(PY) -m codespell_lib
 
-format: $(STAMPS)/lint ## mend what the linter can mend
+format: $(STAMPS)/lint ## fix what the linter can fix
 	@$(PY) -m ruff check --fix --quiet . || true
 	@$(PY) -m ruff format .
 
 bench: $(STAMPS)/test ## the figures of docs/internals/performance.md (ARGS="--only NAME" for one)
 	@$(PY) benchmarks/run.py $(ARGS)
 
-docs: $(STAMPS)/run ## write the generated pages of docs/ anew
-	@$(PY) docs/generate.py
+docs: $(STAMPS)/run ## write the generated pages and pictures of docs/
+	@$(PY) -m docs.generate
+
+site: $(STAMPS)/site ## build the documentation site into site/, offline; a broken link fails
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "site/index.html"
 
 coverage: $(STAMPS)/test ## a map of what no test reaches
 	@$(PY) -m coverage run -m pytest $(ARGS)
 	@$(PY) -m coverage report
 
 clean: ## remove .venv and the caches; threads in checkpoints/ stay
-	@rm -rf $(VENV) .bench .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov dist
+	@rm -rf $(VENV) .bench .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov dist site
 
 $(STAMPS)/venv:
 	@for python in $(CANDIDATES); do \
@@ -82,4 +86,9 @@ $(STAMPS)/test: $(STAMPS)/venv pyproject.toml
 $(STAMPS)/lint: $(STAMPS)/test
 	@echo "Installing the linters into .venv (once) …"
 	@$(PIP) --editable '.[test,lint]'
+	@touch $@
+
+$(STAMPS)/site: $(STAMPS)/run
+	@echo "Installing the site generator into .venv (once) …"
+	@$(PIP) --editable '.[docs]'
 	@touch $@

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from docs import generate
+from docs.generators import errors, events, http_api
 from graphflow import load_graph
+from graphflow.errors import ERROR_CODES
 from graphflow.events import EVENT_TYPES
 from graphflow.models.scripted.model import ScriptedModel
 from tests.docs.blocks import ROOT, Block, blocks_of, commands_of, is_runnable, matches, run_page, working_copy
@@ -21,15 +22,6 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "chec
 
 def page_id(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
-
-
-@pytest.fixture(scope="module")
-def generate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("path", [p for p in PAGES if any(map(is_runnable, blocks_of(p)))], ids=page_id)
@@ -46,14 +38,24 @@ def test_both_readmes_have_the_same_example():
     assert first
 
 
-@pytest.mark.parametrize("name", ["settings.md", "errors.md", "events.md"])
-def test_a_generated_page_is_what_its_source_says(generate, name):
-    """Mend with `make docs`."""
-    assert (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") == generate.pages()[f"reference/{name}"]
+@pytest.mark.parametrize("name", generate.PAGES)
+def test_a_generated_page_is_what_its_source_says(name):
+    """Fix with `make docs`."""
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == generate.PAGES[name]()
 
 
-def test_every_event_has_its_meaning(generate):
-    assert set(generate.EVENT_MEANINGS) == set(EVENT_TYPES)
+def test_every_event_has_its_meaning():
+    assert set(events.MEANINGS) == set(EVENT_TYPES)
+
+
+def test_every_error_code_has_its_cause_and_remedy():
+    assert set(errors.REMEDIES) == set(ERROR_CODES)
+
+
+def test_every_route_has_its_curl_command():
+    found = {f"{method} {path}" for method, path, _ in http_api.routes(http_api.openapi())}
+    assert set(http_api.EXAMPLES) == found
+    assert all(path.startswith(sum(http_api.GROUPS.values(), ())) for _, path in (name.split() for name in found))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=page_id)

@@ -1,0 +1,134 @@
+"""The curl command of every route in docs/reference/http.md works against a served project."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from docs.generators import http_api
+from tests.docs.blocks import environment, working_copy
+
+ORDER = {"POST": 1, "GET": 2, "PATCH": 4, "DELETE": 5}
+LATE = {
+    "POST /api/threads/{thread_id}/fork": 3, "POST /api/threads/{thread_id}/rewind": 5,
+    "PATCH /api/threads/{thread_id}/state": 6, "POST /api/threads/{thread_id}/resume": 7,
+    "DELETE /api/threads/{thread_id}/queue/{run_id}": 8, "POST /api/submit": 9,
+    "POST /api/threads/{thread_id}/cancel": 9, "DELETE /api/threads/{thread_id}": 10,
+}  # fmt: skip
+"""What changes the threads runs after what reads them."""
+ORDERED = sorted(http_api.EXAMPLES, key=lambda name: LATE.get(name, ORDER[name.partition(" ")[0]]))
+SHIPMENT = {
+    "graphflow": "1",
+    "start": "pay",
+    "nodes": {
+        "pay": {"use": "wait", "with": {"signal": "paid"}, "next": "pack"},
+        "pack": {"use": "wait", "with": {"signal": "packed"}, "next": "end"},
+    },
+}
+
+
+SLOW = """
+import asyncio
+from graphflow import node
+
+@node
+async def nap(state, ctx):
+    await asyncio.sleep(60)
+"""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    folder = working_copy(tmp_path)
+    (folder / "graphs" / "shipment.json").write_text(json.dumps(SHIPMENT), encoding="utf-8")
+    slow = {"graphflow": "1", "start": "nap", "nodes": {"nap": {"use": "node:nap", "next": "end"}}}
+    (folder / "graphs" / "slow.json").write_text(json.dumps(slow), encoding="utf-8")
+    (folder / "slow_nodes.py").write_text(SLOW, encoding="utf-8")
+    (folder / "graphflow.toml").write_text('[tools]\nmodules = ["slow_nodes"]\n', encoding="utf-8")
+    (folder / "notes.txt").write_text("Tokyo", encoding="utf-8")
+    command = [sys.executable, "-m", "graphflow", "serve", "--port", "0"]
+    with subprocess.Popen(
+        command, cwd=folder, env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().strip(), folder
+        finally:
+            server.terminate()
+
+
+def data(url: str, **query: Any) -> Any:
+    return httpx.get(url, params=query).json()["data"]
+
+
+def test_every_curl_command_works(served: tuple[str, Path]) -> None:
+    url, folder = served
+    ids: dict[str, str] = {}
+    background: list[subprocess.Popen[bytes]] = []
+
+    def start(body: dict[str, Any], until: str = "waiting") -> None:
+        call = subprocess.Popen(["curl", "-sN", f"{url}/api/query", "-d", json.dumps(body)], stdout=subprocess.DEVNULL)
+        background.append(call)
+        thread = f"{url}/api/threads/{body['chatId']}"
+        while httpx.get(thread).status_code != 200 or data(thread)["status"] != until:
+            pass
+        while "onBusy" in body and not data(f"{thread}/queue"):
+            pass
+
+    try:
+        for name in ORDERED:
+            if name == ORDERED[1]:  # the first has made the thread `trip`
+                start({"agentKey": "demo_form", "chatId": "leave", "message": "I need sick leave"})
+                start({"agentKey": "shipment", "chatId": "order", "message": "one book"})
+                start({"agentKey": "slow", "chatId": "report", "message": "go"}, until="running")
+                start(
+                    {"agentKey": "slow", "chatId": "report", "message": "again", "onBusy": "enqueue"}, until="running"
+                )
+                ids |= found_ids(url)
+            method, _, path = name.partition(" ")
+            told = run(http_api.curl(method, path), url, folder, chosen(name, ids, url))
+            if name == "POST /api/rules":
+                ids["RULE"] = json.loads(told)["data"]["id"]
+    finally:
+        for call in background:
+            call.terminate()
+            call.wait()
+
+
+def found_ids(url: str) -> dict[str, str]:
+    rows = data(f"{url}/api/threads/trip/checkpoints", limit=20)
+    events = data(f"{url}/api/chat", chatId="trip")["events"]
+    earlier = next(row for row in rows if row["source"] == "node")
+    return {
+        "RUN": rows[0]["runId"],
+        "CHECKPOINT": rows[0]["id"],
+        "EARLIER": earlier["id"] if earlier["id"] != rows[0]["id"] else rows[-1]["id"],
+        "TOOL": next(event["toolId"] for event in events if event["type"] == "tool.result"),
+    }
+
+
+def chosen(name: str, ids: dict[str, str], url: str) -> dict[str, str]:
+    """The ids of the command's own thread."""
+    if name == "POST /api/submit":
+        waiting = data(f"{url}/api/inbox", threadId="leave")[0]
+        return ids | {"RUN": waiting["runId"], "TOOL": waiting["toolId"]}
+    if name.startswith("DELETE /api/threads/{thread_id}/queue"):
+        return ids | {"QUEUED": data(f"{url}/api/threads/report/queue")[0]["runId"]}
+    return ids
+
+
+def run(command: str, url: str, folder: Path, ids: dict[str, str]) -> str:
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command.replace("curl ", "curl -sS --fail-with-body -m 20 ", 1).replace("localhost:8080", url)],
+        cwd=folder, env=environment(folder) | ids, capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    assert '"code":4' not in done.stdout[:10]
+    return done.stdout
