@@ -70,4 +70,4 @@ def type_of(value: dict[str, Any]) -> str:
 
 def _default(value: dict[str, Any]) -> str:
     default = value.get("default")
-    return "" if default is None or default == [] or default == {} else f"`{json.dumps(default)}`"
+    return "" if default is None or default in ([], {}) else f"`{json.dumps(default)}`"

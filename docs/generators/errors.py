@@ -75,8 +75,10 @@ REMEDIES: dict[str, tuple[str, str]] = {
     ),
     "budget_exceeded": (
         "A limit of the budget is used up; `detail` says which, its limit and what was used.",
-        "Resume with a larger budget (`graphflow threads resume T --budget maxTokens=…`), or name a node in "
-        "`budget.onExceeded` that wraps up.",
+        (
+            "Resume with a larger budget (`graphflow threads resume T --budget maxTokens=…`), or name a node in "
+            "`budget.onExceeded` that wraps up."
+        ),
     ),
     "property_violated": (
         "Running the node would break one of the document's `invariants`, after an edit or a skipped node.",
