@@ -55,7 +55,7 @@ class Crowd:
 
     def graph(self) -> Graph:
         graph = Graph(
-            {"type": "object", "properties": {"messages": {"type": "array", "default": [], "x-reduce": "messages"}}}
+            {"type": "object", "properties": {"messages": {"type": "array", "default": [], "x-reducer": "messages"}}}
         )
 
         @graph.node

@@ -48,7 +48,7 @@ ERROR_CODES: dict[str, str] = {
     "node_not_deterministic": "A re-entered node asked for a recorded operation with other arguments.",
     "expression": "An expression failed while it was evaluated.",
     "budget_exceeded": "A figure of the budget is used up.",
-    "property_violated": "Running the node would break a property of the document's `always`; it was not run.",
+    "property_violated": "Running the node would break a property of the document's `invariants`; it was not run.",
     "middleware_error": "A middleware hook failed. Nothing gives it yet: there is no middleware in this version.",
     "cancelled": "The run was cancelled.",
     "rejected": "A person rejected what the run was about to do.",

@@ -23,7 +23,7 @@ from graphflow.modes.registry import MODES, compile_agent
 Origin = Path | str | bytes | Mapping[str, Any]
 """A path, a file's text (it begins with `{`) or bytes, or its data."""
 
-GRAPH_KEYS = frozenset({"graphflow", "start", "nodes", "state", "input", "result", "always"})
+GRAPH_KEYS = frozenset({"graphflow", "start", "nodes", "state", "input", "result", "invariants"})
 """Any of these makes a file an explicit graph."""
 
 

@@ -66,4 +66,4 @@ class Parts:
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
     """`fn:NAME`"""
     reducers: dict[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
-    """`"x-reduce": "fn:NAME"`"""
+    """`"x-reducer": "fn:NAME"`"""

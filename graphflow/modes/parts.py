@@ -15,7 +15,7 @@ __all__ = [
 
 MESSAGES_STATE: dict[str, Any] = {
     "type": "object",
-    "properties": {"messages": {"type": "array", "default": [], "x-reduce": "messages"}},
+    "properties": {"messages": {"type": "array", "default": [], "x-reducer": "messages"}},
 }
 """The state of every mode: the conversation."""
 

@@ -21,10 +21,10 @@ STATE: dict[str, Any] = {
     "properties": {
         **MESSAGES_STATE["properties"],
         "plan": {
-            "type": "object", "default": {}, "x-reduce": "merge", "x-life": "run", "x-tasks": ["execute", "tools"],
+            "type": "object", "default": {}, "x-reducer": "merge", "x-scope": "run", "x-tasks": ["execute", "tools"],
         },
-        "drafts": {"type": "array", "default": [], "x-reduce": "append", "x-life": "run", "x-expose": "state"},
-        "starts": {"type": "array", "default": [], "x-reduce": "append", "x-life": "run", "x-expose": "state"},
+        "drafts": {"type": "array", "default": [], "x-reducer": "append", "x-scope": "run", "x-expose": "state"},
+        "starts": {"type": "array", "default": [], "x-reducer": "append", "x-scope": "run", "x-expose": "state"},
     },
 }  # fmt: skip
 """The conversation; the plan, which is told to readers; what the planning model said; where in the conversation each task
@@ -42,7 +42,7 @@ def compile_plan_execute(definition: AgentDefinition, policies: Policies) -> dic
     document = {
         "graphflow": "1",
         "state": STATE,
-        "budget": {**policies.budget, "then": "summarize"},
+        "budget": {**policies.budget, "onExceeded": "summarize"},
         "start": "plan",
         "nodes": {
             "plan": {

@@ -58,7 +58,7 @@ class Policies:
     show_reasoning: bool
     """Whether reasoning is streamed to people; it is in the state either way."""
     budget: dict[str, Any]
-    """In the form of a document's `budget`, without `then`."""
+    """In the form of a document's `budget`, without `onExceeded`."""
     warnings: tuple[Fault, ...] = ()
 
 

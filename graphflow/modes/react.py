@@ -18,7 +18,7 @@ def compile_react(definition: AgentDefinition, policies: Policies) -> dict[str, 
     document = {
         "graphflow": "1",
         "state": MESSAGES_STATE,
-        "budget": {**policies.budget, "then": "answer"},
+        "budget": {**policies.budget, "onExceeded": "answer"},
         "start": "reason",
         "nodes": {
             "reason": calling_node("reason", prompt, policies, offers=offers, parallelToolCalls=False),

@@ -18,7 +18,7 @@ STATE: dict[str, Any] = {
     "type": "object",
     "properties": {
         **MESSAGES_STATE["properties"],
-        "notes": {"type": "array", "default": [], "x-reduce": "append", "x-life": "run", "x-expose": "state"},
+        "notes": {"type": "array", "default": [], "x-reducer": "append", "x-scope": "run", "x-expose": "state"},
     },
 }
 """The conversation, and what the agents say to each other in this run."""
@@ -53,7 +53,7 @@ def compile_react_team(definition: AgentDefinition, policies: Policies) -> dict[
     document = {
         "graphflow": "1",
         "state": STATE,
-        "budget": {**policies.budget, "then": last},
+        "budget": {**policies.budget, "onExceeded": last},
         "start": "thinking",
         "nodes": nodes,
     }

@@ -20,7 +20,7 @@ def tooling(name: str, system_prompt: str, definition: AgentDefinition, policies
     document = {
         "graphflow": "1",
         "state": MESSAGES_STATE,
-        "budget": {**policies.budget, "then": "answer"},
+        "budget": {**policies.budget, "onExceeded": "answer"},
         "start": name,
         "nodes": {
             name: calling_node(name, system_prompt, policies, offers=offers),

@@ -7,7 +7,7 @@ from typing import Any
 from graphflow.modes.parts import literal, output_of
 from graphflow.modes.policies import Policies
 
-CANDIDATE: dict[str, Any] = {"type": ["object", "null"], "default": None, "x-life": "run", "x-expose": "state"}
+CANDIDATE: dict[str, Any] = {"type": ["object", "null"], "default": None, "x-scope": "run", "x-expose": "state"}
 """The state key that holds the first answer: for checkpoints and the state endpoint only, gone with the next input."""
 
 
@@ -16,7 +16,7 @@ def append_verify(document: dict[str, Any], policies: Policies, system_prompt: s
 
     Every node with a route to `end` gives a candidate from now on: that route leads to `verify`, and what its model
     says is kept in the state key `candidate` instead of being streamed. `verify` is the mode's last node, so the
-    budget's `then` is it: reached without a candidate it gives the forced answer itself, with that one model call.
+    budget's `onExceeded` is it: reached without a candidate it gives the forced answer itself, with that one model call.
 
     Args:
         document: a mode's graph as plain data, with `messages` in its state; it is not changed.
@@ -43,7 +43,7 @@ def append_verify(document: dict[str, Any], policies: Policies, system_prompt: s
     return {
         **document,
         "state": {**state, "properties": {**state["properties"], "candidate": CANDIDATE}},
-        "budget": {**document["budget"], "then": "verify"},
+        "budget": {**document["budget"], "onExceeded": "verify"},
         "nodes": {**{name: _with_candidate(node) for name, node in document["nodes"].items()}, "verify": verify},
     }
 

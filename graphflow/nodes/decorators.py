@@ -23,7 +23,7 @@ def function(offered: F, /) -> F: ...
 @overload
 def function(*, name: str) -> Callable[[F], F]: ...
 def function(offered: F | None = None, /, *, name: str | None = None) -> F | Callable[[F], F]:
-    """Offers a function to documents, which call it as `"use": "fn:NAME"` with its arguments, or as `"x-reduce": "fn:NAME"`.
+    """Offers a function to documents, which call it as `"use": "fn:NAME"` with its arguments, or as `"x-reducer": "fn:NAME"`.
 
     It counts where `[tools] modules` of `graphflow.toml` names its module, and stays the function that it was.
 

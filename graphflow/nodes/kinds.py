@@ -73,7 +73,7 @@ class NodeKinds:
         self._functions[name] = function
 
     def register_reducer(self, name: str, function: Callable[[Any, Any], Any]) -> None:
-        """Registers the pure function behind `"x-reduce": "fn:NAME"`."""
+        """Registers the pure function behind `"x-reducer": "fn:NAME"`."""
         self._reducers[name] = function
 
     def register(self, kind: Kind) -> None:
@@ -145,5 +145,5 @@ class NodeKinds:
         return () if keys is None else keys()
 
     def reducer(self, name: str) -> Callable[[Any, Any], Any] | None:
-        """The function behind `"x-reduce": "fn:NAME"`: one that is registered as a reducer, or as a function."""
+        """The function behind `"x-reducer": "fn:NAME"`: one that is registered as a reducer, or as a function."""
         return self._reducers.get(name) or self._functions.get(name)

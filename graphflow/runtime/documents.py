@@ -109,9 +109,10 @@ def _packed(checked: CheckedDocument) -> dict[str, Any]:
 def _unpacked(data: dict[str, Any], digest: str) -> CheckedDocument:
     from graphflow.graph.definition.checked_document import CheckedDocument
     from graphflow.graph.definition.document import decode_document
+    from graphflow.graph.definition.old_words import renewed
 
     return CheckedDocument(
-        document=decode_document(data["document"]),
+        document=decode_document(dict(renewed(data["document"]))),
         data=data["document"],
         digest=digest,
         warnings=(),

@@ -22,7 +22,7 @@ STATE = {
     "properties": {
         "n": {"type": "integer", "default": 0},
         "text": {"type": "string", "default": ""},
-        "notes": {"type": "array", "default": [], "x-reduce": "append"},
+        "notes": {"type": "array", "default": [], "x-reducer": "append"},
     },
 }
 

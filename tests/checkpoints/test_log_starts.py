@@ -16,9 +16,9 @@ from graphflow.runtime.compiled_graph import CompiledGraph
 STATE = {
     "type": "object",
     "properties": {
-        "notes": {"type": "array", "default": [], "x-reduce": "append", "x-life": "run"},
-        "log": {"type": "array", "default": [], "x-reduce": "append"},
-        "messages": {"type": "array", "default": [], "x-reduce": "messages"},
+        "notes": {"type": "array", "default": [], "x-reducer": "append", "x-scope": "run"},
+        "log": {"type": "array", "default": [], "x-reducer": "append"},
+        "messages": {"type": "array", "default": [], "x-reducer": "messages"},
     },
 }
 LONG = "a question that is long enough to be stored by reference, " * 4

@@ -1,6 +1,6 @@
-"""Writes the corpus: `python -m tests.corpus.make`, by hand, when the stored format gets a new version.
+"""Writes the corpus: `python -m tests.corpus.make`, by hand, when what is stored gets a new version: records, or the words of documents.
 
-Each format version has a folder `format-N` of its own: `NAME.jsonl` is the export of a thread, `NAME.json` what must be seen of it.
+Each version has a folder `format-N` of its own: `NAME.jsonl` is the export of a thread, `NAME.json` what must be seen of it.
 `threads.db` is a SQLite store in which all of them were played once more, after a clean end; where the order of branches, or a time,
 came out another way, `threads.json` says what must be seen. A folder never changes again: what a later version writes goes into
 a new one, and old folders are read for ever.
@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from graphflow import MemoryCheckpointer, SqliteCheckpointer
-from graphflow.checkpoints.record_fields import FORMAT
 from tests.corpus import kinds
 from tests.corpus.picture import picture, plain, state_of
 from tests.corpus.scenarios import GOES_ON, SCENARIOS, Stage, newer
 
 HERE = Path(__file__).parent
+NEWEST = HERE / "format-2"
 LATER = 90_000
 """Ids of what goes on from a frozen thread begin here."""
 
@@ -88,7 +88,7 @@ def _write_lines(path: Path, lines: list[Any]) -> None:
 
 def main() -> None:
     kinds.register()
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / f"format-{FORMAT}"
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else NEWEST
     asyncio.run(make(folder))
     sys.stdout.write(f"{len(SCENARIOS)} scenarios are in {folder}\n")
 

@@ -23,7 +23,7 @@ from tests.launching import launch
 
 NOW_MS = 1_750_000_000_000
 ANY: dict[str, Any] = {}
-LIST: dict[str, Any] = {"type": "array", "default": [], "x-reduce": "append"}
+LIST: dict[str, Any] = {"type": "array", "default": [], "x-reducer": "append"}
 NUMBER: dict[str, Any] = {"type": "integer", "default": 0}
 
 
@@ -54,6 +54,8 @@ class Stage:
         self.stops = False
         """Whether `stuck` and `sends` never come to an end."""
         self.reached = asyncio.Event()
+        self.charged = 0
+        """How often `charges` has acted in this process."""
 
     def graph(self, nodes: dict[str, Any], state: dict[str, Any] | None = None, **keys: Any) -> CompiledGraph:
         """A graph of these nodes, whose `node:` functions are the ones below."""
@@ -125,6 +127,19 @@ class Stage:
             return "sent"
 
         return {"word": await ctx.step("mail", send, effects="write")}
+
+    async def _n_charges(self, state: Any, ctx: Context) -> dict[str, Any]:
+        """Two writes without a name; `stops` ends the process between them."""
+
+        async def charge() -> int:
+            self.charged += 1
+            return self.charged
+
+        first = await ctx.step(None, charge)
+        if self.stops:
+            self.reached.set()
+            await asyncio.Event().wait()
+        return {"n": 10 * first + await ctx.step(None, charge), "word": ctx.idempotency_key("once:1")}
 
     async def _n_stuck(self, state: Any, ctx: Context) -> dict[str, Any]:
         await ctx.step("draw", _seven, effects="read")
@@ -200,7 +215,9 @@ async def chain(stage: Stage) -> None:
 @scenario
 async def loop(stage: Stage) -> None:
     routes = [{"if": "visits.work < 4 && state.n < 9", "to": "work"}, {"to": "end"}]
-    app = stage.graph({"work": node("note", routes)}, {"log": LIST}, budget={"maxSteps": 20}, always=["work at most 4"])
+    app = stage.graph(
+        {"work": node("note", routes)}, {"log": LIST}, budget={"maxSteps": 20}, invariants=["work at most 4"]
+    )
     await app.run({}, "loop")
 
 
@@ -227,13 +244,13 @@ async def _types(stage: Stage) -> RunResult:
 async def reducers(stage: Stage) -> None:
     state = {
         "log": LIST,
-        "seen": {"type": "array", "x-reduce": "union", "default": []},
-        "facts": {"type": "object", "x-reduce": "merge", "default": {}},
-        "total": {"type": "number", "x-reduce": "sum", "default": 0},
-        "least": {"type": ["integer", "null"], "x-reduce": "min", "default": None},
-        "most": {"type": ["integer", "null"], "x-reduce": "max", "default": None},
-        "once": {**LIST, "x-life": "run"},
-        "messages": {"type": "array", "x-reduce": "messages", "default": []},
+        "seen": {"type": "array", "x-reducer": "union", "default": []},
+        "facts": {"type": "object", "x-reducer": "merge", "default": {}},
+        "total": {"type": "number", "x-reducer": "sum", "default": 0},
+        "least": {"type": ["integer", "null"], "x-reducer": "min", "default": None},
+        "most": {"type": ["integer", "null"], "x-reducer": "max", "default": None},
+        "once": {**LIST, "x-scope": "run"},
+        "messages": {"type": "array", "x-reducer": "messages", "default": []},
     }
     routes = [{"if": "visits.write < 3", "to": "write"}, {"to": "end"}]
     app = stage.graph({"write": node("reduced", routes)}, state, budget={"maxSteps": 20})
@@ -264,10 +281,10 @@ async def failed(stage: Stage) -> None:
 
 @scenario
 async def wrapped(stage: Stage) -> None:
-    """The budget is used up; its `then` node wraps up."""
+    """The budget is used up; its `onExceeded` node wraps up."""
     routes = [{"if": "state.n < 99", "to": "work"}, {"to": "end"}]
     nodes = {"work": node("add", routes), "wrap_up": node("add")}
-    await stage.graph(nodes, budget={"maxSteps": 2, "then": "wrap_up"}).run({}, "wrapped")
+    await stage.graph(nodes, budget={"maxSteps": 2, "onExceeded": "wrap_up"}).run({}, "wrapped")
 
 
 @scenario
@@ -434,7 +451,7 @@ async def tools(stage: Stage) -> None:
         },
         "act": {"use": "tools", "set": {"messages": "out.messages"}, "next": "think"},
     }
-    messages = {"messages": {"type": "array", "x-reduce": "messages", "default": []}}
+    messages = {"messages": {"type": "array", "x-reducer": "messages", "default": []}}
     app = stage.graph(nodes, messages, budget={"maxSteps": 20}, tools=["city"], approval="REQUIRE_APPROVAL")
     await app.run({"query": "Tell me of Ulm"}, "tools")
     await app.answer("tools", {"decision": "approve"})
@@ -499,7 +516,7 @@ async def mapped(stage: Stage) -> None:
         "last": node("add"),
     }  # fmt: skip
     state = {
-        "n": {**NUMBER, "x-reduce": "max"},
+        "n": {**NUMBER, "x-reducer": "max"},
         "list": {"default": [1, 2, 3, 4]},
         "log": LIST,
         "got": {"default": None},
@@ -539,8 +556,8 @@ async def forked(stage: Stage) -> None:
         "right": ask(),
         "last": node("add"),
     }
-    state = {"n": {**NUMBER, "x-reduce": "sum"}, "log": LIST}
-    await stage.graph(nodes, state, always=["before last visit first"]).run({}, "forked")
+    state = {"n": {**NUMBER, "x-reducer": "sum"}, "log": LIST}
+    await stage.graph(nodes, state, invariants=["before last visit first"]).run({}, "forked")
 
 
 @goes_on("forked")
@@ -549,3 +566,21 @@ async def _forked(stage: Stage) -> RunResult:
     asked = {question.node: question.id for question in (await app.thread("forked").state()).interrupts}
     await app.answer("forked", {asked["q"]: True})
     return await app.answer("forked", {asked["deep"]: True})
+
+
+# --- since format 2 --------------------------------------------------------------------------------
+
+
+@scenario
+async def unnamed(stage: Stage) -> None:
+    """Killed between two writes that have no name: their keys count the calls, under the stored kind `once`."""
+    stage.stops = True
+    app = stage.graph({"pay": node("charges")}, {"word": ANY})
+    await launch(app, {}, "unnamed")
+    await stage.reached.wait()
+    await stage.leave()
+
+
+@goes_on("unnamed")
+async def _unnamed(stage: Stage) -> RunResult:
+    return await newer(stage).resume("unnamed")

@@ -1,7 +1,7 @@
 """Threads that earlier versions stored are read as they were, and go on (spec 4.3, E23).
 
-The files of `format-N` are frozen: `python -m tests.corpus.make` says how they were made. A folder is of one version of the
-stored format; while that has not been released its files may be made anew.
+The files of `format-N` are frozen: `python -m tests.corpus.make` says how they were made. A folder is of one version of what is
+stored, the words of documents included; while that has not been released its files may be made anew.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from graphflow.checkpoints import type_registry as registry
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.codec import EXTENSIONS
 from graphflow.checkpoints.record_decoder import decode_body
-from graphflow.checkpoints.record_fields import FORMAT
+from graphflow.graph.definition.version_hash import version_hash
 from tests.corpus import kinds
-from tests.corpus.make import after, make
+from tests.corpus.make import NEWEST, after, make
 from tests.corpus.picture import picture, state_of
 from tests.corpus.scenarios import SCENARIOS, Stage, newer
 
@@ -134,10 +134,9 @@ async def test_a_stored_database_is_opened_and_its_threads_are_what_they_were(fo
 
 
 def test_the_corpus_of_this_format_has_every_kind_of_record_and_every_type():
-    folder = HERE / f"format-{FORMAT}"
     bodies = [
         decode_body(_bytes(line["row"]["data"]))
-        for path in folder.glob("*.jsonl")
+        for path in NEWEST.glob("*.jsonl")
         for line in lines_of(path)
         if line["kind"] == "record"
     ]
@@ -145,10 +144,10 @@ def test_the_corpus_of_this_format_has_every_kind_of_record_and_every_type():
     assert sources >= set(
         "input node failed ask answer operation retry recovered resumed cancel edit rewind fork migrate signal".split()
     )
-    text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.json"))
+    text = "".join(path.read_text(encoding="utf-8") for path in NEWEST.glob("*.json"))
     missing = {name for name in EXTENSIONS.values() if f'"{name}"' not in text}
     assert not missing
-    assert {expected(path)["scenario"] for path in folder.glob("*.jsonl")} == set(SCENARIOS)
+    assert {expected(path)["scenario"] for path in NEWEST.glob("*.jsonl")} == set(SCENARIOS)
 
 
 def _bytes(text: str) -> bytes:
@@ -157,23 +156,42 @@ def _bytes(text: str) -> bytes:
     return base64.b64decode(text)
 
 
-SINCE = {
-    "routed": "a failure that an error route takes counts as a step",
-    "tools": "a tool call counts from the question for its approval on, not only when its node ends",
-    **dict.fromkeys(
-        ("mapped", "signalled", "travelled_fork"),
-        "the time of a node that waited goes on with the life that takes it up",
-    ),
-}
+SINCE: dict[str, str] = {}
 """Threads that are made otherwise today, and why. What is frozen stays as it was: such threads exist."""
 
 
 async def test_what_is_made_today_is_what_was_frozen(tmp_path):
     """Who means to change what threads look like says so in `SINCE`; who does not has found out here."""
     await make(tmp_path / "now")
-    for path in sorted((HERE / f"format-{FORMAT}").glob("*.json")):
+    for path in sorted(NEWEST.glob("*.json")):
         if path.name != "threads.json":
             same = expected(tmp_path / "now" / path.name) == expected(path)
             assert same is (path.stem not in SINCE), (
                 f"{path.name} would be made otherwise today: {SINCE.get(path.stem)}"
             )
+
+
+async def test_a_thread_that_was_killed_under_old_words_goes_on_and_repeats_nothing(store):
+    """`killed.jsonl` was written by the last version that said `ctx.once`, `always`, `then`, `x-reduce`, `x-life` and
+    `x-scope: frame`, killed between two writes without a name. Its first write is found under the kind `once`, and the
+    key that it was done with is the same; its document keeps its words and their hash.
+    """
+    path = HERE / "old-words" / "killed.jsonl"
+    lines = lines_of(path)
+    (document,) = [line for line in lines if line["kind"] == "document"]
+    await put(store, path)
+    stage = Stage(store, first_id=90_000)
+    result = await newer(stage).resume("unnamed")
+    state = await newer(stage).thread("unnamed").state()
+    assert (result.status, stage.charged) == ("completed", 1)
+    assert (state.values.n, state.values.word) == (11, "350fa2941ccc708d492197e6")
+    row = await store.thread("unnamed")
+    assert row is not None and row.facts.document == document["row"]["digest"]
+    data = msgspec.json.decode(_bytes(document["row"]["data"]))["document"]
+    assert (data["always"], data["budget"]["then"]) == (["pay at most 1"], "wrap_up")
+    assert version_hash(data, graphs={}, names={}) == document["row"]["digest"]
+    assert _document_of([line async for line in store.export_thread("unnamed")]) == _document_of(lines)
+
+
+def _document_of(lines: list[dict[str, Any]]) -> Any:
+    return as_json([line["row"] for line in lines if line["kind"] == "document"])

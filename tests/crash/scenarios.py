@@ -30,10 +30,10 @@ from tests.crash.diary import Diary
 STATE: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "n": {"type": "integer", "default": 0, "x-reduce": "sum"},
+        "n": {"type": "integer", "default": 0, "x-reducer": "sum"},
         "loops": {"type": "integer", "default": 0},
-        "log": {"type": "array", "default": [], "x-reduce": "append"},
-        "messages": {"type": "array", "default": [], "x-reduce": "messages"},
+        "log": {"type": "array", "default": [], "x-reducer": "append"},
+        "messages": {"type": "array", "default": [], "x-reducer": "messages"},
     },
 }
 

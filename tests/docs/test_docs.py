@@ -83,7 +83,7 @@ def test_the_example_of_branches_can_be_loaded(tmp_path):
     shown = next(b.body for b in blocks_of(ROOT / "docs" / "how-to" / "branches.md") if b.info == "json")
     state = {"parts": "array", "results": "array", "failed": "integer", "verdict": ["string", "null"]}
     properties: dict[str, dict[str, Any]] = {key: {"type": kind} for key, kind in state.items()}
-    properties["results"]["x-reduce"] = "append"
+    properties["results"]["x-reducer"] = "append"
     wait = {"use": "wait", "with": {"for": "PT1S"}, "next": "end"}
     document = {
         "graphflow": "1",

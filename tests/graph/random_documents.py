@@ -17,13 +17,13 @@ from tests.graph.documents import FakeKind
 
 STATE: dict[str, Any] = {
     "items": {"type": "array", "default": []},
-    "total": {"type": "integer", "x-reduce": "sum", "default": 0},
-    "log": {"type": "array", "x-reduce": "append", "default": []},
-    "seen": {"type": "array", "x-reduce": "union", "default": []},
-    "notes": {"type": "object", "x-reduce": "merge", "default": {}},
-    "best": {"type": ["integer", "null"], "x-reduce": "max", "default": None},
-    "least": {"type": ["integer", "null"], "x-reduce": "min", "default": None},
-    "mixed": {"type": "integer", "x-reduce": "fn:mix", "default": 1},
+    "total": {"type": "integer", "x-reducer": "sum", "default": 0},
+    "log": {"type": "array", "x-reducer": "append", "default": []},
+    "seen": {"type": "array", "x-reducer": "union", "default": []},
+    "notes": {"type": "object", "x-reducer": "merge", "default": {}},
+    "best": {"type": ["integer", "null"], "x-reducer": "max", "default": None},
+    "least": {"type": ["integer", "null"], "x-reducer": "min", "default": None},
+    "mixed": {"type": "integer", "x-reducer": "fn:mix", "default": 1},
     "scratch": {"type": "string", "x-scope": "branch", "default": ""},
     "slot_a": {"type": "string", "default": ""},
     "slot_b": {"type": "string", "default": ""},
@@ -222,7 +222,7 @@ class _Builder:
         budget: dict[str, Any] = {"maxSteps": 1_000_000}
         if wraps:
             self._nodes["wrap_up"] = {"use": "work", "set": {"log": "[out.text]"}}
-            budget["then"] = "wrap_up"
+            budget["onExceeded"] = "wrap_up"
         out = {"graphflow": "1", "start": start, "state": {"type": "object", "properties": state}, "budget": budget}
         if result:
             out["result"] = "{'total': state.total, 'log': state.log}"

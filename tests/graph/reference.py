@@ -174,7 +174,7 @@ class _Frame:
 def _defaults(checked: CheckedDocument) -> dict[str, Any]:
     properties = checked.document.state.get("properties", {})
     lists = ("append", "union", "messages")
-    return {key: schema.get("default") or [] if schema.get("x-reduce") in lists else schema.get("default") for key, schema in properties.items()}  # fmt: skip
+    return {key: schema.get("default") or [] if schema.get("x-reducer") in lists else schema.get("default") for key, schema in properties.items()}  # fmt: skip
 
 
 class _Run:
@@ -190,7 +190,7 @@ class _Run:
     def reduced(self, frame: _Frame, state: Mapping[str, Any], writes: Sequence[Write]) -> dict[str, Any]:
         out = dict(state)
         for key, value in writes:
-            out[key] = self.reduce(frame.graph.document.state["properties"][key].get("x-reduce"), out[key], value)
+            out[key] = self.reduce(frame.graph.document.state["properties"][key].get("x-reducer"), out[key], value)
         return out
 
     def reduce(self, reducer: str | None, old: Any, value: Any) -> Any:

@@ -37,8 +37,8 @@ def faults_of(data: dict[str, Any], kinds: FakeKinds | None = None) -> tuple[Fau
 
 def proved(nodes: dict[str, Any], *always: str, kinds: FakeKinds | None = None, **keys: Any) -> str | None:
     """None when every property holds; else the way that the first fault shows."""
-    faults = faults_of(document(nodes, always=list(always), **keys), kinds)
-    assert all(fault.kind == "property" and fault.pointer.startswith("/always/") for fault in faults), faults
+    faults = faults_of(document(nodes, invariants=list(always), **keys), kinds)
+    assert all(fault.kind == "property" and fault.pointer.startswith("/invariants/") for fault in faults), faults
     assert all(fault.hint for fault in faults)
     return faults[0].message.rpartition(": ")[2] if faults else None
 
@@ -70,7 +70,7 @@ def test_a_node_that_is_left_by_expiry_or_error_has_not_finished(approve, way):
 
 def test_the_budgets_way_out_is_a_way_from_every_node():
     nodes = {"work": {"use": "model", "next": "approve"}, "approve": ask(), "send": END}
-    budget = {"maxSteps": 9, "then": "send"}
+    budget = {"maxSteps": 9, "onExceeded": "send"}
     assert proved(nodes, "before send visit approve", budget=budget) == "work (budget) → send"
     assert proved(nodes, "send at most 1", budget=budget) == "work → approve → send (budget) → send"
 
@@ -131,7 +131,7 @@ def test_each_attempt_of_a_subgraph_or_a_fan_enters_what_is_inside_again():
     fan = {"fan": {"parallel": {"x": "work"}, "retry": retry}, "work": {"use": "node:worker"}}
     assert proved(fan, "work at most 3") is None
     assert proved(fan, "work at most 2") == "fan → work"
-    (fault,) = faults_of(document(fan, always=["work at most 2"]))
+    (fault,) = faults_of(document(fan, invariants=["work at most 2"]))
     assert (
         fault.hint
         == "the branches that 'work' runs in are tried again, up to 3 times: lower `retry.max`, or raise the number"
@@ -213,20 +213,23 @@ def test_end_is_reachable_only_when_no_node_is_a_trap():
     ],
 )
 def test_what_states_no_property_or_names_nothing_is_refused_with_what_to_write(text, message, hint):
-    (fault,) = faults_of(document(always=[text]))
-    assert (fault.pointer, fault.kind, fault.severity) == ("/always/0", "property", "error")
+    (fault,) = faults_of(document(invariants=[text]))
+    assert (fault.pointer, fault.kind, fault.severity) == ("/invariants/0", "property", "error")
     assert message in fault.message
     assert hint in (fault.hint or "")
 
 
 def test_every_property_that_does_not_hold_is_reported_at_once():
-    found = faults_of(document(always=["answer at most 0", "end reachable", "before answer visit answer"]))
-    assert [fault.pointer for fault in found] == ["/always/0", "/always/2"]
+    found = faults_of(document(invariants=["answer at most 0", "end reachable", "before answer visit answer"]))
+    assert [fault.pointer for fault in found] == ["/invariants/0", "/invariants/2"]
 
 
 def test_a_graph_with_other_faults_is_not_proved():
     nodes = {"a": {"use": "model", "next": "nowhere"}, "b": END}
-    assert {fault.kind for fault in faults_of(document(nodes, always=["before b visit a"]))} <= {"reference", "graph"}
+    assert {fault.kind for fault in faults_of(document(nodes, invariants=["before b visit a"]))} <= {
+        "reference",
+        "graph",
+    }
 
 
 # --- branches --------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from tests.graph.documents import FakeKinds, document
 
 NAMES = ("a", "b", "c", "d")
 LONGEST = 9
-"""No shortest way of a graph of four nodes that counts to two is longer."""
+"""Longer ways are not enumerated: one that is found is not compared."""
 
 
 @st.composite
@@ -39,7 +39,7 @@ def graphs(draw: st.DrawFn) -> dict[str, Any]:
         nodes[name] = node
     budget: dict[str, Any] = {"maxSteps": 50}
     if draw(st.integers(0, 3)) == 0:
-        budget["then"] = draw(st.sampled_from(names))
+        budget["onExceeded"] = draw(st.sampled_from(names))
     return document(nodes, start="a", budget=budget)
 
 
@@ -49,7 +49,7 @@ Step = tuple[str, bool]
 
 def walks(data: dict[str, Any]) -> Iterator[list[Step]]:
     """Every walk from the start, up to `LONGEST` entries; also the beginnings of longer ones."""
-    nodes, then = data["nodes"], data["budget"].get("then")
+    nodes, then = data["nodes"], data["budget"].get("onExceeded")
 
     def on(walk: list[Step], wrapped: bool) -> Iterator[list[Step]]:
         yield walk
@@ -89,7 +89,7 @@ def test_a_way_around_is_found_exactly_when_some_walk_is_one(data, node, first):
 def test_too_many_entries_are_found_exactly_when_some_walk_has_them(data, node, count):
     found = too_many(decode_document(data), {node: 1}, count)
     shortest = min((len(walk) for walk in walks(data) if [name for name, _ in walk].count(node) > count), default=None)
-    assert (None if found is None else len(found)) == shortest
+    assert (None if found is None or len(found) > LONGEST + 1 else len(found)) == shortest
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
@@ -121,7 +121,7 @@ def test_a_trap_is_found_exactly_when_some_walk_enters_one(data):
 )
 def test_the_core_never_stops_a_run_of_a_document_that_was_proved(data, choices, node, first):
     """And what it lets run keeps the property."""
-    data = {**data, "always": [f"before {node} visit {first}", f"{node} at most 2"]}
+    data = {**data, "invariants": [f"before {node} visit {first}", f"{node} at most 2"]}
     try:
         plan = build_plan(check_document(data, FakeKinds()), FakeKinds())
     except DefinitionError:

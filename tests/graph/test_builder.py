@@ -247,12 +247,12 @@ def test_one_graph_may_stand_in_several_places():
 def test_a_dataclass_declares_types_defaults_reducers_and_marks():
     properties = built().document()["state"]["properties"]
     assert properties["parts"] == {"type": "array", "default": [{"name": "one"}]}
-    assert properties["results"] == {"type": "array", "x-reduce": "append", "items": {"type": "string"}, "default": []}
-    assert {key: properties[key]["x-reduce"] for key in ("seen", "facts", "talk", "total", "best", "least", "product")} == {
+    assert properties["results"] == {"type": "array", "x-reducer": "append", "items": {"type": "string"}, "default": []}
+    assert {key: properties[key]["x-reducer"] for key in ("seen", "facts", "talk", "total", "best", "least", "product")} == {
         "seen": "union", "facts": "merge", "talk": "messages", "total": "sum", "best": "max", "least": "min", "product": "fn:mul",
     }  # fmt: skip
-    assert properties["best"] == {"type": ["integer", "null"], "x-reduce": "max", "default": None}
-    assert (properties["scratch"]["x-scope"], properties["turn"]["x-life"]) == ("branch", "run")
+    assert properties["best"] == {"type": ["integer", "null"], "x-reducer": "max", "default": None}
+    assert (properties["scratch"]["x-scope"], properties["turn"]["x-scope"]) == ("branch", "run")
 
 
 def test_a_typed_dict_and_a_pydantic_model_declare_the_same():
@@ -267,7 +267,7 @@ def test_a_typed_dict_and_a_pydantic_model_declare_the_same():
     assert Graph(Typed).document()["state"] == Graph(Model).document()["state"] == {
         "type": "object",
         "properties": {
-            "names": {"type": "array", "x-reduce": "append", "items": {"type": "string"}, "default": []}, "score": {"type": "number", "default": 0}},
+            "names": {"type": "array", "x-reducer": "append", "items": {"type": "string"}, "default": []}, "score": {"type": "number", "default": 0}},
     }  # fmt: skip
 
 

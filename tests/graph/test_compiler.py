@@ -48,7 +48,7 @@ TABLE = [
     ("broken_graph_in_place", 1, "reference", "/nodes/answer/graph/nodes/inner/next", 15, "one of end, fail, inner"),
     ("broken_input_schema", 1, "type", "/input/required", 15, '"required": ["key"], beside'),
     ("broken_subgraph", 1, "reference", "/nodes/answer/graph", 6, "did you mean 'model'?"),
-    ("budget_then_unknown", 1, "reference", "/budget/then", 15, "one of answer"),
+    ("budget_on_exceeded_unknown", 1, "reference", "/budget/onExceeded", 15, "one of answer"),
     ("choose_on_a_model", 1, "graph", "/nodes/answer/next", 10, "write a list of {if, to},"),
     ("comment", 1, "syntax", "", 2, "put it into a"),
     ("cycle_through_an_error_route_without_budget", 1, "graph", "/nodes/answer", 5, 'add "budget": {"maxSteps":'),
@@ -80,7 +80,7 @@ TABLE = [
     ("missing_graphflow", 1, "shape", "", 1, 'it is "1"'),
     ("missing_nodes", 1, "shape", "", 1, "it is an object"),
     ("missing_start", 1, "shape", "", 1, "it is text"),
-    ("misspelt_mark", 1, "shape", "/state/properties/score/x-reduces", 10, "did you mean 'x-reduce'?"),
+    ("misspelt_mark", 1, "shape", "/state/properties/score/x-reduces", 10, "did you mean 'x-reducer'?"),
     ("negative_timeout", 1, "type", "/nodes/answer/timeoutMs", 10, "leave it out for none"),
     ("no_nodes", 1, "shape", "/nodes", 4, 'as in {"answer": {"use":'),
     ("node_is_no_object", 1, "shape", "/nodes/answer", 5, ""),
@@ -100,13 +100,13 @@ TABLE = [
         "python_import_path_in_reducer",
         1,
         "reference",
-        "/state/properties/best/x-reduce",
+        "/state/properties/best/x-reducer",
         10,
         "register the function in",
     ),
     ("python_import_path_in_use", 1, "reference", "/nodes/answer/use", 6, "register the function in"),
     ("python_words", 1, "syntax", "/nodes/answer/idempotent", 4, "write true"),
-    ("reducer_of_another_type", 1, "type", "/state/properties/draft/x-reduce", 10, "give the key the type"),
+    ("reducer_of_another_type", 1, "type", "/state/properties/draft/x-reducer", 10, "give the key the type"),
     ("reserved_node_name", 1, "reference", "/nodes/fail", 12, "choose another name"),
     ("result_with_an_unknown_key", 1, "reference", "/result", 13, "the document declares no"),
     ("retry_on_an_ask", 1, "shape", "/nodes/answer/retry", 9, "it belongs to nodes with"),
@@ -144,11 +144,11 @@ TABLE = [
     ("unknown_field_of_a_closed_output", 1, "reference", "/nodes/answer/next/0/if", 12, "did you mean 'text'?"),
     ("unknown_format_version", 1, "shape", "/graphflow", 2, 'write "1"'),
     ("unknown_function", 1, "reference", "/nodes/answer/use", 6, "did you mean 'fn:summarise'?"),
-    ("unknown_life", 1, "reference", "/state/properties/score/x-life", 10, "did you mean 'run'?"),
     ("unknown_limit", 1, "reference", "/nodes/answer/next/0/if", 12, "did you mean 'rounds'?"),
     ("unknown_node_in_visits", 1, "reference", "/nodes/answer/next/0/if", 12, "did you mean 'answer'?"),
-    ("unknown_reducer", 1, "reference", "/state/properties/n/x-reduce", 10, "one of append, fn:NAME,"),
+    ("unknown_reducer", 1, "reference", "/state/properties/n/x-reducer", 10, "one of append, fn:NAME,"),
     ("unknown_root", 1, "reference", "/nodes/answer/next/0/if", 12, "did you mean 'out'?"),
+    ("unknown_scope", 1, "reference", "/state/properties/score/x-scope", 10, "did you mean 'run'?"),
     ("unknown_state_key_in_a_condition", 1, "reference", "/nodes/answer/next/0/if", 21, "did you mean 'score'?"),
     ("unknown_state_key_in_a_template", 1, "reference", "/nodes/answer/with/prompt", 17, "did you mean 'draft'?"),
     ("unknown_state_key_in_set", 1, "reference", "/nodes/answer/set/drafft", 20, "did you mean 'draft'?"),
@@ -158,7 +158,7 @@ TABLE = [
     ("unknown_type_in_the_state", 1, "type", "/state/properties/score/type", 8, "did you mean 'number'?"),
     ("unknown_undo", 1, "reference", "/nodes/answer/undo", 10, "did you mean 'tool:bash'?"),
     ("unreachable_node", 1, "graph", "/nodes/lost", 12, "add a route to it, or"),
-    ("unregistered_reducer", 1, "reference", "/state/properties/n/x-reduce", 10, "register it in Python"),
+    ("unregistered_reducer", 1, "reference", "/state/properties/n/x-reducer", 10, "register it in Python"),
     ("with_expression_of_another_type", 1, "type", "/nodes/answer/with/command", 17, ""),
     ("with_is_a_list", 1, "type", "/nodes/answer/with", 7, 'as in {"name": "${…}"}'),
     ("with_missing_argument", 1, "type", "/nodes/answer/with", 7, "it is text"),
@@ -217,7 +217,7 @@ def test_the_reports_read_well(snapshot):
 
 FOLLOWS = [
     # what is wrong, and the one place that is told: not all that follows from it
-    ("nodes are no object", {"nodes": [], "budget": {"maxSteps": 5, "then": "b"}, "interruptBefore": ["a"], "always": ["before b visit a"]}, "/nodes"),
+    ("nodes are no object", {"nodes": [], "budget": {"maxSteps": 5, "onExceeded": "b"}, "interruptBefore": ["a"], "invariants": ["before b visit a"]}, "/nodes"),
     ("a plan's nodes are lost", {"nodes": 5, "state": {"properties": {"tasks": {"x-tasks": ["a"]}}}, "result": "[state.tasks, visits.a]"}, "/nodes"),
     ("state is no object", {"state": [], "nodes": {"a": {"use": "model", "set": {"x": "state.y"}}}}, "/state"),
     ("state is misspelt", {"stat": {"properties": {"x": {}}}, "nodes": {"a": {"use": "model", "set": {"x": "state.x"}}}}, "/stat"),
@@ -228,7 +228,7 @@ FOLLOWS = [
     ("a map has no body", {"nodes": {"a": {"map": "[1]", "as": "item"}, "w": {"use": "model", "with": {"prompt": "${string(item)}"}}}}, "/nodes/a"),
     ("map is misspelt", {"nodes": {"a": {"mapp": "[1]", "as": "item", "do": "w"}, "w": {"use": "model"}}}, "/nodes/a/mapp"),
     ("ask is misspelt", {"nodes": {"a": {"aks": {"message": "?"}, "next": [{"if": "answer.ok", "to": "end"}, {"to": "end"}]}}}, "/nodes/a/aks"),
-    ("a use is lost that a property names", {"nodes": {"a": {"use": 5}}, "always": ["tool:bash at most 1"]}, "/nodes/a/use"),
+    ("a use is lost that a property names", {"nodes": {"a": {"use": 5}}, "invariants": ["tool:bash at most 1"]}, "/nodes/a/use"),
     ("the input schema is lost", {"input": 5, "nodes": {"a": {"use": "model", "with": {"prompt": "${input.x.y}"}}}}, "/input"),
 ]  # fmt: skip
 
@@ -296,7 +296,7 @@ REVIEW = document(
         "score": {"type": "number", "default": 0},
         "draft": {"type": ["string", "null"], "default": None},
     },
-    budget={"maxRounds": 3, "maxSteps": 60, "timeoutMs": 300000, "then": "wrap_up"},
+    budget={"maxRounds": 3, "maxSteps": 60, "timeoutMs": 300000, "onExceeded": "wrap_up"},
     interruptBefore=["send"],
 )
 
@@ -319,7 +319,7 @@ def test_written_defaults_and_the_order_of_keys_change_nothing():
     spelled["nodes"]["send"]["error"][1]["on"] = ["any"]
     spelled["nodes"]["plan"]["set"] = dict(spelled["nodes"]["plan"]["set"])
     spelled["nodes"]["send"]["retry"]["factor"] = 2
-    spelled["always"] = []
+    spelled["invariants"] = []
     assert check(spelled).digest == check(REVIEW).digest
 
 
@@ -362,7 +362,7 @@ def test_a_wrong_route_is_reported_once_and_not_as_all_that_follows_from_it():
 
 def test_the_node_that_wraps_up_counts_as_reachable():
     nodes = {"a": {"use": "model"}, "wrap": {"use": "model"}}
-    assert isinstance(check(document(nodes, budget={"maxSteps": 5, "then": "wrap"})), CheckedDocument)
+    assert isinstance(check(document(nodes, budget={"maxSteps": 5, "onExceeded": "wrap"})), CheckedDocument)
 
 
 def test_the_fault_of_a_kind_stands_at_its_place_in_the_document():
@@ -504,7 +504,7 @@ JSON = st.recursive(
 )
 KEYS = (
     "use map parallel graph ask with set next error retry timeoutMs effects undo as do max join if to choose on message "
-    "schema expires state properties type default x-reduce budget maxSteps then start nodes input result always "
+    "schema expires state properties type default x-reducer budget maxSteps then start nodes input result always "
     "interruptBefore graphflow a b".split()
 )
 TEXTS = st.sampled_from(
@@ -601,8 +601,8 @@ def test_a_source_is_located_by_its_text():
         (document({"a": {"use": "fn:summarise", "with": {"n": -(2**63) - 1}}}), "/nodes/a/with/n", "beyond 64 bits"),
         (document(state={"a": True}), "/state/properties/a", "is an object, not true"),
         (
-            document({"a": {"use": "model", "set": {"k": "1"}}}, state={"k": {"x-reduce": []}}),
-            "/state/properties/k/x-reduce",
+            document({"a": {"use": "model", "set": {"k": "1"}}}, state={"k": {"x-reducer": []}}),
+            "/state/properties/k/x-reducer",
             "[] is no reducer",
         ),
         (document(state={"a": {"$ref": "#/$defs/nope"}}), "/state/properties/a", "no valid JSON Schema"),

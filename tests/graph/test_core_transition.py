@@ -56,8 +56,8 @@ STATE = {
     "type": "object",
     "properties": {
         "n": {"type": "integer", "default": 0},
-        "log": {"type": "array", "x-reduce": "append", "default": []},
-        "once": {"type": "integer", "default": 0, "x-life": "run"},
+        "log": {"type": "array", "x-reducer": "append", "default": []},
+        "once": {"type": "integer", "default": 0, "x-scope": "run"},
     },
 }
 
@@ -162,7 +162,7 @@ def test_an_input_closes_the_questions_and_frames_of_a_stopped_run() -> None:
 
 
 def test_an_input_with_messages_answers_open_calls_and_adds_the_query() -> None:
-    messages = {"type": "object", "properties": {"messages": {"type": "array", "x-reduce": "messages", "default": []}}}
+    messages = {"type": "object", "properties": {"messages": {"type": "array", "x-reducer": "messages", "default": []}}}
     core = Core(plan_of({"a": {**WORK, "next": "end"}}, state=messages))
     core.begin(input={"query": "hi"})
     call = {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "name": "t", "arguments": "{}"}]}
@@ -315,7 +315,7 @@ def test_provider_error_covers_a_cut_off_stream_and_any_covers_all() -> None:
 
 def test_a_used_up_budget_goes_to_then_once() -> None:
     looping = {"a": {**WORK, "next": [{"if": "state.n < 9", "to": "a"}, {"to": "wrap"}]}, "wrap": PAIR["b"]}
-    core = Core(plan_of(looping, budget={"maxSteps": 2, "then": "wrap"}))
+    core = Core(plan_of(looping, budget={"maxSteps": 2, "onExceeded": "wrap"}))
     core.begin()
     core.feed(NodeSucceeded, frame=ROOT)
     assert core.feed(NodeSucceeded, frame=ROOT)[-2:] == [Started(ROOT, "wrap", 1, 1, 3, ""), RunNode(ROOT)]
@@ -334,7 +334,7 @@ def test_a_used_up_budget_without_then_fails_before_the_next_node_begins() -> No
 
 
 def test_the_partial_message_of_a_failure_is_kept_where_the_node_writes_messages() -> None:
-    messages = {"type": "object", "properties": {"messages": {"type": "array", "x-reduce": "messages", "default": []}}}
+    messages = {"type": "object", "properties": {"messages": {"type": "array", "x-reducer": "messages", "default": []}}}
     core = Core(plan_of({"a": {"use": "fn:give", "set": {"messages": "[out]"}, "next": "end"}}, state=messages))
     core.begin()
     core.feed(NodeErrored, frame=ROOT, error=ERROR, partial={"role": "assistant", "content": "half"})
@@ -709,7 +709,7 @@ def test_advance_changes_none_of_its_arguments() -> None:
 REVIEW = {
     "graphflow": "1",
     "state": {"type": "object", "properties": {"draft": {"type": "string", "default": ""}}},
-    "budget": {"maxSteps": 10, "maxRounds": 2, "then": "publish"},
+    "budget": {"maxSteps": 10, "maxRounds": 2, "onExceeded": "publish"},
     "start": "write",
     "nodes": {
         "write": {"use": "model", "with": {"prompt": "One line about ${input.query}"}, "set": {"draft": "out.text"},

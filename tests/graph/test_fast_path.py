@@ -20,9 +20,9 @@ from graphflow.nodes.kinds import NodeKinds
 PROPERTIES = {
     "n": {"type": "integer", "default": 0},
     "text": {"type": "string"},
-    "log": {"type": "array", "x-reduce": "append", "default": []},
-    "map": {"type": "object", "x-reduce": "merge", "default": {}},
-    "sum": {"type": "integer", "x-reduce": "sum", "default": 0},
+    "log": {"type": "array", "x-reducer": "append", "default": []},
+    "map": {"type": "object", "x-reducer": "merge", "default": {}},
+    "sum": {"type": "integer", "x-reducer": "sum", "default": 0},
 }
 ROUTED = {
     "a": {"use": "node:work", "next": [{"if": "state.n > 2", "to": "b"}, {"if": "visits.a < 3", "to": "a"}, {"to": "end"}]},

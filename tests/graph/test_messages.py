@@ -11,7 +11,7 @@ from graphflow.checkpoints import codec
 from graphflow.errors import CodecError
 from graphflow.messages import from_wire, misfit
 
-MESSAGES = {"type": "object", "properties": {"messages": {"type": "array", "x-reduce": "messages", "default": []}}}
+MESSAGES = {"type": "object", "properties": {"messages": {"type": "array", "x-reducer": "messages", "default": []}}}
 
 WIRE_FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"role": "robot", "content": "x"}, "role 'robot'"),

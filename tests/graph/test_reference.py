@@ -15,8 +15,8 @@ from tests.graph.reference import Call, Failure, Gave, Outcome, interpret
 
 def run(nodes: dict[str, Any], behaviour: Any, *, state: dict[str, Any] | None = None) -> Outcome:
     keys = state or {
-        "log": {"type": "array", "x-reduce": "append", "default": []},
-        "sum": {"type": "integer", "x-reduce": "sum", "default": 0},
+        "log": {"type": "array", "x-reducer": "append", "default": []},
+        "sum": {"type": "integer", "x-reducer": "sum", "default": 0},
         "one": {"type": ["string", "null"], "default": None},
         "own": {"type": "string", "x-scope": "branch", "default": "-"},
     }

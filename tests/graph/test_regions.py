@@ -22,10 +22,10 @@ CHILD = document(input={"type": "object", "required": ["part"], "properties": {"
 STATE: dict[str, Any] = {
     "parts": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": False}, "default": []},
     "names": {"type": "array", "items": {"type": "string"}, "default": []},
-    "results": {"type": "array", "x-reduce": "append", "default": []},
+    "results": {"type": "array", "x-reducer": "append", "default": []},
     "draft": {"type": ["string", "null"], "default": None},
     "count": {"type": "integer", "default": 0},
-    "total": {"type": "integer", "x-reduce": "sum", "default": 0},
+    "total": {"type": "integer", "x-reducer": "sum", "default": 0},
     "scratch": {"type": "string", "x-scope": "branch", "default": ""},
 }  # fmt: skip
 
@@ -183,9 +183,9 @@ BORDERS = [
     ("itself", {"fan": fan(do="fan")}, {}, "/nodes/fan/do", "can't be its own body", "name another node"),
     ("out of an inner body", {"fan": fan(), "gather": {"map": "state.names", "as": "name", "do": "deep", "next": "last"},
      "deep": model(next="last"), "last": model()}, {}, "/nodes/deep/next", "leaves the body of 'gather'", 'write "end"'),
-    ("wrapping up in a branch", {"fan": fan(), "gather": model()}, {"budget": {"maxSteps": 5, "then": "gather"}},
-     "/budget/then", "lies in the body of 'fan'", "the main flow"),
-    ("from the wrapping up into a branch", {"fan": fan(), "gather": model(), "wrap": model(next="gather")}, {"budget": {"maxSteps": 5, "then": "wrap"}},
+    ("wrapping up in a branch", {"fan": fan(), "gather": model()}, {"budget": {"maxSteps": 5, "onExceeded": "gather"}},
+     "/budget/onExceeded", "lies in the body of 'fan'", "the main flow"),
+    ("from the wrapping up into a branch", {"fan": fan(), "gather": model(), "wrap": model(next="gather")}, {"budget": {"maxSteps": 5, "onExceeded": "wrap"}},
      "/nodes/wrap/next", "leads into the body of 'fan'", "route to 'fan'"),
 ]  # fmt: skip
 
@@ -242,7 +242,7 @@ def nested(depth: int) -> dict[str, Any]:
         f"f{n}": {"map": "[1]", "as": f"x{n}", "do": f"f{n + 1}", "set": {"count": "size(out)"}} for n in range(depth)
     }
     return document(
-        {**nodes, f"f{depth}": MODEL}, state={"count": {"type": "integer", "x-reduce": "sum", "default": 0}}
+        {**nodes, f"f{depth}": MODEL}, state={"count": {"type": "integer", "x-reducer": "sum", "default": 0}}
     )
 
 
@@ -339,7 +339,7 @@ def test_every_branch_of_a_map_replacing_one_key_is_refused_with_both_places():
     assert fault.pointer == "/nodes/gather/set/draft"
     assert "/nodes/fan/map" in fault.message
     assert "/nodes/gather/set/draft" in fault.message
-    assert "x-reduce" in fault.hint
+    assert "x-reducer" in fault.hint
     assert "x-scope" in fault.hint
 
 
@@ -518,7 +518,7 @@ def test_the_example_of_the_format_is_sound_in_its_fan():
     }  # fmt: skip
     state = {
         "steps": {"type": "array", "default": []},
-        "results": {"type": "array", "default": [], "x-reduce": "append"},
+        "results": {"type": "array", "default": [], "x-reducer": "append"},
     }
     checked = check(document(nodes, state=state))
     assert checked.document.nodes["fan"].join == Join(wait="all", on_error="collect")

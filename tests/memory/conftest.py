@@ -21,7 +21,7 @@ from graphflow.settings import load_settings
 from graphflow.tools.port import tool
 from tests.postgres import Schemas
 
-MESSAGES = {"type": "array", "default": [], "x-reduce": "messages"}
+MESSAGES = {"type": "array", "default": [], "x-reducer": "messages"}
 AGENTS: dict[str, dict[str, Any]] = {
     "plain": {"mode": "PLAIN", "providerKey": "auto", "plain": {"systemPrompt": "Answer."}},
     "react": {

@@ -111,7 +111,7 @@ async def test_each_call_is_followed_by_its_result(open_application: Opened) -> 
         "graphflow": "1",
         "state": {
             "type": "object",
-            "properties": {"messages": {"type": "array", "default": [], "x-reduce": "messages"}},
+            "properties": {"messages": {"type": "array", "default": [], "x-reducer": "messages"}},
         },
         "tools": ["look_up"],
         "start": "ask",

@@ -99,7 +99,7 @@ def test_its_budget_and_rounds_are_the_presets_and_a_second_pass_is_one() -> Non
     data = {"mode": "PLAN_EXECUTE", "planExecute": {"planSystemPrompt": "P", "executeSystemPrompt": "E"}}
     compiled = compile_agent(decode_definition(data), data).data
     assert compiled["budget"] == {
-        "maxRounds": 8, "maxModelCalls": 50, "maxToolCalls": 60, "timeoutMs": 600_000, "then": "verify",
+        "maxRounds": 8, "maxModelCalls": 50, "maxToolCalls": 60, "timeoutMs": 600_000, "onExceeded": "verify",
     }  # fmt: skip
     assert list(compiled["nodes"]) == ["plan", "execute", "tools", "summarize", "verify"]
 

@@ -101,7 +101,7 @@ def test_it_compiles_to_this_graph(fields: dict[str, Any], snapshot: Any) -> Non
 
 def test_its_budget_and_rounds_are_the_presets() -> None:
     assert document()["budget"] == {
-        "maxRounds": 10, "maxModelCalls": 60, "maxToolCalls": 60, "timeoutMs": 600_000, "then": "final",
+        "maxRounds": 10, "maxModelCalls": 60, "maxToolCalls": 60, "timeoutMs": 600_000, "onExceeded": "final",
     }  # fmt: skip
     assert list(document()["nodes"]) == ["thinking", "action", "tools", "observation", "final"]
 

@@ -10,8 +10,8 @@ from graphflow import CompiledGraph, load_graph
 
 STATE: dict[str, Any] = {
     "items": {"type": "array", "default": [0, 1, 2]},
-    "results": {"type": "array", "x-reduce": "append", "default": []},
-    "total": {"type": "integer", "x-reduce": "sum", "default": 0},
+    "results": {"type": "array", "x-reducer": "append", "default": []},
+    "total": {"type": "integer", "x-reducer": "sum", "default": 0},
     "outs": {"default": None},
 }
 

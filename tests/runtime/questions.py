@@ -21,8 +21,8 @@ STATE: dict[str, Any] = {
     "properties": {
         "n": {"type": "integer", "default": 0},
         "v": {"default": None},
-        "log": {"type": "array", "default": [], "x-reduce": "append"},
-        "messages": {"type": "array", "default": [], "x-reduce": "messages"},
+        "log": {"type": "array", "default": [], "x-reducer": "append"},
+        "messages": {"type": "array", "default": [], "x-reducer": "messages"},
     },
 }
 

@@ -88,7 +88,7 @@ def node(name: str, after: str = "end", **fields: Any) -> dict[str, Any]:
 
 STATE = {
     "type": "object",
-    "properties": {"n": {"type": "integer", "default": 0, "x-reduce": "max"}, "list": {"default": [1, 2]}},
+    "properties": {"n": {"type": "integer", "default": 0, "x-reducer": "max"}, "list": {"default": [1, 2]}},
 }
 
 
@@ -101,7 +101,7 @@ async def test_a_branch_that_comes_after_another_has_what_that_one_finished(stor
         "wrap_up": node("wrap_up"),
     }
     always = ["before send visit approve", "before wrap_up visit approve", "send at most 1", "before wrap_up visit fan"]
-    result = await review(store, ran, state=STATE, start="fan", nodes=nodes, always=always).run({}, "t")
+    result = await review(store, ran, state=STATE, start="fan", nodes=nodes, invariants=always).run({}, "t")
     assert (result.status, ran) == ("completed", ["approve", "send", "wrap_up"])
 
 
@@ -113,7 +113,7 @@ async def test_skipping_in_one_item_fails_that_item_and_not_its_siblings(store):
         "send": node("send"),
         "wrap_up": node("wrap_up"),
     }
-    app = review(store, ran, state=STATE, start="fan", nodes=nodes, always=["before send visit approve"])
+    app = review(store, ran, state=STATE, start="fan", nodes=nodes, invariants=["before send visit approve"])
     first, second = (await app.run({}, "t", interrupt_before=["approve"])).interrupts
     await app.answer("t", {first.id: {"decision": "continue"}})
     result = await app.answer("t", {second.id: {"decision": "skip"}})
@@ -127,7 +127,7 @@ async def test_an_edit_past_a_node_in_a_branch_is_kept_too(store):
         "approve": node("approve", "send"),
         "send": node("send"),
     }
-    app = review(store, ran, state=STATE, start="fan", nodes=nodes, always=["before send visit approve"])
+    app = review(store, ran, state=STATE, start="fan", nodes=nodes, invariants=["before send visit approve"])
     await app.run({}, "t", interrupt_before=["approve"])
     await app.thread("t").edit({}, as_node="approve", path="fan#1[x]")
     result = await app.resume("t")
@@ -143,7 +143,7 @@ async def test_marks_of_a_fans_branches_do_not_stay_behind(store, items):
     }
     state = {"type": "object", "properties": {"n": STATE["properties"]["n"], "list": {"default": list(range(items))}}}  # type: ignore[index]
     app = review(
-        store, [], state=state, start="fan", nodes=nodes, always=["before send visit fan"], budget={"maxSteps": 999}
+        store, [], state=state, start="fan", nodes=nodes, invariants=["before send visit fan"], budget={"maxSteps": 999}
     )
     assert (await app.run({}, "t")).status == "completed"
     live = app.lives.runs()

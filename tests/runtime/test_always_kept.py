@@ -35,7 +35,7 @@ def review(store: Checkpointer | None, ran: list[str], **keys: Any) -> CompiledG
             "approve": {"use": "node:approve", "next": "send"},
             "send": {"use": "node:send", "next": "end"},
         },
-        "always": ["before node:send visit approve"],
+        "invariants": ["before node:send visit approve"],
         **keys,
     }
     names = ("draft", "approve", "send", "wrap_up")
@@ -126,7 +126,7 @@ async def test_a_limit_that_a_request_raises_does_not_raise_how_often_a_node_may
         "draft": {"use": "node:draft", "next": [{"if": "visits.draft < limits.rounds", "to": "draft"}, {"to": "end"}]}
     }
     budget = {"maxRounds": 3, "maxSteps": 50}
-    app = review(store, ran, nodes=loop, budget=budget, always=["draft at most 3"])
+    app = review(store, ran, nodes=loop, budget=budget, invariants=["draft at most 3"])
     result = await app.run({}, "t", budget={"maxRounds": rounds})
     assert (result.status, len(ran)) == (status, times)
     if status == "failed":
@@ -145,7 +145,7 @@ async def test_a_goto_past_a_condition_does_not_raise_how_often_a_node_may_be_en
         "start": "draft",
         "nodes": {"draft": {"use": "node:draft", "next": [{"if": "visits.draft < 2", "to": "draft"}, {"to": "end"}]}},
         "budget": {"maxSteps": 50},
-        "always": ["draft at most 2"],
+        "invariants": ["draft at most 2"],
     }
     result = await load_graph(data, nodes={"draft": draft}).run({})
     assert ((result.error or {})["code"], len(ran)) == ("property_violated", 2)

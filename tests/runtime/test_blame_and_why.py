@@ -52,7 +52,7 @@ async def test_blame_finds_who_put_each_item_of_a_list_there(compile_graph: Comp
 async def test_blame_of_a_part_is_whoever_changed_that_part(compile_graph: Compile) -> None:
     schema = {"type": "object", "properties": {
         "plan": {"type": "object", "default": {}},
-        "notes": {"type": "object", "x-reduce": "merge", "default": {}},
+        "notes": {"type": "object", "x-reducer": "merge", "default": {}},
     }}  # fmt: skip
     graph = Graph(schema)
 
@@ -116,7 +116,7 @@ async def test_blame_inside_a_subgraph_names_its_path(compile_graph: Compile) ->
 async def test_blame_names_the_model_call_behind_a_message(store: Checkpointer) -> None:
     document = {
         "graphflow": "1", "start": "talk",
-        "state": {"type": "object", "properties": {"messages": {"type": "array", "x-reduce": "messages", "default": []}}},
+        "state": {"type": "object", "properties": {"messages": {"type": "array", "x-reducer": "messages", "default": []}}},
         "nodes": {"talk": {"use": "model", "set": {"messages": "[out.message]"}}},
     }  # fmt: skip
     app = load_graph(document, checkpointer=store, model=ScriptedModel())

@@ -15,9 +15,9 @@ from tests.runtime.test_branch_travel import Shop
 
 KEYS: dict[str, Any] = {
     **STATE,
-    "notes": {"type": "object", "x-reduce": "merge", "default": {}},
-    "best": {"type": "integer", "x-reduce": "max", "default": 0},
-    "seen": {"type": "array", "x-reduce": "union", "default": []},
+    "notes": {"type": "object", "x-reducer": "merge", "default": {}},
+    "best": {"type": "integer", "x-reducer": "max", "default": 0},
+    "seen": {"type": "array", "x-reducer": "union", "default": []},
     "word": {"type": "string", "default": ""},
 }
 

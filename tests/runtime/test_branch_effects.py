@@ -139,7 +139,7 @@ async def test_a_call_of_the_same_id_in_every_branch_is_undone_with_the_argument
         "think": {"use": "node:think", "next": "tools"},
         "tools": {"use": "tools", "set": {"messages": "out.messages"}, "next": "end"},
     }
-    keys = {**STATE, "mine": {"type": "integer", "default": 0, "x-scope": "branch"}, "messages": {"type": "array", "x-reduce": "messages", "default": []}}  # fmt: skip
+    keys = {**STATE, "mine": {"type": "integer", "default": 0, "x-scope": "branch"}, "messages": {"type": "array", "x-reducer": "messages", "default": []}}  # fmt: skip
     app = load_graph(
         document(nodes, state={"type": "object", "properties": keys}),
         checkpointer=store, functions={"give": give}, nodes={"think": ask_for}, tools=post.tools(),

@@ -249,7 +249,7 @@ async def test_a_fork_with_branches_half_done_runs_only_their_rest(store: Checkp
 async def test_time_travel_reaches_a_subgraph_inside_one_item(store: Checkpointer) -> None:
     inner = {
         "graphflow": "1", "start": "first", "result": "state.log",
-        "state": {"type": "object", "properties": {"log": {"type": "array", "x-reduce": "append", "default": []}}},
+        "state": {"type": "object", "properties": {"log": {"type": "array", "x-reducer": "append", "default": []}}},
         "nodes": {
             "first": {"ask": {"message": "first?", "schema": {"type": "string"}}, "set": {"log": "[answer]"}, "next": "second"},
             "second": {"ask": {"message": "second?", "schema": {"type": "string"}}, "set": {"log": "[answer]"}, "next": "end"},

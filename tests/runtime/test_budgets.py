@@ -15,7 +15,7 @@ from graphflow.runtime.runs.live_runs import registry_of
 from graphflow.testing import collect
 from tests.launching import launch
 
-STATE = {"n": {"type": "integer", "x-reduce": "sum", "default": 0}, "items": {"type": "array", "default": []}}
+STATE = {"n": {"type": "integer", "x-reducer": "sum", "default": 0}, "items": {"type": "array", "default": []}}
 ANY = [{"on": ["any"], "to": "a"}]
 
 
@@ -171,7 +171,7 @@ async def test_what_wraps_up_runs_once_even_where_a_route_leads_back_to_it(store
         "a": node("works", [{"if": "state.n > 900", "to": "end"}, {"to": "wrap"}]),
         "wrap": node("works", "a"),
     }
-    app = work.graph(nodes, store=store, maxSteps=3, then="wrap")
+    app = work.graph(nodes, store=store, maxSteps=3, onExceeded="wrap")
     result = await app.run({}, "t")
     assert (result.status, used_up(result.error)) == ("failed", ("budget_exceeded", "steps"))
     assert work.ran == ["a", "wrap", "a", "wrap", "a"]
@@ -190,7 +190,7 @@ async def test_a_circle_behind_the_wrapping_up_comes_to_an_end() -> None:
     }
     for limits in list[Any](({}, {"maxSteps": 2})):
         work.ran.clear()
-        result = await work.graph(nodes, then="wrap", maxModelCalls=1, **limits).run()
+        result = await work.graph(nodes, onExceeded="wrap", maxModelCalls=1, **limits).run()
         assert used_up(result.error) == ("budget_exceeded", "steps")
         assert work.ran == ["first", "second", "wrap", *["a"] * (WRAP_UP_STEPS - 1)]
 
@@ -198,7 +198,7 @@ async def test_a_circle_behind_the_wrapping_up_comes_to_an_end() -> None:
 async def test_nodes_behind_the_wrapping_up_still_run_when_no_step_is_left() -> None:
     work = Nodes()
     nodes = {"a": node("works", "b"), "b": node("works"), "wrap": node("works", "tell"), "tell": node("works")}
-    result = await work.graph(nodes, maxSteps=1, then="wrap").run()
+    result = await work.graph(nodes, maxSteps=1, onExceeded="wrap").run()
     assert (result.status, result.finish_reason, work.ran) == ("completed", "max_steps", ["a", "wrap", "tell"])
 
 
@@ -207,7 +207,7 @@ async def test_one_model_call_is_kept_for_the_wrapping_up_and_no_second(budget: 
     work = Nodes()
     again = [{"if": "state.n == 0", "to": "a"}, {"to": "end"}]
     nodes = {"a": node("calls", again), "wrap": node("calls", "more"), "more": node("calls")}
-    result = await work.graph(nodes, then="wrap", maxSteps=20, **budget).run()
+    result = await work.graph(nodes, onExceeded="wrap", maxSteps=20, **budget).run()
     assert (result.status, work.ran) == ("failed", ["a", "a", "a", "wrap", "more"])
     assert result.error is not None
     assert (result.error["code"], result.usage["modelCalls"]) == ("budget_exceeded", 3)
@@ -216,7 +216,7 @@ async def test_one_model_call_is_kept_for_the_wrapping_up_and_no_second(budget: 
 async def test_no_tool_call_is_kept_for_the_wrapping_up() -> None:
     work = Nodes()
     nodes = {"a": node("calls_a_tool", "b"), "b": node("calls_a_tool"), "wrap": node("calls_a_tool")}
-    result = await work.graph(nodes, maxToolCalls=1, then="wrap").run()
+    result = await work.graph(nodes, maxToolCalls=1, onExceeded="wrap").run()
     assert (used_up(result.error), work.ran) == (("budget_exceeded", "toolCalls"), ["a", "b", "wrap"])
 
 
@@ -228,7 +228,7 @@ async def test_with_a_larger_budget_a_run_that_wrapped_up_in_vain_goes_on_as_any
         "wrap": node("calls", "more"),
         "more": node("calls", [{"if": "state.n < 3", "to": "b"}, {"to": "end"}]),
     }
-    app = work.graph(nodes, store=store, maxSteps=1, maxModelCalls=1, then="wrap")
+    app = work.graph(nodes, store=store, maxSteps=1, maxModelCalls=1, onExceeded="wrap")
     result = await app.run({}, "t")
     assert (result.status, work.ran) == ("failed", ["a", "wrap", "more"])
     result = await app.resume("t", budget={"maxModelCalls": 5, "maxSteps": 3})
@@ -442,7 +442,7 @@ async def test_a_loser_that_has_used_something_has_no_list_of_the_state_copied()
     }
     document = {
         "graphflow": "1", "start": "race", "budget": {"maxSteps": 50},
-        "state": {"type": "object", "properties": {"log": {"type": "array", "default": [], "x-reduce": "append"}}},
+        "state": {"type": "object", "properties": {"log": {"type": "array", "default": [], "x-reducer": "append"}}},
         "nodes": {"race": race, "wins": node("wins"), "loses": node("loses")},
     }  # fmt: skip
     result = await load_graph(document, nodes={"wins": wins, "loses": loses}).run()

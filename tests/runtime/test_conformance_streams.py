@@ -97,7 +97,7 @@ async def test_each_node_begins_and_ends_once_at_every_depth_and_the_inner_ends_
 
 async def test_a_message_is_in_the_state_once_however_often_its_node_was_entered(compile_graph: Compile) -> None:
     graph = Graph(
-        {"type": "object", "properties": {"messages": {"type": "array", "x-reduce": "messages", "default": []}}}
+        {"type": "object", "properties": {"messages": {"type": "array", "x-reducer": "messages", "default": []}}}
     )
 
     @graph.node(retry={"max": 2, "on": ["any"], "backoffMs": 1})

@@ -83,7 +83,7 @@ async def test_a_fork_between_two_questions_asks_only_the_later(compile_graph: C
 
 def three_levels() -> Graph:
     """Subgraphs three deep; the innermost asks twice, the middle one asks too."""
-    names = {"type": "object", "properties": {"log": {"type": "array", "x-reduce": "append", "default": []}}}
+    names = {"type": "object", "properties": {"log": {"type": "array", "x-reducer": "append", "default": []}}}
     inner = Graph(names, name="inner", result="state.log")
     for name, after in (("one", "two"), ("two", "end")):
         inner.ask(name, f"{name}?", schema={"type": "string"}, set={"log": "[answer]"}, next=after)

@@ -329,7 +329,7 @@ async def test_a_write_of_a_model_s_call_is_undone_with_the_arguments_that_the_m
 
     document = {
         "graphflow": "1", "start": "model",
-        "state": {"type": "object", "properties": {"messages": {"type": "array", "x-reduce": "messages", "default": []}}},
+        "state": {"type": "object", "properties": {"messages": {"type": "array", "x-reducer": "messages", "default": []}}},
         "nodes": {"model": {"use": "node:model", "next": "tools"}, "tools": {"use": "tools", "set": {"messages": "out.messages"}}},
     }  # fmt: skip
     app = load_graph(document, checkpointer=store, tools=post.tools(), nodes={"model": model})
@@ -537,8 +537,8 @@ async def test_the_next_run_is_told_which_calls_of_a_cancelled_one_were_done_cut
         "act": {"use": "tools", "set": {"messages": "out.messages"}},
     }
     state = {
-        "n": {"type": "integer", "default": 0, "x-reduce": "sum"},
-        "messages": {"type": "array", "default": [], "x-reduce": "messages"},
+        "n": {"type": "integer", "default": 0, "x-reducer": "sum"},
+        "messages": {"type": "array", "default": [], "x-reducer": "messages"},
     }
     document = {"graphflow": "1", "start": "begin", "state": {"type": "object", "properties": state}, "nodes": nodes}
 

@@ -679,7 +679,7 @@ async def test_a_held_question_that_expires_ends_its_node_and_begins_what_the_fa
 
 
 async def test_a_run_whose_time_is_up_wraps_up_and_ends(compile_graph: Compile) -> None:
-    graph = Graph(Counter, budget={"timeoutMs": 20, "then": "wrap"})
+    graph = Graph(Counter, budget={"timeoutMs": 20, "onExceeded": "wrap"})
 
     @graph.node(next="wrap")
     async def slow(state: Any) -> None:

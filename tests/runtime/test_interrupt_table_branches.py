@@ -23,7 +23,7 @@ STATE: dict[str, Any] = {
     "type": "object",
     "properties": {
         "items": {"type": "array", "default": ["a", "b", "c"]},
-        "log": {"type": "array", "default": [], "x-reduce": "append"},
+        "log": {"type": "array", "default": [], "x-reducer": "append"},
         "done": {"default": None},
     },
 }

@@ -26,7 +26,7 @@ from tests.launching import launch
 
 STATE = {
     "type": "object",
-    "properties": {"log": {"type": "array", "default": [], "x-reduce": "append"}, "said": {"type": "array", "default": []}},
+    "properties": {"log": {"type": "array", "default": [], "x-reducer": "append"}, "said": {"type": "array", "default": []}},
 }  # fmt: skip
 NUMBER = {"type": "integer"}
 stages = st.lists(

@@ -99,10 +99,10 @@ SCHEMA = {
     "type": "object",
     "properties": {
         "plain": {"default": None},
-        "log": {"type": "array", "x-reduce": "append", "default": []},
-        "box": {"type": "object", "x-reduce": "merge", "default": {}},
-        "bag": {"type": "array", "x-reduce": "union", "default": []},
-        "total": {"type": "integer", "x-reduce": "sum", "default": 0},
+        "log": {"type": "array", "x-reducer": "append", "default": []},
+        "box": {"type": "object", "x-reducer": "merge", "default": {}},
+        "bag": {"type": "array", "x-reducer": "union", "default": []},
+        "total": {"type": "integer", "x-reducer": "sum", "default": 0},
     },
 }
 
@@ -241,7 +241,7 @@ def test_keep_seq_is_the_last_number_at_which_no_block_was_open() -> None:
 async def test_stored_bytes_grow_with_what_is_new_and_not_with_the_thread(tmp_path: Path) -> None:
     store = SqliteCheckpointer(tmp_path / "t.db")
     graph = Graph(
-        {"type": "object", "properties": {"messages": {"type": "array", "x-reduce": "messages", "default": []}}}
+        {"type": "object", "properties": {"messages": {"type": "array", "x-reducer": "messages", "default": []}}}
     )
     text = "word " * 200
 

@@ -127,7 +127,7 @@ async def test_every_problem_is_said_at_once_and_nothing_changes(store):
     old = graph(
         store,
         {"approve": ask()},
-        {"k": {"type": "string", "default": "x"}, "l": {"type": "array", "default": [1], "x-reduce": "append"}},
+        {"k": {"type": "string", "default": "x"}, "l": {"type": "array", "default": [1], "x-reducer": "append"}},
     )
     new = graph(
         store,
@@ -170,8 +170,8 @@ async def test_new_keys_begin_at_their_default_and_a_list_may_become_one_that_gr
             "add": {"ask": {"message": "add?"}, "set": {"l": "[answer]", "log": "[answer]"}, "next": "end"},
         },
         {
-            "l": {"type": "array", "default": [], "x-reduce": "append"},
-            "log": {"type": "array", "default": ["first"], "x-reduce": "append"},
+            "l": {"type": "array", "default": [], "x-reducer": "append"},
+            "log": {"type": "array", "default": ["first"], "x-reducer": "append"},
             "word": {"type": "string", "default": "hi"},
         },
     )
@@ -284,7 +284,7 @@ async def test_a_failed_or_stopped_thread_goes_on_as_another_run(store):
 
 async def test_an_idle_thread_is_pinned_to_the_new_version(store):
     old = graph(store, {"a": work()}, {"l": {"type": "array", "default": [1]}})
-    new = graph(store, {"a": work()}, {"l": {"type": "array", "default": [], "x-reduce": "append"}})
+    new = graph(store, {"a": work()}, {"l": {"type": "array", "default": [], "x-reducer": "append"}})
     await old.run({}, "t")
     with pytest.raises(GraphflowError) as refused:
         await new.run({}, "t")
@@ -335,7 +335,7 @@ async def test_a_thread_that_a_run_works_on_is_left_alone_and_one_that_only_hold
 async def test_what_was_visited_under_the_old_version_counts_for_the_properties_of_the_new(store):
     nodes = {"draft": work("approve"), "approve": ask("hold"), "hold": ask("send"), "send": work()}
     always = ["before send visit approve", "send at most 1"]
-    old, new = graph(store, nodes), graph(store, nodes, always=always)
+    old, new = graph(store, nodes), graph(store, nodes, invariants=always)
     await waiting(old)
     await old.answer("t", True)
     await new.thread("t").migrate()
@@ -345,7 +345,9 @@ async def test_what_was_visited_under_the_old_version_counts_for_the_properties_
 async def test_a_thread_that_stands_where_a_property_forbids_it_is_refused(store):
     old = graph(store, {"draft": work("send"), "send": ask()})
     new = graph(
-        store, {"draft": work("approve"), "approve": ask("send"), "send": ask()}, always=["before send visit approve"]
+        store,
+        {"draft": work("approve"), "approve": ask("send"), "send": ask()},
+        invariants=["before send visit approve"],
     )
     await waiting(old)
     with pytest.raises(GraphflowError, match="'approve' has not finished in this run"):
@@ -379,7 +381,7 @@ def fanned(
     }
 
 
-SUM = {"n": {"type": "integer", "default": 0, "x-reduce": "max"}}
+SUM = {"n": {"type": "integer", "default": 0, "x-reducer": "max"}}
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
@@ -470,7 +472,7 @@ async def test_items_of_a_map_with_subgraphs_move_along(store):
 async def test_what_branches_finished_under_the_old_version_counts_for_the_properties_of_the_new(store):
     nodes = {**fanned(after="hold"), "hold": ask("send"), "send": work()}
     old = graph(store, nodes, SUM)
-    new = graph(store, nodes, SUM, always=["before send visit one", "before hold visit fan", "one at most 1"])
+    new = graph(store, nodes, SUM, invariants=["before send visit one", "before hold visit fan", "one at most 1"])
     await waiting(old)
     await old.answer("t", True)
     assert (await new.thread("t").migrate()).problems == []

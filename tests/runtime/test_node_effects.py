@@ -14,7 +14,7 @@ from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeIds
 from tests.launching import launch
 
-STATE = {"type": "object", "properties": {"paid": {"type": "array", "default": [], "x-reduce": "append"}}}
+STATE = {"type": "object", "properties": {"paid": {"type": "array", "default": [], "x-reducer": "append"}}}
 
 
 class Till:

@@ -216,7 +216,7 @@ async def test_the_step_budget_ends_the_run_resumable_with_a_larger_one(compile_
 
 
 async def test_a_budget_with_then_wraps_up_with_what_there_is(compile_graph: Compile) -> None:
-    graph = Graph(Counter, budget={"maxSteps": 3, "then": "wrap_up"})
+    graph = Graph(Counter, budget={"maxSteps": 3, "onExceeded": "wrap_up"})
 
     @graph.node(next=[{"if": "state.n < 100", "to": "work"}, {"to": "wrap_up"}])
     async def work(state: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ DOCUMENT: dict[str, Any] = {
     "state": {
         "type": "object",
         "properties": {
-            "plan": {"type": ["object", "null"], "default": None, "x-life": "run", "x-tasks": ["work"]},
+            "plan": {"type": ["object", "null"], "default": None, "x-scope": "run", "x-tasks": ["work"]},
             "left": {"type": "integer", "default": 0},
         },
     },
@@ -285,7 +285,7 @@ async def test_steps_that_run_side_by_side_give_updates_of_the_plan_only(store: 
         await ctx.content("acting")
 
     properties = {
-        "plan": {"type": ["object", "null"], "default": None, "x-life": "run", "x-tasks": []},
+        "plan": {"type": ["object", "null"], "default": None, "x-scope": "run", "x-tasks": []},
         "names": {"type": "array", "default": []},
     }
     document = {

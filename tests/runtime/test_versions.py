@@ -96,22 +96,22 @@ async def test_an_edit_at_a_checkpoint_of_an_older_version_is_checked_by_that_ve
         ({"type": "string", "default": "x"}, {"type": "integer", "default": 0}, "takes integer"),
         (
             {"type": "array", "default": [1]},
-            {"type": "array", "default": [], "x-reduce": "append"},
+            {"type": "array", "default": [], "x-reducer": "append"},
             "stored as one value",
         ),
         (
-            {"type": "array", "default": [1], "x-reduce": "append"},
+            {"type": "array", "default": [1], "x-reducer": "append"},
             {"type": "array", "default": []},
             "as a list that grows",
         ),
         (
-            {"type": "array", "default": [1], "x-reduce": "append"},
-            {"type": "array", "x-reduce": "messages"},
+            {"type": "array", "default": [1], "x-reducer": "append"},
+            {"type": "array", "x-reducer": "messages"},
             "takes messages",
         ),
         (
-            {"type": "array", "default": [1], "x-life": "run"},
-            {"type": "array", "default": [], "x-reduce": "append", "x-life": "run"},
+            {"type": "array", "default": [1], "x-scope": "run"},
+            {"type": "array", "default": [], "x-reducer": "append", "x-scope": "run"},
             "stored as one value",
         ),
     ],

@@ -17,7 +17,7 @@ from tests.launching import launch
 
 STATE = {
     "type": "object",
-    "properties": {"got": {"type": "array", "default": [], "x-reduce": "append"}},
+    "properties": {"got": {"type": "array", "default": [], "x-reducer": "append"}},
 }
 MINUTE = 60_000
 

@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 
 ROOT = Path(__file__).parents[2]
-MESSAGES = {"type": "array", "default": [], "x-reduce": "messages"}
-LOG = {"type": "array", "items": {"type": "string"}, "default": [], "x-reduce": "append"}
+MESSAGES = {"type": "array", "default": [], "x-reducer": "messages"}
+LOG = {"type": "array", "items": {"type": "string"}, "default": [], "x-reducer": "append"}
 STATE = {"type": "object", "properties": {"messages": MESSAGES, "log": LOG}}
 AGENTS: dict[str, dict[str, Any]] = {
     "quick": {

@@ -15,7 +15,7 @@ from tests.service.conftest import make_application
 
 ASKING: dict[str, Any] = {
     "graphflow": "1",
-    "state": {"type": "object", "properties": {"results": {"type": "array", "x-reduce": "append", "default": []}}},
+    "state": {"type": "object", "properties": {"results": {"type": "array", "x-reducer": "append", "default": []}}},
     "start": "fan",
     "nodes": {
         "fan": {"map": "['a', 'b']", "as": "item", "do": "well", "next": "end"},

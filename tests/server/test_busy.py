@@ -19,7 +19,7 @@ WAIT = {
     "graphflow": "1",
     "state": {
         "type": "object",
-        "properties": {"got": {"type": "array", "default": [], "x-reduce": "append"}},
+        "properties": {"got": {"type": "array", "default": [], "x-reducer": "append"}},
     },
     "start": "rest",
     "nodes": {

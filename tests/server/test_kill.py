@@ -18,7 +18,7 @@ STORY = {
     "providerKey": "auto",
     "state": {
         "type": "object",
-        "properties": {"messages": {"type": "array", "default": [], "x-reduce": "messages"}},
+        "properties": {"messages": {"type": "array", "default": [], "x-reducer": "messages"}},
     },
     "start": "one",
     "nodes": {

@@ -81,7 +81,7 @@ async def test_a_wrong_field_is_named(client: httpx.AsyncClient) -> None:
         ({**OK, "effects": "perhaps"}, "effects"),
         ({**OK, "effects": {"*": 7}}, "effects"),
         ({**OK, "budget": {"maxStps": 1}}, "budget"),
-        ({**OK, "budget": {"then": "x"}}, "budget"),
+        ({**OK, "budget": {"onExceeded": "x"}}, "budget"),
         ({**OK, "interruptBefore": ["anser"]}, "interruptBefore"),
     ):
         response = await client.post("/api/query", json=body)

@@ -272,7 +272,7 @@ HALF = {
     "graphflow": "1",
     "state": {
         "type": "object",
-        "properties": {"messages": {"type": "array", "x-reduce": "messages"}, "k": {"type": ["string", "null"]}},
+        "properties": {"messages": {"type": "array", "x-reducer": "messages"}, "k": {"type": ["string", "null"]}},
     },
     "start": "n",
     "nodes": {"n": {"use": "node:half", "next": "end"}},

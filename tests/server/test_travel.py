@@ -16,7 +16,7 @@ from tests.service.conftest import make_application
 
 MAILER = {
     "graphflow": "1",
-    "state": {"type": "object", "properties": {"n": {"type": "integer", "default": 0}, "texts": {"type": "array", "x-reduce": "append", "default": []}}},
+    "state": {"type": "object", "properties": {"n": {"type": "integer", "default": 0}, "texts": {"type": "array", "x-reducer": "append", "default": []}}},
     "start": "work",
     "nodes": {
         "work": {"use": "node:work", "next": [{"if": "state.n > 5", "to": "end"}, {"to": "mail"}]},

@@ -17,7 +17,7 @@ from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
 
-MESSAGES = {"type": "array", "default": [], "x-reduce": "messages"}
+MESSAGES = {"type": "array", "default": [], "x-reducer": "messages"}
 SPEAK = {"use": "model", "set": {"messages": "[out.message]"}}
 AGENTS: dict[str, dict[str, Any]] = {
     "plain": {"mode": "PLAIN", "providerKey": "auto", "plain": {"systemPrompt": "Answer."}},

@@ -98,7 +98,7 @@ async def test_results_from_before_a_crash_are_not_told_again(open_application: 
 CALLER: dict[str, Any] = {
     "state": {
         "type": "object",
-        "properties": {"messages": {"type": "array", "default": [], "x-reduce": "messages"}},
+        "properties": {"messages": {"type": "array", "default": [], "x-reducer": "messages"}},
     },
     "start": "think",
     "nodes": {

@@ -107,7 +107,7 @@ async def test_agents_of_a_folder_run_the_functions_that_the_settings_modules_of
             "type": "object",
             "properties": {
                 "n": {"type": "integer", "default": 21},
-                "said": {"type": "string", "x-reduce": "fn:longest", "default": ""},
+                "said": {"type": "string", "x-reducer": "fn:longest", "default": ""},
             },
         },
         "start": "double",

@@ -10,7 +10,7 @@ from graphflow import CompiledGraph, MemoryCheckpointer, load_graph, tool
 from graphflow.events import event_dict
 from graphflow.testing.stream_grammar import StreamRules
 
-MESSAGES = {"type": "object", "properties": {"messages": {"type": "array", "default": [], "x-reduce": "messages"}}}
+MESSAGES = {"type": "object", "properties": {"messages": {"type": "array", "default": [], "x-reducer": "messages"}}}
 
 
 @tool(effects="read")

@@ -59,7 +59,7 @@ class Notes(TypedDict):
     note: Annotated[str, longest]
 
 
-graph = Graph(Review, name="review", budget={"maxSteps": 60, "then": "wrap_up"}, result="state.results")
+graph = Graph(Review, name="review", budget={"maxSteps": 60, "onExceeded": "wrap_up"}, result="state.results")
 
 
 @graph.node

@@ -119,9 +119,9 @@ async def subfan(place: Place) -> AsyncIterator[Timed]:
 def wide_schema() -> dict[str, Any]:
     def key(name: str) -> dict[str, Any]:
         if name in wides.LISTS:
-            return {"type": "array", "default": [], **({"x-reduce": "append"} if name in wides.ADDED else {})}
+            return {"type": "array", "default": [], **({"x-reducer": "append"} if name in wides.ADDED else {})}
         if name in wides.OBJECTS:
-            return {"type": "object", "default": {}, **({"x-reduce": "merge"} if name in wides.MERGED else {})}
+            return {"type": "object", "default": {}, **({"x-reducer": "merge"} if name in wides.MERGED else {})}
         return {"type": "string", "default": ""}
 
     names = (*wides.LISTS, *wides.OBJECTS, *wides.TEXTS)

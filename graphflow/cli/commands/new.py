@@ -55,8 +55,8 @@ GRAPH = """\
   "state": {
     "type": "object",
     "properties": {
-      "messages": {"type": "array", "default": [], "x-reduce": "messages"},
-      "draft": {"type": "string", "default": "", "x-life": "run"}
+      "messages": {"type": "array", "default": [], "x-reducer": "messages"},
+      "draft": {"type": "string", "default": "", "x-scope": "run"}
     }
   },
   "result": "state.draft",

@@ -61,7 +61,7 @@ def uncounted(figure: str, limit: Any) -> BudgetExceeded:
 
 def exceeded(figure: str, limit: Any, used: Any) -> BudgetExceeded:
     return BudgetExceeded(
-        f"the budget's {figure} is used up: {used} of {limit}; resume with a larger budget, or name a node in budget.then",
+        f"the budget's {figure} is used up: {used} of {limit}; resume with a larger budget, or name a node in budget.onExceeded",
         figure=figure,
         limit=limit,
         used=used,

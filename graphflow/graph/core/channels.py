@@ -52,8 +52,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     boolean: bool = True
     """Whether a `bool` fits (it is an `int` for Python, not for JSON)."""
     declared: str = "any"
-    life: str = "thread"
-    scope: str = "frame"
+    scope: str = "thread"
     expose: str = "all"
     tasks: tuple[str, ...] | None = None
     """The nodes that work on the tasks of the plan that it holds; None: it holds none."""
@@ -86,7 +85,7 @@ def channel_of(key: str, schema: Mapping[str, Any], find_reducer: Callable[[str]
     declared = schema.get("type")
     names = [declared] if isinstance(declared, str) else list(declared or ())
     types = tuple(t for name in names for t in _JSON_TYPES.get(name, (object,))) or None
-    reduce = schema.get("x-reduce", "replace")
+    reduce = schema.get("x-reducer", "replace")
     return Channel(
         key=key,
         reduce=reduce,
@@ -94,8 +93,7 @@ def channel_of(key: str, schema: Mapping[str, Any], find_reducer: Callable[[str]
         types=None if types and object in types else types,
         boolean="boolean" in names or not names,
         declared=" or ".join(names) or "any",
-        life=schema.get("x-life", "thread"),
-        scope=schema.get("x-scope", "frame"),
+        scope=schema.get("x-scope", "thread"),
         expose=schema.get("x-expose", "all"),
         tasks=None if (tasks := schema.get("x-tasks")) is None else tuple(tasks),
         function=find_reducer(reduce[3:]) if reduce.startswith("fn:") else None,

@@ -1,4 +1,4 @@
-"""The invariant monitor: keeps a document's `always` properties at run time where no proof holds (spec 2.1 rule 10).
+"""The invariant monitor: keeps a document's `invariants` properties at run time where no proof holds (spec 2.1 rule 10).
 
 A proof covers what the graph does by itself; not an edit, a skipped breakpoint, a migration, or a limit that a request
 raised. What must be known for that lies in the `visits` of frames under keys that no node can have (they hold a space):
@@ -84,7 +84,7 @@ def monitor_of(checked: CheckedDocument) -> InvariantMonitor | None:
     before: dict[str, tuple[tuple[str, frozenset[str]], ...]] = {}
     most: dict[str, tuple[tuple[str, dict[str, int], int], ...]] = {}
     noted: set[str] = set()
-    for text in checked.document.always:
+    for text in checked.document.invariants:
         match parse(text):
             case Before(node=name, first=first):
                 nodes = finished_by(checked.document, first)

@@ -175,7 +175,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Time with something running, the time that `timeoutMs` limits (E11)."""
     last_at: int = 0
     wrapping: bool = False
-    """The budget's `then` node runs, or what follows it; it runs once."""
+    """The budget's `onExceeded` node runs, or what follows it; it runs once."""
     granted: dict[str, int] = msgspec.field(default_factory=dict)
     """While it wraps up: the `steps` and `modelCalls` that the run may reach, whatever its limits say (E11)."""
     finish_reason: str = ""

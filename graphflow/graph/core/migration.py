@@ -27,7 +27,7 @@ from graphflow.graph.definition.suggestions import choose
 from graphflow.messages import MESSAGE_TYPES
 
 Facts = Mapping[int, Mapping[str, int]]
-"""Frame → what `always` must know of the run so far, under keys as in `always.py`, with the old names."""
+"""Frame → what `invariants` must know of the run so far, under keys as in `core/invariants.py`, with the old names."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -388,7 +388,7 @@ class _Planner:
         return tuple(n for n in map(self._named, names) if n == "*" or n in self._new.nodes)
 
     def _check_kept(self) -> None:
-        """No frame may stand on a node that `always` forbids it to be on."""
+        """No frame may stand on a node that an invariant forbids it to be on."""
         machine = msgspec.structs.replace(self._machine, frames=dict(self._frames))
         work = UnitOfWork(self._new, machine, Migrated(id="", at=self._at, run_id=""))
         for number, frame in self._frames.items():
@@ -468,7 +468,7 @@ def misfit(channel: Channel, value: Any) -> str | None:
     if isinstance(value, ListView) and not channel.is_log:
         return (
             f"state key {channel.key!r} is stored as a list that grows, and this version replaces it as a whole "
-            f"(x-reduce {channel.reduce!r}); keep x-reduce, or use another key"
+            f"(x-reducer {channel.reduce!r}); keep x-reducer, or use another key"
         )
     if channel.reduce == "messages" and not all(isinstance(item, MESSAGE_TYPES) for item in value):
         return f"state key {channel.key!r} takes messages, and the stored list holds something else"

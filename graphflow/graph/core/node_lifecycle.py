@@ -29,7 +29,7 @@ from graphflow.graph.core.unit_of_work import UnitOfWork, Written, followed
 from graphflow.graph.definition.document import END, FAIL
 
 WRAP_UP_STEPS = 1_000
-"""Nodes that may finish once the budget's `then` node has been entered: a few are meant, and a circle comes to its end."""
+"""Nodes that may finish once the budget's `onExceeded` node has been entered: a few are meant, and a circle comes to its end."""
 
 
 MOST_PASSED = 1_000
@@ -179,7 +179,7 @@ def _circle(node: str) -> NodeFailed:
 
 
 def breaks(work: UnitOfWork, number: int) -> bool:
-    """Whether running the node would break a property of `always`: then it has failed instead."""
+    """Whether running the node would break a property of `invariants`: then it has failed instead."""
     kept = work.plan_of(work.table[number]).monitor
     if kept is None or (error := kept.breach(work, number)) is None:
         return False
@@ -310,7 +310,7 @@ def _route_error(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
 
 
 def fail_frame(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
-    """Nothing in the frame takes the failure: its join does, the node that opened it, the budget's `then`, or nobody."""
+    """Nothing in the frame takes the failure: its join does, the node that opened it, the budget's `onExceeded`, or nobody."""
     frame = work.table[number]
     if frame.branch is not None and branches.lose_branch(work, number, error):
         return

@@ -125,7 +125,7 @@ class PlanNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Monitor(Protocol):
-    """What keeps the document's `always` properties while it runs; `work` is the tick's `UnitOfWork`, which knows the plan."""
+    """What keeps the document's `invariants` properties while it runs; `work` is the tick's `UnitOfWork`, which knows the plan."""
 
     def note_entered(self, work: Any, number: int, name: str) -> None: ...
     def note_finished(self, work: Any, number: int, node: PlanNode) -> None: ...
@@ -150,7 +150,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     result: Expression | None
     has_messages: bool
     run_keys: tuple[str, ...]
-    """Keys marked `"x-life": "run"`, set to their default by each input (E9)."""
+    """Keys marked `"x-scope": "run"`, set to their default by each input (E9)."""
     graphs: dict[str, Plan]
     monitor: Monitor | None = None
-    """The properties of `always` that are kept at run time; None costs nothing."""
+    """The properties of `invariants` that are kept at run time; None costs nothing."""

@@ -55,7 +55,7 @@ def build_plan(checked: CheckedDocument, kinds: Kinds, *, key: str = "", graphs:
     counted = _counted(nodes)
     nodes = {
         name: msgspec.structs.replace(
-            node, counted=name in counted, plain=not document.always and _is_plain(node, nodes)
+            node, counted=name in counted, plain=not document.invariants and _is_plain(node, nodes)
         )
         for name, node in nodes.items()
     }
@@ -67,13 +67,13 @@ def build_plan(checked: CheckedDocument, kinds: Kinds, *, key: str = "", graphs:
         start=document.start,
         schema=schema,
         limits=limits_of(document.budget),
-        then=document.budget.then,
+        then=document.budget.on_exceeded,
         before=frozenset(document.interrupt_before),
         after=frozenset(document.interrupt_after),
         input_schema=document.input or DEFAULT_INPUT_SCHEMA,
         result=compile_expression(document.result, roots, check=False) if document.result else None,
         has_messages="messages" in schema.channels and schema.channels["messages"].reduce == "messages",
-        run_keys=tuple(k for k, channel in schema.channels.items() if channel.life == "run"),
+        run_keys=tuple(k for k, channel in schema.channels.items() if channel.scope == "run"),
         graphs=table,
         monitor=_monitor(checked),
     )
@@ -82,7 +82,7 @@ def build_plan(checked: CheckedDocument, kinds: Kinds, *, key: str = "", graphs:
 
 
 def _monitor(checked: CheckedDocument) -> InvariantMonitor | None:
-    if not checked.document.always:
+    if not checked.document.invariants:
         return None
     from graphflow.graph.core.invariants import monitor_of
 

@@ -99,7 +99,7 @@ class Ask(_Part, frozen=True):
 
 
 class Budget(_Part, frozen=True):
-    """Limits of one run; `None` is no limit. `then` names the node that wraps up."""
+    """Limits of one run; `None` is no limit. `onExceeded` names the node that wraps up."""
 
     max_rounds: int | None = None
     max_steps: int | None = None
@@ -108,7 +108,7 @@ class Budget(_Part, frozen=True):
     max_tokens: int | None = None
     max_cost_usd: float | None = None
     timeout_ms: int | None = None
-    then: str | None = None
+    on_exceeded: str | None = None
 
 
 class NodeDefinition(_Part, frozen=True):
@@ -149,7 +149,7 @@ class GraphDefinition(_Part, frozen=True):
     result: str | None = None
     state: dict[str, Any] = msgspec.field(default_factory=dict)
     budget: Budget = Budget()
-    always: tuple[str, ...] = ()
+    invariants: tuple[str, ...] = ()
     interrupt_before: tuple[str, ...] = ()
     interrupt_after: tuple[str, ...] = ()
     # Agent fields, defaults of the `model` and `tools` nodes:

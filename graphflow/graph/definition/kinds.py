@@ -58,4 +58,4 @@ class Kinds(Protocol):
         """The document of a subgraph (`KEY` or `KEY@VERSION`) as plain JSON data, or None."""
 
     def reducer(self, name: str) -> Callable[[Any, Any], Any] | None:
-        """The registered pure function behind `"x-reduce": "fn:NAME"`."""
+        """The registered pure function behind `"x-reducer": "fn:NAME"`."""

@@ -1,7 +1,7 @@
 """Regions: which nodes the branches of `map` and `parallel` nodes run in (spec 2.1 rule 5, E10).
 
 A branch's body is the region reachable from its `do` up to `end` and `fail`. A fan (a `map` or `parallel` node) inside
-a region has regions of its own; they are no part of the outer one. The main flow is what `start` and `budget.then`
+a region has regions of its own; they are no part of the outer one. The main flow is what `start` and `budget.onExceeded`
 reach without entering a body. Loads neither checks nor networkx: the plan is built with it too (E20).
 """
 
@@ -61,7 +61,7 @@ class Crossing:
     pointer: str
     to: str
     source: str | None
-    """The node whose route or `do` it is; None for `budget.then`."""
+    """The node whose route or `do` it is; None for `budget.onExceeded`."""
     body: bool
     """It is a fan's `do`, not a route."""
     inside: Region | None
@@ -235,11 +235,11 @@ class _Surveyor:
         return found
 
     def _claim_then(self, main: set[str]) -> None:
-        then = self._document.budget.then
+        then = self._document.budget.on_exceeded
         if then is None or then not in self._nodes or then in main:
             return
         if then in self._owner:
-            self._crossings.append((Edge(then, "/budget/then", False), None, False, None))
+            self._crossings.append((Edge(then, "/budget/onExceeded", False), None, False, None))
         else:
             main |= self._claim(then, None)
 

@@ -43,7 +43,7 @@ messages = Reduce("messages")
 
 branch_only = Mark("x-scope", "branch")
 """The key belongs to each branch alone: branches may all write it, and none of it comes through the join (E10)."""
-each_run = Mark("x-life", "run")
+each_run = Mark("x-scope", "run")
 """The key begins anew with each input (E9)."""
 state_only = Mark("x-expose", "state")
 """The key is shown in checkpoints and by the state endpoint only (E14)."""
@@ -152,11 +152,11 @@ def _property(key: str, hint: Any, default: Any) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for mark in _marks(hint):
         if isinstance(mark, Reduce):
-            out["x-reduce"] = mark.name
+            out["x-reducer"] = mark.name
         elif isinstance(mark, Mark):
             out[mark.word] = mark.value
         elif _is_function(mark):
-            out["x-reduce"] = f"fn:{mark.__name__}"
+            out["x-reducer"] = f"fn:{mark.__name__}"
         elif callable(mark) and not isinstance(mark, type):
             raise TypeError(
                 f"state key {key!r} is marked with {mark!r}, which has no name for the document; "
@@ -172,15 +172,15 @@ def _property(key: str, hint: Any, default: Any) -> dict[str, Any]:
     names = _type_names(hint)
     if names:
         out = {"type": names[0] if len(names) == 1 else names, **out}
-    if out.get("x-reduce") != "messages" and (items := _items(hint)) is not None:
+    if out.get("x-reducer") != "messages" and (items := _items(hint)) is not None:
         out["items"] = items
     if default is not ...:
         out["default"] = default
-    elif out.get("x-reduce") in ("append", "messages", "union"):
+    elif out.get("x-reducer") in ("append", "messages", "union"):
         out["default"] = []
-    elif out.get("x-reduce") == "merge":
+    elif out.get("x-reducer") == "merge":
         out["default"] = {}
-    elif names and "null" not in names and "x-reduce" not in out:
+    elif names and "null" not in names and "x-reducer" not in out:
         out["default"] = _ZEROS.get(names[0])
     return out
 

@@ -1,7 +1,7 @@
 """Proofs over the finite control graph (spec 2.1 rule 10): each gives the shortest way that breaks a property, or None.
 
 The control graph has every way that a run can take by itself: routes and `Goto` choices, error routes (also those of the
-fans around a branch), expiries, and the budget's `then`, from any node and once. What people do from outside, skipping
+fans around a branch), expiries, and the budget's `onExceeded`, from any node and once. What people do from outside, skipping
 at a breakpoint, editing, migrating, is no way of the graph: against that a property is kept while the run goes on.
 
 Conditions are not looked at, but for what they say of `visits` when entries are counted: `visits.judge < 3` bounds a
@@ -36,7 +36,7 @@ class ControlGraph:
     def __init__(self, document: GraphDefinition) -> None:
         self.document = document
         self.nodes = document.nodes
-        self.then = document.budget.then
+        self.then = document.budget.on_exceeded
         found = survey(document)
         self.regions: dict[str, list[Region]] = {}
         for fan, regions in found.regions.items():

@@ -1,4 +1,4 @@
-"""`always`: the language of a document's safety properties, and which nodes they speak of (spec 2.1 rule 10).
+"""`invariants`: the language of a document's safety properties, and which nodes they speak of (spec 2.1 rule 10).
 
 `before X visit Y`: no node that matches X begins before one that matches Y has finished, since the run's input.
 `X at most N`: the nodes that match X are entered N times in all, at most. `end reachable`: every node that can be

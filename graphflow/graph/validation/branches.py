@@ -148,7 +148,7 @@ def _check_nesting(checking: Checking) -> None:
 def _tell_crossing(checking: Checking, crossing: Crossing) -> None:
     to, owner = crossing.to, _in_words(crossing.owner)
     if crossing.source is None:
-        message = f"budget.then names {to!r}, which lies in {owner}; it wraps the whole run up"
+        message = f"budget.onExceeded names {to!r}, which lies in {owner}; it wraps the whole run up"
         hint = "name a node of the main flow, that no branch leads to"
     elif crossing.body and crossing.source == to:
         message = f"node {to!r} can't be its own body"
@@ -191,7 +191,7 @@ def _check_writers(checking: Checking) -> None:
 
 def _is_replaced(checking: Checking, key: str) -> bool:
     schema = checking.state[key]
-    return schema.get("x-reduce", "replace") == "replace" and schema.get("x-scope") != "branch"
+    return schema.get("x-reducer", "replace") == "replace" and schema.get("x-scope") != "branch"
 
 
 def _writes(checking: Checking, region: Region, keys: set[str], order: Mapping[str, int]) -> Iterator[tuple[str, str]]:
@@ -210,7 +210,7 @@ def _writes(checking: Checking, region: Region, keys: set[str], order: Mapping[s
                 rest += checking.survey.regions[name].values()
 
 
-_REMEDY = 'give the key a reducer ("x-reduce": "append", "sum", …), or mark it "x-scope": "branch" if only the branch needs it'
+_REMEDY = 'give the key a reducer ("x-reducer": "append", "sum", …), or mark it "x-scope": "branch" if only the branch needs it'
 
 
 def _tell_body(checking: Checking, fan: str, writes: Mapping[str, str], told: set[str]) -> None:

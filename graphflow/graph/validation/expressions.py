@@ -146,7 +146,7 @@ def _check_set(checking: Checking, name: str, node: NodeDefinition, roots: Roots
 def _check_fit(checking: Checking, pointer: str, key: str, expression: Expression) -> None:
     """The expression's type is one that the key and its reducer take."""
     schema = checking.state[key]
-    reduce = schema.get("x-reduce", "replace")
+    reduce = schema.get("x-reducer", "replace")
     if not isinstance(reduce, str):
         return  # a fault of its own
     given = _SHOWN.get(expression.type, expression.type)

@@ -1,4 +1,4 @@
-"""Checks `always`: every property must be understood and proved (spec 2.1 rule 10, 2.3)."""
+"""Checks `invariants`: every property must be understood and proved (spec 2.1 rule 10, 2.3)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def check_always(checking: Checking, subgraphs: Mapping[str, CheckedDocument]) -
 
     A graph with faults of its own is not proved: what would be said of it follows from them.
     """
-    if "always" in checking.lost_top:
+    if "invariants" in checking.lost_top:
         return
     broken = any(fault.severity == "error" for fault in checking.faults)
     unsure = not checking.nodes or any(checking.is_lost(name, *NODE_FORMS) for name in checking.nodes)
-    for index, text in enumerate(checking.document.always):
-        pointer = at("always", index)
+    for index, text in enumerate(checking.document.invariants):
+        pointer = at("invariants", index)
         try:
             found = parse(text)
         except PropertyFault as fault:

@@ -14,7 +14,7 @@ from graphflow.graph.definition.regions import Edge, bodies_of, routes_of
 from graphflow.graph.definition.suggestions import choose
 from graphflow.graph.validation.context import Checking, at, is_map_without
 
-_FIGURES = tuple(field for field in msgspec.structs.fields(Budget) if field.name != "then")
+_FIGURES = tuple(field for field in msgspec.structs.fields(Budget) if field.name != "on_exceeded")
 
 _NEVER_GOTO = frozenset({"model", "tools", "tool", "agent", "fn", "verify", "plan", "wait"})
 """Kinds whose functions return a value, never a `Goto`."""
@@ -168,9 +168,9 @@ def _check_reach(checking: Checking, ways: _Ways, endless: set[str]) -> None:
 
 def _starts(checking: Checking) -> list[str]:
     """Where runs begin and wrap up; every node while one of these is wrong."""
-    start, then = checking.document.start, checking.document.budget.then
+    start, then = checking.document.start, checking.document.budget.on_exceeded
     known = {*checking.nodes}
-    if start not in known or "budget.then" in checking.lost_top or (then is not None and then not in known):
+    if start not in known or "budget.onExceeded" in checking.lost_top or (then is not None and then not in known):
         return list(checking.nodes)
     return [start] if then is None else [start, then]
 

@@ -33,8 +33,8 @@ _TAKES = {
 }
 """Reducer → the JSON types of the keys that it is for."""
 
-_MARKS = {"x-life": ("thread", "run"), "x-scope": ("frame", "branch"), "x-expose": ("all", "state")}
-_MARK_NAMES = (*_MARKS, "x-reduce", "x-tasks")
+_MARKS = {"x-scope": ("thread", "run", "branch"), "x-expose": ("all", "state")}
+_MARK_NAMES = (*_MARKS, "x-reducer", "x-tasks")
 
 
 def check_name(checking: Checking, pointer: str, name: str, what: str) -> None:
@@ -97,7 +97,7 @@ def _check_key(checking: Checking, key: str, schema: Any, definitions: Any) -> N
             hint = meant(str(schema[mark]), allowed)
             checking.fault(pointer + at(mark), f"{mark} is one of {', '.join(allowed)}, not {show(schema[mark])}", hint)
     _check_tasks(checking, pointer, schema)
-    reduce = schema.get("x-reduce", "replace")
+    reduce = schema.get("x-reducer", "replace")
     _check_reducer(checking, pointer, reduce, schema)
     if not faults and "default" in schema:
         _check_default(checking, pointer, reduce, whole)
@@ -117,7 +117,7 @@ def _check_tasks(checking: Checking, pointer: str, schema: Mapping[str, Any]) ->
 
 
 def _check_reducer(checking: Checking, pointer: str, reduce: Any, schema: Mapping[str, Any]) -> None:
-    place = pointer + "/x-reduce"
+    place = pointer + "/x-reducer"
     if isinstance(reduce, str) and reduce.startswith("fn:"):
         name = reduce[3:]
         if checking.kinds.reducer(name) is None:
@@ -159,17 +159,17 @@ def check_input(checking: Checking) -> None:
 
 
 def check_budget(checking: Checking) -> None:
-    """Every figure is above zero, `then` is a node, money has a price."""
+    """Every figure is above zero, `onExceeded` is a node, money has a price."""
     budget = checking.document.budget
     for field in msgspec.structs.fields(Budget):
         value = getattr(budget, field.name)
         if isinstance(value, int | float) and value <= 0:
             hint = "leave it out for no limit"
             checking.fault(at("budget", field.encode_name), f"a limit is above 0, not {value}", hint, kind="type")
-    then = budget.then
+    then = budget.on_exceeded
     if then is not None and checking.nodes and then not in checking.nodes:
         hint = "name a node that wraps up" if then in RESERVED_NODES else choose(then, checking.nodes)
-        checking.fault("/budget/then", f"no node is named {then!r}", hint)
+        checking.fault("/budget/onExceeded", f"no node is named {then!r}", hint)
     if budget.max_cost_usd is not None and (missing := unpriced(checking.document, checking.kinds)):
         checking.fault(
             "/budget/maxCostUsd",

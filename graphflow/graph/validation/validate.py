@@ -24,6 +24,7 @@ from graphflow.graph.definition.document import (
     encode_document,
 )
 from graphflow.graph.definition.kinds import Kinds
+from graphflow.graph.definition.old_words import old_words, renewed
 from graphflow.graph.definition.plain_data import plain_data
 from graphflow.graph.definition.regions import bodies_of, body_name
 from graphflow.graph.definition.source import Source
@@ -73,12 +74,15 @@ class _Compiler:
             faults = [*source.faults, *faults]
         if not isinstance(data, Mapping):
             raise DefinitionError(self._placed(source, faults or [_no_object(given)]))
+        outdated = list(old_words(data))
+        data = renewed(data)
         checking = open_checking(data, self._kinds)
         checking.faults[:0] = faults
         subgraphs = self._subgraphs(checking, above)
         agents = self._agents(checking, above)
         self._rules(checking, subgraphs)
-        placed = self._placed(source, checking.faults)
+        found = [*map(_old_word, outdated), *_as_written(checking.faults, outdated)] if outdated else checking.faults
+        placed = self._placed(source, found)
         if any(fault.severity == "error" for fault in placed):
             raise DefinitionError(placed)
         return self._checked(data, placed, subgraphs, agents)
@@ -237,6 +241,26 @@ def _as_it_is(fault: Fault) -> Fault:
     return fault
 
 
+def _old_word(found: tuple[tuple[str, ...], str, str]) -> Fault:
+    steps, old, new = found
+    is_key = steps[-1] == old
+    message = (
+        f"unknown key {old!r}: it is called {new!r} now" if is_key else f"{steps[-1]} {old!r} is called {new!r} now"
+    )
+    return Fault(pointer=at(*steps), message=message, hint=f"write {new!r}")
+
+
+def _as_written(faults: Iterable[Fault], outdated: Iterable[tuple[tuple[str, ...], str, str]]) -> Iterator[Fault]:
+    """Faults below a key that was read by its new name, at the place where the old one stands."""
+    written = {at(*steps[:-1], new): at(*steps) for steps, _, new in outdated}
+    for fault in faults:
+        for new, old in written.items():
+            if fault.pointer == new or fault.pointer.startswith(f"{new}/"):
+                fault = replace(fault, pointer=old + fault.pointer.removeprefix(new))
+                break
+        yield fault
+
+
 def _no_object(data: Any) -> Fault:
     return Fault(
         pointer="", message=f"a document is a JSON object, not {data!r:.60}", hint='begin with {"graphflow": "1"'
@@ -281,7 +305,7 @@ def _names(document: GraphDefinition) -> Iterable[str]:
         yield from (f"tool:{name}" for name in _tool_names(node))
     yield from (f"tool:{name}" for name in document.tools or ())
     for schema in (document.state.get("properties") or {}).values():
-        reduce = schema.get("x-reduce") if isinstance(schema, Mapping) else None
+        reduce = schema.get("x-reducer") if isinstance(schema, Mapping) else None
         if isinstance(reduce, str) and reduce.startswith("fn:"):
             yield f"reducer:{reduce[3:]}"
 

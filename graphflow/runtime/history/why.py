@@ -39,7 +39,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     to: str
     how: str
     """`only` (there is one way), `condition`, `choice` (the node's function named it), `error` (its error route),
-    `budget` (the budget's `then`), `failed` (nothing there took the failure: it went to the node above), `collect` and `skip`
+    `budget` (the budget's `onExceeded`), `failed` (nothing there took the failure: it went to the node above), `collect` and `skip`
     (its join took the failure so), `expired`, or the source of a checkpoint in which no node led anywhere (`input`, `ask`, `edit`, …)."""
     visit: int = 1
     path: str = ""

@@ -42,7 +42,7 @@ def check_state(plan: Plan, machine: Machine) -> None:
         if key not in state:
             continue
         if becomes_log(channel, state[key]):
-            why = f"state key {key!r} is stored as one value, and this version adds entries to it (x-reduce {channel.reduce!r})"
+            why = f"state key {key!r} is stored as one value, and this version adds entries to it (x-reducer {channel.reduce!r})"
         elif key in plan.run_keys and not (isinstance(state[key], ListView) and not channel.is_log):
             continue  # it begins anew with every input
         elif (found := misfit(channel, state[key])) is not None:
@@ -98,7 +98,7 @@ def check_breakpoints(plan: Plan, before: Iterable[str], after: Iterable[str]) -
                 raise _wrong(field, f"no node is named {name!r}; {choose(name, [*plan.nodes, '*'])}")
 
 
-FIGURES = tuple(field.encode_name for field in msgspec.structs.fields(Budget) if field.name != "then")
+FIGURES = tuple(field.encode_name for field in msgspec.structs.fields(Budget) if field.name != "on_exceeded")
 
 
 def budget_figures(budget: Mapping[str, Any] | None) -> dict[str, Any]:

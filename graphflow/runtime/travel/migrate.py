@@ -200,11 +200,11 @@ def _report(thread_id: str, old: str, new: str, loaded: Loaded, migration: Migra
     )
 
 
-# --- what `always` must know of the run so far ---------------------------------------------------
+# --- what `invariants` must know of the run so far ---------------------------------------------------
 
 
 async def _facts(store: Checkpointer, loaded: Loaded) -> dict[int, dict[str, int]]:
-    """Frame → nodes that were entered and finished since the run's input, as `always.py` notes them."""
+    """Frame → nodes that were entered and finished since the run's input, as `core/invariants.py` notes them."""
     bodies: list[Body] = []
     async for body in _backwards(store, loaded):
         bodies.append(body)

@@ -1,0 +1,82 @@
+"""Old words of the format: authored documents are refused with the new word, stored ones run as they were compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from graphflow.errors import DefinitionError, Fault
+from graphflow.graph.definition.old_words import old_words, renewed
+from graphflow.graph.definition.source import parse_source
+from graphflow.graph.validation.validate import check_document
+from tests.graph.documents import FakeKinds, document
+
+
+def faults_of(source: Any) -> tuple[Fault, ...]:
+    with pytest.raises(DefinitionError) as raised:
+        check_document(source, FakeKinds())
+    return raised.value.faults
+
+
+def with_key(**schema: Any) -> dict[str, Any]:
+    return {"state": {"log": {"type": "array", "default": [], **schema}}}
+
+
+LOG = "/state/properties/log"
+OLD = [
+    ({"always": ["end reachable"]}, "/always", "always", "invariants"),
+    ({"budget": {"maxSteps": 5, "then": "answer"}}, "/budget/then", "then", "onExceeded"),
+    (with_key(**{"x-reduce": "append"}), f"{LOG}/x-reduce", "x-reduce", "x-reducer"),
+    (with_key(**{"x-life": "run"}), f"{LOG}/x-life", "x-life", "x-scope"),
+    (with_key(**{"x-scope": "frame"}), f"{LOG}/x-scope", "frame", "thread"),
+]
+
+
+@pytest.mark.parametrize(("keys", "pointer", "old", "new"), OLD, ids=[old for _, _, old, _ in OLD])
+def test_an_authored_document_with_an_old_word_is_refused_with_the_new_one(keys, pointer, old, new):
+    (fault,) = faults_of(document(**keys))
+    assert (fault.pointer, fault.severity) == (pointer, "error")
+    assert repr(old) in fault.message and repr(new) in fault.message and fault.hint == f"write {new!r}"
+
+
+def test_the_error_stands_where_the_old_word_is_written():
+    text = msgspec.json.format(msgspec.json.encode(document(always=["end reachable"])), indent=1).decode()
+    (fault,) = faults_of(parse_source(text))
+    assert text.splitlines()[(fault.line or 0) - 1].lstrip().startswith('"always"')
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"x-life": "run"}, {"x-scope": "run"}),
+        ({"x-life": "thread"}, {"x-scope": "thread"}),
+        ({"x-scope": "frame"}, {"x-scope": "thread"}),
+        ({"x-scope": "branch"}, {"x-scope": "branch"}),
+        ({"x-life": "run", "x-scope": "frame"}, {"x-scope": "run"}),
+        ({"x-life": "run", "x-scope": "branch"}, {"x-scope": "branch"}),
+        ({"x-scope": "branch", "x-life": "thread"}, {"x-scope": "branch"}),
+    ],
+)
+def test_life_and_scope_of_a_stored_document_are_one_scope(old, new):
+    found = renewed(document(**with_key(**old)))
+    assert found == document(**with_key(**new))
+    assert not list(old_words(found))
+    check_document(found, FakeKinds())
+
+
+def test_a_document_without_old_words_is_read_as_it_is():
+    data = document(**with_key(**{"x-reducer": "append"}))
+    assert renewed(data) is data
+
+
+def test_what_is_wrong_below_an_old_word_is_reported_where_it_stands():
+    found = faults_of(document(always=[5], **with_key(**{"x-life": "runs", "x-reduce": "add"})))
+    assert {fault.pointer for fault in found} == {"/always", "/always/0", f"{LOG}/x-life", f"{LOG}/x-reduce"}
+
+
+def test_a_document_in_place_is_refused_too():
+    inner = document(always=["end reachable"])
+    (fault,) = faults_of(document({"answer": {"graph": inner}}))
+    assert fault.pointer == "/nodes/answer/graph/always" and "'invariants'" in fault.message
