@@ -9,8 +9,8 @@ from typing import Any
 from graphflow.agents.draft import Draft, Known, Origin, read_draft
 from graphflow.errors import DefinitionError, Fault
 from graphflow.graph.definition.checked_document import CheckedDocument
+from graphflow.graph.definition.json_pointer import unescape
 from graphflow.graph.definition.kinds import Kinds
-from graphflow.graph.definition.suggestions import unescape
 from graphflow.graph.validation.validate import check_document
 from graphflow.memory.prompt_snapshot import SPEAKING
 from graphflow.modes.definition import AgentDefinition

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from graphflow.errors import Fault
-from graphflow.graph.definition.suggestions import choose, escape
+from graphflow.graph.definition.json_pointer import escape
+from graphflow.graph.definition.suggestions import choose
 from graphflow.modes.definition import BLOCKS, GRAPH, mode_word
 
 _MAX_INT = 2**53 - 1

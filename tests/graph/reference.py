@@ -19,7 +19,9 @@ from graphflow.graph.core.immutable import thaw
 from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.definition.document import END, FAIL, Choose, NodeDefinition
 from graphflow.graph.definition.regions import Region, bodies_of, branch_order, input_of, predecessors, regions
-from graphflow.graph.expressions.api import Roots, compile_expression, compile_template
+from graphflow.graph.expressions.compiler import compile_expression
+from graphflow.graph.expressions.environment import Environment
+from graphflow.graph.expressions.templates import compile_template
 
 # --- what nodes do
 
@@ -266,25 +268,25 @@ class _Run:
 
     def attempt(self, frame: _Frame, name: str, node: NodeDefinition, attempt: int) -> tuple[Any, str]:
         out, goto, joined = self.perform(frame, name, node, attempt)
-        roots = Roots.of(frame.graph.document)
+        environment = Environment.of(frame.graph.document)
         before = self.scope(frame, out=out, answer=out)
         writes = [
             *joined,
-            *((key, compile_expression(e, roots, check=False).evaluate(before)) for key, e in node.set.items()),
+            *((key, compile_expression(e, environment, check=False).evaluate(before)) for key, e in node.set.items()),
         ]
         state = self.reduced(frame, self.state_of(frame), writes)
-        target = self.target(node, roots, {**before, "state": state}, goto)
+        target = self.target(node, environment, {**before, "state": state}, goto)
         frame.own += thaw(writes)
         return out, target
 
-    def target(self, node: NodeDefinition, roots: Roots, scope: Mapping[str, Any], goto: str | None) -> str:
+    def target(self, node: NodeDefinition, environment: Environment, scope: Mapping[str, Any], goto: str | None) -> str:
         if isinstance(node.next, Choose):
             assert goto in node.next.choose
             return goto
         if not isinstance(node.next, tuple):
             return node.next or END
         for route in node.next:
-            if route.when is None or compile_expression(route.when, roots, check=False).evaluate(scope):
+            if route.when is None or compile_expression(route.when, environment, check=False).evaluate(scope):
                 return route.to
         raise AssertionError("the last route has no condition")
 
@@ -296,8 +298,8 @@ class _Run:
         if node.map is not None or node.parallel is not None:
             out, joined = self.fan(frame, name, node)
             return out, None, joined
-        roots = Roots.of(frame.graph.document)
-        arguments = thaw(compile_template(node.with_, roots, check=False).evaluate(self.scope(frame))) if node.with_ is not None else {}  # fmt: skip
+        environment = Environment.of(frame.graph.document)
+        arguments = thaw(compile_template(node.with_, environment, check=False).evaluate(self.scope(frame))) if node.with_ is not None else {}  # fmt: skip
         if node.graph is not None:
             key = node.graph if isinstance(node.graph, str) else name
             return self.subgraph(frame, key, f"{name}#{frame.visits[name]}", arguments), None, []
@@ -317,7 +319,9 @@ class _Run:
         if graph.document.result is None:
             return self.state_of(child)
         return thaw(
-            compile_expression(graph.document.result, Roots.of(graph.document), check=False).evaluate(self.scope(child))
+            compile_expression(graph.document.result, Environment.of(graph.document), check=False).evaluate(
+                self.scope(child)
+            )
         )
 
     def fan(self, frame: _Frame, name: str, node: NodeDefinition) -> tuple[Any, list[Write]]:
@@ -326,8 +330,8 @@ class _Run:
         wait, on_error = ("all", "fail") if node.join is None else (node.join.wait, node.join.on_error)
         assert wait == "all", "the reference interpreter knows `all` only"
         if node.map is not None:
-            roots = Roots.of(frame.graph.document)
-            items = list(compile_expression(node.map, roots, check=False).evaluate(self.scope(frame)))
+            environment = Environment.of(frame.graph.document)
+            items = list(compile_expression(node.map, environment, check=False).evaluate(self.scope(frame)))
             runs = [(str(i), found[""], {str(node.as_): thaw(item)}) for i, item in enumerate(items)]
             after: dict[str, tuple[str, ...]] = {label: () for label, _, _ in runs}
         else:
@@ -364,7 +368,7 @@ class _Run:
         if region.graph is not None:
             fan = frame.graph.document.nodes[region.fan]
             body = next(body for body in bodies_of(region.fan, fan) if body.branch == region.branch)
-            template = compile_template(input_of(fan, body), Roots.of(frame.graph.document), check=False)
+            template = compile_template(input_of(fan, body), Environment.of(frame.graph.document), check=False)
             given = thaw(template.evaluate({**self.scope(frame), **names}))
             return self.subgraph(frame, str(region.graph_key), step, given), []
         opened = self.state_of(frame)

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from graphflow.errors import DefinitionError, ExpressionFailed
 from graphflow.graph.definition.document import decode_document
-from graphflow.graph.expressions import compiler as cel_expression
-from graphflow.graph.expressions.api import Roots, compile_expression
+from graphflow.graph.expressions import compiler
 from graphflow.graph.expressions.cel_library import CelError, compile_program
+from graphflow.graph.expressions.compiler import compile_expression
+from graphflow.graph.expressions.environment import Environment
 
 DOCUMENT = decode_document(
     {
@@ -75,7 +76,7 @@ sources = conditions() | sums().map(lambda source: f"{source} + 1")
 
 def outcome(source: str, scope: dict[str, Any]) -> Any:
     try:
-        return compile_expression(source, Roots.of(DOCUMENT), check=False).evaluate(scope)
+        return compile_expression(source, Environment.of(DOCUMENT), check=False).evaluate(scope)
     except ExpressionFailed:
         return "failed"
 
@@ -83,7 +84,7 @@ def outcome(source: str, scope: dict[str, Any]) -> Any:
 def by_cel(source: str, scope: dict[str, Any]) -> Any:
     """What CEL alone gives."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cel_expression, "decided", lambda *_: None)
+        patch.setattr(compiler, "decided", lambda *_: None)
         return outcome(source, scope)
 
 
@@ -96,7 +97,7 @@ def same(one: Any, other: Any) -> bool:
 def is_accepted(source: str) -> bool:
     """Whether a document with it would be loaded."""
     try:
-        compile_expression(source, Roots.of(DOCUMENT))
+        compile_expression(source, Environment.of(DOCUMENT))
     except DefinitionError:
         return False
     return True
@@ -131,7 +132,7 @@ def test_whole_numbers_are_reckoned_as_cel_does_to_the_last_bit(a: int, b: int, 
 def test_what_has_no_result_is_the_error_of_cel(source: str) -> None:
     scope = {"state": {"n": 5}}
     with pytest.raises(ExpressionFailed) as direct:
-        compile_expression(source, Roots.of(DOCUMENT)).evaluate(scope)
+        compile_expression(source, Environment.of(DOCUMENT)).evaluate(scope)
     assert "zero" in str(direct.value) or "overflow" in str(direct.value)
 
 
@@ -139,7 +140,7 @@ def test_plain_conditions_never_meet_cel(monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(*_: Any) -> None:
         raise AssertionError("CEL was asked")
 
-    monkeypatch.setattr(cel_expression._Converted, "evaluate", refuse)
+    monkeypatch.setattr(compiler._Converted, "evaluate", refuse)
     scope = {"state": {"n": 7, "m": 2, "f": 0.5, "any": None, "s": "x", "done": False}}
     for source in (
         "state.n % 3 == 1", "state.n + state.m * 2 >= 11", "state.f * 2.0 == 1.0", "state.any == null", "!state.done", "state.s == 'x'",
@@ -283,10 +284,10 @@ def test_well_typed_expressions_give_what_the_library_gives_for_the_values_in_it
         expected = compile_program(spelled, 8).run({})
     except CelError:
         expected = "failed"
-    roots = Roots.of(TYPED)
+    environment = Environment.of(TYPED)
     for check in (True, False):
         try:
-            found = compile_expression(source, roots, check=check).evaluate({"state": state})
+            found = compile_expression(source, environment, check=check).evaluate({"state": state})
         except ExpressionFailed:
             found = "failed"
         assert same(found, expected)

@@ -15,15 +15,16 @@ from hypothesis import strategies as st
 from graphflow.errors import DefinitionError, ExpressionFailed
 from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView, State
 from graphflow.graph.definition.budget import LIMIT_NAMES
-from graphflow.graph.expressions.api import Roots, compile_expression, compile_template
-from graphflow.graph.expressions.environment import LIMITS
+from graphflow.graph.expressions.compiler import compile_expression
+from graphflow.graph.expressions.environment import LIMITS, Environment
+from graphflow.graph.expressions.templates import compile_template
 from graphflow.messages import AIMessage, HumanMessage, ToolCall
 
 CALL = ToolCall(id="c1", name="bash", arguments='{"command": "ls"}')
 REPLY = AIMessage(content="done", tool_calls=(CALL,))
 MESSAGES = ListView([HumanMessage(content="hi"), REPLY])
 
-ROOTS = Roots(
+ROOTS = Environment(
     state={
         "score": {"type": "number"},
         "count": {"type": "integer"},
@@ -68,9 +69,9 @@ def value(source, scope=SCOPE):
     return compile_expression(source, ROOTS).evaluate(scope)
 
 
-def faults(source, roots=ROOTS):
+def faults(source, environment=ROOTS):
     with pytest.raises(DefinitionError) as caught:
-        compile_expression(source, roots)
+        compile_expression(source, environment)
     return caught.value.faults
 
 
@@ -174,11 +175,11 @@ def test_refs_name_what_is_read_with_and_without_checking(source, refs):
     ("source", "message", "hint"),
     [
         ("state.scor > 0.5", "'scor' is no state key", "did you mean 'score'"),
-        ("stat.score", "'stat' is no root", "did you mean 'state'"),
-        ("score > 0.5", "'score' is no root", "write 'state.score'"),
-        ("env.HOME", "'env' is no root", "no environment"),
-        ("os.system", "'os' is no root", "no environment and no code"),
-        ("approve", "'approve' is no root", "text stands in quotes"),
+        ("stat.score", "'stat' is no variable", "did you mean 'state'"),
+        ("score > 0.5", "'score' is no variable", "write 'state.score'"),
+        ("env.HOME", "'env' is no variable", "no environment"),
+        ("os.system", "'os' is no variable", "no environment and no code"),
+        ("approve", "'approve' is no variable", "text stands in quotes"),
         ("state", "name a key of the state", "state.score"),
         ("state[out.text]", "name a key of the state", "state.score"),
         ("has(state.draft)", "always true", "state.draft != null"),
@@ -246,11 +247,11 @@ def test_roots_that_a_place_lacks_say_why():
 
 
 def test_a_closed_schema_of_a_root_is_held_and_types_its_bare_paths():
-    roots = ROOTS.having(
+    environment = ROOTS.having(
         out={"type": "object", "properties": {"code": {"type": "integer"}}, "additionalProperties": False}
     )
-    assert compile_expression("out.code", roots).type == "int"
-    (fault,) = faults("out.cod", roots)
+    assert compile_expression("out.code", environment).type == "int"
+    (fault,) = faults("out.cod", environment)
     assert fault.hint == "did you mean 'code'?"
 
 
@@ -332,11 +333,13 @@ def test_documents_that_were_checked_load_without_cel():
     """E20: resuming imports CEL at the first evaluation that needs it."""
     script = (
         "import sys\n"
-        "from graphflow.graph.expressions.api import Roots, compile_expression, compile_template\n"
-        "roots = Roots(state={'score': {'type': 'number'}})\n"
-        "condition = compile_expression('state.score > 0.5', roots, check=False)\n"
-        "compile_expression('[out.text]', roots, check=False).evaluate({'out': {'text': 'x'}})\n"
-        "compile_template({'a': 'x ${out.text}'}, roots, check=False).evaluate({'out': {'text': 'x'}})\n"
+        "from graphflow.graph.expressions.compiler import compile_expression\n"
+        "from graphflow.graph.expressions.environment import Environment\n"
+        "from graphflow.graph.expressions.templates import compile_template\n"
+        "environment = Environment(state={'score': {'type': 'number'}})\n"
+        "condition = compile_expression('state.score > 0.5', environment, check=False)\n"
+        "compile_expression('[out.text]', environment, check=False).evaluate({'out': {'text': 'x'}})\n"
+        "compile_template({'a': 'x ${out.text}'}, environment, check=False).evaluate({'out': {'text': 'x'}})\n"
         "assert 'cel_expr_python' not in sys.modules\n"
         "assert condition.evaluate({'state': {'score': 1}}) is True\n"
         "assert 'cel_expr_python' in sys.modules\n"

@@ -213,7 +213,7 @@ def test_a_fan_that_lies_in_its_own_body_is_told_with_the_cycle():
 PARTS = [
     ("no as", {"map": "state.parts", "do": "gather"}, "", "`as` is missing", "item"),
     ("no do", {"map": "state.parts", "as": "part"}, "", "`do` is missing", '"do": "NODE"'),
-    ("as is a root", fan(**{"as": "state"}), "/as", "expressions have a root of that name", "'item'"),
+    ("as is a variable", fan(**{"as": "state"}), "/as", "expressions have a variable of that name", "'item'"),
     ("as is no name", fan(**{"as": "Part"}), "/as", "names match [a-z_]", "write 'part'"),
     ("as is a word of CEL", fan(**{"as": "in"}), "/as", "CEL keeps the word", "another name"),
     ("do ends", fan(do="end"), "/do", "can't begin at 'end'", "first node"),
@@ -491,7 +491,7 @@ def test_the_input_of_a_subgraph_branch_sees_the_state_and_the_items_around():
     }
     check(build(nodes))
     nodes["gather"] = {"parallel": {"a": {"do": {"graph": "child", "with": {"part": "${prat.name}"}}}}}
-    assert only_fault(build(nodes)).hint.startswith("did you mean 'part'? roots are state,")
+    assert only_fault(build(nodes)).hint.startswith("did you mean 'part'? variables are state,")
 
 
 # --- the whole

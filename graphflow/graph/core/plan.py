@@ -11,7 +11,8 @@ from graphflow.graph.definition.document import (
     GraphDefinition,
     Retry,
 )
-from graphflow.graph.expressions.api import Expression, Template
+from graphflow.graph.expressions.compiler import Expression
+from graphflow.graph.expressions.templates import Template
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.kinds import NodeFunction

@@ -25,7 +25,9 @@ from graphflow.graph.definition.document import (
 )
 from graphflow.graph.definition.graph_queries import loops
 from graphflow.graph.definition.regions import bodies_of, body_name, branch_order, input_of, predecessors, routes_of
-from graphflow.graph.expressions.api import Roots, compile_expression, compile_template
+from graphflow.graph.expressions.compiler import compile_expression
+from graphflow.graph.expressions.environment import Environment
+from graphflow.graph.expressions.templates import compile_template
 
 if TYPE_CHECKING:
     from graphflow.graph.core.invariants import InvariantMonitor
@@ -47,9 +49,9 @@ def build_plan(checked: CheckedDocument, kinds: Kinds, *, key: str = "", graphs:
     table: dict[str, Plan] = {} if graphs is None else graphs
     properties: Mapping[str, Any] = document.state.get("properties", {})
     schema = StateSchema(channel_of(name, prop, kinds.reducer) for name, prop in properties.items())
-    roots = Roots.of(document)
+    environment = Environment.of(document)
     nodes = {
-        name: _build_node(name, node, document, roots, kinds, checked, table, key)
+        name: _build_node(name, node, document, environment, kinds, checked, table, key)
         for name, node in document.nodes.items()
     }
     counted = _counted(nodes)
@@ -71,7 +73,7 @@ def build_plan(checked: CheckedDocument, kinds: Kinds, *, key: str = "", graphs:
         before=frozenset(document.interrupt_before),
         after=frozenset(document.interrupt_after),
         input_schema=document.input or DEFAULT_INPUT_SCHEMA,
-        result=compile_expression(document.result, roots, check=False) if document.result else None,
+        result=compile_expression(document.result, environment, check=False) if document.result else None,
         has_messages="messages" in schema.channels and schema.channels["messages"].reduce == "messages",
         run_keys=tuple(k for k, channel in schema.channels.items() if channel.scope == "run"),
         graphs=table,
@@ -93,7 +95,7 @@ def _build_node(
     name: str,
     node: NodeDefinition,
     document: GraphDefinition,
-    roots: Roots,
+    environment: Environment,
     kinds: Kinds,
     checked: CheckedDocument,
     table: dict[str, Plan],
@@ -128,12 +130,14 @@ def _build_node(
         form=form,
         kind=kind,
         opens=form in ("graph", "map", "parallel"),
-        fan=_build_fan(name, node, roots, kinds, checked, table, key) if form in ("map", "parallel") else None,
+        fan=_build_fan(name, node, environment, kinds, checked, table, key) if form in ("map", "parallel") else None,
         run=run,
         returns_updates=kind == "node",
-        arguments=None if node.with_ is None else compile_template(node.with_, roots, check=False),
-        sets=tuple((target, compile_expression(source, roots, check=False)) for target, source in node.set.items()),
-        routes=_compiled_routes(node, roots),
+        arguments=None if node.with_ is None else compile_template(node.with_, environment, check=False),
+        sets=tuple(
+            (target, compile_expression(source, environment, check=False)) for target, source in node.set.items()
+        ),
+        routes=_compiled_routes(node, environment),
         choose=node.next.choose if isinstance(node.next, Choose) else None,
         errors=tuple((frozenset(route.on), route.to) for route in node.error),
         bare=kind == "node" and node.timeout_ms is None and (node.effects or effects) != "write",
@@ -141,7 +145,7 @@ def _build_node(
         timeout_s=None if node.timeout_ms is None else node.timeout_ms / 1000,
         effects=node.effects or effects,
         idempotent=bool(node.idempotent),
-        question=_question(node, roots),
+        question=_question(node, environment),
         graph=graph,
     )
 
@@ -168,7 +172,7 @@ def _build_subgraph(
 def _build_fan(
     name: str,
     node: NodeDefinition,
-    roots: Roots,
+    environment: Environment,
     kinds: Kinds,
     checked: CheckedDocument,
     table: dict[str, Plan],
@@ -182,7 +186,7 @@ def _build_fan(
     for body in found:
         graph, start, given = None, body.do, None
         if isinstance(body.do, GraphRef):
-            given = compile_template(input_of(node, body), roots, check=False)
+            given = compile_template(input_of(node, body), environment, check=False)
             graph = _build_subgraph(body.do.graph, body_name(name, body.branch), kinds, checked, table, key)
             start = table[graph].start
         assert isinstance(start, str)
@@ -190,50 +194,50 @@ def _build_fan(
         branches.append(PlanBranch(body.branch, start, graph, given, seen, order.index(body.branch)))
     join = node.join or Join()
     return FanOut(
-        items=None if node.map is None else compile_expression(node.map, roots, check=False),
+        items=None if node.map is None else compile_expression(node.map, environment, check=False),
         binds=node.as_ or "",
         at_once=node.max,
         branches=tuple(branches),
         wait=join.wait,
         on_error=join.on_error,
-        keeps_out=_looks_at_out(name, node, roots),
+        keeps_out=_looks_at_out(name, node, environment),
     )
 
 
-def _looks_at_out(name: str, node: NodeDefinition, roots: Roots) -> bool:
+def _looks_at_out(name: str, node: NodeDefinition, environment: Environment) -> bool:
     """Whether a fan's own expressions name `out`, or it may be the last node of a branch around it."""
     if any(edge.to == END for edge in routes_of(name, node)):
         return True
     routes = node.next if isinstance(node.next, tuple) else ()
     sources = [*node.set.values(), *(route.when for route in routes if route.when is not None)]
-    return any(ref[0] == "out" for s in sources for ref in compile_expression(s, roots, check=False).refs)
+    return any(ref[0] == "out" for s in sources for ref in compile_expression(s, environment, check=False).refs)
 
 
-def _compiled_routes(node: NodeDefinition, roots: Roots) -> tuple[CompiledRoute, ...]:
+def _compiled_routes(node: NodeDefinition, environment: Environment) -> tuple[CompiledRoute, ...]:
     if isinstance(node.next, Choose):
         return ()
     if node.next is None or isinstance(node.next, str):
         return (CompiledRoute(node.next or END, None),)
-    return tuple(_compiled_route(route, roots) for route in node.next)
+    return tuple(_compiled_route(route, environment) for route in node.next)
 
 
-def _compiled_route(route: Route, roots: Roots) -> CompiledRoute:
+def _compiled_route(route: Route, environment: Environment) -> CompiledRoute:
     if route.when is None:
         return CompiledRoute(route.to, None)
-    when = compile_expression(route.when, roots, check=False)
+    when = compile_expression(route.when, environment, check=False)
     counts = tuple(ref[1] for ref in when.refs if ref[0] == "visits" and len(ref) > 1)
     return CompiledRoute(route.to, when, counts if ("limits", "rounds") in when.refs else ())
 
 
-def _question(node: NodeDefinition, roots: Roots) -> Question | None:
+def _question(node: NodeDefinition, environment: Environment) -> Question | None:
     ask = node.ask
     if ask is None:
         return None
     from graphflow.graph.definition.types import parse_duration_ms
 
     return Question(
-        message=compile_template(ask.message, roots, check=False),
-        show=compile_expression(ask.show, roots, check=False) if ask.show else None,
+        message=compile_template(ask.message, environment, check=False),
+        show=compile_expression(ask.show, environment, check=False) if ask.show else None,
         schema=ask.schema,
         owner=ask.owner,
         role=ask.role,

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from graphflow.graph.definition.suggestions import escape
+from graphflow.graph.definition.json_pointer import escape
 
 MAX_NESTING = 100
 MAX_FAULTS = 50

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import msgspec
 
 from graphflow.errors import Fault
-from graphflow.graph.definition.suggestions import choose, escape, meant, nearest
+from graphflow.graph.definition.json_pointer import escape
+from graphflow.graph.definition.suggestions import choose, meant, nearest
 from graphflow.graph.definition.types import JSON_TYPES, json_type, show, show_types
 
 MAX_FAULTS = 100

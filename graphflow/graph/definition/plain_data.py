@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphflow.errors import Fault
-from graphflow.graph.definition.suggestions import escape
+from graphflow.graph.definition.json_pointer import escape
 
 MAX_NESTING = 100
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from graphflow.graph.definition.document import END, Branch, Choose, GraphDefinition, GraphRef, NodeDefinition
-from graphflow.graph.definition.suggestions import escape
+from graphflow.graph.definition.json_pointer import escape
 
 MAP_BRANCH = ""
 """The name of a map's one body: its branches are told apart by index, not by name."""

@@ -16,7 +16,8 @@ import msgspec
 import msgspec.inspect as mi
 
 from graphflow.errors import Fault
-from graphflow.graph.definition.suggestions import choose, escape, meant
+from graphflow.graph.definition.json_pointer import escape
+from graphflow.graph.definition.suggestions import choose, meant
 from graphflow.graph.definition.types import TYPE_NAMES, json_type, show
 
 MAX_FAULTS = 1_000

@@ -42,13 +42,3 @@ def listed(words: Iterable[str], *, none: str = "none is known", limit: int = 20
         return none
     more = f", … ({len(shown)} in all)" if len(shown) > limit else ""
     return f"one of {', '.join(shown[:limit])}{more}"
-
-
-def escape(token: str) -> str:
-    """One token of a JSON pointer (RFC 6901)."""
-    return token.replace("~", "~0").replace("/", "~1")
-
-
-def unescape(token: str) -> str:
-    """The name behind one token of a JSON pointer."""
-    return token.replace("~1", "/").replace("~0", "~")

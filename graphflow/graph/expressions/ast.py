@@ -30,9 +30,9 @@ PathStep = str | int | Index
 
 
 class Path(msgspec.Struct, frozen=True):
-    """`root.step.step`: read by reference."""
+    """`variable.step.step`: read by reference."""
 
-    root: str
+    variable: str
     steps: tuple[PathStep, ...]
     start: int
     end: int
@@ -42,7 +42,7 @@ class Path(msgspec.Struct, frozen=True):
     @property
     def names(self) -> tuple[str, ...]:
         """The dotted part, up to the first index."""
-        out = [self.root]
+        out = [self.variable]
         for step in self.steps:
             if not isinstance(step, str):
                 break

@@ -1,6 +1,6 @@
 """The CEL library behind a small seam: compile, run, convert values in and out, read its messages.
 
-Nothing here knows roots or documents: variables come in named by type and ordinal (`f0` is the
+Nothing here knows environments or documents: variables come in named by type and ordinal (`f0` is the
 first DOUBLE), so one environment serves every expression of the process. The library is imported
 by the first compilation, never before (E20).
 """

@@ -3,7 +3,7 @@
 What it names is fetched by reference, and only what CEL must look into is converted: `state.draft`,
 `[out.message]`, `{'text': out.text}` and choices between such never meet CEL, `size(path)` and
 `has(path)` are answered in place, and so are plain conditions of such and literals
-(`cel_compare.py`). Documents that were validated before compile without CEL; it is
+(`native_eval.py`). Documents that were validated before compile without CEL; it is
 imported by the first evaluation that needs it (E20).
 """
 
@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from graphflow.errors import DefinitionError, ExpressionFailed, Fault
-from graphflow.graph.expressions import cel_library as cel_backend
-from graphflow.graph.expressions import parser as cel_syntax
+from graphflow.graph.expressions import cel_library, parser
 from graphflow.graph.expressions.ast import Choice, Constant, Index, ListOf, MapOf, Node, Outline, Path
 from graphflow.graph.expressions.diagnostics import reworded, unknown_functions
-from graphflow.graph.expressions.environment import Roots
+from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.native_eval import decided
 from graphflow.graph.expressions.parser import SyntaxFault
 from graphflow.graph.expressions.paths import Missing, Read, reader, show_path
@@ -55,14 +54,14 @@ class Expression:
         """The value; a bare path gives the very object that the scope holds.
 
         Args:
-            scope: root → value (`state`, `out`, …); roots that it does not name may be absent.
+            scope: variable → value (`state`, `out`, …); variables that it does not name may be absent.
 
         Raises:
             ExpressionFailed: a missing field, a failed operation, or a value that CEL can't hold.
         """
         try:
             return self._evaluate(scope)
-        except (Missing, cel_backend.CelError, cel_backend.Unconvertible) as error:
+        except (Missing, cel_library.CelError, cel_library.Unconvertible) as error:
             raise ExpressionFailed(self.explain(error), expression=self.source) from None
 
     def explain(self, error: BaseException) -> str:
@@ -75,12 +74,12 @@ class Expression:
         return f"Expression({self.source!r}: {self.type})"
 
 
-def compile_expression(source: str, roots: Roots, *, check: bool = True) -> Expression:
+def compile_expression(source: str, environment: Environment, *, check: bool = True) -> Expression:
     """The expression, its references and (with `check`) its type.
 
     Args:
         source: CEL.
-        roots: what may be named where it stands.
+        environment: what may be named where it stands.
         check: look every name up and let CEL check the types; `False` for documents that were
             checked before, and then `type` is `dyn` where only CEL could tell.
 
@@ -90,12 +89,12 @@ def compile_expression(source: str, roots: Roots, *, check: bool = True) -> Expr
     if not isinstance(source, str):
         raise DefinitionError([Fault(pointer="", message=f"an expression is text, not {source!r:.60}", kind="type")])
     try:
-        outline = cel_syntax.parse(source)
+        outline = parser.parse(source)
     except SyntaxFault as error:
         raise DefinitionError([_fault(source, error.message, error.at, error.hint, "syntax")]) from None
     try:
-        kind = _check(outline, roots) if check else _known_type(outline.root, roots)
-        evaluate = _compose(outline, outline.root, roots)
+        kind = _check(outline, environment) if check else _known_type(outline.root, environment)
+        evaluate = _compose(outline, outline.root, environment)
         return Expression(source, tuple(_refs(outline)), kind, evaluate, is_constant=isinstance(outline.root, Constant))
     except SyntaxFault as error:
         raise DefinitionError([_fault(source, error.message, error.at, error.hint, "syntax")]) from None
@@ -120,30 +119,30 @@ def _refs(outline: Outline) -> Iterable[Ref]:
 # --- what is evaluated ----------------------------------------------------------------------------
 
 
-def _compose(outline: Outline, node: Node, roots: Roots) -> Evaluate:
+def _compose(outline: Outline, node: Node, environment: Environment) -> Evaluate:
     """By reference where the form allows it, by CEL where not."""
     match node:
         case Constant(value=value):
             return lambda scope: value
         case Path():
-            return _reader(node, roots)
+            return _reader(node, environment)
         case ListOf(items=items):
-            parts = [_compose(outline, item, roots) for item in items]
+            parts = [_compose(outline, item, environment) for item in items]
             if len(parts) == 1:
                 only = parts[0]
                 return lambda scope: [only(scope)]
             return lambda scope: [part(scope) for part in parts]
         case MapOf(entries=entries):
-            values = [(key, _compose(outline, item, roots)) for key, item in entries]
+            values = [(key, _compose(outline, item, environment)) for key, item in entries]
             return lambda scope: {key: part(scope) for key, part in values}
         case Choice():
-            return _choice(outline, node, roots)
-    converted = _Converted(outline, node.start, node.end, roots).evaluate
-    return decided(node, roots, _reader, converted) or converted
+            return _choice(outline, node, environment)
+    converted = _Converted(outline, node.start, node.end, environment).evaluate
+    return decided(node, environment, _reader, converted) or converted
 
 
-def _choice(outline: Outline, node: Choice, roots: Roots) -> Evaluate:
-    condition, then, other = (_compose(outline, part, roots) for part in (node.condition, node.then, node.other))
+def _choice(outline: Outline, node: Choice, environment: Environment) -> Evaluate:
+    condition, then, other = (_compose(outline, part, environment) for part in (node.condition, node.then, node.other))
 
     def evaluate(scope: Scope) -> Any:
         chosen = condition(scope)
@@ -151,14 +150,14 @@ def _choice(outline: Outline, node: Choice, roots: Roots) -> Evaluate:
             return then(scope)
         if chosen is False:
             return other(scope)
-        raise cel_backend.CelError(f"the condition before '?' is {chosen!r:.60}, not true or false")
+        raise cel_library.CelError(f"the condition before '?' is {chosen!r:.60}, not true or false")
 
     return evaluate
 
 
-def _reader(path: Path, roots: Roots) -> Read:
+def _reader(path: Path, environment: Environment) -> Read:
     def nested(index: Index) -> Evaluate:
-        return _compose(index.outline, index.outline.root, roots)
+        return _compose(index.outline, index.outline.root, environment)
 
     return reader(path, nested)
 
@@ -166,14 +165,14 @@ def _reader(path: Path, roots: Roots) -> Read:
 class _Converted:
     """A span of the expression that CEL evaluates; compiled by its first evaluation."""
 
-    __slots__ = ("_paths", "_program", "_reads", "_roots", "_text", "_width")
+    __slots__ = ("_environment", "_paths", "_program", "_reads", "_text", "_width")
 
-    def __init__(self, outline: Outline, start: int, end: int, roots: Roots) -> None:
-        rewritten = rewrite(outline, start, end, roots.variable_type)
-        self._text, self._width, self._roots = rewritten.text, rewritten.width, roots
-        self._reads = tuple((name, _loader(path, kind, roots)) for name, kind, path in rewritten.variables)
+    def __init__(self, outline: Outline, start: int, end: int, environment: Environment) -> None:
+        rewritten = rewrite(outline, start, end, environment.variable_type)
+        self._text, self._width, self._environment = rewritten.text, rewritten.width, environment
+        self._reads = tuple((name, _loader(path, kind, environment)) for name, kind, path in rewritten.variables)
         self._paths = {name: path for name, _, path in rewritten.variables}
-        self._program: cel_backend.Program | None = None
+        self._program: cel_library.Program | None = None
 
     def evaluate(self, scope: Scope) -> Any:
         """The span's value; a path that is missing fails only if CEL needs it."""
@@ -185,43 +184,45 @@ class _Converted:
                 data[name] = read(scope)
             except Missing as error:
                 missing.append(error)
-            except cel_backend.NullCharacter:
-                literals[name] = cel_backend.literal(
-                    cel_backend.to_plain(_reader(self._paths[name], self._roots)(scope))
+            except cel_library.NullCharacter:
+                literals[name] = cel_library.literal(
+                    cel_library.to_plain(_reader(self._paths[name], self._environment)(scope))
                 )
         program = self._program
         try:
             if literals:
-                program = cel_backend.compile_with_literals(self._text, self._width, literals)
+                program = cel_library.compile_with_literals(self._text, self._width, literals)
             elif program is None:
-                program = self._program = cel_backend.compile_program(self._text, self._width)
+                program = self._program = cel_library.compile_program(self._text, self._width)
             return program.run(data)
-        except cel_backend.CelError as error:
+        except cel_library.CelError as error:
             if missing:
                 raise missing[0] from None
-            raise cel_backend.CelError(_VARIABLE.sub(self._named, str(error))) from None
+            raise cel_library.CelError(_VARIABLE.sub(self._named, str(error))) from None
 
     def _named(self, match: re.Match[str]) -> str:
         """The path behind a variable that the library names."""
         path = self._paths.get(match[1])
-        return repr(match[1] if path is None else show_path(path.root, path.steps))
+        return repr(match[1] if path is None else show_path(path.variable, path.steps))
 
 
 _VARIABLE = re.compile(r"'([difsblm]\d+)'")
 
 
-def _loader(path: Path, kind: str, roots: Roots) -> Read:
-    read = _reader(path, roots)
+def _loader(path: Path, kind: str, environment: Environment) -> Read:
+    read = _reader(path, environment)
     if path.test:
         return read
-    convert = cel_backend.to_double if roots.is_number(path) else cel_backend.to_cel
+    convert = cel_library.to_double if environment.is_number(path) else cel_library.to_cel
     if kind == "dyn":
         return lambda scope: convert(read(scope))
 
     def load(scope: Scope) -> Any:
         value = read(scope)
         if value is None:
-            raise Missing(f"{show_path(path.root, path.steps)} is null: nothing has written it, and it has no default")
+            raise Missing(
+                f"{show_path(path.variable, path.steps)} is null: nothing has written it, and it has no default"
+            )
         return convert(value)
 
     return load
@@ -257,10 +258,10 @@ def rewrite(outline: Outline, start: int, end: int, type_of: Callable[[Path], st
         if not start <= path.start < end:
             continue
         kind = type_of(path)
-        same = (path.root, path.steps, path.test, kind)
+        same = (path.variable, path.steps, path.test, kind)
         name = names.get(same)
         if name is None:
-            letter = cel_backend.VARIABLE_LETTERS[kind]
+            letter = cel_library.VARIABLE_LETTERS[kind]
             name = names[same] = f"{letter}{counts.get(letter, 0)}"
             counts[letter] = counts.get(letter, 0) + 1
             variables.append((name, kind, path))
@@ -278,13 +279,13 @@ def rewrite(outline: Outline, start: int, end: int, type_of: Callable[[Path], st
 # --- what is checked ------------------------------------------------------------------------------
 
 
-def _known_type(node: Node, roots: Roots) -> str:
+def _known_type(node: Node, environment: Environment) -> str:
     """The type as far as the outline tells it."""
     match node:
         case Constant(type=kind):
             return kind
         case Path():
-            return roots.variable_type(node)
+            return environment.variable_type(node)
         case ListOf():
             return "list"
         case MapOf():
@@ -292,25 +293,25 @@ def _known_type(node: Node, roots: Roots) -> str:
     return "dyn"
 
 
-def _check(outline: Outline, roots: Roots) -> str:
+def _check(outline: Outline, environment: Environment) -> str:
     """The type of the whole expression; raises every fault at once."""
     if unknown := [_fault(outline.text, *problem) for problem in unknown_functions(outline)]:
         raise DefinitionError(unknown)  # the variables of a misspelt macro would only add to it
-    faults = [_fault(outline.text, *problem) for path in outline.paths for problem in roots.problems(path)]
+    faults = [_fault(outline.text, *problem) for path in outline.paths for problem in environment.problems(path)]
     for path in outline.paths:
         for step in path.steps:
             if isinstance(step, Index):
-                faults += _index_faults(outline, step, roots)
+                faults += _index_faults(outline, step, environment)
     if faults:
         raise DefinitionError(faults)
     if isinstance(outline.root, Constant):
         return outline.root.type
     if isinstance(outline.root, Path):
-        return roots.checked_type(outline.root)
-    rewritten = rewrite(outline, outline.root.start, outline.root.end, roots.variable_type)
+        return environment.checked_type(outline.root)
+    rewritten = rewrite(outline, outline.root.start, outline.root.end, environment.variable_type)
     try:
-        kind = cel_backend.compile_program(rewritten.text, rewritten.width).type
-    except cel_backend.CompileFailed as error:
+        kind = cel_library.compile_program(rewritten.text, rewritten.width).type
+    except cel_library.CompileFailed as error:
         told = [_complaint(outline, rewritten, complaint) for complaint in error.complaints]
         raise DefinitionError(list(dict.fromkeys(told))) from None
     if kind == "type":
@@ -318,9 +319,9 @@ def _check(outline: Outline, roots: Roots) -> str:
     return kind
 
 
-def _index_faults(outline: Outline, step: Index, roots: Roots) -> list[Fault]:
+def _index_faults(outline: Outline, step: Index, environment: Environment) -> list[Fault]:
     try:
-        kind = _check(step.outline, roots)
+        kind = _check(step.outline, environment)
     except DefinitionError as error:
         return list(error.faults)
     if kind in ("int", "uint", "string", "dyn"):
@@ -328,7 +329,7 @@ def _index_faults(outline: Outline, step: Index, roots: Roots) -> list[Fault]:
     return [_fault(outline.text, f"an index is a whole number or a key, not {kind}", step.outline.root.start)]
 
 
-def _complaint(outline: Outline, rewritten: Rewritten, complaint: cel_backend.Complaint) -> Fault:
+def _complaint(outline: Outline, rewritten: Rewritten, complaint: cel_library.Complaint) -> Fault:
     at = rewritten.offset(complaint.line, complaint.column)
     message, hint, kind = reworded(complaint.text, outline, at)
     return _fault(outline.text, message, at, hint, kind)

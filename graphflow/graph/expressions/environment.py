@@ -1,4 +1,4 @@
-"""What an expression may name: the roots of its place, their keys and types (spec 2.1 rule 7, E16)."""
+"""What an expression may name: the variables of its place, their keys and types (spec 2.1 rule 7, E16)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphflow.graph.expressions.ast import Index, Path, PathStep
 if TYPE_CHECKING:
     from graphflow.graph.definition.document import GraphDefinition
 
-ROOTS = ("state", "input", "out", "answer", "visits", "limits", "usage", "error")
+VARIABLES = ("state", "input", "out", "answer", "visits", "limits", "usage", "error")
 
 LIMITS = {
     "rounds": "int",
@@ -32,15 +32,15 @@ USAGE = ("modelCalls", "toolCalls", "promptTokens", "completionTokens", "reasoni
 
 _OUTSIDE = frozenset({"env", "environ", "environment", "os", "sys", "secrets", "settings", "config", "process"})
 
-ANY_ROOT = "*"
-"""Among `loose`: whatever name may be a root."""
+ANY_VARIABLE = "*"
+"""Among `loose`: whatever name may be a variable."""
 
 Problem = tuple[str, int, str | None, str]
 """Message, offset, hint and kind of a fault."""
 
 
-class Roots(msgspec.Struct, frozen=True, kw_only=True):
-    """The roots that exist in one place of a document."""
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """The variables that exist in one place of a document."""
 
     state: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """State key → its schema."""
@@ -49,15 +49,15 @@ class Roots(msgspec.Struct, frozen=True, kw_only=True):
     names: frozenset[str] = frozenset()
     """`as` names."""
     schemas: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """Root (`input`, `out`, `answer`) → JSON Schema, where one is known: types of bare paths come from it."""
+    """Variable (`input`, `out`, `answer`) → JSON Schema, where one is known: types of bare paths come from it."""
     absent: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Root that exists elsewhere → why not here."""
+    """Variable that exists elsewhere → why not here."""
     loose: frozenset[str] = frozenset()
-    """Roots, or `ANY_ROOT`, of which too little is known to call a name wrong: a fault that was told has hidden the rest."""
+    """Variables, or `ANY_VARIABLE`, of which too little is known to call a name wrong: a fault that was told has hidden the rest."""
 
     @classmethod
-    def of(cls, document: GraphDefinition) -> Roots:
-        """Every root that some place of the document has."""
+    def of(cls, document: GraphDefinition) -> Environment:
+        """Every variable that some place of the document has."""
         properties = document.state.get("properties")
         return cls(
             state=properties if isinstance(properties, Mapping) else {},
@@ -66,18 +66,18 @@ class Roots(msgspec.Struct, frozen=True, kw_only=True):
             schemas={"input": document.input} if document.input is not None else {},
         )
 
-    def having(self, **schemas: Any) -> Roots:
-        """The same with the schema of some roots known (None: not known)."""
+    def having(self, **schemas: Any) -> Environment:
+        """The same with the schema of some variables known (None: not known)."""
         known = {name: schema for name, schema in schemas.items() if schema is not None}
         return msgspec.structs.replace(self, schemas={**self.schemas, **known})
 
-    def without(self, **reasons: str) -> Roots:
-        """The same without some roots, each with the reason."""
+    def without(self, **reasons: str) -> Environment:
+        """The same without some variables, each with the reason."""
         return msgspec.structs.replace(self, absent={**self.absent, **reasons})
 
-    def loosely(self, *roots: str) -> Roots:
-        """The same where no name below these roots is wrong."""
-        return msgspec.structs.replace(self, loose=self.loose.union(roots)) if roots else self
+    def loosely(self, *variables: str) -> Environment:
+        """The same where no name below these variables is wrong."""
+        return msgspec.structs.replace(self, loose=self.loose.union(variables)) if variables else self
 
     # --- types
 
@@ -88,7 +88,7 @@ class Roots(msgspec.Struct, frozen=True, kw_only=True):
         if len(path.steps) != 1:
             return "dyn"
         step = path.steps[0]
-        match path.root:
+        match path.variable:
             case "state":
                 kind = cel_type(self.state.get(step)) if isinstance(step, str) else "dyn"
                 return "dyn" if kind == "null" else kind
@@ -101,63 +101,63 @@ class Roots(msgspec.Struct, frozen=True, kw_only=True):
     def checked_type(self, path: Path) -> str:
         """The CEL type by every schema that is known: for telling whether a value fits where it goes."""
         kind = self.variable_type(path)
-        return cel_type(self._schema(path.root, path.steps)) if kind == "dyn" else kind
+        return cel_type(self._schema(path.variable, path.steps)) if kind == "dyn" else kind
 
     def is_number(self, path: Path) -> bool:
         """Whether whole numbers of this path become DOUBLE: `number` keys, nullable ones too (E16)."""
-        if path.root == "limits":
+        if path.variable == "limits":
             return self.variable_type(path) == "double"
-        if path.root != "state" or len(path.steps) != 1 or not isinstance(path.steps[0], str):
+        if path.variable != "state" or len(path.steps) != 1 or not isinstance(path.steps[0], str):
             return False
         return "number" in declared_types(self.state.get(path.steps[0]))
 
     def schema_of(self, path: Path) -> Any:
         """The JSON Schema of what the path names, None when it is not told."""
-        return self._schema(path.root, path.steps)
+        return self._schema(path.variable, path.steps)
 
-    def _schema(self, root: str, steps: tuple[PathStep, ...]) -> Any:
-        schema = {"type": "object", "properties": self.state} if root == "state" else self.schemas.get(root)
+    def _schema(self, variable: str, steps: tuple[PathStep, ...]) -> Any:
+        schema = {"type": "object", "properties": self.state} if variable == "state" else self.schemas.get(variable)
         for step in steps:
             schema = _below(schema, step)
         return schema
 
     def _is_scalar(self, path: Path) -> bool:
-        return cel_type(self._schema(path.root, path.steps)) in ("bool", "int", "double")
+        return cel_type(self._schema(path.variable, path.steps)) in ("bool", "int", "double")
 
     # --- problems
 
     def problems(self, path: Path) -> Iterator[Problem]:
         """What is wrong with naming this path here."""
-        root = path.root
-        if root in self.loose:
+        variable = path.variable
+        if variable in self.loose:
             return
-        if root not in ROOTS and root not in self.names:
-            if ANY_ROOT not in self.loose:
+        if variable not in VARIABLES and variable not in self.names:
+            if ANY_VARIABLE not in self.loose:
                 yield self._unknown(path)
-        elif root in self.absent:
-            yield f"there is no {root!r} here", path.start, self.absent[root], "reference"
-        elif root == "state":
+        elif variable in self.absent:
+            yield f"there is no {variable!r} here", path.start, self.absent[variable], "reference"
+        elif variable == "state":
             yield from self._state_problems(path)
-        elif root == "visits":
+        elif variable == "visits":
             yield from _member_problems(path, self.nodes, "node")
-        elif root == "limits":
+        elif variable == "limits":
             yield from _member_problems(path, LIMITS, "limit")
-        elif root == "usage":
+        elif variable == "usage":
             yield from _member_problems(path, USAGE, "usage figure")
         else:
             yield from self._field_problems(path)
 
     def _unknown(self, path: Path) -> Problem:
-        roots = [name for name in (*ROOTS, *sorted(self.names)) if name not in self.absent]
-        if path.root in _OUTSIDE:
-            hint = f"a document names no environment and no code; roots are {', '.join(roots)}"
-        elif path.root in self.state:
-            hint = f"write 'state.{path.root}'"
-        elif (near := nearest(path.root, roots)) is not None:
-            hint = f"did you mean {near!r}? roots are {', '.join(roots)}"
+        variables = [name for name in (*VARIABLES, *sorted(self.names)) if name not in self.absent]
+        if path.variable in _OUTSIDE:
+            hint = f"a document names no environment and no code; variables are {', '.join(variables)}"
+        elif path.variable in self.state:
+            hint = f"write 'state.{path.variable}'"
+        elif (near := nearest(path.variable, variables)) is not None:
+            hint = f"did you mean {near!r}? variables are {', '.join(variables)}"
         else:
-            hint = f"roots are {', '.join(roots)}; text stands in quotes"
-        return f"{path.root!r} is no root", path.start, hint, "reference"
+            hint = f"variables are {', '.join(variables)}; text stands in quotes"
+        return f"{path.variable!r} is no variable", path.start, hint, "reference"
 
     def _state_problems(self, path: Path) -> Iterator[Problem]:
         at = path.start
@@ -185,9 +185,9 @@ class Roots(msgspec.Struct, frozen=True, kw_only=True):
         for depth, step in enumerate(steps):
             if isinstance(step, Index):
                 continue
-            above = self._schema(path.root, steps[:depth])
+            above = self._schema(path.variable, steps[:depth])
             kind = cel_type(above)
-            shown = ".".join((path.root, *map(str, steps[:depth])))
+            shown = ".".join((path.variable, *map(str, steps[:depth])))
             if kind in ("bool", "int", "double", "string"):
                 named = TYPE_NAMES[_JSON_OF_CEL[kind]]
                 yield f"{shown!r} is {named}, so it has no {step!r}", path.start, None, "type"
@@ -211,13 +211,13 @@ _JSON_OF_CEL = {cel: json for json, cel in CEL_OF_JSON.items()}
 def _member_problems(path: Path, known: Any, what: str) -> Iterator[Problem]:
     steps = path.steps
     if not steps or not isinstance(steps[0], str):
-        hint = listed(f"{path.root}.{name}" for name in known)
-        yield f"name one: {path.root}.NAME", path.start, hint, "reference"
+        hint = listed(f"{path.variable}.{name}" for name in known)
+        yield f"name one: {path.variable}.NAME", path.start, hint, "reference"
     elif steps[0] not in known:
         hint = choose(steps[0], known, none="there are no nodes")
         yield f"{steps[0]!r} is no {what}", path.start, hint, "reference"
     elif len(steps) > 1:
-        yield f"{path.root}.{steps[0]} is a number, so it has no {steps[1]!r}", path.start, None, "type"
+        yield f"{path.variable}.{steps[0]} is a number, so it has no {steps[1]!r}", path.start, None, "type"
 
 
 def _closed(schema: Any) -> bool:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphflow.graph.expressions.ast import COMPARISONS, Binary, Constant, Node, Path, Unary
-from graphflow.graph.expressions.environment import Roots
+from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.paths import Missing
 
 Scope = Mapping[str, Any]
 Evaluate = Callable[[Scope], Any]
-Reader = Callable[[Path, Roots], Evaluate]
+Reader = Callable[[Path, Environment], Evaluate]
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
@@ -43,7 +43,7 @@ class _Operand:
         """The value of a whole-number literal."""
 
 
-def decided(node: Node, roots: Roots, reader: Reader, otherwise: Evaluate) -> Evaluate | None:
+def decided(node: Node, environment: Environment, reader: Reader, otherwise: Evaluate) -> Evaluate | None:
     """What answers the expression in place, or asks CEL; None when it is anything but a plain condition or sum.
 
     Args:
@@ -51,7 +51,7 @@ def decided(node: Node, roots: Roots, reader: Reader, otherwise: Evaluate) -> Ev
         otherwise: CEL's evaluation of the whole.
     """
     try:
-        decide = _Walk(roots, reader).whole(node)
+        decide = _Walk(environment, reader).whole(node)
     except _Unsure:
         return None
 
@@ -67,8 +67,8 @@ def decided(node: Node, roots: Roots, reader: Reader, otherwise: Evaluate) -> Ev
 class _Walk:
     """Over the tree of a condition or a sum; raises `_Unsure` where it is something else."""
 
-    def __init__(self, roots: Roots, reader: Reader) -> None:
-        self._roots, self._reader = roots, reader
+    def __init__(self, environment: Environment, reader: Reader) -> None:
+        self._environment, self._reader = environment, reader
 
     def whole(self, node: Node) -> Evaluate:
         if isinstance(node, Unary) or (isinstance(node, Binary) and node.operator not in _WHOLE):
@@ -90,9 +90,9 @@ class _Walk:
             case Binary(word, left, right) if word in _WHOLE:
                 return _arithmetic(self._operand(left), word, self._operand(right))
             case Path():
-                roots = self._roots
-                dyn = roots.variable_type(node) == "dyn"
-                return _Operand(self._reader(node, roots), number=roots.is_number(node), dyn=dyn)
+                environment = self._environment
+                dyn = environment.variable_type(node) == "dyn"
+                return _Operand(self._reader(node, environment), number=environment.is_number(node), dyn=dyn)
             case Constant(value, kind):
                 constant = value if kind == "int" else None
                 return _Operand(lambda scope: value, number=False, dyn=value is None, constant=constant)

@@ -232,7 +232,7 @@ class _Parser:
     def _step(self, node: Node, step: PathStep, start: int) -> Node:
         """The path with one more step; after anything but a path, the step is CEL's."""
         if isinstance(node, Path) and not node.test and self.text[start] != "(":
-            path = Path(node.root, (*node.steps, step), start, self._last_end)
+            path = Path(node.variable, (*node.steps, step), start, self._last_end)
             self.paths[self.paths.index(node)] = path
             return path
         return Opaque(start, self._last_end)
@@ -260,7 +260,7 @@ class _Parser:
         return Opaque(start, self._last_end)
 
     def _tested(self, path: Path, test: str, start: int) -> Path:
-        tested = Path(path.root, path.steps, start, self._last_end, test)
+        tested = Path(path.variable, path.steps, start, self._last_end, test)
         self.paths[self.paths.index(path)] = tested
         return tested
 

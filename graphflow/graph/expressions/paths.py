@@ -31,9 +31,9 @@ def reader(path: Path, nested: Callable[[Index], Read]) -> Read:
     return read
 
 
-def show_path(root: str, steps: tuple[PathStep, ...]) -> str:
+def show_path(variable: str, steps: tuple[PathStep, ...]) -> str:
     """The path as written, more or less."""
-    out = root
+    out = variable
     for step in steps:
         if isinstance(step, Index):
             out += f"[{step.text}]"
@@ -45,15 +45,15 @@ def show_path(root: str, steps: tuple[PathStep, ...]) -> str:
 
 
 def _plain(path: Path, nested: Callable[[Index], Read]) -> Read:
-    root, steps = path.root, path.steps
-    if root == "usage" and len(steps) == 1:
+    variable, steps = path.variable, path.steps
+    if variable == "usage" and len(steps) == 1:
         figure = steps[0]
         return lambda scope: scope["usage"].get(figure, 0)
-    if root == "state" and len(steps) == 1 and isinstance(steps[0], str):
+    if variable == "state" and len(steps) == 1 and isinstance(steps[0], str):
         return _state_key(steps[0])
     if any(isinstance(step, Index) for step in steps):
         return _indexed(path, nested)
-    return lambda scope: _walk(_root(scope, root), root, steps)
+    return lambda scope: _walk(_variable(scope, variable), variable, steps)
 
 
 def _state_key(key: str) -> Read:
@@ -71,24 +71,24 @@ def _indexed(path: Path, nested: Callable[[Index], Read]) -> Read:
 
     def read(scope: Mapping[str, Any]) -> Any:
         steps = tuple(part(scope) if callable(part) else part for part in parts)
-        return _walk(_root(scope, path.root), path.root, steps)
+        return _walk(_variable(scope, path.variable), path.variable, steps)
 
     return read
 
 
-def _root(scope: Mapping[str, Any], root: str) -> Any:
+def _variable(scope: Mapping[str, Any], variable: str) -> Any:
     try:
-        return scope[root]
+        return scope[variable]
     except KeyError:
-        raise Missing(f"there is no {root!r} here") from None
+        raise Missing(f"there is no {variable!r} here") from None
 
 
-def _walk(value: Any, root: str, steps: tuple[Any, ...]) -> Any:
+def _walk(value: Any, variable: str, steps: tuple[Any, ...]) -> Any:
     for depth, step in enumerate(steps):
         try:
             value = value[step] if isinstance(value, dict) else _field(value, step)
         except (KeyError, LookupError, TypeError):
-            raise Missing(_explain(value, show_path(root, steps[:depth]), step)) from None
+            raise Missing(_explain(value, show_path(variable, steps[:depth]), step)) from None
     return value
 
 
@@ -149,7 +149,7 @@ def _listed(names: Any) -> str:
 
 
 def _presence(path: Path, nested: Callable[[Index], Read]) -> Read:
-    parent = _plain(Path(path.root, path.steps[:-1], path.start, path.end), nested)
+    parent = _plain(Path(path.variable, path.steps[:-1], path.start, path.end), nested)
     last = path.steps[-1]
 
     def read(scope: Mapping[str, Any]) -> bool:
@@ -160,7 +160,7 @@ def _presence(path: Path, nested: Callable[[Index], Read]) -> Read:
             _field(value, last)
         except LookupError:
             if value is None or not _has_fields(value):
-                raise Missing(_explain(value, show_path(path.root, path.steps[:-1]), last)) from None
+                raise Missing(_explain(value, show_path(path.variable, path.steps[:-1]), last)) from None
             return False
         return True
 
@@ -171,4 +171,4 @@ def _size(value: Any, path: Path) -> int:
     if isinstance(value, str | bytes | Mapping | Sequence | AbstractSet):
         return len(value)
     kind = "null" if value is None else type(value).__name__
-    raise Missing(f"size({show_path(path.root, path.steps)}) needs a list, a map or text, not {kind}")
+    raise Missing(f"size({show_path(path.variable, path.steps)}) needs a list, a map or text, not {kind}")

@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 
 from graphflow.errors import DefinitionError, ExpressionFailed, Fault
-from graphflow.graph.definition.suggestions import escape
-from graphflow.graph.expressions import cel_library as cel_backend
-from graphflow.graph.expressions import parser as cel_syntax
+from graphflow.graph.definition.json_pointer import escape
+from graphflow.graph.expressions import cel_library, parser
 from graphflow.graph.expressions.compiler import Expression, Ref, Scope, compile_expression
-from graphflow.graph.expressions.environment import Roots
+from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.parser import SyntaxFault
 
 Evaluate = Callable[[Scope], Any]
@@ -64,7 +63,7 @@ class _Part:
         self.sketch = value if evaluate is None else sketch
 
 
-def compile_template(value: Any, roots: Roots, *, check: bool = True) -> Template:
+def compile_template(value: Any, environment: Environment, *, check: bool = True) -> Template:
     """The template behind any JSON value.
 
     A string that is one `${expr}` keeps the expression's type; in a mixed one true and false, numbers,
@@ -74,24 +73,24 @@ def compile_template(value: Any, roots: Roots, *, check: bool = True) -> Templat
         DefinitionError: with all faults; their pointers are relative to `value`.
     """
     faults: list[Fault] = []
-    part = _compile(value, roots, check, "", faults)
+    part = _compile(value, environment, check, "", faults)
     if faults:
         raise DefinitionError(faults)
     return Template(part.evaluate, part.value, tuple(dict.fromkeys(part.refs)), part.sketch)
 
 
-def _compile(value: Any, roots: Roots, check: bool, pointer: str, faults: list[Fault]) -> _Part:
+def _compile(value: Any, environment: Environment, check: bool, pointer: str, faults: list[Fault]) -> _Part:
     if isinstance(value, str):
-        return _text(value, roots, check, pointer, faults) if "${" in value else _Part(value)
+        return _text(value, environment, check, pointer, faults) if "${" in value else _Part(value)
     if isinstance(value, Mapping):
-        return _map(value, roots, check, pointer, faults)
+        return _map(value, environment, check, pointer, faults)
     if isinstance(value, list | tuple):
-        return _list(value, roots, check, pointer, faults)
+        return _list(value, environment, check, pointer, faults)
     return _Part(value)
 
 
-def _map(value: Mapping[str, Any], roots: Roots, check: bool, pointer: str, faults: list[Fault]) -> _Part:
-    parts = {key: _compile(item, roots, check, f"{pointer}/{escape(key)}", faults) for key, item in value.items()}
+def _map(value: Mapping[str, Any], environment: Environment, check: bool, pointer: str, faults: list[Fault]) -> _Part:
+    parts = {key: _compile(item, environment, check, f"{pointer}/{escape(key)}", faults) for key, item in value.items()}
     if all(part.evaluate is None for part in parts.values()):
         return _Part({key: part.value for key, part in parts.items()})
     fixed = {key: part.value for key, part in parts.items()}  # keeps the order of keys
@@ -107,8 +106,8 @@ def _map(value: Mapping[str, Any], roots: Roots, check: bool, pointer: str, faul
     return _Part(evaluate=evaluate, sketch=sketch, refs=[ref for part in parts.values() for ref in part.refs])
 
 
-def _list(value: Any, roots: Roots, check: bool, pointer: str, faults: list[Fault]) -> _Part:
-    parts = [_compile(item, roots, check, f"{pointer}/{index}", faults) for index, item in enumerate(value)]
+def _list(value: Any, environment: Environment, check: bool, pointer: str, faults: list[Fault]) -> _Part:
+    parts = [_compile(item, environment, check, f"{pointer}/{index}", faults) for index, item in enumerate(value)]
     if all(part.evaluate is None for part in parts):
         return _Part([part.value for part in parts])
 
@@ -119,7 +118,7 @@ def _list(value: Any, roots: Roots, check: bool, pointer: str, faults: list[Faul
     return _Part(evaluate=evaluate, sketch=sketch, refs=[ref for part in parts for ref in part.refs])
 
 
-def _text(text: str, roots: Roots, check: bool, pointer: str, faults: list[Fault]) -> _Part:
+def _text(text: str, environment: Environment, check: bool, pointer: str, faults: list[Fault]) -> _Part:
     pieces: list[str | Expression] = []
     sound = True
     try:
@@ -128,7 +127,7 @@ def _text(text: str, roots: Roots, check: bool, pointer: str, faults: list[Fault
                 pieces.append(piece)
                 continue
             try:
-                pieces.append(_folded(compile_expression(piece, roots, check=check)))
+                pieces.append(_folded(compile_expression(piece, environment, check=check)))
             except DefinitionError as error:
                 sound = False
                 faults += [_moved(fault, pointer) for fault in error.faults]
@@ -174,7 +173,7 @@ def _rendering(expression: Expression) -> Evaluate:
             return value
         try:
             return render(value)
-        except (cel_backend.Unconvertible, TypeError, ValueError) as error:
+        except (cel_library.Unconvertible, TypeError, ValueError) as error:
             message = f"expression {expression.source!r} can't be rendered as text: {error}"
             raise ExpressionFailed(message, expression=expression.source) from None
 
@@ -187,7 +186,7 @@ def render(value: Any) -> str:
         return value
     if value is None:
         return ""
-    plain = cel_backend.to_plain(value)
+    plain = cel_library.to_plain(value)
     if isinstance(plain, str):
         return plain
     if isinstance(plain, bytes):
@@ -226,7 +225,7 @@ def _closing(text: str, start: int) -> int:
     """Offset of the `}` that closes an expression, past braces and texts inside it."""
     depth = 0
     try:
-        for kind, word, at in cel_syntax.tokens(text, start):
+        for kind, word, at in parser.tokens(text, start):
             if kind != "op":
                 continue
             if word == "{":

@@ -101,9 +101,9 @@ def _read(node: Node, figures: Mapping[str, Any]) -> Condition | None:
 
 def _count(visits: Node, word: str, number: Node, figures: Mapping[str, Any]) -> Count | None:
     match visits, number:
-        case Path(root="visits", steps=(str(node),)), Constant(int(value), "int"):
+        case Path(variable="visits", steps=(str(node),)), Constant(int(value), "int"):
             return Count(node, word, value)
-        case Path(root="visits", steps=(str(node),)), Path(root="limits", steps=(str(name),)):
+        case Path(variable="visits", steps=(str(node),)), Path(variable="limits", steps=(str(name),)):
             figure = figures.get(name)
             return Count(node, word, figure) if isinstance(figure, int | float) else None
     return None

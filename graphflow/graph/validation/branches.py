@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 
 from graphflow.graph.definition.document import RESERVED_NODES, Branch, GraphRef, Join, NodeDefinition
 from graphflow.graph.definition.graph_queries import loops, one_cycle
+from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.regions import Crossing, Region, bodies_of, is_fan, predecessors
 from graphflow.graph.definition.suggestions import choose
 from graphflow.graph.definition.types import show
-from graphflow.graph.expressions.environment import ROOTS
-from graphflow.graph.validation.context import Checking, at
+from graphflow.graph.expressions.environment import VARIABLES
+from graphflow.graph.validation.context import ValidationContext
 from graphflow.graph.validation.state import check_name
 
 WAITS = ("all", "any")
@@ -20,96 +21,96 @@ MAX_NESTING = 100
 """Branches in branches."""
 
 
-def check_regions(checking: Checking) -> None:
+def check_regions(context: ValidationContext) -> None:
     """Every fan by itself, then borders, then writers."""
-    for name, node in checking.nodes.items():
+    for name, node in context.nodes.items():
         if node.map is not None:
-            _check_map(checking, name, node)
+            _check_map(context, name, node)
         if node.parallel is not None:
-            _check_parallel(checking, name, node)
+            _check_parallel(context, name, node)
         if is_fan(node):
-            _check_bodies(checking, name, node)
-            _check_join(checking, name, node)
-    _check_nesting(checking)
-    for crossing in checking.survey.crossings:
-        _tell_crossing(checking, crossing)
-    _check_writers(checking)
+            _check_bodies(context, name, node)
+            _check_join(context, name, node)
+    _check_nesting(context)
+    for crossing in context.survey.crossings:
+        _tell_crossing(context, crossing)
+    _check_writers(context)
 
 
 # --- one fan
 
 
-def _check_map(checking: Checking, name: str, node: NodeDefinition) -> None:
+def _check_map(context: ValidationContext, name: str, node: NodeDefinition) -> None:
     pointer = at("nodes", name)
-    if node.do is None and not checking.is_lost(name, "do"):
+    if node.do is None and not context.is_lost(name, "do"):
         hint = 'add "do": "NODE", the first node of each branch, or "do": {"graph": "KEY"}'
-        checking.fault(pointer, "a map has no body: `do` is missing", hint, kind="shape")
+        context.fault(pointer, "a map has no body: `do` is missing", hint, kind="shape")
     if node.as_ is None:
-        if not checking.is_lost(name, "as"):
+        if not context.is_lost(name, "as"):
             hint = 'add "as": "item": expressions in the body read the item by this name'
-            checking.fault(pointer, "a map has no name for its items: `as` is missing", hint, kind="shape")
+            context.fault(pointer, "a map has no name for its items: `as` is missing", hint, kind="shape")
         return
-    if node.as_ in ROOTS:
-        message = f"`as` can't be {node.as_!r}: expressions have a root of that name"
-        checking.fault(f"{pointer}/as", message, "choose another name, such as 'item'")
+    if node.as_ in VARIABLES:
+        message = f"`as` can't be {node.as_!r}: expressions have a variable of that name"
+        context.fault(f"{pointer}/as", message, "choose another name, such as 'item'")
         return
-    check_name(checking, f"{pointer}/as", node.as_, "map's item")
-    for region in checking.survey.around(name):
-        if checking.nodes[region.fan].as_ == node.as_ and region.fan != name:
+    check_name(context, f"{pointer}/as", node.as_, "map's item")
+    for region in context.survey.around(name):
+        if context.nodes[region.fan].as_ == node.as_ and region.fan != name:
             message = f"`as` can't be {node.as_!r}: the map {region.fan!r} around this one has an item of that name"
-            checking.fault(f"{pointer}/as", message, "choose another name, so that the body can read both")
+            context.fault(f"{pointer}/as", message, "choose another name, so that the body can read both")
             return
 
 
-def _check_parallel(checking: Checking, name: str, node: NodeDefinition) -> None:
+def _check_parallel(context: ValidationContext, name: str, node: NodeDefinition) -> None:
     pointer = at("nodes", name, "parallel")
     branches = node.parallel or {}
     if not branches:
         hint = 'name at least one, as in {"search": "search_web"}'
-        checking.fault(pointer, "a parallel has at least one branch", hint, kind="shape")
+        context.fault(pointer, "a parallel has at least one branch", hint, kind="shape")
     for branch, body in branches.items():
-        check_name(checking, pointer + at(branch), branch, "branch")
+        check_name(context, pointer + at(branch), branch, "branch")
         if not isinstance(body, Branch):
             continue
         for index, other in enumerate(body.after):
             place = pointer + at(branch, "after", index)
             if other == branch:
-                checking.fault(place, f"branch {branch!r} can't wait for itself", "remove it", kind="graph")
+                context.fault(place, f"branch {branch!r} can't wait for itself", "remove it", kind="graph")
             elif other not in branches:
-                checking.fault(place, f"no branch of {name!r} is named {other!r}", choose(other, branches))
+                context.fault(place, f"no branch of {name!r} is named {other!r}", choose(other, branches))
     after = {b: [o for o in body.after if o != b] if isinstance(body, Branch) else [] for b, body in branches.items()}
     for part in loops({b: [o for o in others if o in after] for b, others in after.items()}):
         cycle = one_cycle(after, part)
         shown = " → ".join([*cycle, cycle[0]])
         message = f"branches that wait for each other never open: {shown}"
-        checking.fault(pointer + at(cycle[0], "after"), message, "let one of them not wait", kind="graph")
+        context.fault(pointer + at(cycle[0], "after"), message, "let one of them not wait", kind="graph")
 
 
-def _check_bodies(checking: Checking, name: str, node: NodeDefinition) -> None:
+def _check_bodies(context: ValidationContext, name: str, node: NodeDefinition) -> None:
     graphs = [body for body in bodies_of(name, node) if isinstance(body.do, GraphRef)]
-    if node.with_ is not None and not graphs and not checking.is_lost(name, "do", "parallel"):
+    if node.with_ is not None and not graphs and not context.is_lost(name, "do", "parallel"):
         message = "`with` is the input of bodies that are subgraphs, and this node has none"
-        checking.fault(at("nodes", name, "with"), message, "write it at the nodes of the body", kind="shape")
+        context.fault(at("nodes", name, "with"), message, "write it at the nodes of the body", kind="shape")
     for body in bodies_of(name, node):
         if body.do in RESERVED_NODES:
             hint = "name the first node of the branch; it ends at its own `end`"
-            checking.fault(body.pointer, f"a branch can't begin at {body.do!r}", hint, kind="graph")
+            context.fault(body.pointer, f"a branch can't begin at {body.do!r}", hint, kind="graph")
 
 
-def _check_join(checking: Checking, name: str, node: NodeDefinition) -> None:
+def _check_join(context: ValidationContext, name: str, node: NodeDefinition) -> None:
     wait = (node.join or Join()).wait
     pointer = at("nodes", name, "join", "wait")
     if isinstance(wait, str):
         if wait not in WAITS:
             hint = choose(wait, WAITS) if wait.isalpha() else '"all", "any" or a number without quotes'
-            checking.fault(pointer, f"`wait` is all, any or how many branches must finish, not {show(wait)}", hint)
+            context.fault(pointer, f"`wait` is all, any or how many branches must finish, not {show(wait)}", hint)
         return
     if wait < 1:
         hint = 'write "any" for the first, "all" for every branch'
-        checking.fault(pointer, f"a join waits for at least 1 branch, not {wait}", hint, kind="type")
+        context.fault(pointer, f"a join waits for at least 1 branch, not {wait}", hint, kind="type")
     elif node.parallel and wait > len(node.parallel):
         message = f"the join waits for {wait} branches, and there are {len(node.parallel)}"
-        checking.fault(pointer, message, 'write "all", or a smaller number', kind="type")
+        context.fault(pointer, message, 'write "all", or a smaller number', kind="type")
 
 
 # --- borders
@@ -124,17 +125,17 @@ def _in_words(region: Region | None) -> str:
     return f"the body of {region.fan!r}"
 
 
-def _check_nesting(checking: Checking) -> None:
+def _check_nesting(context: ValidationContext) -> None:
     """A fan that lies, through whatever other fans, in its own body; one that lies too deep."""
     deep = next(
-        (name for name in checking.survey.regions if len(list(checking.survey.around(name))) >= MAX_NESTING), None
+        (name for name in context.survey.regions if len(list(context.survey.around(name))) >= MAX_NESTING), None
     )
     if deep is not None:
         message = f"node {deep!r} opens branches in more than {MAX_NESTING} others"
-        checking.fault(at("nodes", deep), message, "put the inner ones into a subgraph", kind="graph")
-    inside: dict[str, list[str]] = {name: [] for name in checking.survey.regions}
+        context.fault(at("nodes", deep), message, "put the inner ones into a subgraph", kind="graph")
+    inside: dict[str, list[str]] = {name: [] for name in context.survey.regions}
     for name in inside:
-        region = checking.survey.home.get(name)
+        region = context.survey.home.get(name)
         if region is not None:
             inside[region.fan].append(name)
     for part in loops(inside):
@@ -142,10 +143,10 @@ def _check_nesting(checking: Checking) -> None:
         shown = " → ".join([*cycle, cycle[0]])
         message = f"the body of {cycle[0]!r} contains {cycle[0]!r} itself: {shown}"
         hint = "a branch can't open itself; loop in front of the node, or use a subgraph"
-        checking.fault(at("nodes", cycle[0]), message, hint, kind="graph")
+        context.fault(at("nodes", cycle[0]), message, hint, kind="graph")
 
 
-def _tell_crossing(checking: Checking, crossing: Crossing) -> None:
+def _tell_crossing(context: ValidationContext, crossing: Crossing) -> None:
     to, owner = crossing.to, _in_words(crossing.owner)
     if crossing.source is None:
         message = f"budget.onExceeded names {to!r}, which lies in {owner}; it wraps the whole run up"
@@ -162,7 +163,7 @@ def _tell_crossing(checking: Checking, crossing: Crossing) -> None:
     else:
         message = f"the route from {crossing.source!r} to {to!r} leads into {owner}"
         hint = f"only {_fan_of(crossing)!r} opens it; route to {_fan_of(crossing)!r}, or to a node outside"
-    checking.fault(crossing.pointer, message, hint, kind="graph")
+    context.fault(crossing.pointer, message, hint, kind="graph")
 
 
 def _fan_of(crossing: Crossing) -> str:
@@ -172,48 +173,50 @@ def _fan_of(crossing: Crossing) -> str:
 # --- writers
 
 
-def _check_writers(checking: Checking) -> None:
+def _check_writers(context: ValidationContext) -> None:
     """Two branches that may run at once and replace the same key: which value stays would be chance (rule 4)."""
     told: set[str] = set()
-    keys = {key for key in checking.state if _is_replaced(checking, key)}
+    keys = {key for key in context.state if _is_replaced(context, key)}
     if not keys:
         return
-    order = {name: place for place, name in enumerate(checking.nodes)}
-    for fan, branches in checking.survey.regions.items():
-        node = checking.nodes[fan]
-        writes = {branch: dict(_writes(checking, region, keys, order)) for branch, region in branches.items()}
+    order = {name: place for place, name in enumerate(context.nodes)}
+    for fan, branches in context.survey.regions.items():
+        node = context.nodes[fan]
+        writes = {branch: dict(_writes(context, region, keys, order)) for branch, region in branches.items()}
         if node.map is not None:
             if node.max != 1:
-                _tell_body(checking, fan, writes.get("", {}), told)
+                _tell_body(context, fan, writes.get("", {}), told)
         else:
-            _tell_branches(checking, fan, branches, writes, told)
+            _tell_branches(context, fan, branches, writes, told)
 
 
-def _is_replaced(checking: Checking, key: str) -> bool:
-    schema = checking.state[key]
+def _is_replaced(context: ValidationContext, key: str) -> bool:
+    schema = context.state[key]
     return schema.get("x-reducer", "replace") == "replace" and schema.get("x-scope") != "branch"
 
 
-def _writes(checking: Checking, region: Region, keys: set[str], order: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+def _writes(
+    context: ValidationContext, region: Region, keys: set[str], order: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
     """Each key that the region writes and the first place that does, nested regions included."""
     seen: set[str] = set()
     opened, rest = {region.fan}, [region]
     while rest:
         here = rest.pop(0)
         for name in sorted(here.nodes, key=order.__getitem__):
-            for key in checking.nodes[name].set:
+            for key in context.nodes[name].set:
                 if key in keys and key not in seen:
                     seen.add(key)
                     yield key, at("nodes", name, "set", key)
-            if name in checking.survey.regions and name not in opened:
+            if name in context.survey.regions and name not in opened:
                 opened.add(name)
-                rest += checking.survey.regions[name].values()
+                rest += context.survey.regions[name].values()
 
 
 _REMEDY = 'give the key a reducer ("x-reducer": "append", "sum", …), or mark it "x-scope": "branch" if only the branch needs it'
 
 
-def _tell_body(checking: Checking, fan: str, writes: Mapping[str, str], told: set[str]) -> None:
+def _tell_body(context: ValidationContext, fan: str, writes: Mapping[str, str], told: set[str]) -> None:
     for key, pointer in writes.items():
         if pointer not in told:
             told.add(pointer)
@@ -221,11 +224,11 @@ def _tell_body(checking: Checking, fan: str, writes: Mapping[str, str], told: se
                 f"state key {key!r} takes one writer at a time, and every branch of {fan!r} ({at('nodes', fan, 'map')}) "
                 f"writes it here ({pointer})"
             )
-            checking.fault(pointer, message, f'{_REMEDY}, or let {fan!r} run one at a time: "max": 1', kind="graph")
+            context.fault(pointer, message, f'{_REMEDY}, or let {fan!r} run one at a time: "max": 1', kind="graph")
 
 
 def _tell_branches(
-    checking: Checking,
+    context: ValidationContext,
     fan: str,
     branches: Mapping[str, Region],
     writes: Mapping[str, Mapping[str, str]],
@@ -245,4 +248,4 @@ def _tell_branches(
                     f"{branch!r} ({pointer}) of {fan!r} both write it"
                 )
                 hint = f'{_REMEDY}, or let one wait for the other: "after": [{rival[0]!r}]'.replace("'", '"')
-                checking.fault(pointer, message, hint, kind="graph")
+                context.fault(pointer, message, hint, kind="graph")

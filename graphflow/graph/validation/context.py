@@ -15,11 +15,12 @@ import msgspec
 
 from graphflow.errors import Fault
 from graphflow.graph.definition.document import Budget, GraphDefinition, NodeDefinition
+from graphflow.graph.definition.json_pointer import unescape
 from graphflow.graph.definition.kinds import Kinds
 from graphflow.graph.definition.regions import Survey, survey
 from graphflow.graph.definition.struct_validation import MAX_FAULTS, check_shape
-from graphflow.graph.definition.suggestions import escape, nearest, unescape
-from graphflow.graph.expressions.environment import ANY_ROOT, Roots
+from graphflow.graph.definition.suggestions import nearest
+from graphflow.graph.expressions.environment import ANY_VARIABLE, Environment
 
 _NODE_KEYS = tuple(f.encode_name for f in msgspec.structs.fields(NodeDefinition))
 _TOP_KEYS = tuple(f.encode_name for f in msgspec.structs.fields(GraphDefinition))
@@ -35,7 +36,7 @@ ALL = "*"
 
 
 @dataclass
-class Checking:
+class ValidationContext:
     """One document under check."""
 
     data: Mapping[str, Any]
@@ -48,7 +49,7 @@ class Checking:
     """Top-level wire keys that could not be read, and `budget.KEY`."""
     state: dict[str, Mapping[str, Any]]
     """State key → schema, of those that are objects."""
-    roots: Roots = field(default_factory=Roots)
+    environment: Environment = field(default_factory=Environment)
     faults: list[Fault] = field(default_factory=list)
 
     @property
@@ -89,13 +90,8 @@ def _tells_keys(state: Mapping[str, Any]) -> bool:
     )
 
 
-def at(*tokens: str | int) -> str:
-    """The JSON pointer of these steps."""
-    return "".join(f"/{escape(str(token))}" for token in tokens)
-
-
-def open_checking(data: Mapping[str, Any], kinds: Kinds) -> Checking:
-    """The checking of a document, its shape faults already in it."""
+def open_context(data: Mapping[str, Any], kinds: Kinds) -> ValidationContext:
+    """The context of a document, its shape faults already in it."""
     faults = check_shape(data, GraphDefinition)
     lost_top, lost = _lost_parts(faults)
     if len(faults) >= MAX_FAULTS:  # there may be more, and nobody knows where: nothing else is looked at
@@ -110,7 +106,7 @@ def open_checking(data: Mapping[str, Any], kinds: Kinds) -> Checking:
         for key, schema in (properties.items() if isinstance(properties, Mapping) else ())
         if isinstance(schema, Mapping)
     }
-    checking = Checking(
+    context = ValidationContext(
         data=data,
         document=document,
         kinds=kinds,
@@ -119,29 +115,29 @@ def open_checking(data: Mapping[str, Any], kinds: Kinds) -> Checking:
         state=state,
         faults=faults,
     )
-    checking.roots = Roots.of(document).loosely(*_unjudged(checking))
-    return checking
+    context.environment = Environment.of(document).loosely(*_unjudged(context))
+    return context
 
 
-def _unjudged(checking: Checking) -> Iterator[str]:
-    """Roots below which no name is a fault: what it may be was lost with a fault of its own."""
-    if not checking.knows_state:
+def _unjudged(context: ValidationContext) -> Iterator[str]:
+    """Environment below which no name is a fault: what it may be was lost with a fault of its own."""
+    if not context.knows_state:
         yield "state"
-    if not checking.nodes:
+    if not context.nodes:
         yield "visits"
-    if "input" in checking.lost_top:
+    if "input" in context.lost_top:
         yield "input"
-    if any(is_map_without(checking, name, "as") for name in checking.nodes):
-        yield ANY_ROOT
+    if any(is_map_without(context, name, "as") for name in context.nodes):
+        yield ANY_VARIABLE
 
 
-def is_map_without(checking: Checking, name: str, key: Literal["as", "do"]) -> bool:
+def is_map_without(context: ValidationContext, name: str, key: Literal["as", "do"]) -> bool:
     """Whether the node is, or may be, a map whose `as` or `do` is not known."""
-    node = checking.nodes[name]
-    if checking.is_lost(name, key):
+    node = context.nodes[name]
+    if context.is_lost(name, key):
         return True
     missing = node.as_ is None if key == "as" else node.do is None
-    return missing and (node.map is not None or checking.is_lost(name, "map"))
+    return missing and (node.map is not None or context.is_lost(name, "map"))
 
 
 def _lost_parts(faults: Iterable[Fault]) -> tuple[set[str], dict[str, set[str]]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.definition.document import NODE_FORMS, GraphDefinition
+from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.suggestions import choose
 from graphflow.graph.invariants.properties import (
     AtMost,
@@ -19,52 +20,52 @@ from graphflow.graph.invariants.properties import (
     parse,
     with_retries,
 )
-from graphflow.graph.validation.context import Checking, at
+from graphflow.graph.validation.context import ValidationContext
 
 
-def check_always(checking: Checking, subgraphs: Mapping[str, CheckedDocument]) -> None:
+def check_always(context: ValidationContext, subgraphs: Mapping[str, CheckedDocument]) -> None:
     """Faults of properties that say nothing, name nothing, or do not hold.
 
     A graph with faults of its own is not proved: what would be said of it follows from them.
     """
-    if "invariants" in checking.lost_top:
+    if "invariants" in context.lost_top:
         return
-    broken = any(fault.severity == "error" for fault in checking.faults)
-    unsure = not checking.nodes or any(checking.is_lost(name, *NODE_FORMS) for name in checking.nodes)
-    for index, text in enumerate(checking.document.invariants):
+    broken = any(fault.severity == "error" for fault in context.faults)
+    unsure = not context.nodes or any(context.is_lost(name, *NODE_FORMS) for name in context.nodes)
+    for index, text in enumerate(context.document.invariants):
         pointer = at("invariants", index)
         try:
             found = parse(text)
         except PropertyFault as fault:
-            checking.fault(pointer, fault.message, fault.hint, kind="property")
+            context.fault(pointer, fault.message, fault.hint, kind="property")
             continue
-        if not unsure and _names(checking, pointer, found, subgraphs) and not broken:
-            _prove(checking, pointer, found, subgraphs)
+        if not unsure and _names(context, pointer, found, subgraphs) and not broken:
+            _prove(context, pointer, found, subgraphs)
 
 
-def _names(checking: Checking, pointer: str, found: Property, subgraphs: Mapping[str, CheckedDocument]) -> bool:
+def _names(context: ValidationContext, pointer: str, found: Property, subgraphs: Mapping[str, CheckedDocument]) -> bool:
     """Whether what the property names is there; a property of nothing is most likely a misspelt one."""
-    document, known = checking.document, True
+    document, known = context.document, True
     if isinstance(found, EndReachable):
         return True
     if not entered_by(document, subgraphs, found.node):
-        _unknown(checking, pointer, found.text, found.node)
+        _unknown(context, pointer, found.text, found.node)
         known = False
     if isinstance(found, Before) and not finished_by(document, found.first):
-        _unknown(checking, pointer, found.text, found.first)
+        _unknown(context, pointer, found.text, found.first)
         known = False
     return known
 
 
-def _unknown(checking: Checking, pointer: str, text: str, name: str) -> None:
-    hint = choose(name, names_of(checking.document), none="the document has no node")
-    checking.fault(pointer, f"{text!r}: {name!r} is no node, and no node uses it", hint, kind="property")
+def _unknown(context: ValidationContext, pointer: str, text: str, name: str) -> None:
+    hint = choose(name, names_of(context.document), none="the document has no node")
+    context.fault(pointer, f"{text!r}: {name!r} is no node, and no node uses it", hint, kind="property")
 
 
-def _prove(checking: Checking, pointer: str, found: Property, subgraphs: Mapping[str, CheckedDocument]) -> None:
+def _prove(context: ValidationContext, pointer: str, found: Property, subgraphs: Mapping[str, CheckedDocument]) -> None:
     from graphflow.graph.invariants.model_checker import too_many, way_around, way_to_a_trap
 
-    document = checking.document
+    document = context.document
     match found:
         case Before(node=node, first=first):
             way = way_around(document, entered_by(document, subgraphs, node), finished_by(document, first))
@@ -79,7 +80,7 @@ def _prove(checking: Checking, pointer: str, found: Property, subgraphs: Mapping
             way = way_to_a_trap(document)
             hint = "give its last node a route to 'end'"
     if way is not None:
-        checking.fault(pointer, f"{found.text!r} does not hold: {' → '.join(way)}", hint, kind="property")
+        context.fault(pointer, f"{found.text!r} does not hold: {' → '.join(way)}", hint, kind="property")
 
 
 def _bound(document: GraphDefinition, weights: Mapping[str, int], name: str, count: int) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 
 from graphflow.errors import ROUTABLE_CODES
 from graphflow.graph.definition.document import NODE_FORMS, RESERVED_NODES, NodeDefinition
+from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.json_schema import check_schema
 from graphflow.graph.definition.suggestions import choose, nearest
 from graphflow.graph.definition.types import parse_duration_ms, show
-from graphflow.graph.validation.context import ALL, Checking, at
+from graphflow.graph.validation.context import ALL, ValidationContext
 from graphflow.graph.validation.state import check_name
 
 _EVERY = frozenset({"set", "next", "error", "description"})
@@ -28,39 +29,39 @@ _KIND_NAMES = {"fn": "function", "node": "Python node"}
 _CODE = re.compile(r"[(){}\[\];=<>\s\\/]|\.py\b|::|__|^(python|import|exec|eval|lambda|module|py)\b")
 
 
-def check_nodes(checking: Checking) -> None:
+def check_nodes(context: ValidationContext) -> None:
     """Every node by itself."""
-    if not checking.nodes and "nodes" not in checking.lost_top and isinstance(checking.data.get("nodes"), dict):
-        checking.fault(
+    if not context.nodes and "nodes" not in context.lost_top and isinstance(context.data.get("nodes"), dict):
+        context.fault(
             "/nodes", "a graph has at least one node", 'as in {"answer": {"use": "model", "next": "end"}}', kind="shape"
         )
-    for name, node in checking.nodes.items():
+    for name, node in context.nodes.items():
         pointer = at("nodes", name)
         if name in RESERVED_NODES:
-            checking.fault(
+            context.fault(
                 pointer, f"{name!r} can't name a node: it is where routes {_MEANING[name]}", "choose another name"
             )
         else:
-            check_name(checking, pointer, name, "node")
-        if ALL not in checking.lost.get(name, ()):
-            _check_form(checking, pointer, name, node)
-            _check_limits(checking, pointer, node)
-            _check_codes(checking, pointer, node)
-            _check_ask(checking, pointer, node)
-            _check_use(checking, pointer, name, node)
-    _check_interrupts(checking)
+            check_name(context, pointer, name, "node")
+        if ALL not in context.lost.get(name, ()):
+            _check_form(context, pointer, name, node)
+            _check_limits(context, pointer, node)
+            _check_codes(context, pointer, node)
+            _check_ask(context, pointer, node)
+            _check_use(context, pointer, name, node)
+    _check_interrupts(context)
 
 
 _MEANING = {"end": "end", "fail": "end in the error at hand"}
 
 
-def _check_form(checking: Checking, pointer: str, name: str, node: NodeDefinition) -> None:
-    if checking.is_lost(name, *NODE_FORMS):
+def _check_form(context: ValidationContext, pointer: str, name: str, node: NodeDefinition) -> None:
+    if context.is_lost(name, *NODE_FORMS):
         return
     forms = [form for form in NODE_FORMS if getattr(node, form) is not None]
     if len(forms) != 1:
         found = f"this has {' and '.join(forms)}" if forms else "this has none"
-        checking.fault(
+        context.fault(
             pointer,
             f"a node has exactly one of {', '.join(NODE_FORMS)}; {found}",
             "keep one" if forms else None,
@@ -68,21 +69,21 @@ def _check_form(checking: Checking, pointer: str, name: str, node: NodeDefinitio
         )
         return
     form = forms[0]
-    written = checking.data["nodes"][name]
+    written = context.data["nodes"][name]
     for key in written:
         if key != form and key not in _KEYS_OF[form] and key not in NODE_FORMS and key in _ALL_KEYS:
             owners = [owner for owner, keys in _KEYS_OF.items() if key in keys]
             hint = f"it belongs to nodes with {' or '.join(owners)}; remove it"
-            checking.fault(pointer + at(key), f"a node with {form!r} takes no {key!r}", hint, kind="shape")
+            context.fault(pointer + at(key), f"a node with {form!r} takes no {key!r}", hint, kind="shape")
 
 
 _ALL_KEYS = frozenset().union(*_KEYS_OF.values())
 
 
-def _check_limits(checking: Checking, pointer: str, node: NodeDefinition) -> None:
+def _check_limits(context: ValidationContext, pointer: str, node: NodeDefinition) -> None:
     def above_zero(key: str, value: float | None, what: str) -> None:
         if value is not None and value <= 0:
-            checking.fault(f"{pointer}/{key}", f"{what} is above 0, not {value}", "leave it out for none", kind="type")
+            context.fault(f"{pointer}/{key}", f"{what} is above 0, not {value}", "leave it out for none", kind="type")
 
     above_zero("timeoutMs", node.timeout_ms, "a time limit in milliseconds")
     above_zero("max", node.max, "how many branches run at once")
@@ -91,34 +92,34 @@ def _check_limits(checking: Checking, pointer: str, node: NodeDefinition) -> Non
     above_zero("retry/max", retry.max, "the number of attempts")
     for key, value in (("backoffMs", retry.backoff_ms), ("maxBackoffMs", retry.max_backoff_ms)):
         if value < 0:
-            checking.fault(
+            context.fault(
                 f"{pointer}/retry/{key}", f"a delay in milliseconds is not below 0, as {value} is", kind="type"
             )
     if retry.factor < 1:
-        checking.fault(
+        context.fault(
             f"{pointer}/retry/factor",
             f"the factor of each further delay is at least 1, not {retry.factor}",
             kind="type",
         )
     if not 0 <= retry.jitter <= 1:
-        checking.fault(f"{pointer}/retry/jitter", f"jitter is a share from 0 to 1, not {retry.jitter}", kind="type")
+        context.fault(f"{pointer}/retry/jitter", f"jitter is a share from 0 to 1, not {retry.jitter}", kind="type")
 
 
-def _check_codes(checking: Checking, pointer: str, node: NodeDefinition) -> None:
+def _check_codes(context: ValidationContext, pointer: str, node: NodeDefinition) -> None:
     """`on` lists codes of the closed list (E19)."""
     lists = [(f"{pointer}/error/{index}/on", route.on) for index, route in enumerate(node.error)]
     if node.retry is not None:
         lists.append((f"{pointer}/retry/on", node.retry.on))
     for place, codes in lists:
         if not codes:
-            checking.fault(place, "an empty list names no failure", "leave `on` out for its default", kind="shape")
+            context.fault(place, "an empty list names no failure", "leave `on` out for its default", kind="shape")
         for index, code in enumerate(codes):
             if code not in ROUTABLE_CODES:
-                checking.fault(f"{place}/{index}", f"{show(code)} is no error code", choose(code, ROUTABLE_CODES))
+                context.fault(f"{place}/{index}", f"{show(code)} is no error code", choose(code, ROUTABLE_CODES))
     for index, route in enumerate(node.error[:-1]):
         if "any" in route.on:
             after = f"{pointer}/error/{index + 1}"
-            checking.fault(
+            context.fault(
                 after,
                 "this route is never taken: the one before it takes any failure",
                 "put it first",
@@ -127,21 +128,21 @@ def _check_codes(checking: Checking, pointer: str, node: NodeDefinition) -> None
             )
 
 
-def _check_ask(checking: Checking, pointer: str, node: NodeDefinition) -> None:
+def _check_ask(context: ValidationContext, pointer: str, node: NodeDefinition) -> None:
     ask = node.ask
     if ask is None:
         return
-    checking.take(f"{pointer}/ask/schema", check_schema(ask.schema))
+    context.take(f"{pointer}/ask/schema", check_schema(ask.schema))
     if not ask.message.strip():
-        checking.fault(f"{pointer}/ask/message", "the question is empty", "say what is asked", kind="type")
+        context.fault(f"{pointer}/ask/message", "the question is empty", "say what is asked", kind="type")
     if ask.hold_ms is not None and ask.hold_ms < 0:
-        checking.fault(
+        context.fault(
             f"{pointer}/ask/holdMs", f"a time in milliseconds is not below 0, as {ask.hold_ms} is", kind="type"
         )
     if ask.expires is not None:
         try:
             if parse_duration_ms(ask.expires) <= 0:
-                checking.fault(
+                context.fault(
                     f"{pointer}/ask/expires",
                     "a question that expires at once can't be answered",
                     "write P2D, PT15M, …",
@@ -149,9 +150,9 @@ def _check_ask(checking: Checking, pointer: str, node: NodeDefinition) -> None:
                 )
         except ValueError as error:
             message, _, hint = str(error).partition("; ")
-            checking.fault(f"{pointer}/ask/expires", message, hint or None, kind="type")
+            context.fault(f"{pointer}/ask/expires", message, hint or None, kind="type")
     elif ask.on_expire is not None:
-        checking.fault(
+        context.fault(
             f"{pointer}/ask/onExpire",
             "`onExpire` without `expires` is never taken",
             'add "expires": "P2D", or remove it',
@@ -159,28 +160,28 @@ def _check_ask(checking: Checking, pointer: str, node: NodeDefinition) -> None:
         )
 
 
-def _check_use(checking: Checking, pointer: str, name: str, node: NodeDefinition) -> None:
+def _check_use(context: ValidationContext, pointer: str, name: str, node: NodeDefinition) -> None:
     if node.use is not None:
-        kind = checking.kinds.find(node.use)
+        kind = context.kinds.find(node.use)
         if kind is None:
-            _unknown_use(checking, f"{pointer}/use", node.use)
+            _unknown_use(context, f"{pointer}/use", node.use)
         else:
-            checking.take(pointer, kind.check(name, node, checking.document))
-    if node.undo is not None and checking.kinds.find(node.undo) is None:
-        _unknown_use(checking, f"{pointer}/undo", node.undo)
+            context.take(pointer, kind.check(name, node, context.document))
+    if node.undo is not None and context.kinds.find(node.undo) is None:
+        _unknown_use(context, f"{pointer}/undo", node.undo)
     elif node.undo is not None and node.undo.partition(":")[0] not in ("tool", "fn"):
-        checking.fault(
+        context.fault(
             f"{pointer}/undo", f"{node.undo!r} can't take a write back", "name a tool or function: tool:NAME or fn:NAME"
         )
 
 
-def _unknown_use(checking: Checking, pointer: str, use: str) -> None:
+def _unknown_use(context: ValidationContext, pointer: str, use: str) -> None:
     """A `use` that nothing is registered for; code and import paths get their own words (spec 2.1 rule 9)."""
-    known = checking.kinds.names()
+    known = context.kinds.names()
     word, colon, name = use.partition(":")
     if looks_like_code(use, known):
         hint = 'register the function in Python (graphflow.toml lists the modules) and write its name: "fn:NAME" or "node:NAME"'
-        checking.fault(
+        context.fault(
             pointer, f"{show(use)} is Python code or an import path; a document only names what is registered", hint
         )
         return
@@ -194,7 +195,7 @@ def _unknown_use(checking: Checking, pointer: str, use: str) -> None:
         if colon and word in _KIND_WORDS
         else f"no kind of node is registered as {show(use)}"
     )
-    checking.fault(pointer, what, hint)
+    context.fault(pointer, what, hint)
 
 
 _NONE_KNOWN = {
@@ -217,11 +218,11 @@ def looks_like_code(use: str, known: Iterable[str]) -> bool:
     return _CODE.search(text) is not None or ("." in text) or ":" in name
 
 
-def _check_interrupts(checking: Checking) -> None:
-    document = checking.document
-    if not checking.nodes:
+def _check_interrupts(context: ValidationContext) -> None:
+    document = context.document
+    if not context.nodes:
         return
     for key, names in (("interruptBefore", document.interrupt_before), ("interruptAfter", document.interrupt_after)):
         for index, name in enumerate(names):
-            if name != "*" and name not in checking.nodes:
-                checking.fault(at(key, index), f"no node is named {name!r}", choose(name, [*checking.nodes, "*"]))
+            if name != "*" and name not in context.nodes:
+                context.fault(at(key, index), f"no node is named {name!r}", choose(name, [*context.nodes, "*"]))

@@ -10,9 +10,10 @@ import msgspec
 
 from graphflow.graph.definition import graph_queries as questions
 from graphflow.graph.definition.document import END, FAIL, RESERVED_NODES, Budget, Choose, NodeDefinition
+from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.regions import Edge, bodies_of, routes_of
 from graphflow.graph.definition.suggestions import choose
-from graphflow.graph.validation.context import Checking, at, is_map_without
+from graphflow.graph.validation.context import ValidationContext, is_map_without
 
 _FIGURES = tuple(field for field in msgspec.structs.fields(Budget) if field.name != "on_exceeded")
 
@@ -28,54 +29,54 @@ def _edges_of(name: str, node: NodeDefinition) -> Iterator[Edge]:
             yield Edge(body.do, body.pointer, False)
 
 
-def check_routes(checking: Checking) -> None:
+def check_routes(context: ValidationContext) -> None:
     """Every route by itself, then the graph."""
-    _check_start(checking)
-    for name, node in checking.nodes.items():
-        if not checking.is_lost(name, "next"):
-            _check_order(checking, name, node)
+    _check_start(context)
+    for name, node in context.nodes.items():
+        if not context.is_lost(name, "next"):
+            _check_order(context, name, node)
         for edge in _edges_of(name, node):
-            if edge.to not in checking.nodes and edge.to not in RESERVED_NODES:
-                checking.fault(
-                    edge.pointer, f"no node is named {edge.to!r}", choose(edge.to, [*checking.nodes, *RESERVED_NODES])
+            if edge.to not in context.nodes and edge.to not in RESERVED_NODES:
+                context.fault(
+                    edge.pointer, f"no node is named {edge.to!r}", choose(edge.to, [*context.nodes, *RESERVED_NODES])
                 )
-    if checking.nodes:
-        _check_graph(checking)
+    if context.nodes:
+        _check_graph(context)
 
 
-def _check_start(checking: Checking) -> None:
-    start = checking.document.start
-    if not checking.nodes or "start" not in checking.data or "start" in checking.lost_top:
+def _check_start(context: ValidationContext) -> None:
+    start = context.document.start
+    if not context.nodes or "start" not in context.data or "start" in context.lost_top:
         return  # said elsewhere
-    if start not in checking.nodes:
-        checking.fault("/start", f"no node is named {start!r}", choose(start, checking.nodes))
+    if start not in context.nodes:
+        context.fault("/start", f"no node is named {start!r}", choose(start, context.nodes))
 
 
-def _check_order(checking: Checking, name: str, node: NodeDefinition) -> None:
+def _check_order(context: ValidationContext, name: str, node: NodeDefinition) -> None:
     """First match wins, so the last entry has no `if`, and only the last."""
     pointer = at("nodes", name, "next")
     if isinstance(node.next, Choose):
-        _check_choose(checking, pointer, node)
+        _check_choose(context, pointer, node)
         return
     if not isinstance(node.next, tuple):
         return
     if not node.next:
-        checking.fault(pointer, "an empty list of routes leads nowhere", 'write "end", or one {"to": …}', kind="graph")
+        context.fault(pointer, "an empty list of routes leads nowhere", 'write "end", or one {"to": …}', kind="graph")
         return
     *before, last = node.next
     if last.when is not None:
         message = f"the last route has an `if`, so when {last.when!r} is false no route is left"
-        checking.fault(f"{pointer}/{len(before)}", message, 'add {"to": "NODE"} at the end of the list', kind="graph")
+        context.fault(f"{pointer}/{len(before)}", message, 'add {"to": "NODE"} at the end of the list', kind="graph")
     for index, route in enumerate(before):
         if route.when is None:
             message = f"this route has no `if`, so the {len(node.next) - index - 1} after it are never taken"
-            checking.fault(f"{pointer}/{index}", message, "give it an `if`, or make it the last", kind="graph")
+            context.fault(f"{pointer}/{index}", message, "give it an `if`, or make it the last", kind="graph")
 
 
-def _check_choose(checking: Checking, pointer: str, node: NodeDefinition) -> None:
+def _check_choose(context: ValidationContext, pointer: str, node: NodeDefinition) -> None:
     assert isinstance(node.next, Choose)
     if not node.next.choose:
-        checking.fault(
+        context.fault(
             f"{pointer}/choose",
             "an empty list leaves nothing to choose",
             "name the nodes that `Goto` may take",
@@ -84,7 +85,7 @@ def _check_choose(checking: Checking, pointer: str, node: NodeDefinition) -> Non
     word = (node.use or "").partition(":")[0]
     if node.use is None or word in _NEVER_GOTO:
         hint = "write a list of {if, to}, or use a Python node (`node:NAME`) that returns `Goto`"
-        checking.fault(pointer, "only a Python node can choose its route", hint, kind="graph")
+        context.fault(pointer, "only a Python node can choose its route", hint, kind="graph")
 
 
 @dataclass(frozen=True)
@@ -102,15 +103,15 @@ class _Ways:
     """Nodes with one way on, taken each time."""
 
 
-def _ways(checking: Checking) -> _Ways:
+def _ways(context: ValidationContext) -> _Ways:
     ways = _Ways({END: [], FAIL: []}, {END: [], FAIL: []}, {END: [], FAIL: []}, {})
-    anywhere = [*checking.nodes, *RESERVED_NODES]
+    anywhere = [*context.nodes, *RESERVED_NODES]
     every = set(anywhere)
-    for name, node in checking.nodes.items():
+    for name, node in context.nodes.items():
         targets = list(dict.fromkeys(edge.to for edge in routes_of(name, node)))
         begun = list(dict.fromkeys(edge.to for edge in _edges_of(name, node)))
-        lost = node.next == () or checking.is_lost(name, "next", "error", "ask", "map", "parallel")
-        lost = lost or is_map_without(checking, name, "do")
+        lost = node.next == () or context.is_lost(name, "next", "error", "ask", "map", "parallel")
+        lost = lost or is_map_without(context, name, "do")
         if lost or not every.issuperset(begun):
             ways.possible[name], ways.known[name], ways.opened[name] = anywhere, [], anywhere
             continue
@@ -121,21 +122,21 @@ def _ways(checking: Checking) -> _Ways:
     return ways
 
 
-def _check_graph(checking: Checking) -> None:
+def _check_graph(context: ValidationContext) -> None:
     """Unreachable nodes, dead ends, and cycles that nothing ends."""
-    ways = _ways(checking)
-    endless = _check_endless(checking, ways)
-    _check_reach(checking, ways, endless)
-    _check_bounds(checking, ways)
+    ways = _ways(context)
+    endless = _check_endless(context, ways)
+    _check_reach(context, ways, endless)
+    _check_bounds(context, ways)
 
 
-def _check_endless(checking: Checking, ways: _Ways) -> set[str]:
+def _check_endless(context: ValidationContext, ways: _Ways) -> set[str]:
     """Cycles of routes that are taken each time; gives their nodes."""
     out: set[str] = set()
     for part in questions.loops(ways.sure):
         out.update(part)
         cycle = questions.one_cycle(ways.sure, part)
-        checking.fault(
+        context.fault(
             at("nodes", cycle[0], "next"),
             f"the cycle {show_cycle(cycle)} has no condition, so it never ends",
             'give one of its routes a condition: "next": [{"if": "…", "to": "…"}, {"to": "end"}]',
@@ -149,51 +150,51 @@ def show_cycle(cycle: list[str]) -> str:
     return " → ".join([*cycle, cycle[0]])
 
 
-def _check_reach(checking: Checking, ways: _Ways, endless: set[str]) -> None:
-    start = checking.document.start
-    met = questions.reachable(ways.opened, _starts(checking))
+def _check_reach(context: ValidationContext, ways: _Ways, endless: set[str]) -> None:
+    start = context.document.start
+    met = questions.reachable(ways.opened, _starts(context))
     finishing = questions.leading_to(ways.possible, (END, FAIL))
     into_endless = questions.leading_to(ways.possible, endless)
-    for name in checking.nodes:
+    for name in context.nodes:
         if name not in met:
             message = f"no route leads to node {name!r}"
-            checking.fault(at("nodes", name), message, "add a route to it, or remove it", kind="graph")
+            context.fault(at("nodes", name), message, "add a route to it, or remove it", kind="graph")
         elif name not in finishing and name not in into_endless:
             message = f"no path from node {name!r} reaches 'end'"
-            checking.fault(at("nodes", name), message, 'give it a route to "end"', kind="graph")
-    if start in checking.nodes and start in finishing and END not in questions.reachable(ways.possible, [start]):
+            context.fault(at("nodes", name), message, 'give it a route to "end"', kind="graph")
+    if start in context.nodes and start in finishing and END not in questions.reachable(ways.possible, [start]):
         message = f"every path from {start!r} ends in 'fail'"
-        checking.fault("/start", message, 'give some node a route to "end"', kind="graph")
+        context.fault("/start", message, 'give some node a route to "end"', kind="graph")
 
 
-def _starts(checking: Checking) -> list[str]:
+def _starts(context: ValidationContext) -> list[str]:
     """Where runs begin and wrap up; every node while one of these is wrong."""
-    start, then = checking.document.start, checking.document.budget.on_exceeded
-    known = {*checking.nodes}
-    if start not in known or "budget.onExceeded" in checking.lost_top or (then is not None and then not in known):
-        return list(checking.nodes)
+    start, then = context.document.start, context.document.budget.on_exceeded
+    known = {*context.nodes}
+    if start not in known or "budget.onExceeded" in context.lost_top or (then is not None and then not in known):
+        return list(context.nodes)
     return [start] if then is None else [start, then]
 
 
-def _check_bounds(checking: Checking, ways: _Ways) -> None:
+def _check_bounds(context: ValidationContext, ways: _Ways) -> None:
     """A cycle needs a figure that ends it, whatever its condition says (spec 2.1 rule 8)."""
-    if any(key.partition(".")[0] == "budget" for key in checking.lost_top):
+    if any(key.partition(".")[0] == "budget" for key in context.lost_top):
         return
     found = questions.loops(ways.known)
     if not found:
         return
-    figures = [field.name for field in _FIGURES if getattr(checking.document.budget, field.name) is not None]
+    figures = [field.name for field in _FIGURES if getattr(context.document.budget, field.name) is not None]
     if not figures:
         cycle = questions.one_cycle(ways.known, found[0])
         names = ", ".join(field.encode_name for field in _FIGURES)
-        checking.fault(
+        context.fault(
             at("nodes", cycle[0]),
             f"the cycle {show_cycle(cycle)} has no budget that ends it",
             f'add "budget": {{"maxSteps": 60}}; figures are {names}',
             kind="graph",
         )
-    elif figures == ["max_rounds"] and not _names_rounds(checking):
-        checking.fault(
+    elif figures == ["max_rounds"] and not _names_rounds(context):
+        context.fault(
             "/budget/maxRounds",
             "maxRounds ends nothing: no condition names limits.rounds",
             'write a condition like "visits.NODE < limits.rounds", or limit maxSteps',
@@ -202,10 +203,10 @@ def _check_bounds(checking: Checking, ways: _Ways) -> None:
         )
 
 
-def _names_rounds(checking: Checking) -> bool:
+def _names_rounds(context: ValidationContext) -> bool:
     return any(
         route.when is not None and re.search(r"\blimits\s*\.\s*rounds\b", route.when)
-        for node in checking.nodes.values()
+        for node in context.nodes.values()
         if isinstance(node.next, tuple)
         for route in node.next
     )

@@ -1,4 +1,4 @@
-"""Which roots exist where: `as` names in the body of their map only, and what the output of a fan looks like (spec 2.1
+"""Which variables exist where: `as` names in the body of their map only, and what the output of a fan looks like (spec 2.1
 rule 7, E10).
 """
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from graphflow.graph.definition.document import END, NodeDefinition
 from graphflow.graph.definition.regions import Region, routes_of
-from graphflow.graph.expressions import parser as cel_syntax
+from graphflow.graph.expressions import parser
 from graphflow.graph.expressions.ast import Path
-from graphflow.graph.expressions.environment import Roots
+from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.parser import SyntaxFault
-from graphflow.graph.validation.context import Checking, is_map_without
+from graphflow.graph.validation.context import ValidationContext, is_map_without
 
 OUTCOMES = ("done", "failed")
 """What `status` of a branch may be in a fan's `out`; one that was cancelled or skipped is left out."""
@@ -25,41 +25,41 @@ OutSchema = Callable[[str, NodeDefinition, int], Any]
 """The schema of what a node gives, None when it is not known; the number is how many fans' outputs it stands in."""
 
 
-class Places:
-    """The roots of every place of one document."""
+class ScopeMap:
+    """The variables of every place of one document."""
 
-    def __init__(self, checking: Checking) -> None:
-        self._checking = checking
+    def __init__(self, context: ValidationContext) -> None:
+        self._context = context
         self._items: dict[str, Any] = {}
         self._reasons = {
             node.as_: f"it is an item of the map {name!r} and only seen in its body"
-            for name, node in checking.nodes.items()
-            if node.map is not None and node.as_ and not is_map_without(checking, name, "do")
+            for name, node in context.nodes.items()
+            if node.map is not None and node.as_ and not is_map_without(context, name, "do")
         }
-        self._roots: dict[tuple[str, ...], Roots] = {}
+        self._roots: dict[tuple[str, ...], Environment] = {}
 
-    def at(self, node: str) -> Roots:
-        """The roots at a node, for its own expressions."""
-        return self._within([region.fan for region in self._checking.survey.around(node)])
+    def at(self, node: str) -> Environment:
+        """The variables at a node, for its own expressions."""
+        return self._within([region.fan for region in self._context.survey.around(node)])
 
-    def body_of(self, fan: str) -> Roots:
-        """The roots inside a fan's bodies, for the `with` of a body that is a subgraph."""
-        around = [region.fan for region in self._checking.survey.around(fan)]
+    def body_of(self, fan: str) -> Environment:
+        """The variables inside a fan's bodies, for the `with` of a body that is a subgraph."""
+        around = [region.fan for region in self._context.survey.around(fan)]
         return self._within([fan, *(other for other in around if other != fan)])
 
-    def document(self) -> Roots:
-        """The roots of what stands outside of nodes."""
+    def document(self) -> Environment:
+        """The variables of what stands outside of nodes."""
         return self._within([])
 
-    def _within(self, fans: list[str]) -> Roots:
-        maps = [fan for fan in fans if self._checking.nodes[fan].as_]
+    def _within(self, fans: list[str]) -> Environment:
+        maps = [fan for fan in fans if self._context.nodes[fan].as_]
         known = self._roots.get(tuple(maps))
         if known is None:
             items = {
-                str(self._checking.nodes[fan].as_): self._item(fan, maps[place + 1 :]) for place, fan in enumerate(maps)
+                str(self._context.nodes[fan].as_): self._item(fan, maps[place + 1 :]) for place, fan in enumerate(maps)
             }
             absent = {name: why for name, why in self._reasons.items() if name not in items}
-            known = self._checking.roots.without(**absent).having(**items)
+            known = self._context.environment.without(**absent).having(**items)
             self._roots[tuple(maps)] = known
         return known
 
@@ -68,7 +68,7 @@ class Places:
         if fan not in self._items:
             self._items[fan] = None  # a map in its own body, which is a fault of its own
             try:
-                path = cel_syntax.parse(self._checking.nodes[fan].map or "").root
+                path = parser.parse(self._context.nodes[fan].map or "").root
             except SyntaxFault:
                 return None
             if isinstance(path, Path) and not path.test:
@@ -78,22 +78,24 @@ class Places:
 
 
 def fan_schema(
-    checking: Checking, name: str, node: NodeDefinition, out_schema: OutSchema, depth: int
+    context: ValidationContext, name: str, node: NodeDefinition, out_schema: OutSchema, depth: int
 ) -> dict[str, Any] | None:
     """What a fan gives: of a map a list, of a parallel an object by branch name (E10)."""
     if depth >= TOLD:
         return None
-    regions = checking.survey.regions.get(name, {})
-    branches = {branch: _branch_schema(checking, region, out_schema, depth) for branch, region in regions.items()}
+    regions = context.survey.regions.get(name, {})
+    branches = {branch: _branch_schema(context, region, out_schema, depth) for branch, region in regions.items()}
     if node.map is not None:
-        return {"type": "array", "items": branches.get("") or _branch_schema(checking, None, out_schema, depth)}
+        return {"type": "array", "items": branches.get("") or _branch_schema(context, None, out_schema, depth)}
     return {"type": "object", "properties": branches, "additionalProperties": False}
 
 
-def _branch_schema(checking: Checking, region: Region | None, out_schema: OutSchema, depth: int) -> dict[str, Any]:
-    last = _last_nodes(checking, region)
-    known = len(last) == 1 and region is not None and not _opens(checking, last[0], region)
-    out = out_schema(last[0], checking.nodes[last[0]], depth + 1) if known else None
+def _branch_schema(
+    context: ValidationContext, region: Region | None, out_schema: OutSchema, depth: int
+) -> dict[str, Any]:
+    last = _last_nodes(context, region)
+    known = len(last) == 1 and region is not None and not _opens(context, last[0], region)
+    out = out_schema(last[0], context.nodes[last[0]], depth + 1) if known else None
     return {
         "type": "object",
         "properties": {
@@ -106,15 +108,13 @@ def _branch_schema(checking: Checking, region: Region | None, out_schema: OutSch
     }
 
 
-def _last_nodes(checking: Checking, region: Region | None) -> list[str]:
+def _last_nodes(context: ValidationContext, region: Region | None) -> list[str]:
     """The nodes that may end a branch."""
     if region is None:
         return []
-    return sorted(
-        name for name in region.nodes if any(edge.to == END for edge in routes_of(name, checking.nodes[name]))
-    )
+    return sorted(name for name in region.nodes if any(edge.to == END for edge in routes_of(name, context.nodes[name])))
 
 
-def _opens(checking: Checking, node: str, region: Region) -> bool:
+def _opens(context: ValidationContext, node: str, region: Region) -> bool:
     """Whether the node is a fan around the region: one in its own body, which is a fault of its own."""
-    return node == region.fan or any(other.fan == node for other in checking.survey.around(region.fan))
+    return node == region.fan or any(other.fan == node for other in context.survey.around(region.fan))

@@ -23,6 +23,7 @@ from graphflow.graph.definition.document import (
     decode_document,
     encode_document,
 )
+from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.kinds import Kinds
 from graphflow.graph.definition.old_words import old_words, renewed
 from graphflow.graph.definition.plain_data import plain_data
@@ -31,7 +32,7 @@ from graphflow.graph.definition.source import Source
 from graphflow.graph.definition.suggestions import choose
 from graphflow.graph.definition.version_hash import version_hash
 from graphflow.graph.validation.branches import check_regions
-from graphflow.graph.validation.context import Checking, at, open_checking
+from graphflow.graph.validation.context import ValidationContext, open_context
 from graphflow.graph.validation.expressions import check_expressions, check_state_use
 from graphflow.graph.validation.invariants import check_always
 from graphflow.graph.validation.nodes import check_nodes
@@ -76,27 +77,27 @@ class _Compiler:
             raise DefinitionError(self._placed(source, faults or [_no_object(given)]))
         outdated = list(old_words(data))
         data = renewed(data)
-        checking = open_checking(data, self._kinds)
-        checking.faults[:0] = faults
-        subgraphs = self._subgraphs(checking, above)
-        agents = self._agents(checking, above)
-        self._rules(checking, subgraphs)
-        found = [*map(_old_word, outdated), *_as_written(checking.faults, outdated)] if outdated else checking.faults
+        context = open_context(data, self._kinds)
+        context.faults[:0] = faults
+        subgraphs = self._subgraphs(context, above)
+        agents = self._agents(context, above)
+        self._rules(context, subgraphs)
+        found = [*map(_old_word, outdated), *_as_written(context.faults, outdated)] if outdated else context.faults
         placed = self._placed(source, found)
         if any(fault.severity == "error" for fault in placed):
             raise DefinitionError(placed)
         return self._checked(data, placed, subgraphs, agents)
 
-    def _rules(self, checking: Checking, subgraphs: Mapping[str, CheckedDocument]) -> None:
-        check_state(checking)
-        check_input(checking)
-        check_budget(checking)
-        check_nodes(checking)
-        check_routes(checking)
-        check_regions(checking)
-        inputs = {place: sub.document.input or DEFAULT_INPUT_SCHEMA for place, sub in _by_place(checking, subgraphs)}
-        check_state_use(checking, check_expressions(checking, inputs))
-        check_always(checking, subgraphs)
+    def _rules(self, context: ValidationContext, subgraphs: Mapping[str, CheckedDocument]) -> None:
+        check_state(context)
+        check_input(context)
+        check_budget(context)
+        check_nodes(context)
+        check_routes(context)
+        check_regions(context)
+        inputs = {place: sub.document.input or DEFAULT_INPUT_SCHEMA for place, sub in _by_place(context, subgraphs)}
+        check_state_use(context, check_expressions(context, inputs))
+        check_always(context, subgraphs)
 
     def _checked(
         self,
@@ -119,34 +120,36 @@ class _Compiler:
 
     # --- graphs that it refers to
 
-    def _subgraphs(self, checking: Checking, above: tuple[str, ...]) -> dict[str, CheckedDocument]:
+    def _subgraphs(self, context: ValidationContext, above: tuple[str, ...]) -> dict[str, CheckedDocument]:
         out: dict[str, CheckedDocument] = {}
-        for place, pointer, graph in _graphs(checking):
+        for place, pointer, graph in _graphs(context):
             if isinstance(graph, str):
-                found = self._named(checking, pointer, graph, above)
+                found = self._named(context, pointer, graph, above)
             else:
-                found = self._in_place(checking, pointer, graph, above)
+                found = self._in_place(context, pointer, graph, above)
             key = graph if isinstance(graph, str) else place
             if found is not None and out.setdefault(key, found) is not found:
                 message = f"node {place!r} has a graph in place, and another node names a graph {key!r}"
-                checking.fault(pointer, message, "rename the node")
+                context.fault(pointer, message, "rename the node")
         return out
 
-    def _agents(self, checking: Checking, above: tuple[str, ...]) -> dict[str, CheckedDocument]:
+    def _agents(self, context: ValidationContext, above: tuple[str, ...]) -> dict[str, CheckedDocument]:
         """The documents of `agent:` nodes, for the hash; kinds that hold no agents tell nothing."""
         out: dict[str, CheckedDocument] = {}
-        for name, node in checking.nodes.items():
+        for name, node in context.nodes.items():
             word, _, key = (node.use or "").partition(":")
             if word == "agent" and key and self._kinds.graph(key) is not None:
-                found = self._named(checking, at("nodes", name, "use"), key, above)
+                found = self._named(context, at("nodes", name, "use"), key, above)
                 if found is not None:
                     out[key] = found
         return out
 
-    def _named(self, checking: Checking, pointer: str, key: str, above: tuple[str, ...]) -> CheckedDocument | None:
+    def _named(
+        self, context: ValidationContext, pointer: str, key: str, above: tuple[str, ...]
+    ) -> CheckedDocument | None:
         if key in above:
             cycle = [*above[above.index(key) :]]
-            checking.fault(
+            context.fault(
                 pointer,
                 f"graph {key!r} is part of itself: {show_cycle(cycle)}",
                 "a graph can't contain itself",
@@ -155,12 +158,12 @@ class _Compiler:
             return None
         if len(above) >= MAX_NESTING:
             message = f"graph {key!r} stands more than {MAX_NESTING} graphs deep"
-            checking.fault(pointer, message, "let one graph hold what several only pass on", kind="graph")
+            context.fault(pointer, message, "let one graph hold what several only pass on", kind="graph")
             return None
         data = self._kinds.graph(key)
         if data is None:
             hint = choose(key, _keys(self._kinds), none="a graph's key is its file name under graphs/, without .json")
-            checking.fault(pointer, f"no graph is named {key!r}", hint)
+            context.fault(pointer, f"no graph is named {key!r}", hint)
             return None
         found = self._known.get(key)
         if found is None:
@@ -172,19 +175,19 @@ class _Compiler:
         if isinstance(found, DefinitionError):
             for fault in found.faults:
                 message = f"in graph {key!r}, {fault.pointer or 'at its top'}: {fault.message}"
-                checking.faults.append(
+                context.faults.append(
                     replace(fault, pointer=pointer, message=message, file=None, line=None, column=None)
                 )
             return None
         return found
 
     def _in_place(
-        self, checking: Checking, pointer: str, data: Mapping[str, Any], above: tuple[str, ...]
+        self, context: ValidationContext, pointer: str, data: Mapping[str, Any], above: tuple[str, ...]
     ) -> CheckedDocument | None:
         try:
             return _Nested(self._kinds, self._known).check(data, above)
         except DefinitionError as error:
-            checking.take(pointer, error.faults)
+            context.take(pointer, error.faults)
             return None
 
     # --- identities and places
@@ -267,9 +270,9 @@ def _no_object(data: Any) -> Fault:
     )
 
 
-def _graphs(checking: Checking) -> Iterator[tuple[str, str, str | Mapping[str, Any]]]:
+def _graphs(context: ValidationContext) -> Iterator[tuple[str, str, str | Mapping[str, Any]]]:
     """Every subgraph: the node or body that it is for, its pointer, and its key or the document in place."""
-    for name, node in checking.nodes.items():
+    for name, node in context.nodes.items():
         if node.graph is not None:
             yield name, at("nodes", name, "graph"), node.graph
         for body in bodies_of(name, node):
@@ -277,8 +280,10 @@ def _graphs(checking: Checking) -> Iterator[tuple[str, str, str | Mapping[str, A
                 yield body_name(name, body.branch), f"{body.pointer}/graph", body.do.graph
 
 
-def _by_place(checking: Checking, subgraphs: Mapping[str, CheckedDocument]) -> Iterator[tuple[str, CheckedDocument]]:
-    for place, _, graph in _graphs(checking):
+def _by_place(
+    context: ValidationContext, subgraphs: Mapping[str, CheckedDocument]
+) -> Iterator[tuple[str, CheckedDocument]]:
+    for place, _, graph in _graphs(context):
         key = graph if isinstance(graph, str) else place
         if key in subgraphs:
             yield place, subgraphs[key]

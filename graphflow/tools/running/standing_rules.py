@@ -13,11 +13,12 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from graphflow.errors import DefinitionError, ExpressionFailed
-from graphflow.graph.expressions.api import Expression, Roots, compile_expression
+from graphflow.graph.expressions.compiler import Expression, compile_expression
+from graphflow.graph.expressions.environment import Environment
 
 Verdict = Literal["allow", "ask", "deny"]
 VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
-_ARGS = Roots(names=frozenset({"args"})).without(
+_ARGS = Environment(names=frozenset({"args"})).without(
     **dict.fromkeys(
         ("state", "input", "out", "answer", "visits", "limits", "usage", "error"), "a rule sees the call's `args` only"
     )

@@ -1,0 +1,18 @@
+"""JSON pointers (RFC 6901): how a place in a document is named."""
+
+from __future__ import annotations
+
+
+def escape(token: str) -> str:
+    """One token of a JSON pointer (RFC 6901)."""
+    return token.replace("~", "~0").replace("/", "~1")
+
+
+def unescape(token: str) -> str:
+    """The name behind one token of a JSON pointer."""
+    return token.replace("~1", "/").replace("~0", "~")
+
+
+def pointer(*tokens: str | int) -> str:
+    """The pointer that goes these steps from the root."""
+    return "".join(f"/{escape(str(token))}" for token in tokens)
