@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import enum
 import subprocess
 import sys
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView
+from graphflow.graph.definition import json_schema
 from graphflow.graph.definition.json_schema import check_schema, check_sketch, compile_schema, has_holes
 from graphflow.graph.expressions.templates import Hole
 
@@ -143,43 +145,83 @@ def test_holes_are_checked_by_their_type_alone():
     assert check_sketch({"a": Hole("string", "x")}, {"oneOf": [{"type": "integer"}]}) == []
 
 
-SCHEMA = st.recursive(
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "type": st.sampled_from(
-                ["string", "integer", "number", "object", "array", "boolean", "null", ["string", "null"]]
-            ),
-            "enum": st.lists(st.sampled_from([1, 1.0, "a", None, True, [], {}]), min_size=1, max_size=3),
-            "minimum": st.integers(-2, 2),
-            "minLength": st.integers(0, 2),
-            "maxItems": st.integers(0, 2),
-            "required": st.lists(st.sampled_from("ab"), max_size=2, unique=True),
-        },
+NUMBERS = st.integers(-3, 3) | st.sampled_from([1.0, 0.5, -0.0, 2**53, 2**53 + 1, 2.0**53, 2**64, -(2**63), 1e300])
+TEXTS = st.sampled_from(["", "a", "b", "abc", "ä", "😀😀", "a\0"])
+LENGTHS = st.integers(0, 3)
+KEYWORDS = {
+    "type": st.sampled_from(
+        ["string", "integer", "number", "object", "array", "boolean", "null", ["string", "null"], ["integer", "array"]]
     ),
+    "enum": st.lists(st.sampled_from([1, 1.0, "a", None, True, [], {}, [1], {"a": [True]}]), min_size=1, max_size=3),
+    "const": st.sampled_from([1, 0, "a", None, False, [1.0], {"a": 1}, 2**64]),
+    "required": st.lists(st.sampled_from("ab"), max_size=2, unique=True),
+    "title": TEXTS,
+    "format": st.sampled_from(["date", "email"]),
+    "x-widget": st.booleans(),
+    **dict.fromkeys(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"], NUMBERS),
+    **dict.fromkeys("minLength maxLength minItems maxItems minProperties maxProperties".split(), LENGTHS),
+}
+SCHEMA = st.recursive(
+    st.booleans() | st.fixed_dictionaries({}, optional=KEYWORDS),
     lambda below: st.fixed_dictionaries(
         {},
         optional={
+            **KEYWORDS,
             "properties": st.dictionaries(st.sampled_from("ab"), below, max_size=2),
             "items": below,
-            "additionalProperties": st.booleans() | below,
+            "additionalProperties": below,
         },
     ),
     max_leaves=4,
 )
 VALUE = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([1.0, 0.5, "", "a", "abc"]),
+    st.none() | st.booleans() | NUMBERS | TEXTS,
     lambda below: st.lists(below, max_size=3) | st.dictionaries(st.sampled_from("abc"), below, max_size=3),
     max_leaves=5,
 )
 
 
+class Colour(enum.Enum):
+    RED = 1
+
+
+PYTHON_VALUE = st.recursive(
+    VALUE
+    | st.floats()
+    | st.sampled_from([Colour.RED, b"a", "\ud800", FrozenDict(a=1), FrozenList([1]), ListView(["a"]), (1, 2)]),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(TEXTS | st.just(1), below, max_size=3),
+    max_leaves=4,
+)
+
+
+def alone(schema, value):
+    """The faults by our own lines, as where the library is not loaded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(sys.modules, "jsonschema_rs")
+        return compile_schema(schema).faults(value)
+
+
+@settings(max_examples=300)
 @given(SCHEMA, VALUE)
 def test_our_lines_and_the_library_agree_on_flat_schemas(schema, value):
-    checker = compile_schema(schema)
-    assert checker.is_flat
-    assert check_schema({key: item for key, item in schema.items() if key != "required"}) == []
-    assert (checker.faults(value) == []) == jsonschema_rs.is_valid(schema, value)
+    assert compile_schema(schema).is_flat
+    assert "required" in repr(schema) or check_schema(schema) == []  # required and not allowed is a fault
+    assert (alone(schema, value) == []) == jsonschema_rs.is_valid(schema, value)
+
+
+@settings(max_examples=300)
+@given(SCHEMA, PYTHON_VALUE)
+def test_a_flat_schema_finds_the_same_whether_the_library_is_loaded_or_not(schema, value):
+    """Values that JSON can't hold included."""
+    assert compile_schema(schema).faults(value) == alone(schema, value)
+
+
+def test_a_loaded_library_accepts_values_for_flat_schemas(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("our own lines were asked")
+
+    monkeypatch.setattr(json_schema, "_check", refuse)
+    assert compile_schema(DECISION).faults({"decision": "edit", "note": "ok", "n": 1.0, "tags": ["a", None]}) == []
 
 
 def test_flat_schemas_load_no_library():
@@ -188,6 +230,32 @@ def test_flat_schemas_load_no_library():
         "from graphflow.graph.definition.json_schema import check_schema, compile_schema\n"
         "schema = {'type': 'object', 'required': ['a'], 'properties': {'a': {'enum': [1]}}}\n"
         "assert not check_schema(schema) and compile_schema(schema).faults({})\n"
+        "assert 'jsonschema_rs' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_a_run_with_flat_schemas_loads_no_library():
+    document = {
+        "graphflow": "1",
+        "start": "a",
+        "input": {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}, "required": ["n"]},
+        "state": {"type": "object", "properties": {"n": {"type": "integer"}}},
+        "nodes": {
+            "a": {"use": "fn:double", "with": {"n": "${input.n}"}, "set": {"n": "out"}, "next": "b"},
+            "b": {"ask": {"message": "Is it ${state.n}?", "schema": {"enum": ["yes", "no"]}}},
+        },
+        "result": "state.n",
+    }
+    script = (
+        "import asyncio, sys\n"
+        "from graphflow import MemoryCheckpointer, load_graph\n"
+        "async def main():\n"
+        f"    app = load_graph({document!r}, checkpointer=MemoryCheckpointer(), functions={{'double': lambda n: 2 * n}})\n"
+        "    asked = await app.run({'n': 2})\n"
+        "    done = await app.answer(asked.thread_id, 'yes')\n"
+        "    assert done.result == 4, done\n"
+        "asyncio.run(main())\n"
         "assert 'jsonschema_rs' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

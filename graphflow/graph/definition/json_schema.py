@@ -2,12 +2,15 @@
 
 Flat schemas (`type, enum, const, required, properties, items, additionalProperties` and the simple
 bounds) are checked by the few lines here, in their own words and without a library. Any other keyword
-goes to jsonschema-rs, imported when the first such schema is compiled.
+goes to jsonschema-rs, imported when the first such schema is compiled. Once it is imported, it accepts
+values for flat schemas too, in a tenth of the time; what it does not accept is still described here, so
+a message never depends on whether the library was loaded.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -62,7 +65,7 @@ class Checker:
         Frozen and lazy collections of the state count as the plain ones they stand for.
         """
         if self._validator is None:
-            return _first(_check(value, self.schema, "", 0))
+            return [] if _accepted(value, self.schema) else _first(_check(value, self.schema, "", 0))
         return _first(_by_library(self._validator, value))
 
 
@@ -99,7 +102,7 @@ def check_sketch(sketch: Any, schema: Any) -> list[Fault]:
     """
     if not isinstance(schema, Mapping) or (has_holes(sketch) and not _is_flat(schema)):
         return []
-    return compile_schema(schema).faults(sketch)
+    return compile_schema(schema).faults(sketch) if not _is_flat(schema) else _first(_check(sketch, schema, "", 0))
 
 
 def has_holes(sketch: Any) -> bool:
@@ -377,6 +380,39 @@ def _validator(schema: bytes) -> Any:
         raise ValueError(error.message) from None
     except jsonschema_rs.ReferencingError as error:
         raise ValueError(str(error)) from None
+
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
+def _accepted(value: Any, schema: Any) -> bool:
+    """Whether the library finds nothing wrong by a flat schema; False too where it can't tell or is not imported."""
+    if "jsonschema_rs" not in sys.modules:
+        return False
+    try:
+        validator = _flat_validator(msgspec.json.encode(schema))
+        return validator is not None and _is_plain(value) and validator.is_valid(value)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return False
+
+
+@functools.lru_cache(maxsize=256)
+def _flat_validator(schema: bytes) -> Any:
+    import jsonschema_rs
+
+    try:
+        return jsonschema_rs.Draft202012Validator(schema.decode(), validate_formats=False)
+    except (ValueError, jsonschema_rs.ReferencingError):
+        return None  # no valid schema: only our own lines take it as far as they understand it
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether the library sees the value as we do: of an enum's member it would check the member's value."""
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return type(value) in _SCALARS
 
 
 def _refuse_to_fetch(uri: str) -> Any:
