@@ -254,7 +254,7 @@ def test_a_run_with_flat_schemas_loads_no_library():
         f"    app = load_graph({document!r}, checkpointer=MemoryCheckpointer(), functions={{'double': lambda n: 2 * n}})\n"
         "    asked = await app.run({'n': 2})\n"
         "    done = await app.answer(asked.thread_id, 'yes')\n"
-        "    assert done.result == 4, done\n"
+        "    assert done.output == 4, done\n"
         "asyncio.run(main())\n"
         "assert 'jsonschema_rs' not in sys.modules\n"
     )
