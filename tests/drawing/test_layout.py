@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from graphflow.graph.definition.document import decode_document
 from graphflow.graph.drawing.layout import Box, Group, JoinMark, Layout, layout, shorten, units
-from graphflow.graph.drawing.sugiyama import Rows, crossings, order_rows
+from graphflow.graph.drawing.sugiyama import LayeredRows, crossings, order_rows
 from tests.drawing.documents import branches, chain, document, fan, react, review
 from tests.graph.random_documents import RandomDocument, random_documents
 
@@ -216,7 +216,7 @@ def test_lines_start_at_the_source_and_end_at_the_target():
 
 
 def test_crossings_that_need_not_be_are_undone():
-    rows = Rows([[], []], nodes=4)
+    rows = LayeredRows([[], []], nodes=4)
     left, right = rows.add(0, 10), rows.add(0, 10)
     below_right, below_left = rows.add(1, 10), rows.add(1, 10)
     rows.join(left, below_left)

@@ -8,7 +8,7 @@ import pytest
 
 from graphflow.errors import DefinitionError, Fault
 from graphflow.graph.definition.document import decode_document
-from graphflow.graph.invariants.model_checker import too_many, way_around
+from graphflow.graph.invariants.model_checker import path_around, path_exceeding
 from graphflow.graph.invariants.properties import entered_by
 from graphflow.graph.validation.validate import check_document
 from tests.graph.documents import FakeKinds, document
@@ -243,7 +243,7 @@ def parallel(after: str = "send", **fields: Any) -> dict[str, Any]:
 
 def around(nodes: dict[str, Any], node: str = "send", first: str = "approve", **keys: Any) -> str | None:
     data = decode_document(document(nodes, **keys))
-    way = way_around(data, {node: 1}, frozenset((first,)))
+    way = path_around(data, {node: 1}, frozenset((first,)))
     return None if way is None else " → ".join(way)
 
 
@@ -287,7 +287,7 @@ def test_a_map_may_have_nothing_to_do():
 
 
 def counted(nodes: dict[str, Any], node: str, count: int, **keys: Any) -> str | None:
-    way = too_many(decode_document(document(nodes, **keys)), {node: 1}, count)
+    way = path_exceeding(decode_document(document(nodes, **keys)), {node: 1}, count)
     return None if way is None else " → ".join(way)
 
 

@@ -14,7 +14,7 @@ from graphflow.graph.core.plan_builder import build_plan
 from graphflow.graph.core.ticks import Input, NodeErrored, NodeSucceeded
 from graphflow.graph.core.transition import advance
 from graphflow.graph.definition.document import decode_document
-from graphflow.graph.invariants.model_checker import too_many, way_around, way_to_a_trap
+from graphflow.graph.invariants.model_checker import path_around, path_exceeding, path_to_trap
 from graphflow.graph.validation.validate import check_document
 from tests.graph.documents import FakeKinds, document
 
@@ -79,7 +79,7 @@ def breaks_before(walk: list[Step], node: str, first: str) -> bool:
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(), st.sampled_from(NAMES), st.sampled_from(NAMES))
 def test_a_way_around_is_found_exactly_when_some_walk_is_one(data, node, first):
-    found = way_around(decode_document(data), {node: 1}, frozenset((first,)))
+    found = path_around(decode_document(data), {node: 1}, frozenset((first,)))
     shortest = min((len(walk) for walk in walks(data) if breaks_before(walk, node, first)), default=None)
     assert (None if found is None else len(found)) == shortest
 
@@ -87,7 +87,7 @@ def test_a_way_around_is_found_exactly_when_some_walk_is_one(data, node, first):
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(), st.sampled_from(NAMES), st.integers(0, 2))
 def test_too_many_entries_are_found_exactly_when_some_walk_has_them(data, node, count):
-    found = too_many(decode_document(data), {node: 1}, count)
+    found = path_exceeding(decode_document(data), {node: 1}, count)
     shortest = min((len(walk) for walk in walks(data) if [name for name, _ in walk].count(node) > count), default=None)
     assert (None if found is None or len(found) > LONGEST + 1 else len(found)) == shortest
 
@@ -108,7 +108,7 @@ def test_a_trap_is_found_exactly_when_some_walk_enters_one(data):
     trapped = [
         len(walk) for walk in walks(data) if walk[-1][0] in data["nodes"] and not routes_lead_to_end(walk[-1][0])
     ]
-    found = way_to_a_trap(decode_document(data))
+    found = path_to_trap(decode_document(data))
     assert (None if found is None else len(found)) == min(trapped, default=None)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView
 from graphflow.graph.definition import json_schema
 from graphflow.graph.definition.json_schema import check_schema, check_sketch, compile_schema, has_holes
-from graphflow.graph.expressions.templates import Hole
+from graphflow.graph.definition.types import Hole
 
 DECISION = {
     "type": "object",

@@ -15,7 +15,7 @@ from graphflow.graph.core.invariants import InvariantMonitor
 from graphflow.graph.core.machine import all_frames
 from graphflow.graph.core.plan import PlanNode
 from graphflow.graph.core.unit_of_work import UnitOfWork
-from graphflow.graph.invariants.model_checker import too_many, way_around
+from graphflow.graph.invariants.model_checker import path_around, path_exceeding
 from graphflow.graph.invariants.properties import MOST
 from graphflow.graph.validation.validate import check_document
 from graphflow.runtime.compiled_graph import CompiledGraph
@@ -76,10 +76,10 @@ def test_whatever_a_run_breaks_is_refused(made: RandomDocument):
     app.documents._newest = app.plan.graphs[""] = msgspec.structs.replace(app.plan, monitor=watching, nodes=nodes)
     asyncio.run(app.run({}, "t"))
     for node, first in watching.early:
-        assert way_around(checked.document, {node: 1}, frozenset((first,))) is not None, (node, first)
+        assert path_around(checked.document, {node: 1}, frozenset((first,))) is not None, (node, first)
     for node, count in watching.entries.items():
         if node in names and count <= MOST:
-            assert too_many(checked.document, {node: 1}, count - 1) is not None, (node, count)
+            assert path_exceeding(checked.document, {node: 1}, count - 1) is not None, (node, count)
 
 
 def node(name: str, after: str = "end", **fields: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Edges = Mapping[str, Iterable[str]]
@@ -73,6 +73,30 @@ def loops(edges: Edges) -> list[list[str]]:
                     if len(part) > 1 or name in edges[name]:
                         parts.append(sorted(part, key=order.__getitem__))
     return sorted(parts, key=lambda part: order[part[0]])
+
+
+def back_edges(out: Sequence[Sequence[tuple[int, int]]], roots: Sequence[int]) -> set[int]:
+    """Ids of the edges that close a cycle, found depth-first from `roots`; `out[v]` is `(edge id, target)` in order."""
+    found: set[int] = set()
+    open_, done = [False] * len(out), [False] * len(out)
+    for root in roots:
+        if done[root]:
+            continue
+        open_[root] = True
+        stack = [(root, iter(out[root]))]
+        while stack:
+            vertex, rest = stack[-1]
+            for edge, target in rest:
+                if open_[target]:
+                    found.add(edge)
+                elif not done[target]:
+                    open_[target] = True
+                    stack.append((target, iter(out[target])))
+                    break
+            else:
+                stack.pop()
+                open_[vertex], done[vertex] = False, True
+    return found
 
 
 def one_cycle(edges: Edges, within: Iterable[str]) -> list[str]:

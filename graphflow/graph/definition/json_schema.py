@@ -12,14 +12,14 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from graphflow.errors import Fault
 from graphflow.graph.definition.json_pointer import escape
 from graphflow.graph.definition.suggestions import choose, meant, nearest
-from graphflow.graph.definition.types import JSON_TYPES, json_type, show, show_types
+from graphflow.graph.definition.types import JSON_TYPES, Hole, declared_types, fits, json_type, show, show_types
 
 MAX_FAULTS = 100
 MAX_DEPTH = 100
@@ -39,13 +39,6 @@ _OTHER = frozenset(
     "patternProperties propertyNames unevaluatedItems unevaluatedProperties multipleOf pattern additionalItems".split()
 )
 KEYWORDS = _FLAT | _OTHER
-
-
-class Hole(Protocol):
-    """A value that is known only at run time: its CEL type is all there is to check."""
-
-    type: str
-    source: str
 
 
 class Checker:
@@ -111,11 +104,7 @@ def has_holes(sketch: Any) -> bool:
         return any(map(has_holes, sketch.values()))
     if isinstance(sketch, list | tuple):
         return any(map(has_holes, sketch))
-    return _is_hole(sketch)
-
-
-def _is_hole(value: Any) -> bool:
-    return type(value).__name__ == "Hole"
+    return isinstance(sketch, Hole)
 
 
 # --- flat schemas ---------------------------------------------------------------------------------
@@ -140,7 +129,7 @@ def _check(value: Any, schema: Any, pointer: str, depth: int) -> Iterator[Fault]
     if schema is False:
         yield _fault(pointer, "nothing is allowed here")
         return
-    if _is_hole(value):
+    if isinstance(value, Hole):
         yield from _check_hole(value, schema, pointer)
         return
     word = json_type(value)
@@ -166,8 +155,6 @@ def _check(value: Any, schema: Any, pointer: str, depth: int) -> Iterator[Fault]
 
 
 def _check_hole(hole: Hole, schema: Mapping[str, Any], pointer: str) -> Iterator[Fault]:
-    from graphflow.graph.definition.types import declared_types, fits
-
     names = declared_types(schema)
     if not fits(hole.type, names):
         yield _fault(pointer, f"expected {show_types(names)}, and expression {hole.source!r} gives {hole.type}")

@@ -21,7 +21,7 @@ MAP_BRANCH = ""
 
 
 @dataclass(frozen=True)
-class Edge:
+class Successor:
     """One way on from a node, within its frame."""
 
     to: str
@@ -107,25 +107,25 @@ def is_fan(node: NodeDefinition) -> bool:
     return node.map is not None or node.parallel is not None
 
 
-def routes_of(name: str, node: NodeDefinition) -> Iterator[Edge]:
+def routes_of(name: str, node: NodeDefinition) -> Iterator[Successor]:
     """Every way out of a node that its own frame takes; a missing `next` leads to `end`."""
     pointer = f"/nodes/{escape(name)}"
     if isinstance(node.next, Choose):
         for index, to in enumerate(node.next.choose):
-            yield Edge(to, f"{pointer}/next/choose/{index}", len(node.next.choose) == 1)
+            yield Successor(to, f"{pointer}/next/choose/{index}", len(node.next.choose) == 1)
     elif isinstance(node.next, tuple):
         for index, route in enumerate(node.next):
-            yield Edge(route.to, f"{pointer}/next/{index}/to", len(node.next) == 1)
+            yield Successor(route.to, f"{pointer}/next/{index}/to", len(node.next) == 1)
     else:
-        yield Edge(node.next or END, f"{pointer}/next", True)
+        yield Successor(node.next or END, f"{pointer}/next", True)
     for index, failed in enumerate(node.error):
-        yield Edge(failed.to, f"{pointer}/error/{index}/to", False)
+        yield Successor(failed.to, f"{pointer}/error/{index}/to", False)
     if node.ask is not None and node.ask.on_expire is not None:
-        yield Edge(node.ask.on_expire, f"{pointer}/ask/onExpire", False)
+        yield Successor(node.ask.on_expire, f"{pointer}/ask/onExpire", False)
 
 
 @dataclass(frozen=True)
-class Body:
+class BranchBody:
     """One `do` of a fan, as written."""
 
     branch: str
@@ -135,20 +135,20 @@ class Body:
     """Of the `do`."""
 
 
-def bodies_of(name: str, node: NodeDefinition) -> Iterator[Body]:
+def bodies_of(name: str, node: NodeDefinition) -> Iterator[BranchBody]:
     """The bodies of a fan in branch order; none for other nodes."""
     pointer = f"/nodes/{escape(name)}"
     if node.map is not None and node.do is not None:
-        yield Body(MAP_BRANCH, node.do, (), f"{pointer}/do")
+        yield BranchBody(MAP_BRANCH, node.do, (), f"{pointer}/do")
     for branch, body in (node.parallel or {}).items():
         place = f"{pointer}/parallel/{escape(branch)}"
         if isinstance(body, Branch):
-            yield Body(branch, body.do, body.after, f"{place}/do")
+            yield BranchBody(branch, body.do, body.after, f"{place}/do")
         else:
-            yield Body(branch, body, (), place)
+            yield BranchBody(branch, body, (), place)
 
 
-def input_of(node: NodeDefinition, body: Body) -> Any:
+def input_of(node: NodeDefinition, body: BranchBody) -> Any:
     """The template of a subgraph body's input: its own `with`, else the fan's, else the item under its name."""
     if isinstance(body.do, GraphRef) and body.do.with_ is not None:
         return body.do.with_
@@ -170,7 +170,7 @@ class _Surveyor:
         self._nodes: Mapping[str, NodeDefinition] = document.nodes
         self._owner: dict[str, tuple[str, str] | None] = {}
         self._claims: dict[tuple[str, str], Region] = {}
-        self._crossings: list[tuple[Edge, str | None, bool, tuple[str, str] | None]] = []
+        self._crossings: list[tuple[Successor, str | None, bool, tuple[str, str] | None]] = []
         self._done: set[str] = set()
 
     def survey(self) -> Survey:
@@ -219,7 +219,7 @@ class _Surveyor:
             do, nodes = body.do, set[str]()
             if isinstance(do, str) and do in self._nodes:
                 if do in self._owner:
-                    self._crossings.append((Edge(do, body.pointer, False), fan, True, key))
+                    self._crossings.append((Successor(do, body.pointer, False), fan, True, key))
                 else:
                     nodes = self._claim(do, key)
             is_graph = not isinstance(do, str)
@@ -239,7 +239,7 @@ class _Surveyor:
         if then is None or then not in self._nodes or then in main:
             return
         if then in self._owner:
-            self._crossings.append((Edge(then, "/budget/onExceeded", False), None, False, None))
+            self._crossings.append((Successor(then, "/budget/onExceeded", False), None, False, None))
         else:
             main |= self._claim(then, None)
 

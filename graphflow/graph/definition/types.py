@@ -42,6 +42,15 @@ _FITS = {
 """CEL type → the JSON types that take its values."""
 
 
+class Hole:
+    """Where a value comes from an expression: its CEL type, for checking the rest against a schema."""
+
+    __slots__ = ("source", "type")
+
+    def __init__(self, type: str, source: str) -> None:
+        self.type, self.source = type, source
+
+
 def json_type(value: Any) -> str:
     """The JSON type of a value (`integer` for a whole number); a foreign one gives its Python name."""
     if value is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from graphflow.graph.drawing.sugiyama import Rows, order_rows, place_rows
+from graphflow.graph.drawing.sugiyama import LayeredRows, order_rows, place_rows
 
 Point = tuple[float, float]
 Size = tuple[float, float]
@@ -25,7 +25,7 @@ PIECES_A_NODE = 12
 """Pieces that long edges may be cut into, per node; the longest ones of a huge graph are drawn straight instead."""
 
 
-class Sketch:
+class Coordinates:
     """One picture: `ends[i]` are edge i's source and target, `label_widths[i]` is 0 for an edge without label."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Sketch:
         self._layers, self._boxes, self._ends, self._label_widths = layers, boxes, ends, label_widths
         self._row_of_layer, self._label_rows = self._make_rows()
         self._row_of: list[int] = []
-        self._rows = Rows([[] for _ in range(len(self._row_of_layer) + len(self._label_rows))], nodes=len(boxes))
+        self._rows = LayeredRows([[] for _ in range(len(self._row_of_layer) + len(self._label_rows))], nodes=len(boxes))
         for vertex, (width, _) in enumerate(boxes):
             self._add(self._row_of_layer[layers[vertex]], width)
         self._label_piece: dict[int, int] = {}

@@ -1,6 +1,6 @@
 """A document as levels to lay out: the main flow, and inside each `map` and `parallel` node one level per body.
 
-On its level a fan is three things: the node, a group for each body, and the join from which its routes go on. A level
+On its level a fan is three items: the node, a group for each body, and the join from which its routes go on. A level
 knows nothing of places; `layout.py` lays each out by itself, from the innermost outwards.
 """
 
@@ -13,22 +13,22 @@ from typing import Literal
 from graphflow.graph.definition.document import END, RESERVED_NODES, Choose, GraphDefinition, Join, NodeDefinition
 from graphflow.graph.definition.regions import Region, Survey, body_name, survey
 
-ThingKind = Literal["node", "group", "join"]
+ItemKind = Literal["node", "group", "join"]
 
 
 @dataclass(frozen=True)
-class Thing:
+class LevelItem:
     """What takes a place on a level."""
 
     id: str
-    kind: ThingKind
+    kind: ItemKind
     name: str
     """Of the node, or of the fan that a group or join belongs to."""
 
 
 @dataclass(frozen=True)
-class Way:
-    """A line between two things of one level; `source` and `target` are names of nodes."""
+class Link:
+    """A line between two items of one level; `source` and `target` are names of nodes."""
 
     ends: tuple[str, str]
     source: str
@@ -46,8 +46,8 @@ class Level:
     title: str
     """What stands over the group: `each step`, or the branch's name."""
     start: str
-    things: list[Thing] = field(default_factory=list)
-    ways: list[Way] = field(default_factory=list)
+    items: list[LevelItem] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
     inner: dict[str, Level] = field(default_factory=dict)
     """Group's id → its level."""
     graphs: dict[str, str] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Level:
 
 def levels_of(document: GraphDefinition) -> Level:
     """The main flow, with all that is inside it; nodes that nothing reaches stand in it too."""
-    return _Reader(document).read()
+    return _HierarchyBuilder(document).read()
 
 
 def group_id(region: Region) -> str:
@@ -79,7 +79,7 @@ def join_title(node: NodeDefinition) -> str:
     return f"join {wait}{losses}"
 
 
-class _Reader:
+class _HierarchyBuilder:
     def __init__(self, document: GraphDefinition) -> None:
         self._document = document
         self._survey: Survey = survey(document)
@@ -113,57 +113,57 @@ class _Reader:
         for name in own:
             self._add_node(level, name)
         for name in own:
-            level.ways += self._ways(level, name)
-        known = {thing.id for thing in level.things}
-        for way in level.ways:
-            if way.ends[1] not in known:
-                known.add(way.ends[1])
-                level.things.append(Thing(way.ends[1], "node", way.target))
+            level.links += self._links(level, name)
+        known = {item.id for item in level.items}
+        for link in level.links:
+            if link.ends[1] not in known:
+                known.add(link.ends[1])
+                level.items.append(LevelItem(link.ends[1], "node", link.target))
         order = {name: place for place, name in enumerate(RESERVED_NODES, 1)}  # both close the picture
-        level.things.sort(key=lambda thing: order.get(thing.name, 0) if thing.kind == "node" else 0)
+        level.items.sort(key=lambda item: order.get(item.name, 0) if item.kind == "node" else 0)
         return level
 
     def _add_node(self, level: Level, name: str) -> None:
-        level.things.append(Thing(name, "node", name))
+        level.items.append(LevelItem(name, "node", name))
         node = self._document.nodes[name]
         for region in self._survey.regions.get(name, {}).values():
             inner = self._body(region, node)
             level.inner[inner.id] = inner
-            level.things.append(Thing(inner.id, "group", name))
+            level.items.append(LevelItem(inner.id, "group", name))
         if self._survey.regions.get(name):
-            level.things.append(Thing(f"{name}/join", "join", name))
+            level.items.append(LevelItem(f"{name}/join", "join", name))
 
     def _body(self, region: Region, node: NodeDefinition) -> Level:
         group, title = group_id(region), body_title(region, node)
         if region.graph is not None:
             key = region.graph.graph
             kind = f"graph:{key}" if isinstance(key, str) else "graph"
-            whole = Thing(f"{group}/graph", "node", body_name(region.fan, region.branch))
+            whole = LevelItem(f"{group}/graph", "node", body_name(region.fan, region.branch))
             return Level(group, title, whole.name, [whole], graphs={whole.id: kind})
         entry = region.entry or ""
         inside = [name for name in self._document.nodes if name in region.nodes]
         made = self._level(group, title, entry, inside)
         if entry not in region.nodes:  # a name that no node has, or that belongs elsewhere
-            made.things.insert(0, Thing(f"{group}/{entry}", "node", entry))
+            made.items.insert(0, LevelItem(f"{group}/{entry}", "node", entry))
         return made
 
-    # --- ways
+    # --- links
 
-    def _ways(self, level: Level, name: str) -> Iterator[Way]:
+    def _links(self, level: Level, name: str) -> Iterator[Link]:
         node = self._document.nodes[name]
         regions = self._survey.regions.get(name, {})
-        yield from self._body_ways(name, regions)
+        yield from self._body_links(name, regions)
         source = f"{name}/join" if regions else name
         bare = level.id != "" and not isinstance(node.next, tuple | Choose)
         for target, condition in _next_of(node):
             if not (bare and target == END):  # a branch that simply ends: the join says so
-                yield self._way(level, source, name, target, condition, "route")
+                yield self._link(level, source, name, target, condition, "route")
         for error in node.error:
-            yield self._way(level, name, name, error.to, ", ".join(error.on), "error")
+            yield self._link(level, name, name, error.to, ", ".join(error.on), "error")
         if node.ask is not None and node.ask.on_expire:
-            yield self._way(level, name, name, node.ask.on_expire, "expired", "error")
+            yield self._link(level, name, name, node.ask.on_expire, "expired", "error")
 
-    def _way(
+    def _link(
         self,
         level: Level,
         source_id: str,
@@ -171,13 +171,13 @@ class _Reader:
         target: str,
         condition: str | None,
         kind: Literal["route", "error"],
-    ) -> Way:
+    ) -> Link:
         end = target if self._place.get(target) == level.id or not level.id else f"{level.id}/{target}"
         if not level.id and self._place.get(target, "") != "":
             end = f"/{target}"  # a route into a body, which is a fault: it leads to a name without a node
-        return Way((source_id, end), source, target, condition, kind)
+        return Link((source_id, end), source, target, condition, kind)
 
-    def _body_ways(self, name: str, regions: Mapping[str, Region]) -> Iterator[Way]:
+    def _body_links(self, name: str, regions: Mapping[str, Region]) -> Iterator[Link]:
         waited = {branch for region in regions.values() for branch in region.after}
         ids = {branch: group_id(region) for branch, region in regions.items()}
         for branch, region in regions.items():
@@ -185,12 +185,12 @@ class _Reader:
             title = body_title(region, self._document.nodes[name])
             others = [other for other in region.after if other in ids]
             for other in others:
-                yield Way((ids[other], ids[branch]), name, entry, title, "branch")
+                yield Link((ids[other], ids[branch]), name, entry, title, "branch")
             if not others:
-                yield Way((name, ids[branch]), name, entry, title, "branch")
+                yield Link((name, ids[branch]), name, entry, title, "branch")
         for branch in regions:
             if branch not in waited:
-                yield Way((ids[branch], f"{name}/join"), name, name, None, "join")
+                yield Link((ids[branch], f"{name}/join"), name, name, None, "join")
 
 
 def _next_of(node: NodeDefinition) -> Iterator[tuple[str, str | None]]:

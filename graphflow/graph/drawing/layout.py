@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from graphflow.graph.definition.document import RESERVED_NODES, GraphDefinition
-from graphflow.graph.drawing.coordinates import Point, Sketch, px
-from graphflow.graph.drawing.hierarchy import Level, Thing, Way, join_title, levels_of
-from graphflow.graph.drawing.sugiyama import back_edges, longest_path_layers
+from graphflow.graph.definition.graph_queries import back_edges
+from graphflow.graph.drawing.coordinates import Coordinates, Point, px
+from graphflow.graph.drawing.hierarchy import Level, LevelItem, Link, join_title, levels_of
+from graphflow.graph.drawing.sugiyama import longest_path_layers
 
 EdgeKind = Literal["normal", "conditional", "error", "back", "branch", "join"]
 """`branch` leads from a fan into a body, or to one that waits for another; `join` from a body to the fan's join."""
@@ -121,13 +122,13 @@ class Layout:
 
 def layout(document: GraphDefinition) -> Layout:
     """Where everything goes; the same document always gives the same layout."""
-    placed = _Placed(levels_of(document), document)
-    made = _Collected()
+    placed = _PlacedLevel(levels_of(document), document)
+    made = _DrawnParts()
     placed.collect(made, 0.0, 0.0, 0)
     return Layout(
         start=document.start,
-        width=placed.sketch.width,
-        height=placed.sketch.height,
+        width=placed.coordinates.width,
+        height=placed.coordinates.height,
         nodes=tuple(made.nodes),
         edges=tuple(made.edges),
         groups=tuple(sorted(made.groups, key=lambda group: group.depth)),
@@ -136,102 +137,102 @@ def layout(document: GraphDefinition) -> Layout:
 
 
 @dataclass
-class _Collected:
+class _DrawnParts:
     nodes: list[Box] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     joins: list[JoinMark] = field(default_factory=list)
 
 
-class _Placed:
+class _PlacedLevel:
     """One level laid out; what is inside its groups is laid out first, so that their sizes are known."""
 
     def __init__(self, level: Level, document: GraphDefinition) -> None:
         self._level, self._document = level, document
-        self.inner = {group: _Placed(inside, document) for group, inside in level.inner.items()}
-        self._number = {thing.id: place for place, thing in enumerate(level.things)}
-        ends = [(self._number[way.ends[0]], self._number[way.ends[1]]) for way in level.ways]
+        self.inner = {group: _PlacedLevel(inside, document) for group, inside in level.inner.items()}
+        self._number = {item.id: place for place, item in enumerate(level.items)}
+        ends = [(self._number[link.ends[0]], self._number[link.ends[1]]) for link in level.links]
         self._back = self._back_edges(ends)
         self._layers = self._make_layers(ends)
-        self._labels = [None if way.kind in ("branch", "join") else shorten(way.condition) for way in level.ways]
-        self._sizes = [self._size(thing) for thing in level.things]
-        self.sketch = Sketch(self._layers, self._sizes, ends, [_label_width(label) for label in self._labels])
+        self._labels = [None if link.kind in ("branch", "join") else shorten(link.condition) for link in level.links]
+        self._sizes = [self._size(item) for item in level.items]
+        self.coordinates = Coordinates(self._layers, self._sizes, ends, [_label_width(label) for label in self._labels])
 
-    def collect(self, made: _Collected, x: float, y: float, depth: int) -> None:
+    def collect(self, made: _DrawnParts, x: float, y: float, depth: int) -> None:
         """Adds everything with its place in the whole picture, whose corner is `(x, y)` away."""
-        things = self._level.things
-        made.edges += [self._edge(place, way, x, y) for place, way in enumerate(self._level.ways)]
+        items = self._level.items
+        made.edges += [self._edge(place, link, x, y) for place, link in enumerate(self._level.links)]
         nodes = sorted(
-            (place for place, thing in enumerate(things) if thing.kind == "node"),
-            key=lambda place: (self._layers[place], self.sketch.order(place)),
+            (place for place, item in enumerate(items) if item.kind == "node"),
+            key=lambda place: (self._layers[place], self.coordinates.order(place)),
         )
-        groups: dict[str, list[Thing]] = {}
-        for thing in things:
-            if thing.kind == "group":
-                groups.setdefault(thing.name, []).append(thing)
+        groups: dict[str, list[LevelItem]] = {}
+        for item in items:
+            if item.kind == "group":
+                groups.setdefault(item.name, []).append(item)
         for place in nodes:
             made.nodes.append(self._box(place, x, y))
-            for thing in groups.get(things[place].id, ()):
-                self._collect_group(made, thing, x, y, depth)
-        for place, thing in enumerate(things):
-            if thing.kind == "join":
-                node = self._document.nodes[thing.name]
+            for item in groups.get(items[place].id, ()):
+                self._collect_group(made, item, x, y, depth)
+        for place, item in enumerate(items):
+            if item.kind == "join":
+                node = self._document.nodes[item.name]
                 made.joins.append(
-                    JoinMark(id=thing.id, fan=thing.name, title=join_title(node), **self._area(place, x, y))
+                    JoinMark(id=item.id, fan=item.name, title=join_title(node), **self._area(place, x, y))
                 )
 
-    def _collect_group(self, made: _Collected, thing: Thing, x: float, y: float, depth: int) -> None:
-        place, inner = self._number[thing.id], self.inner[thing.id]
+    def _collect_group(self, made: _DrawnParts, item: LevelItem, x: float, y: float, depth: int) -> None:
+        place, inner = self._number[item.id], self.inner[item.id]
         area = self._area(place, x, y)
-        made.groups.append(Group(id=thing.id, fan=thing.name, title=inner._level.title, depth=depth, **area))
-        middle = (area["w"] - inner.sketch.width) / 2
+        made.groups.append(Group(id=item.id, fan=item.name, title=inner._level.title, depth=depth, **area))
+        middle = (area["w"] - inner.coordinates.width) / 2
         inner.collect(made, area["x"] + middle, area["y"] + TITLE_HEIGHT, depth + 1)
 
     def _area(self, place: int, x: float, y: float) -> dict[str, float]:
-        left, top = self.sketch.corner(place)
+        left, top = self.coordinates.corner(place)
         w, h = self._sizes[place]
         return {"x": px(left + x), "y": px(top + y), "w": w, "h": h}
 
     def _box(self, place: int, x: float, y: float) -> Box:
-        thing = self._level.things[place]
-        node = self._document.nodes.get(thing.name) if thing.id == thing.name else None
+        item = self._level.items[place]
+        node = self._document.nodes.get(item.name) if item.id == item.name else None
         return Box(
-            name=thing.name, kind=self._kind(thing), form=self._form(thing), layer=self._layers[place],
-            order=self.sketch.order(place), description=node.description if node else None,
-            group=self._level.id or None, id=thing.id, **self._area(place, x, y),
+            name=item.name, kind=self._kind(item), form=self._form(item), layer=self._layers[place],
+            order=self.coordinates.order(place), description=node.description if node else None,
+            group=self._level.id or None, id=item.id, **self._area(place, x, y),
         )  # fmt: skip
 
-    def _kind(self, thing: Thing) -> str:
-        return self._level.graphs.get(thing.id) or kind_of(thing.name, self._document)
+    def _kind(self, item: LevelItem) -> str:
+        return self._level.graphs.get(item.id) or kind_of(item.name, self._document)
 
-    def _form(self, thing: Thing) -> str:
-        if thing.id in self._level.graphs:
+    def _form(self, item: LevelItem) -> str:
+        if item.id in self._level.graphs:
             return "graph"
-        if thing.id != thing.name and thing.name not in RESERVED_NODES:
+        if item.id != item.name and item.name not in RESERVED_NODES:
             return "unknown"
-        return form_of(thing.name, self._document)
+        return form_of(item.name, self._document)
 
-    def _edge(self, place: int, way: Way, x: float, y: float) -> Edge:
-        at = self.sketch.label_at(place)
+    def _edge(self, place: int, link: Link, x: float, y: float) -> Edge:
+        at = self.coordinates.label_at(place)
         return Edge(
-            source=way.source, target=way.target, kind=self._edge_kind(place, way), label=self._labels[place],
-            condition=way.condition, points=tuple((px(a + x), px(b + y)) for a, b in self.sketch.line(place)),
-            label_at=None if at is None else (px(at[0] + x), px(at[1] + y)), ends=way.ends,
+            source=link.source, target=link.target, kind=self._edge_kind(place, link), label=self._labels[place],
+            condition=link.condition, points=tuple((px(a + x), px(b + y)) for a, b in self.coordinates.line(place)),
+            label_at=None if at is None else (px(at[0] + x), px(at[1] + y)), ends=link.ends,
         )  # fmt: skip
 
-    def _edge_kind(self, place: int, way: Way) -> EdgeKind:
-        if way.kind != "route":
-            return way.kind
-        return "back" if place in self._back else "conditional" if way.condition else "normal"
+    def _edge_kind(self, place: int, link: Link) -> EdgeKind:
+        if link.kind != "route":
+            return link.kind
+        return "back" if place in self._back else "conditional" if link.condition else "normal"
 
-    def _size(self, thing: Thing) -> tuple[float, float]:
-        if thing.kind == "group":
-            inner = self.inner[thing.id]
+    def _size(self, item: LevelItem) -> tuple[float, float]:
+        if item.kind == "group":
+            inner = self.inner[item.id]
             title = units(inner._level.title) * UNIT + 24
-            return px(max(inner.sketch.width, title)), px(inner.sketch.height + TITLE_HEIGHT)
-        if thing.kind == "join":
-            return px(units(join_title(self._document.nodes[thing.name])) * UNIT * 0.92 + 24), 22.0
-        return _size(thing.name, self._kind(thing))
+            return px(max(inner.coordinates.width, title)), px(inner.coordinates.height + TITLE_HEIGHT)
+        if item.kind == "join":
+            return px(units(join_title(self._document.nodes[item.name])) * UNIT * 0.92 + 24), 22.0
+        return _size(item.name, self._kind(item))
 
     # --- layers
 
@@ -244,7 +245,7 @@ class _Placed:
 
     def _make_layers(self, ends: list[tuple[int, int]]) -> list[int]:
         layers = longest_path_layers(len(self._number), [pair for i, pair in enumerate(ends) if i not in self._back])
-        closing = [place for place, thing in enumerate(self._level.things) if thing.name in RESERVED_NODES]
+        closing = [place for place, item in enumerate(self._level.items) if item.name in RESERVED_NODES]
         last = max((layer for place, layer in enumerate(layers) if place not in closing), default=-1)
         for place in closing:  # both close the picture
             layers[place] = last + 1

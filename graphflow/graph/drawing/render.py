@@ -62,7 +62,7 @@ def draw_mermaid(document: GraphDefinition, path: PathTaken | None = None) -> st
     """The graph as a Mermaid flowchart (https://mermaid.js.org/syntax/flowchart.html)."""
     plan = layout(document)
     drawn: list[Box | Group | JoinMark] = [*plan.nodes, *plan.joins, *plan.groups]
-    ids = {thing.id: f"n{i}" for i, thing in enumerate(drawn)}
+    ids = {item.id: f"n{i}" for i, item in enumerate(drawn)}
     visits = path.visits() if path else Counter[str]()
     lines = ["flowchart TD", *_mermaid_boxes(plan, ids, visits)]
     if plan.start in ids:

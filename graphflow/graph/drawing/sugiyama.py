@@ -21,7 +21,7 @@ STRAIGHTNESS = 4.0
 
 
 @dataclass
-class Rows:
+class LayeredRows:
     """Vertices in rows; `0..n-1` are the nodes, the rest are pieces of long edges."""
 
     rows: list[list[int]]
@@ -47,30 +47,6 @@ class Rows:
         self.up[below].append(above)
 
 
-def back_edges(out: Sequence[Sequence[tuple[int, int]]], roots: Sequence[int]) -> set[int]:
-    """Ids of the edges that close a cycle, found depth-first from `roots`; `out[v]` is `(edge id, target)` in order."""
-    found: set[int] = set()
-    open_, done = [False] * len(out), [False] * len(out)
-    for root in roots:
-        if done[root]:
-            continue
-        open_[root] = True
-        stack = [(root, iter(out[root]))]
-        while stack:
-            vertex, rest = stack[-1]
-            for edge, target in rest:
-                if open_[target]:
-                    found.add(edge)
-                elif not done[target]:
-                    open_[target] = True
-                    stack.append((target, iter(out[target])))
-                    break
-            else:
-                stack.pop()
-                open_[vertex], done[vertex] = False, True
-    return found
-
-
 def longest_path_layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     """Each vertex's layer, 0 on top: one below its lowest predecessor. `edges` have no cycle."""
     out: list[list[int]] = [[] for _ in range(count)]
@@ -89,7 +65,7 @@ def longest_path_layers(count: int, edges: Sequence[tuple[int, int]]) -> list[in
     return layers
 
 
-def order_rows(rows: Rows) -> None:
+def order_rows(rows: LayeredRows) -> None:
     """Orders each row so that few edges cross: barycenter sweeps, the best order seen wins."""
     best, fewest = [list(row) for row in rows.rows], crossings(rows)
     for sweep in range(ORDER_SWEEPS):
@@ -116,7 +92,7 @@ def _sort_by_barycenter(row: list[int], fixed: Sequence[int], neighbours: Sequen
     row.sort(key=weight.__getitem__)  # stable: equal ones keep their order
 
 
-def crossings(rows: Rows) -> int:
+def crossings(rows: LayeredRows) -> int:
     """How many pairs of edges cross between neighbouring rows."""
     total = 0
     for upper, lower in zip(rows.rows, rows.rows[1:], strict=False):
@@ -130,7 +106,7 @@ def crossings(rows: Rows) -> int:
     return total
 
 
-def place_rows(rows: Rows, gap: float) -> list[float]:
+def place_rows(rows: LayeredRows, gap: float) -> list[float]:
     """The middle of each vertex: near its neighbours, in its row's order, at least `gap` from the next one."""
     middle = [0.0] * len(rows.left)
     for row in rows.rows:
@@ -159,7 +135,12 @@ def _pull(vertex: int, other: int, nodes: int) -> float:
 
 
 def _spread(
-    row: Sequence[int], wanted: Sequence[float], weights: Sequence[float], rows: Rows, gap: float, middle: list[float]
+    row: Sequence[int],
+    wanted: Sequence[float],
+    weights: Sequence[float],
+    rows: LayeredRows,
+    gap: float,
+    middle: list[float],
 ) -> None:
     """Sets the middles closest to the wanted ones (weighted least squares) that keep order and gaps.
 

@@ -10,21 +10,13 @@ import msgspec
 
 from graphflow.errors import DefinitionError, ExpressionFailed, Fault
 from graphflow.graph.definition.json_pointer import escape
+from graphflow.graph.definition.types import Hole
 from graphflow.graph.expressions import cel_library, parser
 from graphflow.graph.expressions.compiler import Expression, Ref, Scope, compile_expression
 from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.parser import SyntaxFault
 
 Evaluate = Callable[[Scope], Any]
-
-
-class Hole:
-    """Where a value comes from an expression: its CEL type, for checking the rest against a schema."""
-
-    __slots__ = ("source", "type")
-
-    def __init__(self, type: str, source: str) -> None:
-        self.type, self.source = type, source
 
 
 class Template:
@@ -53,7 +45,7 @@ class Template:
         return self.constant if self._evaluate is None else self._evaluate(scope)
 
 
-class _Part:
+class _CompiledPart:
     """A compiled piece: no `evaluate` means that `value` is the constant."""
 
     __slots__ = ("evaluate", "refs", "sketch", "value")
@@ -79,20 +71,22 @@ def compile_template(value: Any, environment: Environment, *, check: bool = True
     return Template(part.evaluate, part.value, tuple(dict.fromkeys(part.refs)), part.sketch)
 
 
-def _compile(value: Any, environment: Environment, check: bool, pointer: str, faults: list[Fault]) -> _Part:
+def _compile(value: Any, environment: Environment, check: bool, pointer: str, faults: list[Fault]) -> _CompiledPart:
     if isinstance(value, str):
-        return _text(value, environment, check, pointer, faults) if "${" in value else _Part(value)
+        return _text(value, environment, check, pointer, faults) if "${" in value else _CompiledPart(value)
     if isinstance(value, Mapping):
         return _map(value, environment, check, pointer, faults)
     if isinstance(value, list | tuple):
         return _list(value, environment, check, pointer, faults)
-    return _Part(value)
+    return _CompiledPart(value)
 
 
-def _map(value: Mapping[str, Any], environment: Environment, check: bool, pointer: str, faults: list[Fault]) -> _Part:
+def _map(
+    value: Mapping[str, Any], environment: Environment, check: bool, pointer: str, faults: list[Fault]
+) -> _CompiledPart:
     parts = {key: _compile(item, environment, check, f"{pointer}/{escape(key)}", faults) for key, item in value.items()}
     if all(part.evaluate is None for part in parts.values()):
-        return _Part({key: part.value for key, part in parts.items()})
+        return _CompiledPart({key: part.value for key, part in parts.items()})
     fixed = {key: part.value for key, part in parts.items()}  # keeps the order of keys
     moving = [(key, part.evaluate) for key, part in parts.items() if part.evaluate is not None]
 
@@ -103,22 +97,22 @@ def _map(value: Mapping[str, Any], environment: Environment, check: bool, pointe
         return out
 
     sketch = {key: part.sketch for key, part in parts.items()}
-    return _Part(evaluate=evaluate, sketch=sketch, refs=[ref for part in parts.values() for ref in part.refs])
+    return _CompiledPart(evaluate=evaluate, sketch=sketch, refs=[ref for part in parts.values() for ref in part.refs])
 
 
-def _list(value: Any, environment: Environment, check: bool, pointer: str, faults: list[Fault]) -> _Part:
+def _list(value: Any, environment: Environment, check: bool, pointer: str, faults: list[Fault]) -> _CompiledPart:
     parts = [_compile(item, environment, check, f"{pointer}/{index}", faults) for index, item in enumerate(value)]
     if all(part.evaluate is None for part in parts):
-        return _Part([part.value for part in parts])
+        return _CompiledPart([part.value for part in parts])
 
     def evaluate(scope: Scope) -> Any:
         return [part.value if part.evaluate is None else part.evaluate(scope) for part in parts]
 
     sketch = [part.sketch for part in parts]
-    return _Part(evaluate=evaluate, sketch=sketch, refs=[ref for part in parts for ref in part.refs])
+    return _CompiledPart(evaluate=evaluate, sketch=sketch, refs=[ref for part in parts for ref in part.refs])
 
 
-def _text(text: str, environment: Environment, check: bool, pointer: str, faults: list[Fault]) -> _Part:
+def _text(text: str, environment: Environment, check: bool, pointer: str, faults: list[Fault]) -> _CompiledPart:
     pieces: list[str | Expression] = []
     sound = True
     try:
@@ -134,7 +128,7 @@ def _text(text: str, environment: Environment, check: bool, pointer: str, faults
     except SyntaxFault as error:
         faults.append(Fault(pointer=pointer, message=error.message, hint=error.hint, kind="syntax"))
         sound = False
-    return _joined(pieces) if sound else _Part(evaluate=lambda scope: None, sketch=Hole("dyn", text))
+    return _joined(pieces) if sound else _CompiledPart(evaluate=lambda scope: None, sketch=Hole("dyn", text))
 
 
 def _folded(expression: Expression) -> str | Expression:
@@ -142,12 +136,12 @@ def _folded(expression: Expression) -> str | Expression:
     return expression.evaluate({}) if expression.is_constant and expression.type == "string" else expression
 
 
-def _joined(pieces: list[str | Expression]) -> _Part:
+def _joined(pieces: list[str | Expression]) -> _CompiledPart:
     if len(pieces) == 1 and isinstance(pieces[0], Expression):
         only = pieces[0]
         if only.is_constant:
-            return _Part(only.evaluate({}))
-        return _Part(evaluate=only.evaluate, sketch=Hole(only.type, only.source), refs=only.refs)
+            return _CompiledPart(only.evaluate({}))
+        return _CompiledPart(evaluate=only.evaluate, sketch=Hole(only.type, only.source), refs=only.refs)
     merged: list[str | Expression] = []
     for piece in pieces:
         if isinstance(piece, str) and merged and isinstance(merged[-1], str):
@@ -155,7 +149,7 @@ def _joined(pieces: list[str | Expression]) -> _Part:
         elif piece != "":
             merged.append(piece)
     if all(isinstance(piece, str) for piece in merged):
-        return _Part("".join(piece for piece in merged if isinstance(piece, str)))
+        return _CompiledPart("".join(piece for piece in merged if isinstance(piece, str)))
     makers: list[str | Evaluate] = [piece if isinstance(piece, str) else _rendering(piece) for piece in merged]
 
     def evaluate(scope: Scope) -> str:
@@ -163,7 +157,7 @@ def _joined(pieces: list[str | Expression]) -> _Part:
 
     expressions = [piece for piece in merged if isinstance(piece, Expression)]
     refs = [ref for piece in expressions for ref in piece.refs]
-    return _Part(evaluate=evaluate, sketch=Hole("string", "".join(map(str, merged))), refs=refs)
+    return _CompiledPart(evaluate=evaluate, sketch=Hole("string", "".join(map(str, merged))), refs=refs)
 
 
 def _rendering(expression: Expression) -> Evaluate:

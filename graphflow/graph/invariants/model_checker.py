@@ -26,7 +26,7 @@ SEARCHED = 60_000
 
 Place = str | tuple[str, ...]
 """A node, `end`, or a mark between nodes: `(ended, FAN, BRANCH)`, `(joined, FAN)`, `(next, FAN, INDEX)`."""
-Way = list[str]
+Trace = list[str]
 """Node names with why each was left, where that was not by a route: `plan`, `approve (expired)`, `send`."""
 
 
@@ -84,7 +84,7 @@ class ControlGraph:
 # --- before X visit Y ----------------------------------------------------------------------------
 
 
-def way_around(document: GraphDefinition, nodes: Mapping[str, int], first: frozenset[str]) -> Way | None:
+def path_around(document: GraphDefinition, nodes: Mapping[str, int], first: frozenset[str]) -> Trace | None:
     """A way from the start that enters one of `nodes` before any of `first` has finished."""
     return _Around(ControlGraph(document), frozenset(nodes), first).search()
 
@@ -99,7 +99,7 @@ class _Around:
         self._waiting: list[tuple[set[Place], Place]] = []
         """(places still to be reached, what is reached then)."""
 
-    def search(self) -> Way | None:
+    def search(self) -> Trace | None:
         self._reach(self._graph.document.start, None, "")
         while self._rest:
             place = self._rest.popleft()
@@ -171,7 +171,7 @@ class _Around:
 # --- X at most N ---------------------------------------------------------------------------------
 
 
-def too_many(document: GraphDefinition, weights: Mapping[str, int], count: int) -> Way | None:
+def path_exceeding(document: GraphDefinition, weights: Mapping[str, int], count: int) -> Trace | None:
     """A way from the start whose entries of these nodes weigh more than `count` in all."""
     return _Counting(ControlGraph(document), weights, count).search()[1]
 
@@ -210,14 +210,14 @@ class _Counting:
         self._caps = tuple(caps.values())
         self._places = {name: place for place, name in enumerate(caps)}
 
-    def search(self) -> tuple[int, Way | None]:
+    def search(self) -> tuple[int, Trace | None]:
         try:
             return self._search(SEARCHED if self._places else None)
         except _TooLarge:
             self._set_counted({})
             return self._search(None)
 
-    def _search(self, limit: int | None) -> tuple[int, Way | None]:
+    def _search(self, limit: int | None) -> tuple[int, Trace | None]:
         start = self._enter(self._graph.document.start, (0,) * len(self._caps), wrapped=False)
         begun = (start, self._weight(start[0]))
         best: dict[_Situation, int] = {start: begun[1]}
@@ -325,7 +325,7 @@ def _path(
 # --- end reachable -------------------------------------------------------------------------------
 
 
-def way_to_a_trap(document: GraphDefinition) -> Way | None:
+def path_to_trap(document: GraphDefinition) -> Trace | None:
     """A way from the start to a node from which no way leads to `end`, were the budget never used up."""
     graph = ControlGraph(document)
     back: dict[Place, list[Place]] = {}
@@ -389,6 +389,6 @@ def _back_to_start(sources: Mapping[Place, tuple[Place, str] | None], at: Place)
     return out[::-1]
 
 
-def _shown(path: list[tuple[Place, str]]) -> Way:
+def _shown(path: list[tuple[Place, str]]) -> Trace:
     """The nodes of a path, each with why it was left where that was no route."""
     return [f"{place} ({why})" if why else place for place, why in path if isinstance(place, str)]

@@ -13,10 +13,10 @@ from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.json_schema import check_sketch
 from graphflow.graph.definition.regions import bodies_of, body_name, input_of, is_fan
 from graphflow.graph.definition.suggestions import choose
-from graphflow.graph.definition.types import declared_types, fits, show_types
+from graphflow.graph.definition.types import Hole, declared_types, fits, show_types
 from graphflow.graph.expressions.compiler import Expression, compile_expression
 from graphflow.graph.expressions.environment import Environment
-from graphflow.graph.expressions.templates import Hole, compile_template
+from graphflow.graph.expressions.templates import compile_template
 from graphflow.graph.validation.context import ValidationContext
 from graphflow.graph.validation.scopes import ScopeMap, fan_schema
 from graphflow.graph.validation.state import LIST_REDUCERS
@@ -30,7 +30,7 @@ _SHOWN = {
 }  # fmt: skip
 
 
-class Usage:
+class StateUse:
     """Which state keys are read and written, for warnings."""
 
     def __init__(self) -> None:
@@ -50,14 +50,14 @@ class Usage:
                 self.visits.append((self.node, ref[1], pointer))
 
 
-def check_expressions(context: ValidationContext, inputs: Mapping[str, Any]) -> Usage:
+def check_expressions(context: ValidationContext, inputs: Mapping[str, Any]) -> StateUse:
     """Every expression of the document; what is read and written comes back.
 
     Args:
         context: the document.
         inputs: node, or body (`fan`, `fan[branch]`), that is a subgraph → that graph's input schema.
     """
-    usage = Usage()
+    usage = StateUse()
     places = ScopeMap(context)
     for name, node in context.nodes.items():
         here, usage.node = places.at(name), name
@@ -76,7 +76,7 @@ def check_expressions(context: ValidationContext, inputs: Mapping[str, Any]) -> 
     return usage
 
 
-def _check_visits(context: ValidationContext, usage: Usage) -> None:
+def _check_visits(context: ValidationContext, usage: StateUse) -> None:
     """Warnings: `visits` counts entries in one frame, and a body's frame never stands on nodes outside it (E10, E11)."""
     home = context.survey.home
     for node, counted, pointer in usage.visits:
@@ -123,7 +123,7 @@ def _out_schema(context: ValidationContext, name: str, node: NodeDefinition, dep
 
 
 def _compiled(
-    context: ValidationContext, pointer: str, source: str, environment: Environment, usage: Usage
+    context: ValidationContext, pointer: str, source: str, environment: Environment, usage: StateUse
 ) -> Expression | None:
     try:
         expression = compile_expression(source, environment)
@@ -135,7 +135,7 @@ def _compiled(
 
 
 def _check_set(
-    context: ValidationContext, name: str, node: NodeDefinition, environment: Environment, usage: Usage
+    context: ValidationContext, name: str, node: NodeDefinition, environment: Environment, usage: StateUse
 ) -> None:
     for key, source in node.set.items():
         pointer = at("nodes", name, "set", key)
@@ -179,7 +179,7 @@ def _fit_hint(expression: Expression, names: tuple[str, ...]) -> str:
 
 
 def _check_conditions(
-    context: ValidationContext, name: str, node: NodeDefinition, environment: Environment, usage: Usage
+    context: ValidationContext, name: str, node: NodeDefinition, environment: Environment, usage: StateUse
 ) -> None:
     if not isinstance(node.next, tuple):
         return
@@ -201,7 +201,7 @@ def _comparison(expression: Expression) -> str:
 
 
 def _check_items(
-    context: ValidationContext, name: str, node: NodeDefinition, environment: Environment, usage: Usage
+    context: ValidationContext, name: str, node: NodeDefinition, environment: Environment, usage: StateUse
 ) -> None:
     """A map runs over a list."""
     if node.map is None:
@@ -221,7 +221,7 @@ def _check_bodies(
     name: str,
     node: NodeDefinition,
     environment: Environment,
-    usage: Usage,
+    usage: StateUse,
     inputs: Mapping[str, Any],
 ) -> None:
     """The input of bodies that are subgraphs: `with`, else the item under its name."""
@@ -237,7 +237,7 @@ def _check_bodies(
 
 
 def _check_input(
-    context: ValidationContext, pointer: str, given: Any, schema: Any, environment: Environment, usage: Usage
+    context: ValidationContext, pointer: str, given: Any, schema: Any, environment: Environment, usage: StateUse
 ) -> None:
     sketch = _templated(context, pointer, given, environment, usage)
     if isinstance(sketch, Hole) and sketch.type in ("dyn", "map"):
@@ -254,7 +254,7 @@ def _no_arguments(context: ValidationContext, pointer: str, sketch: Any) -> None
 
 
 def _check_ask(
-    context: ValidationContext, name: str, node: NodeDefinition, environment: Environment, usage: Usage
+    context: ValidationContext, name: str, node: NodeDefinition, environment: Environment, usage: StateUse
 ) -> None:
     if node.ask is None:
         return
@@ -263,7 +263,7 @@ def _check_ask(
     _templated(context, at("nodes", name, "ask", "message"), node.ask.message, environment, usage)
 
 
-def _templated(context: ValidationContext, pointer: str, value: Any, environment: Environment, usage: Usage) -> Any:
+def _templated(context: ValidationContext, pointer: str, value: Any, environment: Environment, usage: StateUse) -> Any:
     """The template's sketch; a `Hole` for one that is wrong, so that nothing more is said about it."""
     try:
         template = compile_template(value, environment)
@@ -279,7 +279,7 @@ def _check_with(
     name: str,
     node: NodeDefinition,
     environment: Environment,
-    usage: Usage,
+    usage: StateUse,
     inputs: Mapping[str, Any],
 ) -> None:
     if is_fan(node):
@@ -305,7 +305,7 @@ def _with_schema(context: ValidationContext, name: str, node: NodeDefinition, in
     return inputs.get(name) if node.graph is not None else None
 
 
-def check_state_use(context: ValidationContext, usage: Usage) -> None:
+def check_state_use(context: ValidationContext, usage: StateUse) -> None:
     """Warnings: keys that are read and never written, written and never read, or neither.
 
     Python nodes (`node:NAME`) read and write what they like, so with one of them nothing is certain.

@@ -63,21 +63,21 @@ def _unknown(context: ValidationContext, pointer: str, text: str, name: str) -> 
 
 
 def _prove(context: ValidationContext, pointer: str, found: Property, subgraphs: Mapping[str, CheckedDocument]) -> None:
-    from graphflow.graph.invariants.model_checker import too_many, way_around, way_to_a_trap
+    from graphflow.graph.invariants.model_checker import path_around, path_exceeding, path_to_trap
 
     document = context.document
     match found:
         case Before(node=node, first=first):
-            way = way_around(document, entered_by(document, subgraphs, node), finished_by(document, first))
+            way = path_around(document, entered_by(document, subgraphs, node), finished_by(document, first))
             hint = f"route every way to {node!r} through {first!r}; a way that leaves it by an error or an expiry has not finished it"
         case AtMost(node=node, count=count):
             entered = entered_by(document, subgraphs, node, count)
             way, hint = (
-                too_many(document, with_retries(document, entered), count),
+                path_exceeding(document, with_retries(document, entered), count),
                 _bound(document, entered, node, count),
             )
         case EndReachable():
-            way = way_to_a_trap(document)
+            way = path_to_trap(document)
             hint = "give its last node a route to 'end'"
     if way is not None:
         context.fault(pointer, f"{found.text!r} does not hold: {' → '.join(way)}", hint, kind="property")

@@ -11,7 +11,7 @@ import msgspec
 from graphflow.graph.definition import graph_queries as questions
 from graphflow.graph.definition.document import END, FAIL, RESERVED_NODES, Budget, Choose, NodeDefinition
 from graphflow.graph.definition.json_pointer import pointer as at
-from graphflow.graph.definition.regions import Edge, bodies_of, routes_of
+from graphflow.graph.definition.regions import Successor, bodies_of, routes_of
 from graphflow.graph.definition.suggestions import choose
 from graphflow.graph.validation.context import ValidationContext, is_map_without
 
@@ -21,12 +21,12 @@ _NEVER_GOTO = frozenset({"model", "tools", "tool", "agent", "fn", "verify", "pla
 """Kinds whose functions return a value, never a `Goto`."""
 
 
-def _edges_of(name: str, node: NodeDefinition) -> Iterator[Edge]:
+def _edges_of(name: str, node: NodeDefinition) -> Iterator[Successor]:
     """Every way out of a node, into the bodies of its branches too."""
     yield from routes_of(name, node)
     for body in bodies_of(name, node):
         if isinstance(body.do, str):
-            yield Edge(body.do, body.pointer, False)
+            yield Successor(body.do, body.pointer, False)
 
 
 def check_routes(context: ValidationContext) -> None:
