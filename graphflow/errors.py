@@ -61,20 +61,20 @@ ERROR_CODES: dict[str, str] = {
     "checkpoint_not_found": "The thread has no checkpoint with this id.",
     "agent_not_found": "No agent has this key.",
     "nothing_to_resume": "The thread has no unfinished run to go on with.",
-    "answer_unmatched": "No interrupt with this id is open on this thread.",
+    "interrupt_not_found": "No interrupt with this id is open on this thread.",
     "answer_stale": "The interrupt was answered, closed, or issued anew.",
     "answer_invalid": "The answer does not fit the interrupt's schema.",
     "answer_ambiguous": "Several interrupts are open; a bare answer fits none of them surely.",
     "effects_need_choice": "Write effects lie behind the checkpoint; choose for all or for each: `reuse` their results, `rerun` or `undo` them.",
     "undo_failed": "What takes a write effect back failed; the thread stays where it was.",
     "store_failed": "The store could not be read or written.",
-    "store_newer": "The store was made by a newer version.",
+    "store_version_unsupported": "The store was made by a newer version.",
     "fenced": "Another life took this thread; the older one stopped.",
-    "not_encodable": "A value can't be stored.",
+    "not_serializable": "A value can't be stored.",
     "overloaded": "The server has as many runs, or the thread as many queued inputs, as are let in; ask again after `retryAfterMs`.",
     "too_large": "A file is larger than may be kept.",
-    "throttled": "The token has used up its requests for now; ask again after `retryAfterMs`.",
-    "stopping": "The server shuts down and begins nothing new.",
+    "too_many_requests": "The token has used up its requests for now; ask again after `retryAfterMs`.",
+    "shutting_down": "The server shuts down and begins nothing new.",
     "internal": "A defect of graphflow itself.",
 }
 """Code → meaning: the closed list behind `error.code` everywhere."""
@@ -211,7 +211,7 @@ class AgentNotFound(GraphflowError):
 class AnswerRefused(GraphflowError):
     """An answer that was not taken; the interrupt is as it was."""
 
-    code = "answer_unmatched"
+    code = "interrupt_not_found"
 
 
 class EffectsNeedChoice(GraphflowError):
@@ -233,7 +233,7 @@ class Fenced(StoreError):
 
 
 class CodecError(StoreError):
-    code = "not_encodable"
+    code = "not_serializable"
 
 
 def error_dict(error: BaseException, node: str | None = None) -> dict[str, Any]:

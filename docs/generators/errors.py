@@ -120,7 +120,7 @@ REMEDIES: dict[str, tuple[str, str]] = {
         "Run `graphflow agents list`, then `graphflow validate`.",
     ),
     "nothing_to_resume": ("The newest run of the thread has ended.", "Send a new input."),
-    "answer_unmatched": (
+    "interrupt_not_found": (
         "No interrupt with this id is open: a wrong id, or a wrong thread.",
         "List open interrupts with `graphflow inbox`.",
     ),
@@ -148,7 +148,7 @@ REMEDIES: dict[str, tuple[str, str]] = {
         "Disk full, missing rights, a damaged row, a locked file, or a database that is away.",
         "`message` says which; fix it and resume the thread from its last checkpoint.",
     ),
-    "store_newer": (
+    "store_version_unsupported": (
         "A newer version of graphflow wrote the store or the record.",
         "Upgrade graphflow; older versions do not read newer stores.",
     ),
@@ -156,7 +156,7 @@ REMEDIES: dict[str, tuple[str, str]] = {
         "The process was paused for longer than its lease and another one took the thread.",
         "Nothing to do: the other process continues. Clients rejoin by id.",
     ),
-    "not_encodable": (
+    "not_serializable": (
         "A node wrote a value whose type has no codec; `message` names key and type.",
         "Write JSON values, dataclasses or pydantic models, or register the type.",
     ),
@@ -168,11 +168,11 @@ REMEDIES: dict[str, tuple[str, str]] = {
         "An upload is larger than `uploads.max_bytes`, or its chat larger than `uploads.max_chat_bytes`.",
         "Send a smaller file, or raise the limit.",
     ),
-    "throttled": (
+    "too_many_requests": (
         "The token made more requests than `server.max_requests_per_minute`.",
         "Retry after `Retry-After`, or raise the limit.",
     ),
-    "stopping": (
+    "shutting_down": (
         "The server received SIGTERM and is finishing its runs.",
         "Retry against the next process; rejoin streams by id.",
     ),

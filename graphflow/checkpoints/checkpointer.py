@@ -42,7 +42,7 @@ class Checkpointer(Protocol):
             sealed: the caller opens and seals the blobs itself (`SealedCheckpointer`).
 
         Raises:
-            StoreError: `store_newer` when a newer version made it; `store_failed` when it can't be opened, or has a note
+            StoreError: `store_version_unsupported` when a newer version made it; `store_failed` when it can't be opened, or has a note
                 `SEAL` and the caller is not `sealed`.
         """
 

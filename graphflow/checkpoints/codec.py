@@ -383,7 +383,7 @@ def _unknown_format(data: bytes) -> CodecError:
     known = FORMATS.get(data[0])
     if known is not None:
         text = f"a stored value has format {data[0]} ({known}), which this version can't read: update graphflow"
-        return CodecError(text, code="store_newer")
+        return CodecError(text, code="store_version_unsupported")
     return _damaged(f"its format byte is {data[0]}")
 
 
@@ -444,7 +444,7 @@ def _read(code: int, data: memoryview) -> Any:
     if reader is None:
         raise CodecError(
             f"a stored value has the unknown extension {code}: a newer version wrote it, update graphflow",
-            code="store_newer",
+            code="store_version_unsupported",
         )
     return reader(data)
 

@@ -49,6 +49,7 @@ from graphflow.events import (
 )
 from graphflow.graph.core.commands import Commit
 from graphflow.graph.core.machine import Machine
+from graphflow.graph.definition.old_words import renewed_error
 from graphflow.graph.engine.announcements import ending_event, interrupt_event
 from graphflow.graph.engine.ports import Logged
 from graphflow.json_data import plain
@@ -185,7 +186,7 @@ def unpack(packed: Sequence[Any], seq: int, at: int, run_id: str, resolve: Resol
         run_id: the record's own.
 
     Raises:
-        CodecError: `store_newer` for an event that this version does not know.
+        CodecError: `store_version_unsupported` for an event that this version does not know.
     """
     out = []
     for row in packed:
@@ -215,9 +216,12 @@ def _event(row: Sequence[Any], seq: int, at: int, run_id: str, resolve: Resolve)
             fields = {**{k: v for k, v in fields.items() if k != "$"}, field: resolve(place)}
         if code not in _TYPES:
             raise CodecError(
-                f"an event has the unknown code {code}: a newer version wrote it, update graphflow", code="store_newer"
+                f"an event has the unknown code {code}: a newer version wrote it, update graphflow",
+                code="store_version_unsupported",
             )
         cls = _TYPES[code]
+        if "error" in fields:
+            fields = {**fields, "error": renewed_error(fields["error"])}
         if cls in _OF_RUNS and "runId" not in fields:
             fields = {**fields, "runId": run_id}
         event = msgspec.convert({**fields, "type": cls.__struct_config__.tag}, cls)

@@ -102,7 +102,7 @@ async def from_lines(lines: AsyncIterator[Mapping[str, Any]]) -> ThreadCopy:
     The whole thread is held in memory, because a store takes it in one transaction.
 
     Raises:
-        StoreError: `store_newer` for a newer format; `store_failed` for anything that is no whole export.
+        StoreError: `store_version_unsupported` for a newer format; `store_failed` for anything that is no whole export.
     """
     copy: ThreadCopy | None = None
     count, ended = 0, False
@@ -247,7 +247,7 @@ def _head(line: Mapping[str, Any]) -> ThreadCopy:
     if version > VERSION:
         raise StoreError(
             f"the export has format version {version!r}, this is version {VERSION}: update graphflow to import it",
-            code="store_newer",
+            code="store_version_unsupported",
         )
     runs = line.get("runs", [])
     return ThreadCopy(thread=_convert(line.get("thread"), ThreadRow, 1), runs=_convert(runs, list[str], 1))

@@ -37,6 +37,7 @@ from graphflow.graph.core.machine import (
     all_frames,
 )
 from graphflow.graph.core.patches import apply_patch, branch_of, put, with_items
+from graphflow.graph.definition.old_words import renewed_code, renewed_error
 
 
 class Meta(msgspec.Struct, array_like=True):
@@ -68,6 +69,8 @@ def decode_meta(data: bytes, record_id: str = "") -> Meta:
     except MISFITS as error:
         raise unreadable(error, f"the metadata of record {record_id!r}") from error
     meta.run_id = long_id(meta.run_id)
+    if meta.error is not None:
+        meta.error = renewed_code(meta.error)
     return meta
 
 
@@ -124,7 +127,7 @@ def decode_body(data: bytes, record_id: str = "") -> Body:
         record_id: whose data it is; errors name it.
 
     Raises:
-        CodecError: the data is damaged (`store_failed`), or a newer version wrote it (`store_newer`).
+        CodecError: the data is damaged (`store_failed`), or a newer version wrote it (`store_version_unsupported`).
     """
     try:
         return _read_body(data)
@@ -177,7 +180,8 @@ _LISTS = frozenset({list})
 def _check_format(form: int) -> None:
     if form > FORMAT:
         raise CodecError(
-            f"its format is {form}, this version knows up to {FORMAT}: update graphflow", code="store_newer"
+            f"its format is {form}, this version knows up to {FORMAT}: update graphflow",
+            code="store_version_unsupported",
         )
 
 
@@ -205,7 +209,7 @@ def _check_known(fields: Mapping[str, Any], known: Mapping[str, str]) -> None:
     if not fields.keys() <= known.keys():
         raise CodecError(
             f"it has the field {min(fields.keys() - known.keys())!r}, which a newer version wrote: update graphflow",
-            code="store_newer",
+            code="store_version_unsupported",
         )
 
 
@@ -247,6 +251,8 @@ def _machine_value(code: str, value: Any) -> Any:
         return tuple([(name, freeze(payload)) for name, payload in value])
     if code == "r":
         return long_id(value)
+    if code == "e":
+        return renewed_error(value)
     return tuple(value) if code in ("b", "a") else freeze(value) if code == "p" else value
 
 
@@ -258,6 +264,8 @@ def _frame_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
         out["input"] = inputs.Referenced(freeze(referred[0]), referred[1])
     elif "input" in out:
         out["input"] = freeze(out["input"])
+    if "error" in out:
+        out["error"] = renewed_error(out["error"])
     if "operations" in out:
         out["operations"] = {k: _decode_operation(o) for k, o in out["operations"].items()}
     for field in _FRAME_PARTS.keys() & out.keys():
@@ -286,7 +294,7 @@ def decode_interrupt(data: Mapping[str, Any]) -> Interrupt:
     """The interrupt that `interrupt_data` made plain.
 
     Raises:
-        CodecError: `store_newer` when it has fields that this version does not know.
+        CodecError: `store_version_unsupported` when it has fields that this version does not know.
     """
     _check_known(data, _INTERRUPT_FIELDS)
     return Interrupt(**{k: freeze(v) for k, v in data.items()})

@@ -92,7 +92,7 @@ def restore(name: str, version: int, content: Any) -> Any:
     if version > entry.version:
         raise CodecError(
             f"a stored {name!r} has version {version}, registered is version {entry.version}: newer code wrote it",
-            code="store_newer",
+            code="store_version_unsupported",
         )
     for step in range(version, entry.version):
         if step not in entry.upgrade:

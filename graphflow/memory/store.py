@@ -54,7 +54,7 @@ class Store(Protocol):
         """Keeps a JSON-like value, durably, in the place of an earlier one; with `ttl_s` for so many seconds.
 
         Raises:
-            GraphflowError: `not_encodable` when the value is no JSON.
+            GraphflowError: `not_serializable` when the value is no JSON.
         """
 
     async def get(self, namespace: Namespace, key: str) -> Item | None:
@@ -287,12 +287,12 @@ def encoded(value: Any) -> bytes:
     """The value as JSON.
 
     Raises:
-        GraphflowError: `not_encodable`.
+        GraphflowError: `not_serializable`.
     """
     try:
         return msgspec.json.encode(value, enc_hook=_json_like)
     except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
-        raise GraphflowError(f"the value is no JSON: {error}", code="not_encodable") from None
+        raise GraphflowError(f"the value is no JSON: {error}", code="not_serializable") from None
 
 
 def _json_like(value: Any) -> Any:

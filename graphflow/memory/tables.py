@@ -25,7 +25,7 @@ class MemoryTables(Protocol):
         """The rows of one statement.
 
         Raises:
-            StoreError: the database can't be read; `store_newer` when a newer version made it.
+            StoreError: the database can't be read; `store_version_unsupported` when a newer version made it.
         """
 
     async def write(self, *statements: Write) -> int:
@@ -43,13 +43,13 @@ def steps_after(version: int, name: str) -> list[tuple[int, list[str]]]:
     """The migrations that a database of this version lacks: number and statements.
 
     Raises:
-        StoreError: `store_newer` when the version is none that this program knows.
+        StoreError: `store_version_unsupported` when the version is none that this program knows.
     """
     steps = [(int(path.name.partition("_")[0]), path) for path in sorted(MIGRATIONS.glob("[0-9]*.sql"))]
     if version > steps[-1][0]:
         raise StoreError(
             f"the memory store {name} has schema version {version}, this graphflow knows up to {steps[-1][0]}: update graphflow",
-            code="store_newer",
+            code="store_version_unsupported",
         )
     return [(number, _statements(path.read_text(encoding="utf-8"))) for number, path in steps if number > version]
 

@@ -29,7 +29,7 @@ class RateLimit:
         """Counts one request of this token.
 
         Raises:
-            GraphflowError: `throttled`; `retryAfterMs` says when the next one is let in.
+            GraphflowError: `too_many_requests`; `retryAfterMs` says when the next one is let in.
         """
         if self._per_minute is None:
             return
@@ -40,7 +40,7 @@ class RateLimit:
             self._buckets[name] = (left, now)
             raise GraphflowError(
                 f"{name!r} has made its {self._per_minute} requests of this minute; ask again later",
-                code="throttled",
+                code="too_many_requests",
                 retryAfterMs=max(1, round((1 - left) / per_second * 1000)),
             )
         self._buckets[name] = (left - 1, now)

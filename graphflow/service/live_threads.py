@@ -27,6 +27,6 @@ async def flush_live(context: ServiceContext, thread_id: str) -> None:
 
 
 def refuse_when_stopping(context: ServiceContext) -> None:
-    """Raises `stopping` while the process shuts down (spec 3.5)."""
+    """Raises `shutting_down` while the process shuts down (spec 3.5)."""
     if context.stopping:
-        raise GraphflowError("the server is stopping; try again in a moment", code="stopping", retryAfterMs=1000)
+        raise GraphflowError("the server is stopping; try again in a moment", code="shutting_down", retryAfterMs=1000)

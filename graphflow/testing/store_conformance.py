@@ -164,7 +164,7 @@ class StoreConformance:
     async def test_what_is_no_json_or_no_time_is_refused_and_changes_nothing(self, store: Store) -> None:
         await store.put(NOTES, "k", 1)
         for value, ttl_s, code in (
-            (object(), None, "not_encodable"),
+            (object(), None, "not_serializable"),
             (2, 0, "invalid_input"),
             (2, -1, "invalid_input"),
             (2, float("inf"), "invalid_input"),

@@ -374,7 +374,7 @@ def test_a_cut_off_blob_is_a_codec_error(value: Any, data: st.DataObject) -> Non
 def test_an_unregistered_type_is_refused_with_channel_type_and_advice(value: Any, name: str) -> None:
     with pytest.raises(CodecError) as caught:
         codec.encode(value, channel="notes")
-    assert caught.value.code == "not_encodable"
+    assert caught.value.code == "not_serializable"
     assert caught.value.detail == {"channel": "notes"}
     for words in ("'notes'", name, "register"):
         assert words in caught.value.message
@@ -429,10 +429,10 @@ def test_a_time_in_a_zone_that_this_machine_does_not_know_names_the_zone(key: st
 def test_unknown_formats_and_extensions_say_what_to_do() -> None:
     for blob, code in (
         (b"", "store_failed"),
-        (b"\x02x", "store_newer"),
-        (b"\x03x", "store_newer"),
+        (b"\x02x", "store_version_unsupported"),
+        (b"\x03x", "store_version_unsupported"),
         (b"\x99x", "store_failed"),
-        (b"\x01" + msgspec.msgpack.encode(msgspec.msgpack.Ext(99, b"")), "store_newer"),
+        (b"\x01" + msgspec.msgpack.encode(msgspec.msgpack.Ext(99, b"")), "store_version_unsupported"),
         (b"\x01\xc1", "store_failed"),
     ):
         with pytest.raises(CodecError) as caught:
@@ -554,7 +554,7 @@ def test_a_stored_type_that_nobody_registered_or_that_is_newer_says_so() -> None
     codec.register(Frozen, "test.Frozen", version=2)
     with pytest.raises(CodecError) as caught:
         codec.decode(newer)
-    assert caught.value.code == "store_newer"
+    assert caught.value.code == "store_version_unsupported"
     del registry._by_name["test.Frozen"]
     with pytest.raises(CodecError, match="not registered"):
         codec.decode(newer)

@@ -88,7 +88,7 @@ async def test_a_damaged_record_is_named_and_what_lies_before_it_is_read(blob: b
 async def test_a_record_of_a_newer_format_asks_for_an_update() -> None:
     thread, ids = await _damaged("record", 4, _body(FORMAT + 1, "a", "shape", "of", "its", "own"))
     error = await refused(StoreError, thread.state(ids[3]))
-    assert error.code == "store_newer"
+    assert error.code == "store_version_unsupported"
     assert f"format is {FORMAT + 1}" in error.message and repr(ids[3]) in error.message
 
 
@@ -100,7 +100,7 @@ async def test_a_record_of_a_newer_format_asks_for_an_update() -> None:
 async def test_a_field_of_a_newer_version_asks_for_an_update(parts: tuple[Any, ...]) -> None:
     thread, ids = await _damaged("record", 4, _body(FORMAT, "node", "count", 0, 0, *parts, None))
     error = await refused(StoreError, thread.state(ids[3]))
-    assert error.code == "store_newer"
+    assert error.code == "store_version_unsupported"
     assert "'colour'" in error.message and repr(ids[3]) in error.message
 
 
@@ -108,7 +108,7 @@ async def test_an_event_of_a_newer_version_asks_for_an_update() -> None:
     body = codec.encode([FORMAT, "node", "count", 0, 0, {}, [], {}, None])
     thread, ids = await _damaged("record", 4, encode_data(body, 9, 0, [[999, 0, 0, {}]]))
     error = await refused(StoreError, thread.events())
-    assert error.code == "store_newer"
+    assert error.code == "store_version_unsupported"
     assert "999" in error.message and repr(ids[3]) in error.message
 
 
@@ -123,7 +123,11 @@ async def test_a_damaged_entry_names_its_list(blob: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("blob", "code"),
-    [(b"", "store_failed"), (codec.encode([FORMAT, 1]), "store_failed"), (codec.encode([99]), "store_newer")],
+    [
+        (b"", "store_failed"),
+        (codec.encode([FORMAT, 1]), "store_failed"),
+        (codec.encode([99]), "store_version_unsupported"),
+    ],
 )
 async def test_a_damaged_snapshot_names_its_thread_and_what_lies_before_it_is_read(blob: bytes, code: str) -> None:
     whole = MemoryCheckpointer()

@@ -508,7 +508,7 @@ async def test_a_newer_schema_is_refused(store: PostgresCheckpointer, schemas: S
     newer = PostgresCheckpointer(schemas.url, schema=schema)
     for _ in range(2):
         error = await refused(StoreError, newer.setup())
-        assert error.code == "store_newer"
+        assert error.code == "store_version_unsupported"
         assert "update graphflow" in error.message
     await refused(StoreError, newer.threads())
     await newer.close()

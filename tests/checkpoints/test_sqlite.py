@@ -468,7 +468,7 @@ async def test_a_newer_schema_is_refused(store: SqliteCheckpointer) -> None:
     raw(store, "PRAGMA user_version = 99")
     newer = SqliteCheckpointer(store.path)
     error = await refused(StoreError, newer.setup())
-    assert error.code == "store_newer"
+    assert error.code == "store_version_unsupported"
     assert "99" in error.message
     await newer.close()
 

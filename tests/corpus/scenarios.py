@@ -141,6 +141,9 @@ class Stage:
             await asyncio.Event().wait()
         return {"n": 10 * first + await ctx.step(None, charge), "word": ctx.idempotency_key("once:1")}
 
+    async def _n_odd(self, state: Any) -> dict[str, Any]:
+        return {"word": object()}
+
     async def _n_stuck(self, state: Any, ctx: Context) -> dict[str, Any]:
         await ctx.step("draw", _seven, effects="read")
         if self.stops:

@@ -195,3 +195,20 @@ async def test_a_thread_that_was_killed_under_old_words_goes_on_and_repeats_noth
 
 def _document_of(lines: list[dict[str, Any]]) -> Any:
     return as_json([line["row"] for line in lines if line["kind"] == "document"])
+
+
+async def test_error_codes_of_an_earlier_version_are_read_as_those_of_today(store):
+    """`unstorable.jsonl`: a node's value could not be stored, which was called `not_encodable`."""
+    await put(store, HERE / "old-words" / "unstorable.jsonl")
+    thread = newer(Stage(store)).thread("unstorable")
+    failed, *_ = await thread.history()
+    assert failed.error == "not_serializable"
+    events = [event for event, _ in await thread.events(failed.run_id or "") if hasattr(event, "error")]
+    assert [(event.type, event.error["code"]) for event in events] == [
+        ("node.error", "not_serializable"),
+        ("run.error", "not_serializable"),
+    ]
+    why = await thread.why(failed.id)
+    assert [(decision.error or {}).get("code") for decision in why.decisions] == ["not_serializable"]
+    state = await thread.state()
+    assert state.status == "failed"

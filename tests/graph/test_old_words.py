@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from graphflow import errors
 from graphflow.errors import DefinitionError, Fault
-from graphflow.graph.definition.old_words import old_words, renewed
+from graphflow.graph.core.route_trace import read_moves
+from graphflow.graph.definition.old_words import ERROR_CODES, old_words, renewed, renewed_error
 from graphflow.graph.definition.source import parse_source
 from graphflow.graph.validation.validate import check_document
 from tests.graph.documents import FakeKinds, document
@@ -80,3 +82,16 @@ def test_a_document_in_place_is_refused_too():
     inner = document(always=["end reachable"])
     (fault,) = faults_of(document({"answer": {"graph": inner}}))
     assert fault.pointer == "/nodes/answer/graph/always" and "'invariants'" in fault.message
+
+
+@pytest.mark.parametrize(("old", "new"), ERROR_CODES.items())
+def test_a_stored_error_has_its_code_of_today(old, new):
+    assert new in errors.ERROR_CODES and old not in errors.ERROR_CODES
+    assert renewed_error({"code": old, "message": "m"}) == {"code": new, "message": "m"}
+    (move,) = read_moves({"moves": [[0, "", "a", 1, "b", "error", {}, {}, {}, [old, "m"]]]})
+    assert move.error == (new, "m")
+
+
+def test_an_error_without_an_old_code_is_read_as_it_is():
+    error = {"code": "timeout", "message": "m"}
+    assert renewed_error(error) is error and renewed_error(None) is None

@@ -98,7 +98,7 @@ async def test_a_newer_versions_file_is_refused(tmp_path: Path) -> None:
         db.execute("PRAGMA user_version = 99")
     with pytest.raises(StoreError) as refused:
         await tables.read("SELECT 1")
-    assert refused.value.code == "store_newer"
+    assert refused.value.code == "store_version_unsupported"
 
 
 async def test_a_write_that_fails_keeps_nothing(tmp_path: Path) -> None:

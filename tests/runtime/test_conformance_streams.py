@@ -341,7 +341,7 @@ async def test_a_value_that_can_not_be_stored_fails_its_node_and_names_the_key(c
     app = compile_graph(graph)
     result = await app.run(thread_id="t")
     assert result.error is not None
-    assert (result.error["code"], "box" in result.error["message"]) == ("not_encodable", True)
+    assert (result.error["code"], "box" in result.error["message"]) == ("not_serializable", True)
     assert (await app.thread("t").state()).values.box is None
 
 

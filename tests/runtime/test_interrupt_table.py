@@ -50,8 +50,8 @@ def by_id(answer: Any) -> Callable[[Waiting], Any]:
 
 REFUSED: dict[str, tuple[Begin, Callable[[Waiting], Any], str]] = {
     # what is no open question
-    "an unknown id": (wait_for_number, lambda w: {UNKNOWN: 5}, "answer_unmatched"),
-    "an unknown id beside a right one": (wait_for_number, lambda w: {w.id: 5, UNKNOWN: 5}, "answer_unmatched"),
+    "an unknown id": (wait_for_number, lambda w: {UNKNOWN: 5}, "interrupt_not_found"),
+    "an unknown id beside a right one": (wait_for_number, lambda w: {w.id: 5, UNKNOWN: 5}, "interrupt_not_found"),
     "an id of the same checkpoint that was never asked": (
         wait_for_number, lambda w: {w.id.rpartition(".")[0] + ".9": 5}, "answer_stale",
     ),
@@ -155,7 +155,7 @@ async def test_an_answer_for_another_thread_is_unmatched_and_changes_neither(sto
     before = await waiting.look()
     with pytest.raises(AnswerRefused) as caught:
         await waiting.app.answer("t", {other.id: 5})
-    assert caught.value.code == "answer_unmatched"
+    assert caught.value.code == "interrupt_not_found"
     assert await waiting.look() == before
     assert (await waiting.app.answer("other", {other.id: 5})).status == "completed"
 
@@ -171,13 +171,13 @@ async def test_a_thread_that_rests_failed_or_was_cancelled_takes_no_answer(store
     app = graph.compile(checkpointer=store, ids=FakeIds())
     asked = (await app.run(thread_id="t")).interrupts[0].id
     assert (await app.answer("t", {asked: 1})).status == "failed"
-    for answer, code in (({asked: 1}, "answer_stale"), (1, "answer_unmatched")):
+    for answer, code in (({asked: 1}, "answer_stale"), (1, "interrupt_not_found")):
         with pytest.raises(AnswerRefused) as caught:
             await app.answer("t", answer)
         assert caught.value.code == code
     asked = (await app.run(thread_id="u")).interrupts[0].id
     assert await app.thread("u").cancel()
-    for answer, code in (({asked: 1}, "answer_stale"), (1, "answer_unmatched")):
+    for answer, code in (({asked: 1}, "answer_stale"), (1, "interrupt_not_found")):
         with pytest.raises(AnswerRefused) as caught:
             await app.answer("u", answer)
         assert caught.value.code == code
@@ -389,7 +389,7 @@ async def test_questions_of_a_branch_that_was_left_are_stale_and_those_of_the_ne
     await thread.rewind(start)
     with pytest.raises(AnswerRefused) as caught:
         await waiting.app.answer("t", {waiting.id: 5})
-    assert caught.value.code in ("answer_stale", "answer_unmatched")
+    assert caught.value.code in ("answer_stale", "interrupt_not_found")
     again = await waiting.app.resume("t")
     assert again.interrupts[0].id != waiting.id
     with pytest.raises(AnswerRefused) as caught:

@@ -68,7 +68,7 @@ async def test_an_unknown_id_is_unmatched(compile_graph: Compile) -> None:
     await app.run(thread_id="t")
     with pytest.raises(AnswerRefused) as caught:
         await app.answer("t", {"018bcfe5-6800-7000-8000-ffffffffffff.1": 5})
-    assert caught.value.code == "answer_unmatched"
+    assert caught.value.code == "interrupt_not_found"
 
 
 async def test_an_answer_for_another_thread_is_refused(compile_graph: Compile) -> None:

@@ -173,7 +173,7 @@ async def test_a_newer_store_is_refused_before_anything_runs(store: SqliteCheckp
     newer = SqliteCheckpointer(store.path)
     with pytest.raises(StoreError) as caught:
         await loop(2).compile(checkpointer=newer).run(thread_id="t")
-    assert caught.value.code == "store_newer"
+    assert caught.value.code == "store_version_unsupported"
     await newer.close()
 
 

@@ -176,7 +176,7 @@ async def test_a_wait_is_no_question(store: Checkpointer, clock: FakeClock) -> N
     waiting = await app.run({}, "t")
     with pytest.raises(AnswerRefused) as bare:
         await app.answer("t", "yes")
-    assert bare.value.code == "answer_unmatched"
+    assert bare.value.code == "interrupt_not_found"
     with pytest.raises(AnswerRefused) as by_id:
         await app.answer("t", {waiting.interrupts[0].id: "yes"})
     assert by_id.value.code == "answer_invalid" and "signal" in by_id.value.message

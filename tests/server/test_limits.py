@@ -23,7 +23,7 @@ def test_a_bucket_fills_evenly_and_says_when_to_come_back() -> None:
         rate.take("a")
     with pytest.raises(GraphflowError) as refused:
         rate.take("a")
-    assert (refused.value.code, refused.value.detail["retryAfterMs"]) == ("throttled", 2000)
+    assert (refused.value.code, refused.value.detail["retryAfterMs"]) == ("too_many_requests", 2000)
     rate.take("b")  # each token has its own
     now += 2
     rate.take("a")
@@ -41,7 +41,7 @@ async def test_a_token_that_asks_too_often_gets_429_with_retry_after(folder: Pat
         answers = [await client.get("/api/agents", headers=ANN) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
         body = answers[-1].json()
-        assert body["code"] == 429 and body["data"]["error"]["code"] == "throttled"
+        assert body["code"] == 429 and body["data"]["error"]["code"] == "too_many_requests"
         assert 1 <= int(answers[-1].headers["retry-after"]) <= 30
         assert (await client.get("/api/agents", headers=BOB)).status_code == 200
         assert (await client.get("/api/health")).status_code == 200, "probes need no token and are not counted"

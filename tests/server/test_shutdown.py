@@ -84,7 +84,7 @@ async def test_an_input_that_gets_into_the_queue_while_it_closes_keeps_nobody_wa
             await anext(first.aiter_bytes())
             await queues.close(server.application)
             later = await client.post("/api/query", json={**body, "onBusy": "enqueue", "stream": False})
-            assert later.status_code == 503 and later.json()["data"]["error"]["code"] == "stopping"
+            assert later.status_code == 503 and later.json()["data"]["error"]["code"] == "shutting_down"
             assert len((await client.get("/api/threads/q/queue")).json()["data"]) == 1
 
 

@@ -35,7 +35,8 @@ def parse_note(data: bytes) -> SealNote:
         raise StoreError(f"the store's note of its seal is damaged: restore it from a backup ({error})") from error
     if note.version > 1:
         raise StoreError(
-            f"the store's seal has version {note.version}, this graphflow knows 1: update it", code="store_newer"
+            f"the store's seal has version {note.version}, this graphflow knows 1: update it",
+            code="store_version_unsupported",
         )
     return note
 

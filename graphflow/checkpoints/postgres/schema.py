@@ -64,7 +64,7 @@ async def _version(db: Transaction, target: Target, newest: int) -> int | None:
     if version > newest:
         raise StoreError(
             f"the store {target.name} has schema version {version}, this graphflow knows up to {newest}: update graphflow",
-            code="store_newer",
+            code="store_version_unsupported",
         )
     return version
 

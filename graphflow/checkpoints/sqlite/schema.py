@@ -36,7 +36,7 @@ def open_writer(
         sealed: the caller can read sealed blobs.
 
     Raises:
-        StoreError: `store_newer` when a newer version made the file; `store_failed` when it can't be opened, or is
+        StoreError: `store_version_unsupported` when a newer version made the file; `store_failed` when it can't be opened, or is
             sealed and the caller can't read that.
     """
     db: sqlite3.Connection | None = None
@@ -159,7 +159,7 @@ def _read_version(db: sqlite3.Connection, path: Path) -> int:
     if ours and version > newest:
         raise StoreError(
             f"the store {str(path)!r} has schema version {version}, this graphflow knows up to {newest}: update graphflow",
-            code="store_newer",
+            code="store_version_unsupported",
         )
     return version if ours else 0
 

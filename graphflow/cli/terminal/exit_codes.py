@@ -20,7 +20,7 @@ LIMIT = 5
 INTERRUPTED = 130
 
 _USAGE = frozenset(
-    "invalid_definition invalid_input agent_not_found thread_not_found checkpoint_not_found answer_unmatched "
+    "invalid_definition invalid_input agent_not_found thread_not_found checkpoint_not_found interrupt_not_found "
     "answer_stale answer_invalid answer_ambiguous effects_need_choice nothing_to_resume state_incompatible migration_refused".split()
 )
 _TRANSIENT = frozenset({"thread_busy", "fenced", "rate_limit", "connection", "stream_truncated"})
@@ -64,11 +64,11 @@ def next_step(code: str, detail: dict[str, Any], thread_id: str | None = None) -
             return _choice_hint(detail)
         case "invalid_definition":
             return "mend the places above, then `graphflow validate`"
-        case "answer_unmatched" | "answer_stale" | "answer_ambiguous":
+        case "interrupt_not_found" | "answer_stale" | "answer_ambiguous":
             return "`graphflow inbox list` shows what is open"
         case "budget_exceeded":
             return f"`graphflow threads resume {thread} --budget {_figure(detail)}=VALUE` goes on with more"
-        case "store_failed" | "store_newer":
+        case "store_failed" | "store_version_unsupported":
             return "`graphflow doctor`"
     return None
 

@@ -115,7 +115,7 @@ class TurnDriver:
                 if refusal.code == "answer_invalid" and self.policy.asks_again:
                     note(refusal.message)
                     continue
-                if refusal.code in ("answer_stale", "answer_unmatched"):
+                if refusal.code in ("answer_stale", "interrupt_not_found"):
                     return await self._elsewhere()
                 raise
 

@@ -16,6 +16,7 @@ from graphflow.graph.core.channels import Update
 from graphflow.graph.core.machine import Frame
 from graphflow.graph.core.patches import items_of
 from graphflow.graph.core.plan import PlanNode
+from graphflow.graph.definition.old_words import renewed_code
 
 Writes = dict[str, Any]
 """Key → how many entries a log got, in a branch how many items; or the list of what was written, in short; or of a `merge` map its changed entries."""
@@ -67,7 +68,13 @@ def moves_of(made: Iterable[PendingMove]) -> list[list[Any]]:
 
 def read_moves(facts: Mapping[str, Any] | None) -> list[Move]:
     """The moves that a record tells of; none when its tick led one node on, or none."""
-    return [msgspec.convert(row, Move) for row in (facts or {}).get("moves", ())]
+    return [_renewed(msgspec.convert(row, Move)) for row in (facts or {}).get("moves", ())]
+
+
+def _renewed(move: Move) -> Move:
+    if move.error is None:
+        return move
+    return msgspec.structs.replace(move, error=(renewed_code(move.error[0]), move.error[1]))
 
 
 def _move(made: PendingMove) -> Move:

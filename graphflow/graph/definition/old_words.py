@@ -1,7 +1,10 @@
-"""Words of the format before 1.0, each with the word that took its place.
+"""Words that documents and errors had before, each with the word that took its place. No other module knows them.
 
-Authored documents that use one are refused with the new word. Documents in a store are read as if they had the new
-ones; their version hash stays that of the text that was compiled. No other module knows an old word.
+Authored documents that use an old word are refused with the new one. What a store or an export holds is read as if it
+had the new words; the version hash of a stored document stays that of the text that was compiled.
+
+Three old words need no translation. Recorded operations keep the kind `once` in the store: the idempotency key of one
+without a name hashes it. The effect choice `undone` and the names of settings and commands are never stored.
 """
 
 from __future__ import annotations
@@ -14,6 +17,13 @@ BUDGET_KEYS = {"then": "onExceeded"}
 STATE_KEYWORDS = {"x-reduce": "x-reducer", "x-life": "x-scope"}
 SCOPES = {"frame": "thread"}
 """Values of `x-scope`."""
+ERROR_CODES = {
+    "throttled": "too_many_requests",
+    "answer_unmatched": "interrupt_not_found",
+    "not_encodable": "not_serializable",
+    "stopping": "shutting_down",
+    "store_newer": "store_version_unsupported",
+}
 
 
 def old_words(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str, str]]:
@@ -45,6 +55,18 @@ def renewed(document: Mapping[str, Any]) -> Mapping[str, Any]:
         renewed_keys = {name: _renewed_key(schema) for name, schema in keys.items()}
         out["state"] = {**document["state"], "properties": renewed_keys}
     return out
+
+
+def renewed_code(code: str) -> str:
+    """The error code of today."""
+    return ERROR_CODES.get(code, code)
+
+
+def renewed_error(error: Any) -> Any:
+    """A stored error (`{code, message, …}`) with its code of today; itself if it has that."""
+    if isinstance(error, Mapping) and error.get("code") in ERROR_CODES:
+        return {**error, "code": ERROR_CODES[error["code"]]}
+    return error
 
 
 def _state_keys(document: Mapping[str, Any]) -> Mapping[str, Any]:

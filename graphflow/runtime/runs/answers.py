@@ -55,7 +55,7 @@ def _by_id(machine: Machine, answers: Any) -> Mapping[str, Any]:
     if len(open_) == 1:
         return {next(iter(open_)): answers}
     if not open_:
-        raise AnswerRefused("the thread waits for no answer; nothing has changed", code="answer_unmatched")
+        raise AnswerRefused("the thread waits for no answer; nothing has changed", code="interrupt_not_found")
     raise AnswerRefused(
         f"{len(open_)} interrupts are open, so a bare answer fits none of them surely; answer by id: {', '.join(open_)}",
         code="answer_ambiguous",
@@ -69,7 +69,7 @@ def check_answer(machine: Machine, interrupt_id: str, value: Any) -> Answer:
     if interrupt is None:
         raise AnswerRefused(
             f"no interrupt {interrupt_id!r} is open on this thread; open: {', '.join(machine.interrupts) or 'none'}",
-            code="answer_unmatched",
+            code="interrupt_not_found",
             interruptId=interrupt_id,
         )
     if interrupt.kind in WAITS:

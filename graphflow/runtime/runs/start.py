@@ -387,7 +387,7 @@ class Lives:
     async def _stale(self, thread_id: str, refusal: AnswerRefused) -> AnswerRefused:
         """An id whose checkpoint the thread has was open once: `stale`, not `unmatched` (E8)."""
         asked, store = refusal.detail.get("interruptId", ""), self._app.checkpointer
-        if refusal.code != "answer_unmatched" or store is None or "." not in asked:
+        if refusal.code != "interrupt_not_found" or store is None or "." not in asked:
             return refusal
         if await store.load(thread_id, asked.rpartition(".")[0]) is None:
             return refusal

@@ -129,7 +129,9 @@ def outcome(begun: StartedRun) -> dict[str, Any]:
     if executor.error is not None:
         raise executor.error
     if begun.run.executor.abandoned:
-        raise GraphflowError("the server stopped before the run's end; resume it", code="stopping", runId=begun.run_id)
+        raise GraphflowError(
+            "the server stopped before the run's end; resume it", code="shutting_down", runId=begun.run_id
+        )
     result = result_from(executor.plan, executor.machine, begun.chat_id, executor.checkpoint_id)
     ids = {"requestId": begun.request_id, "chatId": begun.chat_id}
     return {key: value for key, value in ids.items() if value is not None} | result_dict(result)

@@ -60,7 +60,7 @@ async def _batches(app: ServiceContext, queued: QueuedInput, begun: list[Started
     try:
         turn = await queues.wait_for_turn(app, queued)
     except GraphflowError as refusal:
-        if refusal.code == "stopping":
+        if refusal.code == "shutting_down":
             return  # its turn comes in another process: the client rejoins
         yield [(None, RunError(run_id=run_id, error=refusal.as_dict(), seq=1, timestamp=app.clock.now_ms()))]
         return

@@ -30,7 +30,7 @@ from graphflow.service.uploads import announced
 OBSERVE_S = 0.5
 """How often a process looks whether inputs that it waits for have left the queue by another's hand."""
 FULL_RETRY_MS = 5_000
-LATER = frozenset({"thread_busy", "thread_waiting", "fenced", "store_failed", "stopping", "connection"})
+LATER = frozenset({"thread_busy", "thread_waiting", "fenced", "store_failed", "shutting_down", "connection"})
 """Refusals that leave an input in the queue: its turn will come."""
 
 log = logging.getLogger("graphflow.service")
@@ -103,7 +103,7 @@ async def wait_for_turn(context: ServiceContext, enqueued: QueuedInput) -> Turn:
     """Returns when the input's run begins in this process, or when the input is no longer in the queue.
 
     Raises:
-        GraphflowError: its turn came, and it was refused for good (its agent is gone, say); or `stopping`.
+        GraphflowError: its turn came, and it was refused for good (its agent is gone, say); or `shutting_down`.
     """
     key = (enqueued.chat_id, enqueued.position)
     future: asyncio.Future[Turn] | None = enqueued.begins or context.queue.turns.get(key)
@@ -271,7 +271,7 @@ async def _signals(context: ServiceContext, chat_id: str) -> None:
 
 
 def _stopping() -> GraphflowError:
-    return GraphflowError("the server stops; the input stays in the queue", code="stopping", retryAfterMs=1000)
+    return GraphflowError("the server stops; the input stays in the queue", code="shutting_down", retryAfterMs=1000)
 
 
 async def withdraw_run(context: ServiceContext, thread_id: str, run_id: str) -> bool:

@@ -147,7 +147,7 @@ async def result_elsewhere(context: ServiceContext, thread_id: str, run_id: str)
 
     Raises:
         ThreadNotFound: the run has left no record.
-        GraphflowError: `stopping`.
+        GraphflowError: `shutting_down`.
     """
     while (row := await context.store.thread(thread_id)) and not is_at_rest(context, row, run_id):
         refuse_when_stopping(context)

@@ -20,7 +20,7 @@ from graphflow.service.runs.sweep import expire_overdue
 
 Status = Literal["accepted", "unmatched", "stale", "invalid"]
 _STATUS: dict[str, Status] = {
-    "answer_unmatched": "unmatched",
+    "interrupt_not_found": "unmatched",
     "answer_stale": "stale",
     "answer_invalid": "invalid",
     "answer_ambiguous": "invalid",
@@ -137,7 +137,7 @@ async def _unknown(context: ServiceContext, request: SubmitRequest, current_run:
     hint = "" if current_run == request.run_id else f"; its current run is {current_run!r}"
     return AnswerRefused(
         f"run {request.run_id!r} of chat {request.chat_id!r} does not wait for {request.tool_id!r}{hint}",
-        code="answer_unmatched",
+        code="interrupt_not_found",
     )
 
 
