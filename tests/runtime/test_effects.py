@@ -360,7 +360,7 @@ async def test_a_fork_and_a_rewind_read_no_lists_and_not_the_history(
         await app.run(thread_id="t")
     rows = await app.thread("t").history(limit=8)
     read: list[str] = []
-    for name in ("read_logs", "read_items", "read_records", "list", "read_effects"):
+    for name in ("read_logs", "read_items", "read_records", "list_checkpoints", "read_effects"):
         asked = getattr(store, name)
 
         async def spy(*args: Any, asked: Any = asked, name: str = name, **options: Any) -> Any:
@@ -371,7 +371,7 @@ async def test_a_fork_and_a_rewind_read_no_lists_and_not_the_history(
         monkeypatch.setattr(store, name, spy)
     await app.thread("t").rewind(rows[-1].id)
     fork = await app.thread("t").fork()
-    assert set(read) <= {"list"}
+    assert set(read) <= {"list_checkpoints"}
     assert len(read) <= 2, "only a parent is looked up"
     monkeypatch.undo()
     assert (await fork.state()).values.n == 56
