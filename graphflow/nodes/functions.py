@@ -41,7 +41,7 @@ class FunctionKind:
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
         function = self._function
-        if inspect.iscoroutinefunction(function):
+        if _is_async(function):
 
             async def run(arguments: Mapping[str, Any], ctx: Context) -> Any:
                 return await function(**arguments)
@@ -80,7 +80,7 @@ class NodeKind:
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
         function = self._function
         takes_context = _takes_context(function)
-        if inspect.iscoroutinefunction(function):
+        if _is_async(function):
             if takes_context:
                 return cast("NodeFunction", function)
 
@@ -96,6 +96,11 @@ class NodeKind:
             return await in_thread.run(function, state, in_thread)
 
         return run_sync
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine: an async function, or an object whose class defines `async __call__`."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:

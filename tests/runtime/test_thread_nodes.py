@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from graphflow import Graph, append
+from graphflow import Context, Graph, append
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import NodeFailed
 from graphflow.events import ContentDelta
@@ -182,3 +182,14 @@ async def test_what_an_operation_of_a_function_gives_may_be_awaited_first() -> N
         return {"log": [ctx.step("x", lambda: asyncio.sleep(0, 5))]}
 
     assert list((await compiled(work).run()).state["log"]) == [5]
+
+
+async def test_an_object_with_an_async_call_runs_on_the_event_loop_as_an_async_function_does() -> None:
+    class Work:
+        async def __call__(self, state: Any, ctx: Context) -> dict[str, Any]:
+            return {"log": [await ctx.step("look", lambda: asyncio.get_running_loop() is loop)]}
+
+    loop, graph = asyncio.get_running_loop(), Graph(Log)
+    graph.node(name="work")(Work())
+    result = await graph.compile().run({})
+    assert (result.status, list(result.state.log)) == ("completed", [True])
