@@ -14,7 +14,7 @@ from graphflow.server import envelope, openapi
 from graphflow.server.access_log import AccessLog
 from graphflow.server.auth import parse_tokens
 from graphflow.server.rate_limits import RateLimit, RunLimit
-from graphflow.server.routes import agents, chats, operators, rules, runs, threads, tools, uploads, usage
+from graphflow.server.routes import agents, chats, operators, pages, rules, runs, threads, tools, uploads, usage
 from graphflow.server.routes._parts import refuse_nul
 from graphflow.service.application import Application
 from graphflow.service.runs import queues
@@ -50,7 +50,7 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
         title="graphflow",
         version=_version(),
         lifespan=lifespan,
-        docs_url="/docs",
+        docs_url=None,
         redoc_url=None,
         dependencies=[Depends(refuse_nul)],
     )
@@ -62,7 +62,7 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
     app.state.tokens = parse_tokens([*settings.tokens, *tokens])
     app.state.max_body_bytes = settings.max_body_bytes
     envelope.install(app)
-    for module in (runs, agents, tools, rules, chats, uploads, threads, operators, usage):
+    for module in (runs, agents, tools, rules, chats, uploads, threads, operators, usage, pages):
         app.include_router(module.router)
     openapi.install(app)
     origins.allow(app, settings.cors_origins)
