@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from graphflow.errors import GraphflowError
+from graphflow.events import RequestQuery
+from graphflow.runtime.run_request import RunRequest
 from graphflow.server.envelope import fields_of
 
 DEPTH = 64
@@ -60,6 +62,33 @@ class QueryBody(Body):
     on_busy: Literal["reject", "enqueue", "interrupt", "rollback"] = "reject"
     effects: Effects | None = None
     on_disconnect: Literal["keep", "cancel"] = "keep"
+
+    def to_request(self) -> RunRequest:
+        """The run that is asked for; nobody holds it open for answers when it is to come as one body."""
+        rounds = {} if self.max_steps is None else {"maxRounds": self.max_steps}
+        return RunRequest(
+            thread_id=self.chat_id or "",
+            agent_key=self.agent_key,
+            budget={**(self.budget or {}), **rounds} or None,
+            interrupt_before=self.interrupt_before,
+            interrupt_after=self.interrupt_after,
+            params=self.params,
+            on_waiting=self.on_waiting,
+            on_busy=self.on_busy,
+            effects=self.effects,
+            hold_ms=None if self.stream else 0,
+            query=RequestQuery(
+                request_id=self.request_id or "",
+                chat_id="",
+                message=self.message,
+                role=self.role,
+                agent_key=self.agent_key,
+                references=self.references,
+                params=self.params,
+                scene=self.scene,
+                stream=self.stream if "stream" in self.model_fields_set else None,
+            ),
+        )
 
 
 class SubmitBody(Body):

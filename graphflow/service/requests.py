@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from graphflow.errors import GraphflowError, ThreadNotFound
-from graphflow.runtime.history.effects import Choices
 
 CHAT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 NAME_LENGTH = 10
 """Code points of a new chat's name."""
-
-
-class QueryRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One input for an agent (spec 3.1)."""
-
-    message: str
-    request_id: str | None = None
-    chat_id: str | None = None
-    agent_key: str | None = None
-    """None: the chat's own agent; blank, `auto` or `default`: the first by key."""
-    role: str = "user"
-    references: Sequence[Any] | None = None
-    params: Mapping[str, Any] | None = None
-    scene: Any = None
-    stream: bool | None = None
-    budget: Mapping[str, Any] | None = None
-    """Figures over the document's (`maxSteps`, `maxModelCalls`, …)."""
-    max_steps: int | None = None
-    """Limit of the mode's rounds (`limits.rounds`)."""
-    interrupt_before: Sequence[str] = ()
-    interrupt_after: Sequence[str] = ()
-    on_waiting: str = "reject"
-    """`reject`, `cancel` or `answer` (spec 2.4)."""
-    on_busy: str = "reject"
-    """`reject`, `enqueue`, `interrupt` or `rollback` (spec 2.4)."""
-    effects: Choices = None
-    """What becomes of `write` effects that a rollback would pass over (E8)."""
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):

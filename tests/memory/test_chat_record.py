@@ -17,18 +17,18 @@ from graphflow.models.openai.request import wire_messages
 from graphflow.models.profiles import Profile
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.application import Application
-from graphflow.service.requests import QueryRequest, SubmitRequest
+from graphflow.service.requests import SubmitRequest
 from graphflow.service.runs.submit import submit
 from graphflow.service.threads import cancel, delete
 from tests.memory.conftest import CALL, SEND, TWO_CALLS, WatchedModel, lines, role_and_text
-from tests.service.clients import begin
+from tests.service.clients import begin, query_of
 
 Opened = Callable[..., Awaitable[Application]]
 
 
 async def ask(app: Application, agent: str, message: str = "hi", chat_id: str = "c", **options: Any) -> LiveRun:
     """A served run to the end of its life; a question ends it at once."""
-    begun = await begin(app, QueryRequest(message=message, agent_key=agent, chat_id=chat_id, **options), hold_ms=0)
+    begun = await begin(app, query_of(message=message, agent_key=agent, chat_id=chat_id, **options), hold_ms=0)
     await begun.run.over.wait()
     return begun.run
 
@@ -274,7 +274,7 @@ async def test_new_input_that_closes_the_question_leaves_no_line_waiting(open_ap
 
 async def test_a_served_run_s_line_is_there_when_its_log_ends(open_application: Opened) -> None:
     app = await open_application()
-    begun = await begin(app, QueryRequest(message="hi", agent_key="plain", chat_id="c"))
+    begun = await begin(app, query_of(message="hi", agent_key="plain", chat_id="c"))
     assert begun.run.log is not None
     async for _ in begun.run.log.follow(0):
         pass

@@ -14,16 +14,16 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.rows import Keep
 from graphflow.service.application import Application
 from graphflow.service.chats.chats import chat
-from graphflow.service.requests import QueryRequest, SubmitRequest
+from graphflow.service.requests import SubmitRequest
 from graphflow.service.runs.submit import submit
 from tests.memory.conftest import SEND, lines, role_and_text
-from tests.service.clients import begin
+from tests.service.clients import begin, query_of
 
 Opened = Callable[..., Awaitable[Application]]
 
 
 async def ask(app: Application, message: str, agent: str = "plain") -> str:
-    request = QueryRequest(message=message, agent_key=agent, chat_id="c")
+    request = query_of(message=message, agent_key=agent, chat_id="c")
     run = (await begin(app, request, hold_ms=0)).run
     await run.over.wait()
     return run.run_id

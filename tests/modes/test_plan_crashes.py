@@ -12,12 +12,12 @@ import pytest
 
 from graphflow.errors import GraphflowError
 from graphflow.events import event_dict
+from graphflow.runtime.run_request import RunRequest
 from graphflow.service.application import Application
-from graphflow.service.requests import QueryRequest
 from graphflow.service.runs.event_stream import follow, run_events
 from graphflow.service.runs.resume import resume
 from graphflow.testing.stream_grammar import StreamRules
-from tests.service.clients import Client, Events, begin, fold
+from tests.service.clients import Client, Events, begin, fold, query_of
 from tests.service.conftest import at_event, copy_store, make_application
 
 AGENTS: dict[str, dict[str, Any]] = {
@@ -101,8 +101,8 @@ async def uninterrupted(opened: Opened, agent: str) -> Events:
     return await followed(await begin(await opened("whole", agent, "async"), ask(agent)))
 
 
-def ask(agent: str) -> QueryRequest:
-    return QueryRequest(message="What now?", chat_id="t", agent_key=agent)
+def ask(agent: str) -> RunRequest:
+    return query_of(message="What now?", chat_id="t", agent_key=agent)
 
 
 async def resumed(app: Application) -> str | None:

@@ -12,10 +12,9 @@ from graphflow.events import event_dict
 from graphflow.modes.definition import BLOCKS
 from graphflow.service.application import Application
 from graphflow.service.chats.chats import chat
-from graphflow.service.requests import QueryRequest
 from graphflow.settings import load_settings
 from tests.modes.conftest import EVERY_MODE, Watched, broken, call, look_up, summary
-from tests.service.clients import begin
+from tests.service.clients import begin, query_of
 
 Texts = dict[str, str]
 LOOK = {"reasoning": "Let me see. ", "text": "I look. ", "tool_calls": [call()]}
@@ -71,7 +70,7 @@ async def test_live_memory_and_history_have_the_same_text(
     async with Application(
         load_settings(tmp_path, environ={}), models=lambda *_: model, tools=(look_up, broken)
     ) as app:
-        begun = await begin(app, QueryRequest(message="Is it?", agent_key="agent", chat_id="c"))
+        begun = await begin(app, query_of(message="Is it?", agent_key="agent", chat_id="c"))
         assert begun.run.log is not None
         live = live_texts([event_dict(event) async for event in begun.run.log.follow(0)])
         await begun.run.over.wait()

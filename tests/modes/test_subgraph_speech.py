@@ -15,13 +15,12 @@ from graphflow.events import event_dict
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.service.application import Application
 from graphflow.service.chats.chats import chat
-from graphflow.service.requests import QueryRequest
 from graphflow.settings import load_settings
 from graphflow.testing.stream_grammar import StreamRules
 from graphflow.tools.registry import ToolRegistry
 from tests.modes.conftest import Watched, call, look_up
 from tests.modes.test_same_text import live_texts, recorded_texts, snapshot_texts
-from tests.service.clients import begin
+from tests.service.clients import begin, query_of
 
 SPEAKER = {
     "mode": "REACT",
@@ -90,7 +89,7 @@ async def test_live_memory_and_history_of_a_team_with_another_spokesman_have_the
     done = {"tool_calls": [call("task_done", 9, finishContent="x")]}
     model = Watched([{"text": "Think. "}, done, *TURNS])
     async with Application(load_settings(tmp_path, environ={}), models=lambda *_: model, tools=(look_up,)) as app:
-        begun = await begin(app, QueryRequest(message="Is it?", agent_key="team", chat_id="c"))
+        begun = await begin(app, query_of(message="Is it?", agent_key="team", chat_id="c"))
         assert begun.run.log is not None
         live = live_texts([event_dict(event) async for event in begun.run.log.follow(0)])
         await begun.run.over.wait()

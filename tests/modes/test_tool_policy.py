@@ -11,10 +11,9 @@ import pytest
 from graphflow import tool
 from graphflow.messages import AIMessage, HumanMessage, ToolMessage
 from graphflow.service.application import Application
-from graphflow.service.requests import QueryRequest
 from graphflow.settings import load_settings
 from tests.modes.conftest import EVERY_MODE, Stage, Watched, call, document_of, look_up
-from tests.service.clients import begin
+from tests.service.clients import begin, query_of
 
 TOOLED = ("PLAIN_TOOLING", "THINKING_TOOLING", "REACT")
 FIRST = {"PLAIN_TOOLING": "decide", "THINKING_TOOLING": "think", "REACT": "reason"}
@@ -164,7 +163,7 @@ async def test_the_max_steps_of_a_query_go_before_those_of_the_agent(tmp_path: P
     (tmp_path / "graphs" / "agent.json").write_text(json.dumps(agent), encoding="utf-8")
     model = Watched([*({"tool_calls": [call(number=n)]} for n in range(3)), {"text": "So far."}])
     async with Application(load_settings(tmp_path, environ={}), models=lambda *_: model, tools=(look_up,)) as app:
-        begun = await begin(app, QueryRequest(message="Go.", agent_key="agent", chat_id="c", max_steps=3))
+        begun = await begin(app, query_of(message="Go.", agent_key="agent", chat_id="c", max_steps=3))
         await begun.run.over.wait()
         assert begun.run.executor.machine.finish_reason == "max_rounds"
     assert [len(tools) for _, tools, _ in model.asked] == [1, 1, 1, 0]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+from pydantic.alias_generators import to_camel
+
 from graphflow.events import decode_event
+from graphflow.runtime.run_request import RunRequest
+from graphflow.server.bodies import QueryBody
 from graphflow.service.application import Application
-from graphflow.service.requests import QueryRequest
 from graphflow.service.runs.query import query
 from graphflow.service.runs.queues import StartedRun
 from graphflow.testing.stream_grammar import StreamRules
@@ -72,8 +76,13 @@ def _snapshot(kind: str, start: dict[str, Any], text: str, end: dict[str, Any]) 
     return {"type": f"{kind}.snapshot", **fields, name: text, "seq": end["seq"], "timestamp": end["timestamp"]}
 
 
-async def begin(app: Application, request: QueryRequest, *, hold_ms: int | None = None) -> StartedRun:
+def query_of(message: str, **fields: Any) -> RunRequest:
+    """What the server makes of a query's body."""
+    return QueryBody(message=message, **{to_camel(name): value for name, value in fields.items()}).to_request()
+
+
+async def begin(app: Application, request: RunRequest, *, hold_ms: int | None = None) -> StartedRun:
     """Begins the query, which nothing makes wait in a queue."""
-    begun = await query(app, request, hold_ms=hold_ms)
+    begun = await query(app, replace(request, hold_ms=hold_ms))
     assert isinstance(begun, StartedRun)
     return begun

@@ -14,11 +14,11 @@ from graphflow.events import Event, event_dict
 from graphflow.graph.engine.announced_calls import AnnouncedCalls
 from graphflow.graph.engine.blocks import Blocks
 from graphflow.service.application import Application
-from graphflow.service.requests import QueryRequest, SubmitRequest
+from graphflow.service.requests import SubmitRequest
 from graphflow.service.run_log import log_of_run
 from graphflow.service.runs.submit import submit
 from graphflow.tools.port import tool
-from tests.service.clients import begin
+from tests.service.clients import begin, query_of
 from tests.service.conftest import copy_store
 
 Opened = Callable[..., Awaitable[Application]]
@@ -46,7 +46,7 @@ async def test_results_from_before_a_wait_are_not_told_again_by_the_process_that
     agent = {"graphflow": "1", "tools": ["city_datetime", "bash"], "approval": approval, **CALLER}
     app = await open_application(script=TWO_TURNS)
     write(app, agent)
-    request = QueryRequest(message="go", agent_key="caller", chat_id="c")
+    request = query_of(message="go", agent_key="caller", chat_id="c")
     run = (await begin(app, request, hold_ms=0)).run
     await run.over.wait()
     (waiting,) = await app.store.open_interrupts(thread_id="c")
@@ -80,7 +80,7 @@ async def test_results_from_before_a_crash_are_not_told_again(open_application: 
     agent = {"graphflow": "1", "tools": ["mark", "slow"], **CALLER}
     app = await open_application(script=script, tools=(slow, mark))
     write(app, agent)
-    run = (await begin(app, QueryRequest(message="go", agent_key="caller", chat_id="c"))).run
+    run = (await begin(app, query_of(message="go", agent_key="caller", chat_id="c"))).run
     await reached.wait()
     assert run.journal is not None
     await run.journal.flush()

@@ -13,16 +13,15 @@ from graphflow.memory.conversations import MemoryConversations
 from graphflow.service.application import Application
 from graphflow.service.chats import search as conversations
 from graphflow.service.chats.chats import chats
-from graphflow.service.requests import QueryRequest
 from graphflow.service.threads import delete
-from tests.service.clients import begin
+from tests.service.clients import begin, query_of
 
 Opened = Callable[..., Awaitable[Application]]
 KEYS = {"GRAPHFLOW_STORE_KEYS": "k1:" + "a2tr" * 10 + "a2s="}
 
 
 async def say(app: Application, message: str, chat_id: str, agent: str = "plain") -> None:
-    run = (await begin(app, QueryRequest(message=message, chat_id=chat_id, agent_key=agent))).run
+    run = (await begin(app, query_of(message=message, chat_id=chat_id, agent_key=agent))).run
     await run.over.wait()
 
 

@@ -18,12 +18,12 @@ from graphflow.events import Event, decode_event, event_dict
 from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.service.application import Application
 from graphflow.service.chats.chats import chat
-from graphflow.service.requests import QueryRequest, SubmitRequest
+from graphflow.service.requests import SubmitRequest
 from graphflow.service.runs.submit import submit
 from graphflow.settings import load_settings
 from graphflow.testing.stream_grammar import StreamRules
 from graphflow.tools.port import tool
-from tests.service.clients import begin
+from tests.service.clients import begin, query_of
 from tests.service.conftest import MESSAGES
 
 STEPS = ("speak", "whisper", "talk", "flaky", "ask", "look_up", "wink", "send", "stumble", "stop")
@@ -140,7 +140,7 @@ class World:
 
     async def run(self, agent: str) -> None:
         """A run to its end; whatever it waits for is answered."""
-        live = (await begin(self.app, QueryRequest(message="Go", agent_key=agent, chat_id="c"))).run
+        live = (await begin(self.app, query_of(message="Go", agent_key=agent, chat_id="c"))).run
         await live.over.wait()
         while rows := await self.app.store.open_interrupts(thread_id="c"):
             payload = {"decision": "approve"} if rows[0].kind == "approval" else "Fine."
@@ -266,7 +266,7 @@ def check_runs(told: list[dict[str, Any]], lines: list[dict[str, Any]]) -> None:
 async def test_a_chat_that_waits_ends_its_history_with_run_waiting(tmp_path: Path) -> None:
     world = World(tmp_path, ["talk", "ask"], TURNS)
     async with world.app:
-        live = (await begin(world.app, QueryRequest(message="Go", agent_key="wanderer", chat_id="c"))).run
+        live = (await begin(world.app, query_of(message="Go", agent_key="wanderer", chat_id="c"))).run
         await live.over.wait()
         told = (await chat(world.app, "c"))["events"]
     assert [event["type"] for event in told] == [
@@ -291,7 +291,7 @@ async def test_references_of_all_runs_are_merged_and_the_first_of_an_id_wins(tmp
     async with world.app:
         before = None
         for references in given:
-            request = QueryRequest(message="Go", agent_key="plain", chat_id="c", references=references)
+            request = query_of(message="Go", agent_key="plain", chat_id="c", references=references)
             await (await begin(world.app, request)).run.over.wait()
             before = before or (await chat(world.app, "c"))["references"]
         data = await chat(world.app, "c")

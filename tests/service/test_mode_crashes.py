@@ -16,15 +16,14 @@ from graphflow.errors import GraphflowError
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.script import Script
 from graphflow.service.application import Application
-from graphflow.service.requests import QueryRequest
 from graphflow.service.runs.resume import resume
 from graphflow.settings import load_settings
 from graphflow.tools.port import tool
-from tests.service.clients import Events, begin
+from tests.service.clients import Events, begin, query_of
 from tests.service.conftest import at_event, copy_store
 from tests.service.test_rejoin import followed, stored
 
-ASK = QueryRequest(message="How is the weather in Beijing?", chat_id="t", agent_key="agent")
+ASK = query_of(message="How is the weather in Beijing?", chat_id="t", agent_key="agent")
 LOOK = {
     "reasoning": "I look.",
     "text": "One moment. ",

@@ -15,14 +15,13 @@ from graphflow.runtime.runs import start as lives
 from graphflow.runtime.runs.event_ring import Behind, RunLog
 from graphflow.service.application import Application
 from graphflow.service.frames import Frame
-from graphflow.service.requests import QueryRequest
 from graphflow.service.runs.event_stream import follow, keep_before, run_events
 from graphflow.service.runs.queues import StartedRun
 from graphflow.service.runs.resume import resume
-from tests.service.clients import Client, Events, begin, fold
+from tests.service.clients import Client, Events, begin, fold, query_of
 from tests.service.conftest import Gate, Opened, at_event, copy_store
 
-ASK = QueryRequest(message="Tell me a story", chat_id="t", agent_key="story")
+ASK = query_of(message="Tell me a story", chat_id="t", agent_key="story")
 
 
 async def read(frames: AsyncIterator[Frame], client: Client | None = None, until: int | None = None) -> Client:
@@ -281,7 +280,7 @@ def fold_or_none(events: Events) -> Events | None:
 
 async def test_a_waiting_run_is_joined_without_a_reset_after_its_answer(open_application: Opened) -> None:
     app = await open_application()
-    begun = await begin(app, QueryRequest(message="hi", chat_id="w", agent_key="ask"), hold_ms=0)
+    begun = await begin(app, query_of(message="hi", chat_id="w", agent_key="ask"), hold_ms=0)
     client = await followed(begun)
     assert client.events[-1]["type"] == "run.waiting"
     interrupt = client.events[-1]["interrupts"][0]["interruptId"]

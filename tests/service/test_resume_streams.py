@@ -12,15 +12,14 @@ import pytest
 
 from graphflow.events import NodeStart
 from graphflow.service.application import Application
-from graphflow.service.requests import QueryRequest
 from graphflow.service.runs.event_stream import run_events
 from graphflow.service.runs.resume import resume
 from graphflow.service.threads import checkpoints
-from tests.service.clients import Client, begin, fold
+from tests.service.clients import Client, begin, fold, query_of
 from tests.service.conftest import Opened, at_event, copy_store, make_application, write_agents
 from tests.service.test_rejoin import followed, read, stored
 
-ASK = QueryRequest(message="Tell me a story", chat_id="t", agent_key="halting")
+ASK = query_of(message="Tell me a story", chat_id="t", agent_key="halting")
 HALTING = {
     "graphflow": "1",
     "state": {"type": "object", "properties": {"n": {"type": "integer", "default": 0}}},
@@ -168,14 +167,14 @@ async def test_a_crashed_run_resumes_where_its_durable_log_ends(open_halting: Op
 @pytest.mark.parametrize("way", ["resume", "query"])
 async def test_an_answered_run_goes_on_with_the_event_after_its_last(open_application: Opened, way: str) -> None:
     app = await open_application()
-    first = await begin(app, QueryRequest(message="Hi", chat_id="t", agent_key="ask"), hold_ms=0)
+    first = await begin(app, query_of(message="Hi", chat_id="t", agent_key="ask"), hold_ms=0)
     client = await followed(first)
     await first.run.over.wait()
     asked = next(event for event in client.events if event["type"] == "interrupt.request")
     if way == "resume":
         begun = await resume(app, "t", answers={asked["interruptId"]: "Ada"})
     else:
-        begun = await begin(app, QueryRequest(message="Ada", chat_id="t", agent_key="ask", on_waiting="answer"))
+        begun = await begin(app, query_of(message="Ada", chat_id="t", agent_key="ask", on_waiting="answer"))
     await followed(begun, client)
     assert [event["seq"] for event in client.events] == list(range(1, len(client.events) + 1))
     assert fold(client.events) == await stored(app, first.run_id)

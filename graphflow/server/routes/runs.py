@@ -13,7 +13,7 @@ from graphflow.server.envelope import success
 from graphflow.server.routes._parts import EVENTS, application, families_of, one_body, room_for_run, stream, stream_run
 from graphflow.server.routes._queued import one_body_later, stream_later
 from graphflow.service.queued_inputs import QueuedInput, find_queued
-from graphflow.service.requests import QueryRequest, SubmitRequest
+from graphflow.service.requests import SubmitRequest
 from graphflow.service.runs.event_stream import join
 from graphflow.service.runs.query import query
 from graphflow.service.runs.submit import submit
@@ -24,27 +24,8 @@ router = APIRouter(prefix="/api", tags=["runs"])
 @router.post("/query", dependencies=[Depends(needs("run"))], openapi_extra=schema(QueryBody), **EVENTS)
 async def start(request: Request, given: Annotated[QueryBody, Depends(body(QueryBody))]) -> Response:
     """Starts a run: its events, or with `stream: false` one JSON body once it rests."""
-    wanted = QueryRequest(
-        message=given.message,
-        request_id=given.request_id,
-        chat_id=given.chat_id,
-        agent_key=given.agent_key,
-        role=given.role,
-        references=given.references,
-        params=given.params,
-        scene=given.scene,
-        stream=given.stream if "stream" in given.model_fields_set else None,
-        budget=given.budget,
-        max_steps=given.max_steps,
-        interrupt_before=given.interrupt_before,
-        interrupt_after=given.interrupt_after,
-        on_waiting=given.on_waiting,
-        on_busy=given.on_busy,
-        effects=given.effects,
-    )
-    app = application(request)
     with room_for_run(request):
-        begun = await query(app, wanted, caller=caller_of(request), hold_ms=None if given.stream else 0)
+        begun = await query(application(request), given.to_request(), caller=caller_of(request))
     if isinstance(begun, QueuedInput):
         if not given.stream:
             return await one_body_later(request, begun, given.on_disconnect)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from graphflow.checkpoints.rows import OpenInterrupt, ThreadRow
-from graphflow.errors import AgentNotFound, AnswerRefused, GraphflowError, ThreadBusy
+from graphflow.errors import AgentNotFound, AnswerRefused, ThreadBusy, ThreadWaiting
 from graphflow.events import ChatStart, Event, RequestQuery, RequestSubmit
 from graphflow.graph.core.machine import WAITS
 from graphflow.runtime.compiled_graph import CompiledGraph
@@ -20,7 +20,7 @@ from graphflow.service.access import LOCAL, Caller, check_chat, claim
 from graphflow.service.context import ServiceContext
 from graphflow.service.live_threads import refuse_when_stopping, settled_live
 from graphflow.service.queued_inputs import QueuedInput
-from graphflow.service.requests import QueryRequest, bad_argument, chat_name, checked_chat_id
+from graphflow.service.requests import bad_argument, chat_name, checked_chat_id
 from graphflow.service.runs import queues
 from graphflow.service.runs.queues import StartedRun
 from graphflow.service.runs.submit import answer_live
@@ -28,42 +28,48 @@ from graphflow.service.runs.submit import answer_live
 ANY_AGENT = ("", "auto", "default")
 
 
-async def query(
-    context: ServiceContext, request: QueryRequest, *, caller: Caller = LOCAL, hold_ms: int | None = None
-) -> StartedRun | QueuedInput:
+async def query(context: ServiceContext, request: RunRequest, *, caller: Caller = LOCAL) -> StartedRun | QueuedInput:
     """Starts a run, or answers the question that the thread waits with when `on_waiting` is `answer`.
 
     With `on_busy: enqueue` the input of a thread that is busy is accepted for later: it is durable when this returns.
 
     Args:
+        request: what `request.query` says decides about the input; a `hold_ms` of None means `tools.hold_ms`.
         caller: whose thread a new one is; a thread of another user is not found.
-        hold_ms: how long the process waits for answers; default: `tools.hold_ms`.
 
     Raises:
         GraphflowError: `invalid_input`, `agent_not_found`, `thread_not_found`, `thread_busy`, `thread_waiting`, …; nothing has changed.
     """
     refuse_when_stopping(context)
-    _check(request)
-    chat_id = checked_chat_id(request.chat_id) if request.chat_id else context.ids.new_id()
+    said = request.query
+    if said is None or not said.message.strip():
+        raise bad_argument("message", "must not be blank")
+    chat_id = checked_chat_id(request.thread_id) if request.thread_id else context.ids.new_id()
     await context.runs.ready()
-    hold = context.settings.tools.hold_ms if hold_ms is None else hold_ms
+    hold_ms = context.settings.tools.hold_ms if request.hold_ms is None else request.hold_ms
     async with context.turn(chat_id):
         await check_chat(context, caller, chat_id)
         row = await context.store.thread(chat_id)
         graph = context.graph(agent_of(context, request.agent_key, row))
         await claim(context, caller, chat_id)
-        references = await uploads.resolved(context, chat_id, request.references)
-        request = msgspec.structs.replace(request, references=references)
+        run_id = context.ids.new_id()
+        said = replace(
+            said,
+            chat_id=chat_id,
+            request_id=said.request_id or run_id,
+            references=await uploads.resolved(context, chat_id, said.references),
+        )
+        request = replace(request, thread_id=chat_id, run_id=run_id, hold_ms=hold_ms, query=said)
         live = await settled_live(context, chat_id)
         if live is not None and live.executor.machine.status == "waiting":
             if request.on_waiting == "cancel":
                 live.executor.cancel()
                 await live.over.wait()
             else:
-                return await _answer_live_question(context, request, live, caller)
+                return await _answer_live_question(request, said, live, caller)
         elif live is None and request.on_waiting == "answer" and row is not None and row.facts.status == "waiting":
-            return await _answer_question(context, request, graph, chat_id, hold, caller)
-        return await _launch(context, request, graph, row, chat_id, hold)
+            return await _answer_question(context, said, graph, hold_ms, caller)
+        return await _launch(context, request, said, graph, row)
 
 
 def agent_of(context: ServiceContext, wanted: str | None, row: ThreadRow | None) -> str:
@@ -78,119 +84,78 @@ def agent_of(context: ServiceContext, wanted: str | None, row: ThreadRow | None)
     return agents[0].key
 
 
-def _check(request: QueryRequest) -> None:
-    if not request.message.strip():
-        raise bad_argument("message", "must not be blank")
-
-
 async def _launch(
-    context: ServiceContext,
-    request: QueryRequest,
-    graph: CompiledGraph,
-    row: ThreadRow | None,
-    chat_id: str,
-    hold_ms: int,
+    context: ServiceContext, request: RunRequest, said: RequestQuery, graph: CompiledGraph, row: ThreadRow | None
 ) -> StartedRun | QueuedInput:
-    run_id = context.ids.new_id()
-    request_id = request.request_id or run_id
-    given = input_of(request, graph.plan.input_schema)
-    said = _request_query(request, request_id, chat_id)
-    preamble: list[Event] = [*await uploads.announced(context, chat_id, run_id), said]
-    if row is None or row.head is None:
-        preamble.append(ChatStart(chat_id=chat_id, chat_name=chat_name(request.message)))
-    rounds = {} if request.max_steps is None else {"maxRounds": request.max_steps}
-    wanted = RunRequest(
-        input=given,
-        thread_id=chat_id,
-        run_id=run_id,
+    name = chat_name(said.message)
+    wanted = replace(
+        request,
+        input=input_of(said, graph.plan.input_schema),
         agent_key=graph.agent_key,
         durability=context.settings.store.durability,
-        budget={**(request.budget or {}), **rounds} or None,
-        interrupt_before=request.interrupt_before,
-        interrupt_after=request.interrupt_after,
-        params=request.params,
-        on_waiting=request.on_waiting,
         on_busy="reject" if request.on_busy == "enqueue" else request.on_busy,
-        effects=request.effects,
-        title=chat_name(request.message),
-        hold_ms=hold_ms,
-        query=said,
+        title=name,
     )
+    preamble: list[Event] = [*await uploads.announced(context, said.chat_id, wanted.run_id), said]
+    if row is None or row.head is None:
+        preamble.append(ChatStart(chat_id=said.chat_id, chat_name=name))
     try:
         run = await graph.launch(wanted, preamble=preamble)
     except ThreadBusy:
         if request.on_busy != "enqueue":
-            queues.drain_soon(context, chat_id)  # what it is busy with may be an input that nobody has begun
+            queues.drain_soon(context, said.chat_id)  # what it is busy with may be an input that nobody has begun
             raise
         return await queues.add(context, wanted)
-    return StartedRun(run=run, run_id=run.run_id, chat_id=chat_id, request_id=request_id)
+    return StartedRun(run=run, run_id=run.run_id, chat_id=said.chat_id, request_id=said.request_id)
 
 
-def _request_query(request: QueryRequest, request_id: str, chat_id: str) -> RequestQuery:
-    return RequestQuery(
-        request_id=request_id,
-        chat_id=chat_id,
-        message=request.message,
-        role=request.role,
-        agent_key=request.agent_key,
-        references=None if request.references is None else list(request.references),
-        params=None if request.params is None else dict(request.params),
-        scene=request.scene,
-        stream=request.stream,
-    )
-
-
-def input_of(request: QueryRequest, schema: Mapping[str, Any]) -> dict[str, Any]:
+def input_of(said: RequestQuery, schema: Mapping[str, Any]) -> dict[str, Any]:
     """The document's input (spec 3.1).
 
     What the request does not give is left out where a closed schema has no place for it; what it gives never is,
     so that nothing is dropped in silence.
     """
     given: dict[str, Any] = {
-        "query": request.message,
-        "role": request.role,
-        "references": list(request.references or ()),
-        "params": dict(request.params or {}),
-        "scene": request.scene,
+        "query": said.message,
+        "role": said.role,
+        "references": list(said.references or ()),
+        "params": dict(said.params or {}),
+        "scene": said.scene,
     }
     if schema.get("additionalProperties") is not False:
         return given
     known = schema.get("properties", {})
-    optional = {"role": request.role == "user", **{key: not given[key] for key in ("references", "params", "scene")}}
+    optional = {"role": said.role == "user", **{key: not given[key] for key in ("references", "params", "scene")}}
     return {key: value for key, value in given.items() if key in known or not optional.get(key, False)}
 
 
 # --- `onWaiting: answer` -------------------------------------------------------------------------
 
 
-async def _answer_live_question(
-    context: ServiceContext, request: QueryRequest, live: LiveRun, caller: Caller
-) -> StartedRun:
+async def _answer_live_question(request: RunRequest, said: RequestQuery, live: LiveRun, caller: Caller) -> StartedRun:
     interrupts = questions_of(live.executor.machine)
     if request.on_waiting != "answer":
-        from graphflow.errors import ThreadWaiting
-
         raise ThreadWaiting(
             f"thread {live.thread_id!r} waits for {len(interrupts)} answer(s); answer first, or pass onWaiting",
             interrupts=[{"interruptId": i.id, "kind": i.kind, "node": i.node} for i in interrupts],
         )
     interrupt_id = _only_ask([(i.id, i.kind) for i in interrupts])
     after = live.executor.seq
-    submit = _as_submit(context, request, live.thread_id, live.run_id, interrupt_id)
-    answer_live(live, interrupt_id, request.message, submit, caller.name)
+    submit = _as_submit(said, live.run_id, interrupt_id)
+    answer_live(live, interrupt_id, said.message, submit, caller.name)
     return StartedRun(run=live, run_id=live.run_id, chat_id=live.thread_id, request_id=submit.request_id, after=after)
 
 
 async def _answer_question(
-    context: ServiceContext, request: QueryRequest, graph: CompiledGraph, chat_id: str, hold_ms: int, caller: Caller
+    context: ServiceContext, said: RequestQuery, graph: CompiledGraph, hold_ms: int, caller: Caller
 ) -> StartedRun:
-    rows: list[OpenInterrupt] = await context.store.open_interrupts(thread_id=chat_id)
+    rows: list[OpenInterrupt] = await context.store.open_interrupts(thread_id=said.chat_id)
     interrupt_id = _only_ask([(row.interrupt_id, row.kind) for row in rows if row.kind not in WAITS])
-    submit = _as_submit(context, request, chat_id, rows[0].run_id, interrupt_id)
-    answers = {interrupt_id: request.message}
-    run = await graph.launch_answer(chat_id, answers, by=caller.name, preamble=(submit,), hold_ms=hold_ms)
+    submit = _as_submit(said, rows[0].run_id, interrupt_id)
+    answers = {interrupt_id: said.message}
+    run = await graph.launch_answer(said.chat_id, answers, by=caller.name, preamble=(submit,), hold_ms=hold_ms)
     after = run.log.mark if run.log is not None else 0
-    return StartedRun(run=run, run_id=submit.run_id, chat_id=chat_id, request_id=submit.request_id, after=after)
+    return StartedRun(run=run, run_id=submit.run_id, chat_id=said.chat_id, request_id=submit.request_id, after=after)
 
 
 def _only_ask(open_: list[tuple[str, str]]) -> str:
@@ -202,17 +167,8 @@ def _only_ask(open_: list[tuple[str, str]]) -> str:
     return open_[0][0]
 
 
-def _as_submit(
-    context: ServiceContext, request: QueryRequest, chat_id: str, run_id: str, interrupt_id: str
-) -> RequestSubmit:
+def _as_submit(said: RequestQuery, run_id: str, interrupt_id: str) -> RequestSubmit:
     """After `run.waiting` only a submit may come (spec 3.3), so the text is recorded as one."""
     return RequestSubmit(
-        request_id=request.request_id or context.ids.new_id(),
-        chat_id=chat_id,
-        run_id=run_id,
-        tool_id=interrupt_id,
-        payload=request.message,
+        request_id=said.request_id, chat_id=said.chat_id, run_id=run_id, tool_id=interrupt_id, payload=said.message
     )
-
-
-__all__ = ["GraphflowError", "QueuedInput", "StartedRun", "agent_of", "query"]
