@@ -57,7 +57,8 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
     settings = application.settings.server
     app.state.application = application
     app.state.metrics = metrics = ServerMetrics()
-    app.state.rate = RateLimit(settings.max_requests_per_minute, application.clock.monotonic)
+    per_minute = settings.max_requests_per_minute
+    app.state.rate = None if per_minute is None else RateLimit(per_minute, application.clock.monotonic)
     app.state.run_limit = RunLimit(settings.max_runs)
     app.state.tokens = parse_tokens([*settings.tokens, *tokens])
     app.state.max_body_bytes = settings.max_body_bytes

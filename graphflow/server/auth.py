@@ -75,12 +75,14 @@ def needs(scope: str) -> Callable[..., Awaitable[None]]:
 
     async def check(request: Request, _: Any = Security(_BEARER, scopes=[scope])) -> None:
         tokens: tuple[Token, ...] = request.app.state.tokens
-        if not tokens:
+        if not tokens and "origin" in request.headers:
             origins.check(request, request.app.state.application.settings.server.cors_origins)
         caller = request.scope["caller"] = _let_in(request, tokens, scope) if tokens else LOCAL
-        rate: RateLimit = request.app.state.rate
-        rate.take(caller.name)
-        await _must_see(request, caller)
+        rate: RateLimit | None = request.app.state.rate
+        if rate is not None:
+            rate.take(caller.name)
+        if caller.user is not None:
+            await _must_see(request, caller)
 
     return check
 
@@ -114,8 +116,6 @@ def _let_in(request: Request, tokens: tuple[Token, ...], scope: str) -> Caller:
 
 
 async def _must_see(request: Request, caller: Caller) -> None:
-    if caller.user is None:
-        return
     app, path, query = request.app.state.application, request.path_params, request.query_params
     for name, checked in ((path.get("thread_id"), check_thread), (query.get("toThread"), check_thread)):
         if name is not None:

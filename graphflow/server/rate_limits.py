@@ -16,11 +16,10 @@ class RateLimit:
     """So many requests a minute for each token: a bucket that holds a minute's worth and fills evenly.
 
     Args:
-        per_minute: None lets everything through.
         clock: seconds that only grow.
     """
 
-    def __init__(self, per_minute: int | None, clock: Callable[[], float]) -> None:
+    def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
         self._per_minute, self._clock = per_minute, clock
         self._buckets: dict[str, tuple[float, float]] = {}
         """Token's name → requests left, and when that was so."""
@@ -31,8 +30,6 @@ class RateLimit:
         Raises:
             GraphflowError: `too_many_requests`; `retryAfterMs` says when the next one is let in.
         """
-        if self._per_minute is None:
-            return
         now, per_second = self._clock(), self._per_minute / 60
         left, since = self._buckets.get(name, (float(self._per_minute), now))
         left = min(float(self._per_minute), left + (now - since) * per_second)

@@ -181,13 +181,12 @@ class Application(ServiceContext):
             await asyncio.gather(self._watcher, return_exceptions=True)
             self._watcher = None
         await queues.close(self)
-        if self._store is not None:
+        if self._given_store is not None or "store" in self.__dict__:
             await self.runs.close(grace_s)
-            if self._is_listening:
-                for listener in self._listeners:
-                    self.registry.on_end.remove(listener)
-                self._is_listening = False
-            await self._store.close()
+            for listener in self._listeners:
+                self.registry.on_end.remove(listener)
+            await self.store.close()
+            del self.store, self.registry  # whoever asks for a store again gets one that tells the listeners again
         if "_memory_tables" in self.__dict__:
             await self._memory_tables.close()
         await self.models.aclose()

@@ -16,8 +16,9 @@ from weakref import WeakValueDictionary
 from graphflow.agents.loader import LoadedAgent, load_agent
 from graphflow.agents.registry import AgentRegistry
 from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.open_store import open_store
 from graphflow.checkpoints.rows import ThreadRow
-from graphflow.errors import ThreadNotFound
+from graphflow.errors import GraphflowError, ThreadNotFound
 from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.engine.ports import Clock, Ids
 from graphflow.memory.chat_recorder import ChatRecorder
@@ -91,10 +92,9 @@ class ServiceContext:
 
     def __init__(self, settings: Settings, clock: Clock, ids: Ids, store: Checkpointer | None) -> None:
         self.settings, self.clock, self.ids = settings, clock, ids
-        self._store = store
+        self._given_store = store
         self._listeners: tuple[Listener, ...] = ()
         """Told of each life that has ended or waits, from the moment on at which the store is opened."""
-        self._is_listening = False
         self.pinned_tools = PinnedTools()
         self.queue, self.search = QueueState(), SearchState()
         self.stopping = False
@@ -104,18 +104,14 @@ class ServiceContext:
 
     # --- stores
 
-    @property
+    @cached_property
     def store(self) -> Checkpointer:
         """The store of threads, opened when it is first asked for."""
-        if self._store is None:
-            from graphflow.checkpoints.open_store import open_store
-
-            self._store = open_store(self.settings.store)
-        if not self._is_listening:
-            self._is_listening = True
-            self.registry.lease_ms = self.settings.store.lease_ms
-            self.registry.on_end.extend(self._listeners)
-        return self._store
+        store = open_store(self.settings.store) if self._given_store is None else self._given_store
+        registry = registry_of(store)
+        registry.lease_ms = self.settings.store.lease_ms
+        registry.on_end.extend(self._listeners)
+        return store
 
     @cached_property
     def registry(self) -> RunRegistry:
@@ -142,6 +138,13 @@ class ServiceContext:
         return open_long_term(self.settings.store, self._memory_tables, self.clock)
 
     # --- threads
+
+    def refuse_when_stopping(self) -> None:
+        """Raises `shutting_down` while the process shuts down (spec 3.5)."""
+        if self.stopping:
+            raise GraphflowError(
+                "the server is stopping; try again in a moment", code="shutting_down", retryAfterMs=1000
+            )
 
     def status_of(self, row: ThreadRow) -> str:
         """`idle`, `running`, `waiting`, `failed` or `stopped` (spec 3.2), as far as a thread's row tells.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from graphflow.errors import GraphflowError, StoreError
+from graphflow.errors import StoreError
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.context import ServiceContext
 
@@ -24,9 +24,3 @@ async def flush_live(context: ServiceContext, thread_id: str) -> None:
     if live is not None and live.journal is not None:
         with suppress(StoreError):  # the run ends with it; what is durable can still be read
             await live.journal.flush()
-
-
-def refuse_when_stopping(context: ServiceContext) -> None:
-    """Raises `shutting_down` while the process shuts down (spec 3.5)."""
-    if context.stopping:
-        raise GraphflowError("the server is stopping; try again in a moment", code="shutting_down", retryAfterMs=1000)

@@ -10,8 +10,6 @@ import msgspec
 from graphflow.errors import GraphflowError, ThreadNotFound
 
 CHAT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-NAME_LENGTH = 10
-"""Code points of a new chat's name."""
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +54,3 @@ def checked_chat_id(chat_id: str, field: str = "chatId") -> str:
     if not CHAT_ID.fullmatch(chat_id) or ".." in chat_id:
         raise bad_argument(field, f"{chat_id!r:.160} is no id: 1 to 128 of A-Z a-z 0-9 . _ : - without '..'")
     return chat_id
-
-
-def chat_name(message: str) -> str:
-    """A new chat's name: the first ten code points of the message, white space collapsed."""
-    return " ".join(message.split())[:NAME_LENGTH]

@@ -16,16 +16,18 @@ from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.answers import questions_of
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service import uploads
-from graphflow.service.access import LOCAL, Caller, check_chat, claim
+from graphflow.service.access import LOCAL, Caller, claim
 from graphflow.service.context import ServiceContext
-from graphflow.service.live_threads import refuse_when_stopping, settled_live
+from graphflow.service.live_threads import settled_live
 from graphflow.service.queued_inputs import QueuedInput
-from graphflow.service.requests import bad_argument, chat_name, checked_chat_id
+from graphflow.service.requests import bad_argument, checked_chat_id, unknown_chat
 from graphflow.service.runs import queues
 from graphflow.service.runs.queues import StartedRun
 from graphflow.service.runs.submit import answer_live
 
 ANY_AGENT = ("", "auto", "default")
+NAME_LENGTH = 10
+"""Code points of a new chat's name."""
 
 
 async def query(context: ServiceContext, request: RunRequest, *, caller: Caller = LOCAL) -> StartedRun | QueuedInput:
@@ -40,27 +42,25 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
     Raises:
         GraphflowError: `invalid_input`, `agent_not_found`, `thread_not_found`, `thread_busy`, `thread_waiting`, …; nothing has changed.
     """
-    refuse_when_stopping(context)
-    said = request.query
+    said, runs = request.query, context.runs
+    context.refuse_when_stopping()
     if said is None or not said.message.strip():
         raise bad_argument("message", "must not be blank")
     chat_id = checked_chat_id(request.thread_id) if request.thread_id else context.ids.new_id()
-    await context.runs.ready()
+    await runs.ready()
     hold_ms = context.settings.tools.hold_ms if request.hold_ms is None else request.hold_ms
     async with context.turn(chat_id):
-        await check_chat(context, caller, chat_id)
         row = await context.store.thread(chat_id)
+        if caller.user is not None and row is not None and row.facts.user != caller.user:
+            raise unknown_chat(chat_id)
         graph = context.graph(agent_of(context, request.agent_key, row))
-        await claim(context, caller, chat_id)
+        if caller.user is not None:
+            await claim(context, caller, chat_id)
         run_id = context.ids.new_id()
-        said = replace(
-            said,
-            chat_id=chat_id,
-            request_id=said.request_id or run_id,
-            references=await uploads.resolved(context, chat_id, said.references),
-        )
+        references = await uploads.resolved(context, chat_id, said.references) if said.references else said.references
+        said = replace(said, chat_id=chat_id, request_id=said.request_id or run_id, references=references)
         request = replace(request, thread_id=chat_id, run_id=run_id, hold_ms=hold_ms, query=said)
-        live = await settled_live(context, chat_id)
+        live = await settled_live(context, chat_id) if chat_id in runs.by_thread else None
         if live is not None and live.executor.machine.status == "waiting":
             if request.on_waiting == "cancel":
                 live.executor.cancel()
@@ -107,6 +107,11 @@ async def _launch(
             raise
         return await queues.add(context, wanted)
     return StartedRun(run=run, run_id=run.run_id, chat_id=said.chat_id, request_id=said.request_id)
+
+
+def chat_name(message: str) -> str:
+    """A new chat's name: the first ten code points of the message, white space collapsed."""
+    return " ".join(message.split())[:NAME_LENGTH]
 
 
 def input_of(said: RequestQuery, schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from graphflow.runtime.history.stored_events import Chain
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.service.context import ServiceContext
 from graphflow.service.frames import ENDS, Frame
-from graphflow.service.live_threads import refuse_when_stopping
 from graphflow.service.run_log import StoredRun, is_at_rest, read_run
 
 LOOK_S = 0.25
@@ -150,7 +149,7 @@ async def result_elsewhere(context: ServiceContext, thread_id: str, run_id: str)
         GraphflowError: `shutting_down`.
     """
     while (row := await context.store.thread(thread_id)) and not is_at_rest(context, row, run_id):
-        refuse_when_stopping(context)
+        context.refuse_when_stopping()
         await asyncio.sleep(LOOK_S)
     before: str | None = None
     while rows := await context.store.list_checkpoints(thread_id, before=before, limit=PAGE, all_lineages=True):

@@ -11,7 +11,7 @@ from graphflow.runtime.queue import Signal
 from graphflow.runtime.runs.answers import check_answers
 from graphflow.runtime.runs.signals import deliver
 from graphflow.service.context import ServiceContext
-from graphflow.service.live_threads import refuse_when_stopping, settled_live
+from graphflow.service.live_threads import settled_live
 from graphflow.service.requests import checked_chat_id
 from graphflow.service.runs.queues import StartedRun
 from graphflow.service.runs.sweep import expire_overdue
@@ -37,7 +37,7 @@ async def resume(
         AnswerRefused: an answer that does not fit; nothing has changed.
         GraphflowError: `nothing_to_resume`, `thread_busy`, `thread_waiting`, `effects_need_choice`.
     """
-    refuse_when_stopping(context)
+    context.refuse_when_stopping()
     checked_chat_id(thread_id, "threadId")
     if answers and checkpoint_id is not None:
         await _must_stand_at(context, thread_id, checkpoint_id)
@@ -77,7 +77,7 @@ async def signal(context: ServiceContext, thread_id: str, name: str, payload: An
     Raises:
         GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
     """
-    refuse_when_stopping(context)
+    context.refuse_when_stopping()
     checked_chat_id(thread_id, "threadId")
     async with context.turn(thread_id):
         await expire_overdue(context, thread_id)

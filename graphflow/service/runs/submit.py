@@ -13,7 +13,7 @@ from graphflow.runtime.runs.answers import check_answer
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.access import LOCAL, Caller, check_thread
 from graphflow.service.context import ServiceContext
-from graphflow.service.live_threads import refuse_when_stopping, settled_live
+from graphflow.service.live_threads import settled_live
 from graphflow.service.requests import SubmitRequest
 from graphflow.service.run_log import log_of_run
 from graphflow.service.runs.sweep import expire_overdue
@@ -48,7 +48,7 @@ async def submit(context: ServiceContext, request: SubmitRequest, *, caller: Cal
     Raises:
         ThreadBusy: another process drives the run.
     """
-    refuse_when_stopping(context)
+    context.refuse_when_stopping()
     await context.runs.ready()
     request_id = request.request_id or context.ids.new_id()
     status: Status = "accepted"
