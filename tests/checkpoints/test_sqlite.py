@@ -75,7 +75,7 @@ def line(process: subprocess.Popen[str]) -> str:
 
 def pragma(store: SqliteCheckpointer, words: str) -> Any:
     """Awaitable: a PRAGMA on the writing connection."""
-    return store._change(lambda db: db.execute(f"PRAGMA {words}").fetchall())
+    return store._write(lambda db: db.execute(f"PRAGMA {words}").fetchall())
 
 
 def raw(store: SqliteCheckpointer, *statements: str) -> None:
@@ -510,7 +510,7 @@ async def test_a_title_with_half_a_character_does_not_stop_the_thread(store: Sql
 async def test_a_defect_in_one_call_fails_that_call_only(store: SqliteCheckpointer) -> None:
     driver = await drive(store)
     good = driver.commit(driver.record())
-    bad = store._change(lambda db: db.execute("SELECT nonsense"))
+    bad = store._write(lambda db: db.execute("SELECT nonsense"))
     assert "nonsense" in (await refused(StoreError, bad)).message
     await good
     await driver.add()
@@ -533,7 +533,7 @@ class Gate:
             self._open.wait()
             db.set_trace_callback(self.statements.append)
 
-        self._held = asyncio.ensure_future(self.store._change(hold))  # noqa: TID251 – awaited in __aexit__
+        self._held = asyncio.ensure_future(self.store._write(hold))  # noqa: TID251 – awaited in __aexit__
         await asyncio.to_thread(self._entered.wait)
         return self.statements
 
@@ -541,7 +541,7 @@ class Gate:
         self._open.set()
         await self._held
         await self.store.flush()
-        await self.store._change(lambda db: db.set_trace_callback(None))
+        await self.store._write(lambda db: db.set_trace_callback(None))
 
 
 async def test_a_batch_is_one_transaction_with_one_update_per_thread(store: SqliteCheckpointer) -> None:
@@ -667,9 +667,9 @@ async def test_a_fork_writes_two_rows_however_long_the_history_is(store: SqliteC
     for n in range(300):
         driver.commit(driver.record(b"%d" % n))
     await store.flush()
-    changes = await store._change(lambda db: db.total_changes)
+    changes = await store._write(lambda db: db.total_changes)
     await store.fork(driver.ids[150], "thread", "fork", number=999_999_999, facts=facts())
-    assert await store._change(lambda db: db.total_changes) - changes == 2
+    assert await store._write(lambda db: db.total_changes) - changes == 2
 
 
 async def test_finding_an_old_checkpoint_reads_few_rows(store: SqliteCheckpointer) -> None:
@@ -691,7 +691,7 @@ def test_migrations_are_numbered_from_one_without_gaps() -> None:
 async def test_ids_take_sixteen_bytes_when_they_are_uuids(store: SqliteCheckpointer) -> None:
     driver = await drive(store, new_id())
     await driver.add()
-    sizes = await store._change(lambda db: db.execute("SELECT length(id) FROM records").fetchall())
+    sizes = await store._write(lambda db: db.execute("SELECT length(id) FROM records").fetchall())
     assert sizes == [(16,)]
 
 

@@ -59,8 +59,8 @@ async def assert_readable_up_to(app: CompiledGraph, steps: int) -> None:
 
 async def test_a_disk_that_fills_up_fails_the_run_and_room_lets_it_go_on(store: SqliteCheckpointer) -> None:
     async def fill() -> None:
-        pages = (await store._change(lambda db: db.execute("PRAGMA page_count").fetchone()))[0]
-        await store._change(lambda db: db.execute(f"PRAGMA max_page_count = {pages + 3}").fetchone())
+        pages = (await store._write(lambda db: db.execute("PRAGMA page_count").fetchone()))[0]
+        await store._write(lambda db: db.execute(f"PRAGMA max_page_count = {pages + 3}").fetchone())
 
     app = growing(4, fill).compile(checkpointer=store)
     with pytest.raises(StoreError, match="disk is full") as caught:
@@ -68,7 +68,7 @@ async def test_a_disk_that_fills_up_fails_the_run_and_room_lets_it_go_on(store: 
     assert caught.value.code == "store_failed"
     forget(app, "t")
     await assert_readable_up_to(app, 4)
-    await store._change(lambda db: db.execute("PRAGMA max_page_count = 1000000").fetchone())
+    await store._write(lambda db: db.execute("PRAGMA max_page_count = 1000000").fetchone())
     done = await loop(10).compile(checkpointer=store).run(thread_id="other")
     assert done.status == "completed"
     resumed = await app.resume("t")
@@ -77,7 +77,7 @@ async def test_a_disk_that_fills_up_fails_the_run_and_room_lets_it_go_on(store: 
 
 async def test_a_file_that_becomes_read_only_fails_the_run(store: SqliteCheckpointer) -> None:
     async def protect() -> None:
-        await store._change(lambda db: db.execute("PRAGMA query_only = ON").fetchone())
+        await store._write(lambda db: db.execute("PRAGMA query_only = ON").fetchone())
 
     app = growing(4, protect).compile(checkpointer=store)
     with pytest.raises(StoreError, match="read-only") as caught:
@@ -154,7 +154,7 @@ async def test_a_corrupt_row_is_named_and_checkpoints_before_it_load(store: Sqli
     await app.run(thread_id="t")
     rows = await app.thread("t").history()
     before = await app.thread("t").state(rows[4].id)
-    await store._change(lambda db: db.execute(damage))
+    await store._write(lambda db: db.execute(damage))
     forget(app, "t")
     with pytest.raises(StoreError) as caught:
         await app.thread("t").state()
@@ -168,7 +168,7 @@ async def test_a_corrupt_row_is_named_and_checkpoints_before_it_load(store: Sqli
 
 async def test_a_newer_store_is_refused_before_anything_runs(store: SqliteCheckpointer) -> None:
     await loop(2).compile(checkpointer=store).run(thread_id="t")
-    await store._change(lambda db: db.execute("PRAGMA user_version = 99"))
+    await store._write(lambda db: db.execute("PRAGMA user_version = 99"))
     await store.close()
     newer = SqliteCheckpointer(store.path)
     with pytest.raises(StoreError) as caught:

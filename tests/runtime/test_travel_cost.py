@@ -38,10 +38,10 @@ async def cost(store: SqliteCheckpointer, action: Any) -> int:
     def watch(db: sqlite3.Connection, handler: Any) -> None:
         db.set_progress_handler(handler, 50)
 
-    for ask in (store._change, store._visit):
+    for ask in (store._write, store._visit):
         await ask(lambda db: watch(db, tick))
     await action()
-    for ask in (store._change, store._visit):
+    for ask in (store._write, store._visit):
         await ask(lambda db: watch(db, None))
     return count
 

@@ -1,7 +1,7 @@
 """`PostgresCheckpointer`: the store for several hosts, one schema of a PostgreSQL database (spec 4.4, extra `postgres`).
 
-Each event loop that uses the store has connections of its own: one that commits (`_postgres_writer`) and a few that read
-and change (`_postgres_pool`). What a lost connection leaves open is found out when the database is back. Any number of
+Each event loop that uses the store has connections of its own: one that commits (`writer.py`) and a few that read
+and change (`pool.py`). What a lost connection leaves open is found out when the database is back. Any number of
 processes and hosts may share the store; fences and leases keep them apart (E2).
 """
 
@@ -12,28 +12,19 @@ import contextlib
 import threading
 import uuid
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
 
 from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints import export, pruning
 from graphflow.checkpoints.rows import (
     SEAL,
-    Keep,
     Lineage,
     ListedRecord,
     Log,
-    OpenInterrupt,
-    Pruned,
-    Queued,
     Record,
-    Rewrite,
-    Span,
-    Spent,
     Stored,
     ThreadFacts,
     ThreadRow,
-    parse_cursor,
 )
 from graphflow.errors import StoreError
 from graphflow.graph.engine.ports import Durable
@@ -44,21 +35,23 @@ except ImportError as missing:  # pragma: no cover – the extra is not installe
     raise ImportError("PostgresCheckpointer needs psycopg 3: pip install 'graphflow[postgres]'") from missing
 
 from graphflow.checkpoints.commit_queue import Promise
-from graphflow.checkpoints.postgres import changes, lists, reader, rewriting
-from graphflow.checkpoints.postgres import pruning as rows_off
+from graphflow.checkpoints.postgres import reader
 from graphflow.checkpoints.postgres.commits import Life
+from graphflow.checkpoints.postgres.dialect import POSTGRES
+from graphflow.checkpoints.postgres.driver import drive
 from graphflow.checkpoints.postgres.errors import closed, forked, store_error
 from graphflow.checkpoints.postgres.loop_connections import Side, shut
-from graphflow.checkpoints.postgres.pipeline import Statement
-from graphflow.checkpoints.postgres.pool import Pool, Transaction
-from graphflow.checkpoints.postgres.rows import READ_NOTE, READ_THREAD, interrupt_row, thread_row
 from graphflow.checkpoints.postgres.schema import migrate
+from graphflow.checkpoints.postgres.take import take as take_thread
 from graphflow.checkpoints.postgres.target import owner_lock, target_of
+from graphflow.checkpoints.sql import changes, lists
+from graphflow.checkpoints.sql.checkpointer import SqlCheckpointer
+from graphflow.checkpoints.sql.statement import Work
 
 T = TypeVar("T")
 
 
-class PostgresCheckpointer:
+class PostgresCheckpointer(SqlCheckpointer):
     """A `Checkpointer` in one schema of a PostgreSQL database (13 or newer); may be used from several event loops.
 
     Args:
@@ -81,6 +74,7 @@ class PostgresCheckpointer:
         patience_s: float = 15.0,
         synchronous_commit: Literal["on", "off", "local", "remote_write", "remote_apply"] | None = None,
     ) -> None:
+        self._dialect = POSTGRES
         self._target = target_of(
             url, schema, connections=connections, patience_s=patience_s, synchronous_commit=synchronous_commit
         )
@@ -98,15 +92,6 @@ class PostgresCheckpointer:
 
     def __repr__(self) -> str:
         return f"PostgresCheckpointer({self.name!r})"
-
-    @property
-    def owner(self) -> str:
-        """`host/boot id/uuid` of this object; its OS lock is taken with the first thread and lasts until `close`."""
-        return self._owner_lock.id
-
-    def is_dead(self, owner: str) -> bool:
-        """Whether this owner's process is surely gone; False when that can't be known, as of another host."""
-        return self._owner_lock.is_dead(owner)
 
     # --- opening and closing ---
 
@@ -129,7 +114,7 @@ class PostgresCheckpointer:
             try:
                 await side.pool.warm()
                 await migrate(side.pool, self._target)
-                if not self._sealed and await side.pool.rows(READ_NOTE(SEAL)):
+                if not self._sealed and await drive(side.pool.ask, lists.note(SEAL)) is not None:
                     raise refusals.sealed(self.name)
             except (OperationalError, OSError) as error:
                 raise store_error(self.name, error, "opened") from error
@@ -186,17 +171,29 @@ class PostgresCheckpointer:
             elif loop.is_running():
                 await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(side.writer.flush(), loop))
 
-    async def _read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        return await (await self._here()).pool.read(work)
+    async def _read(self, make: Callable[[], Work[T]]) -> T:
+        return await (await self._here()).pool.read(lambda db: drive(db.run, make()))
 
-    async def _change(self, work: Callable[[Pool], Awaitable[T]]) -> T:
-        """The result of a change, which comes after the commits that were queued before it."""
+    async def _ask(self, make: Callable[[], Work[T]]) -> T:
+        return await drive((await self._here()).pool.ask, make())
+
+    async def _change(self, make: Callable[[], Work[T]], *, forget: str | None = None) -> T:
         side = await self._here()
         await side.writer.flush()
-        return await work(side.pool)
+        result = await side.pool.write(lambda db: drive(db.run, make()))
+        self._forget(forget)
+        return result
 
-    async def _rows(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
-        return await (await self._here()).pool.rows(statement(*values))
+    async def _do(self, make: Callable[[], Work[T]], *, forget: str | None = None) -> T:
+        side = await self._here()
+        await side.writer.flush()
+        result = await drive(side.pool.do, make())
+        self._forget(forget)
+        return result
+
+    def _forget(self, thread_id: str | None) -> None:
+        if thread_id is not None:
+            self._lives.pop(thread_id, None)
 
     # --- taking a thread (E2) ---
 
@@ -225,7 +222,7 @@ class PostgresCheckpointer:
         self, side: Side, thread_id: str, owner: str, now: int, lease_ms: int, *, create: bool
     ) -> ThreadRow:  # fmt: skip
         await side.writer.flush()
-        row = await changes.take(
+        row = await take_thread(
             side.pool,
             thread_id,
             owner,
@@ -243,17 +240,10 @@ class PostgresCheckpointer:
             row = await taking
             await self.release(row.thread_id, row.fence)
 
-    async def assign(self, thread_id: str, user: str, *, now: int) -> str | None:
-        return await self._change(lambda pool: changes.assign(pool, thread_id, user, now))
-
     async def renew(self, owner: str, *, lease_until: int) -> None:
         if owner == self._owner_lock.id:
             self._owner_lock.touch()
-        await changes.renew((await self._here()).pool, owner, lease_until)
-
-    async def release(self, thread_id: str, fence: int) -> None:
-        await self._change(lambda pool: changes.release(pool, thread_id, fence))
-        self._lives.pop(thread_id, None)
+        await drive((await self._here()).pool.do, changes.renew(owner, lease_until))
 
     # --- commits (E3) ---
 
@@ -298,174 +288,15 @@ class PostgresCheckpointer:
 
     # --- reading ---
 
-    async def thread(self, thread_id: str) -> ThreadRow | None:
-        rows = await self._rows(READ_THREAD, thread_id)
-        return thread_row(rows[0]) if rows else None
-
     async def load(self, thread_id: str, checkpoint_id: str | None = None) -> Stored | None:
-        return await self._read(lambda db: reader.load(db, thread_id, checkpoint_id))
-
-    async def read_items(
-        self, chain: Sequence[tuple[int, int]], frame: int, channel: str, count: int, *, start: int = 0
-    ) -> list[bytes]:
-        return (await self.read_logs(chain, [Log(frame, channel, count, start)]))[0]
+        return await (await self._here()).pool.read(lambda db: reader.load(db, thread_id, checkpoint_id))
 
     async def read_logs(self, chain: Sequence[tuple[int, int]], logs: Sequence[Log]) -> list[list[bytes]]:
-        return await self._read(lambda db: reader.read_logs(db, chain, logs))
+        return await (await self._here()).pool.read(lambda db: reader.read_logs(db, chain, logs))
 
     async def list_checkpoints(
         self, thread_id: str, *, before: str | None = None, limit: int | None = None, all_lineages: bool = False
     ) -> list[ListedRecord]:
-        return await self._read(
+        return await (await self._here()).pool.read(
             lambda db: reader.list_records(db, thread_id, before, limit, all_lineages=all_lineages)
-        )  # fmt: skip
-
-    async def read_records(
-        self, thread_id: str, *, lineage: int, after: int, upto: int
-    ) -> list[Record]:  # fmt: skip
-        return await self._read(lambda db: reader.read_records(db, thread_id, lineage, after, upto))
-
-    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> list[Record]:
-        return await self._read(lambda db: reader.read_effects(db, thread_id, spans))
-
-    async def spent(
-        self,
-        *,
-        since: int | None = None,
-        until: int | None = None,
-        agent_key: str | None = None,
-        thread_id: str | None = None,
-    ) -> list[Spent]:
-        return await self._read(lambda db: reader.read_spent(db, since, until, agent_key, thread_id))
-
-    async def threads(
-        self,
-        *,
-        cursor: str | None = None,
-        limit: int = 50,
-        status: str | None = None,
-        agent_key: str | None = None,
-        user: str | None = None,
-    ) -> list[ThreadRow]:
-        rows = await self._rows(lists.THREADS, status, agent_key, cursor, limit, user)
-        if not rows and cursor is not None and await self.thread(cursor) is None:
-            raise refusals.unknown_thread(cursor)
-        return [thread_row(row) for row in rows]
-
-    async def open_interrupts(
-        self,
-        *,
-        thread_id: str | None = None,
-        owner: str | None = None,
-        role: str | None = None,
-        agent_key: str | None = None,
-        user: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> list[OpenInterrupt]:
-        at, interrupt_id = (None, None) if cursor is None else parse_cursor(cursor)
-        statement = lists.OPEN if thread_id is None else lists.OPEN_OF_THREAD
-        rows = await self._rows(statement, thread_id, owner, role, agent_key, at, interrupt_id, limit, user)
-        return [interrupt_row(row) for row in rows]
-
-    async def due(self, before: int) -> list[OpenInterrupt]:
-        return [interrupt_row(row) for row in await self._rows(lists.DUE, before)]
-
-    async def find_run(self, run_id: str) -> str | None:
-        rows = await self._rows(lists.RUN, run_id)
-        return rows[0][0] if rows else None
-
-    async def document(self, digest: str) -> bytes | None:
-        rows = await self._rows(lists.DOCUMENT, digest)
-        return rows[0][0] if rows else None
-
-    async def queued(self, thread_id: str) -> tuple[int, bytes] | None:
-        entries = await self.queue(thread_id, kind="input", limit=1)
-        return (entries[0].position, entries[0].body) if entries else None
-
-    async def queue(
-        self, thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100
-    ) -> list[Queued]:
-        rows = await self._rows(lists.QUEUE, thread_id, kind, owner, limit)
-        return [Queued(thread_id=name, position=n, kind=k, body=body, at=at) for name, n, k, body, at in rows]
-
-    async def queues(self, now: int) -> list[str]:
-        rows = await self._rows(lists.QUEUES)
-        return [name for name, owner, until in rows if owner is None or until <= now or self.is_dead(owner)]
-
-    # --- forks, deletion, documents, queue ---
-
-    async def fork(
-        self, checkpoint_id: str, source_id: str, thread_id: str, *, number: int, facts: ThreadFacts
-    ) -> ThreadRow:  # fmt: skip
-        return await self._change(
-            lambda pool: pool.write(lambda db: changes.fork(db, checkpoint_id, source_id, thread_id, number, facts))
-        )
-
-    async def delete_thread(self, thread_id: str) -> None:
-        await self._change(lambda pool: pool.write(lambda db: changes.delete_thread(db, thread_id)))
-        self._lives.pop(thread_id, None)
-
-    async def delete_checkpoint(self, thread_id: str, checkpoint_id: str) -> None:
-        await self._change(lambda pool: pool.write(lambda db: rows_off.delete_checkpoint(db, thread_id, checkpoint_id)))
-        self._lives.pop(thread_id, None)
-
-    async def prune(self, thread_id: str, keep: Keep, *, dry_run: bool = False) -> Pruned:
-        pruning.check_keep(thread_id, keep)
-        if dry_run:
-            return await self._read(lambda db: rows_off.prune(db, thread_id, keep, dry_run=True))
-        return await self._change(
-            lambda pool: pool.write(lambda db: rows_off.prune(db, thread_id, keep, dry_run=False))
-        )  # fmt: skip
-
-    async def put_note(self, name: str, note: bytes) -> None:
-        await self._change(lambda pool: changes.put_note(pool, name, note))
-
-    async def swap_note(self, name: str, note: bytes, *, instead_of: bytes | None) -> bool:
-        return await self._change(
-            lambda pool: pool.write(lambda db: changes.swap_note(db, name, note, instead_of))
-        )  # fmt: skip
-
-    async def note(self, name: str) -> bytes | None:
-        rows = await self._rows(READ_NOTE, name)
-        return rows[0][0] if rows else None
-
-    async def rewrite(self, change: Rewrite, *, after: str | None = None, limit: int = 1000) -> str | None:
-        return await self._change(lambda pool: pool.write(lambda db: rewriting.rewrite(db, change, after, limit)))
-
-    async def put_document(self, digest: str, document: bytes) -> None:
-        await self._change(lambda pool: changes.put_document(pool, digest, document))
-
-    async def enqueue(
-        self, thread_id: str, body: bytes, *, now: int, kind: str = "input", run_id: str | None = None
-    ) -> int:
-        return await self._change(
-            lambda pool: pool.write(lambda db: changes.enqueue(db, thread_id, body, now, kind, run_id))
-        )
-
-    async def withdraw(self, thread_id: str, position: int, *, run_id: str | None = None) -> bool:
-        return await self._change(
-            lambda pool: pool.write(lambda db: changes.withdraw(db, thread_id, position, run_id))
-        )  # fmt: skip
-
-    async def dequeue(self, thread_id: str) -> bytes | None:
-        return await self._change(lambda pool: pool.write(lambda db: changes.dequeue(db, thread_id)))
-
-    # --- export ---
-
-    async def export_thread(self, thread_id: str) -> AsyncIterator[Mapping[str, Any]]:
-        copy = await self._read(lambda db: reader.copy_thread(db, thread_id))
-        for line in export.to_lines(copy):
-            yield line
-
-    async def import_thread(
-        self,
-        lines: AsyncIterator[Mapping[str, Any]],
-        *,
-        thread_id: str | None = None,
-        change: Rewrite | None = None,
-    ) -> str:
-        exported = await export.from_lines(lines)
-        return await self._change(
-            lambda pool: pool.write(lambda db: changes.import_thread(db, exported, thread_id, change))
         )

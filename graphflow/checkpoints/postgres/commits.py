@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from graphflow.checkpoints import errors as refusals
 from graphflow.checkpoints.commit_queue import Promise
+from graphflow.checkpoints.postgres.driver import native
 from graphflow.checkpoints.postgres.pipeline import (
     BIGINT,
     BOOLEAN,
@@ -20,10 +21,11 @@ from graphflow.checkpoints.postgres.pipeline import (
     array,
     bigint,
     boolean,
+    clean,
     integer,
 )
-from graphflow.checkpoints.postgres.rows import INTERRUPT_COLUMNS, clean, interrupt_values, size_of
-from graphflow.checkpoints.rows import SPENT_FIGURES, OpenInterrupt, Record, Spent, ThreadFacts
+from graphflow.checkpoints.rows import Record, ThreadFacts
+from graphflow.checkpoints.sql.rows import ADD_INTERRUPT, ADD_RUN, ADD_SPENT, interrupt_values
 from graphflow.errors import StoreError
 
 _NOT_MOVED, INPUT_GONE, PRUNED = "GF001", "GF002", "GF003"
@@ -51,31 +53,16 @@ ADD_ITEM = Statement(
 )
 BEGIN_LINEAGE = Statement("SELECT @.begin_lineage($1, $2, $3, $4)", "ltli")
 _ADD_SNAPSHOT = Statement("INSERT INTO @.snapshots (lineage, ordinal, data) VALUES ($1, $2, $3)", "liy")
-ADD_RUN = Statement("INSERT INTO @.runs (run, thread) VALUES ($1, $2) ON CONFLICT DO NOTHING", "tt")
 _CLOSE_INTERRUPTS = Statement("DELETE FROM @.interrupts WHERE thread = $1 AND id = ANY($2)", "tT")
-_OPEN_INTERRUPT = Statement(
-    f"INSERT INTO @.interrupts ({INTERRUPT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"  # noqa: S608 – constants only
-    " ON CONFLICT (thread, id) DO UPDATE SET (run, kind, node, owner, role, agent_key, opened_at, due_at, data) ="
-    " (excluded.run, excluded.kind, excluded.node, excluded.owner, excluded.role, excluded.agent_key, excluded.opened_at,"
-    " excluded.due_at, excluded.data)",
-    "ttttttttlly",
-)
 _CONSUME = Statement("SELECT @.consume($1, $2)", "lt")
 
 
-SPENT_TYPES = "itt" + "l" * len(SPENT_FIGURES)
-_ADD_SPENT = Statement(
-    f"INSERT INTO @.spent AS s (thread, {', '.join(Spent.__struct_fields__)})"  # noqa: S608 – constants only
-    f" VALUES ({', '.join(f'${n}' for n in range(1, len(Spent.__struct_fields__) + 2))})"
-    " ON CONFLICT (day, agent_key, model, thread) DO UPDATE SET "
-    + ", ".join(f"{figure} = s.{figure} + excluded.{figure}" for figure in SPENT_FIGURES),
-    "t" + SPENT_TYPES,
-)
-
-
-def add_spent(thread_id: str, spent: Spent) -> Call:
-    """Adds to the ledger."""
-    return _ADD_SPENT(thread_id, *msgspec.structs.astuple(spent))
+def size_of(record: Record) -> int:
+    """Stored bytes of the record, its items and its snapshot."""
+    size = len(record.meta) + len(record.data)
+    for item in record.items:
+        size += len(item.data)
+    return size if record.snapshot is None else size + len(record.snapshot)
 
 
 class Life:
@@ -91,6 +78,9 @@ class Life:
         self.run_id: str | None = None
         """The last that the index of runs was told of."""
         self.released = False
+
+
+_ADD_INTERRUPT, _ADD_RUN, _ADD_SPENT = native(ADD_INTERRUPT), native(ADD_RUN), native(ADD_SPENT)
 
 
 class Run:
@@ -165,13 +155,13 @@ def calls_of(run: Run, life: Life) -> list[Call]:
             calls.append(_ADD_SNAPSHOT(record.lineage, record.ordinal, record.snapshot))
         if record.closed:
             calls.append(_CLOSE_INTERRUPTS(first.thread_id, record.closed))
-        calls += interrupts_of(record.opened)
+        calls += [_ADD_INTERRUPT(*interrupt_values(interrupt)) for interrupt in record.opened]
         if record.spent is not None:
-            calls.append(add_spent(first.thread_id, record.spent))
+            calls.append(_ADD_SPENT(first.thread_id, *msgspec.structs.astuple(record.spent)))
     for promise in run.promises:
         run_id = promise.facts.run_id
         if run_id is not None and run_id != life.run_id:
-            calls.append(ADD_RUN(run_id, first.thread_id))
+            calls.append(_ADD_RUN(run_id, first.thread_id))
             life.run_id = run_id
         if promise.consumes is not None:
             calls.append(_CONSUME(promise.consumes, first.thread_id))
@@ -181,10 +171,6 @@ def calls_of(run: Run, life: Life) -> list[Call]:
 def facts_kept(facts: ThreadFacts, user: str | None) -> ThreadFacts:
     """What the thread's row says after a commit of these facts, whose user it leaves as it is."""
     return msgspec.structs.replace(facts, title=clean(facts.title), user=user)
-
-
-def interrupts_of(opened: Iterable[OpenInterrupt]) -> list[Call]:
-    return [_OPEN_INTERRUPT(*interrupt_values(interrupt)) for interrupt in opened]
 
 
 _NO_ITEMS = [array(BIGINT, ()), array(TEXT, ()), array(INTEGER, ()), array(INTEGER, ()), array(BYTEA, ())]

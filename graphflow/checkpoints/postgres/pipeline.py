@@ -48,6 +48,11 @@ def text(value: str | None) -> bytes | None:
     return None if value is None else value.encode()
 
 
+def clean(value: str | None) -> str | None:
+    """A text for people without what PostgreSQL's texts can't have: lone surrogates and NUL."""
+    return value and value.encode("utf-8", "replace").decode().replace("\x00", "")
+
+
 def integer(value: int) -> bytes:
     """An `integer`."""
     return _int4.pack(value)
@@ -77,6 +82,9 @@ BOOLEAN, BYTEA, BIGINT, INTEGER, TEXT = 16, 17, 20, 23, 25
 
 _ENCODERS: dict[str, Callable[[Any], bytes | None]] = {
     "t": text,
+    "d": text,
+    "n": text,
+    "c": lambda value: text(clean(value)),
     "i": integer,
     "l": bigint,
     "b": boolean,
@@ -85,9 +93,22 @@ _ENCODERS: dict[str, Callable[[Any], bytes | None]] = {
     "T": lambda values: array(TEXT, [value.encode() for value in values]),
     "L": lambda values: array(BIGINT, [_int8.pack(value) for value in values]),
 }
-_OIDS = {"t": TEXT, "i": INTEGER, "l": BIGINT, "b": BOOLEAN, "y": BYTEA, "u": 2950, "T": 1009, "L": 1016}
+_OIDS = {
+    "t": TEXT,
+    "d": TEXT,
+    "n": TEXT,
+    "c": TEXT,
+    "i": INTEGER,
+    "l": BIGINT,
+    "b": BOOLEAN,
+    "y": BYTEA,
+    "u": 2950,
+    "T": 1009,
+    "L": 1016,
+}
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
     "t": bytes.decode,
+    "d": bytes.decode,
     "i": lambda value: int.from_bytes(value, "big", signed=True),
     "b": lambda value: value == b"\x01",
     "y": lambda value: value,
@@ -96,7 +117,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 
 class Statement:
     """SQL with `@` for the schema, and how its parameters and columns are written: `t`ext, `i`nteger, `l` for bigint,
-    `b`oolean, `y` for bytes, `u`uid, capitals for arrays. A column of any integer type is an `i`.
+    `b`oolean, `y` for bytes, `u`uid, capitals for arrays; for `d`, `n` and `c` see `SharedStatement`. A column of any integer type is an `i`.
     """
 
     __slots__ = ("_columns", "_parameters", "name", "sql", "types")
@@ -115,9 +136,12 @@ class Statement:
         return Call(self, [encode(value) for encode, value in zip(self._parameters, values, strict=True)])
 
     def rows(self, result: pq.abc.PGresult) -> list[tuple[Any, ...]]:
+        """Its rows; without columns an empty one for each row that it changed."""
+        if not self._columns:
+            return [()] * (result.command_tuples or 0)
         get, columns = result.get_value, list(enumerate(self._columns))
         out = []
-        for row in range(result.ntuples if columns else 0):
+        for row in range(result.ntuples):
             values = [(get(row, place), decode) for place, decode in columns]
             out.append(tuple([None if value is None else decode(value) for value, decode in values]))
         return out

@@ -151,21 +151,17 @@ class Pool:
         """The result of a function that ran in one transaction, durably; called again after a passing failure."""
         return await self._retried(work, _BEGIN_WRITING, "written")
 
-    async def rows(self, call: Call) -> list[tuple[Any, ...]]:
-        """The rows of one reading statement."""
+    async def ask(self, *calls: Call) -> list[list[tuple[Any, ...]]]:
+        """The rows of statements that only read, in one round trip."""
+        return await self.do(*calls, doing="read")
 
-        async def work(connection: Connection) -> list[tuple[Any, ...]]:
-            return await connection.rows(call)
-
-        return await self._patiently(work, "read")
-
-    async def do(self, *calls: Call) -> list[list[tuple[Any, ...]]]:
+    async def do(self, *calls: Call, doing: str = "written") -> list[list[tuple[Any, ...]]]:
         """The rows of statements that are one transaction in one round trip; sent again after a passing failure."""
 
         async def work(connection: Connection) -> list[list[tuple[Any, ...]]]:
             return await connection.run(*calls)
 
-        return await self._patiently(work, "written")
+        return await self._patiently(work, doing)
 
     async def _retried(self, work: Work[T], begin: Statement, doing: str) -> T:
         async def whole(connection: Connection) -> T:

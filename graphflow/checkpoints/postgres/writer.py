@@ -31,8 +31,9 @@ from graphflow.checkpoints.postgres.commits import (
 from graphflow.checkpoints.postgres.errors import PASSING, store_error
 from graphflow.checkpoints.postgres.pipeline import Call, Connection, ConnectionLost, PostgresError
 from graphflow.checkpoints.postgres.pool import Patience, Target
-from graphflow.checkpoints.postgres.rows import READ_THREAD, thread_row
+from graphflow.checkpoints.postgres.reader import READ_THREAD
 from graphflow.checkpoints.rows import ThreadRow
+from graphflow.checkpoints.sql.rows import thread_row
 from graphflow.errors import Fenced, StoreError
 
 MAX_COMMITS = 512

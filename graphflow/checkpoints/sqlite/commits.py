@@ -11,23 +11,17 @@ import msgspec
 from graphflow.checkpoints import errors as refusals
 from graphflow.checkpoints.commit_queue import Promise
 from graphflow.checkpoints.export import LooseItem
-from graphflow.checkpoints.rows import SPENT_FIGURES, Lineage, Record, Spent
+from graphflow.checkpoints.rows import Lineage, Record
+from graphflow.checkpoints.sql.rows import ADD_INTERRUPT, ADD_RUN, ADD_SPENT, interrupt_values
+from graphflow.checkpoints.sqlite.driver import clean, rows_of
 from graphflow.checkpoints.sqlite.reader import is_loadable
-from graphflow.checkpoints.sqlite.rows import INTERRUPT_COLUMNS, clean, interrupt_values, key, pack, unpack
+from graphflow.checkpoints.sqlite.rows import key, pack, unpack
 from graphflow.errors import StoreError
 
 ADD_RECORD = "INSERT INTO records (record, id, checkpoint, size, meta, data) VALUES "
 ADD_ITEM = "INSERT INTO items (item, record, data) VALUES "
 ADD_EFFECT = "INSERT INTO effects (record) VALUES "
 ADD_SNAPSHOT = "INSERT INTO snapshots (record, data) VALUES "
-ADD_SPENT = (
-    f"INSERT INTO spent (thread, {', '.join(Spent.__struct_fields__)}) VALUES (?{', ?' * len(Spent.__struct_fields__)})"  # noqa: S608 – constants only
-    " ON CONFLICT (day, agent_key, model, thread) DO UPDATE SET "
-    + ", ".join(f"{figure} = {figure} + excluded.{figure}" for figure in SPENT_FIGURES)
-)
-ADD_RUN = "INSERT OR IGNORE INTO runs (run, thread) VALUES (?, ?)"
-ADD_INTERRUPT = f"INSERT OR REPLACE INTO interrupts ({INTERRUPT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 – constants only
-
 _MOVE_HEAD = "UPDATE threads SET head = ?, ordinal = ? WHERE id = ? AND fence = ? AND head IS ? AND owner IS NOT NULL"
 """Names no indexed column: one page less is written per commit."""
 _MOVE_ALL = (
@@ -67,8 +61,8 @@ class Life:
         self.released = False
 
 
-class Rows:
-    """Rows of one transaction, written table by table."""
+class RowBatch:
+    """RowBatch of one transaction, written table by table."""
 
     __slots__ = ("effects", "items", "records", "snapshots")
 
@@ -90,11 +84,11 @@ class Rows:
 
 
 ROWS_AT_ONCE = (64, 8, 1)
-"""Rows per statement: few sizes, so that each is prepared once."""
+"""RowBatch per statement: few sizes, so that each is prepared once."""
 
 
 def _insert(db: sqlite3.Connection, into: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Rows by few statements. Each statement gives the interpreter away and has to win it back from a busy event
+    """RowBatch by few statements. Each statement gives the interpreter away and has to win it back from a busy event
     loop: with one row each, that costs more than the writing.
     """
     at = 0
@@ -133,7 +127,7 @@ class Commits:
         Raises:
             StoreError: a commit breaks a rule of the port; nothing of the transaction may be kept.
         """
-        rows = Rows()
+        rows = RowBatch()
         runs: dict[tuple[str, int], list[Promise]] = {}
         for promise in promises:
             promise.error = None
@@ -149,7 +143,7 @@ class Commits:
             self._run(db, rows, run)
         rows.write(db)
 
-    def _run(self, db: sqlite3.Connection, rows: Rows, run: list[Promise]) -> None:
+    def _run(self, db: sqlite3.Connection, rows: RowBatch, run: list[Promise]) -> None:
         """Commits of one life, in order, of which only the first may begin a lineage: one update of the thread."""
         life = self._life(db, run[0])
         if isinstance(life, StoreError):
@@ -261,7 +255,7 @@ def _move_head(db: sqlite3.Connection, life: Life, before: Any, last: Promise) -
     return db.execute(_MOVE_ALL, moved + values + guard).rowcount == 1
 
 
-def _add(db: sqlite3.Connection, rows: Rows, life: Life, promise: Promise) -> None:
+def _add(db: sqlite3.Connection, rows: RowBatch, life: Life, promise: Promise) -> None:
     """Everything of a commit that is not in the thread's row."""
     for record in promise.records:
         assert life.lineage is not None
@@ -269,10 +263,10 @@ def _add(db: sqlite3.Connection, rows: Rows, life: Life, promise: Promise) -> No
         if record.closed or record.opened:
             _interrupts(db, life.name, record)
         if record.spent is not None:
-            add_spent(db, life.name, record.spent)
+            rows_of(db, ADD_SPENT(promise.thread_id, *msgspec.structs.astuple(record.spent)))
     run_id = promise.facts.run_id
     if run_id is not None and run_id != life.run_id:
-        db.execute(ADD_RUN, (pack(run_id), life.name))
+        rows_of(db, ADD_RUN(run_id, promise.thread_id))
         life.run_id = run_id
     if promise.consumes is not None:
         values = (promise.consumes, life.name)
@@ -306,7 +300,7 @@ def add_lineage(db: sqlite3.Connection, lineage: Lineage) -> int:
 
 
 def add_record(
-    db: sqlite3.Connection, rows: Rows, record: Record, lineage: int, logs: dict[tuple[int, str], int]
+    db: sqlite3.Connection, rows: RowBatch, record: Record, lineage: int, logs: dict[tuple[int, str], int]
 ) -> None:  # fmt: skip
     """The record, its items and its snapshot; `logs` goes on with the logs that are new."""
     ordinal = record.ordinal
@@ -327,7 +321,7 @@ def add_record(
 
 
 def add_loose(
-    db: sqlite3.Connection, rows: Rows, item: LooseItem, lineage: int, logs: dict[tuple[int, str], int]
+    db: sqlite3.Connection, rows: RowBatch, item: LooseItem, lineage: int, logs: dict[tuple[int, str], int]
 ) -> None:  # fmt: skip
     """An entry whose record was pruned."""
     log = logs.get((item.frame, item.channel))
@@ -346,13 +340,8 @@ def _log(db: sqlite3.Connection, lineage: int, frame: int, channel: str) -> int:
     return added
 
 
-def add_spent(db: sqlite3.Connection, thread: Any, spent: Spent) -> None:
-    """Adds to the ledger."""
-    db.execute(ADD_SPENT, (thread, *msgspec.structs.astuple(spent)))
-
-
 def _interrupts(db: sqlite3.Connection, thread: Any, record: Record) -> None:
     for interrupt_id in record.closed:
         db.execute("DELETE FROM interrupts WHERE thread = ? AND id = ?", (thread, pack(interrupt_id)))
     for interrupt in record.opened:
-        db.execute(ADD_INTERRUPT, interrupt_values(interrupt))
+        rows_of(db, ADD_INTERRUPT(*interrupt_values(interrupt)))

@@ -1,9 +1,7 @@
-"""The SQLite store's loading lane: one thread with one reading connection that runs whole visits.
+"""The SQLite store's reader: one thread with one connection that runs whole visits.
 
-aiosqlite costs one hop between threads per statement, and several coroutines on one of its connections share a
-transaction. A load is four statements that must see one moment, so it runs here as one function: one hop, one
-transaction. Statements that stand alone and may take long (lists of threads, the inbox) go through aiosqlite beside
-it, so they never stand in the way of a load. `benchmarks/stores.py` measures both.
+A load is four statements that must see one moment, so it runs here as one function: one hop between threads, one
+transaction. `benchmarks/stores.py` measures it.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from graphflow.errors import StoreError
 T = TypeVar("T")
 
 
-class Lane(Worker):
+class ReadWorker(Worker):
     """Owns the reading connection and its thread."""
 
     def __init__(self, path: Path, *, busy_timeout_s: float) -> None:
@@ -35,7 +33,7 @@ class Lane(Worker):
             try:
                 db = db or open_reader(self.path, busy_timeout_s=self._busy_timeout_s)
                 call.result = _visit(db, call.function)
-            except FAULTS as error:
+            except (*FAULTS, UnicodeEncodeError) as error:
                 call.error = store_error(self.path, error, "read")
                 call.error.__cause__ = error
             except Exception as error:  # noqa: BLE001 – the caller gets it; the thread must outlive any defect

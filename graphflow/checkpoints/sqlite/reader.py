@@ -7,35 +7,22 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints.export import LooseItem, QueuedInput, StoredDocument, ThreadCopy, named_documents
 from graphflow.checkpoints.rows import (
-    SPENT_FIGURES,
-    SPENT_KEY,
-    Item,
-    Lineage,
     ListedRecord,
     Log,
     Record,
-    Span,
-    Spent,
     Stored,
-    spent_from,
 )
-from graphflow.checkpoints.sqlite.rows import (
-    INTERRUPT_COLUMNS,
-    ORDINALS,
-    THREAD_COLUMNS,
-    THREAD_TABLES,
-    THREAD_WIDTH,
-    interrupt_row,
-    pack,
-    read_thread,
-    thread_row,
-    unpack,
-)
+from graphflow.checkpoints.sql.rows import THREAD_COLUMNS, THREAD_TYPES, thread_row
+from graphflow.checkpoints.sql.statement import SharedStatement
+from graphflow.checkpoints.sqlite.driver import rows_of
+from graphflow.checkpoints.sqlite.rows import ORDINALS, pack, read_thread, unpack
 
-_LOAD_THREAD = (
-    f"SELECT {THREAD_COLUMNS}, t.lineage, l.parent, l.cut FROM {THREAD_TABLES} WHERE t.id = ? AND t.status IS NOT NULL"  # noqa: S608 – constants only
+_LOAD_THREAD = SharedStatement(
+    f"SELECT {THREAD_COLUMNS}, t.lineage, l.parent, l.cut FROM @.threads t LEFT JOIN @.lineages l ON l.lineage = t.lineage"  # noqa: S608 – constants only
+    " WHERE t.id = $1 AND t.status IS NOT NULL",
+    "d",
+    THREAD_TYPES + "iii",
 )
 
 
@@ -48,11 +35,11 @@ class Step(NamedTuple):
 
 
 def load(db: sqlite3.Connection, thread_id: str, checkpoint_id: str | None) -> Stored | None:
-    row = db.execute(_LOAD_THREAD, (pack(thread_id),)).fetchone()
-    if row is None:
+    rows = rows_of(db, _LOAD_THREAD(thread_id))
+    if not rows:
         return None
-    thread = thread_row(row)
-    lineage, parent, parent_cut = row[THREAD_WIDTH:]
+    thread = thread_row(rows[0])
+    lineage, parent, parent_cut = rows[0][len(THREAD_TYPES) :]
     if checkpoint_id is not None:
         found = find_checkpoint(db, thread_id, checkpoint_id)
         if found is None:
@@ -340,46 +327,6 @@ def _parent_of(db: sqlite3.Connection, lineage: int) -> Any:
         lineage = parent
 
 
-def read_records(db: sqlite3.Connection, thread_id: str, number: int, after: int, upto: int) -> list[Record]:
-    row = db.execute("SELECT lineage, pruned FROM lineages WHERE number = ?", (number,)).fetchone()
-    tree = reach(db, thread_id)
-    if row is None or row[0] not in tree:
-        return []
-    limit = tree[row[0]]
-    lineage, pruned = row
-    end = min(upto, _newest(db, lineage), ORDINALS if limit is None else limit)
-    after = max(after, 0)
-    middle = min(max(after, pruned), end)
-    out = _left(db, lineage, number, after, middle) if middle > after else []
-    return out + _records(db, Step(lineage, number, end), middle, end, thread_id) if end > middle else out
-
-
-def _left(db: sqlite3.Connection, lineage: int, number: int, after: int, upto: int) -> list[Record]:
-    """Records with ordinals in (after, upto] where others were pruned."""
-    base = lineage * ORDINALS
-    sql = "SELECT record, id, checkpoint, meta, data FROM records WHERE record > ? AND record <= ? ORDER BY record"
-    return [_record(number, base, row) for row in db.execute(sql, (base + after, base + upto))]
-
-
-def read_effects(db: sqlite3.Connection, thread_id: str, spans: Sequence[Span]) -> list[Record]:
-    tree = reach(db, thread_id)
-    out: list[Record] = []
-    for span in spans:
-        row = db.execute("SELECT lineage FROM lineages WHERE number = ?", (span.lineage,)).fetchone()
-        if row is None or row[0] not in tree:
-            continue
-        limit, base = tree[row[0]], row[0] * ORDINALS
-        last = min(span.upto, ORDINALS - 1 if limit is None else limit)
-        sql = (
-            "SELECT r.record, r.id, r.checkpoint, r.meta, r.data FROM effects e JOIN records r ON r.record = e.record"
-            " WHERE e.record > ? AND e.record <= ? ORDER BY e.record"
-        )
-        out += (
-            _record(span.lineage, base, row, effect=True) for row in db.execute(sql, (base + span.after, base + last))
-        )
-    return out
-
-
 def is_loadable(db: sqlite3.Connection, lineage: int, ordinal: int) -> bool:
     """Whether a thread can be read at this record: nothing from its snapshot on was pruned."""
     pruned = db.execute("SELECT pruned FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0]
@@ -390,95 +337,3 @@ def is_loadable(db: sqlite3.Connection, lineage: int, ordinal: int) -> bool:
     first = db.execute(sql, (base + 1, base, base + ordinal)).fetchone()[0]
     sql = "SELECT count(*) FROM records WHERE record BETWEEN ? AND ?"
     return bool(db.execute(sql, (first, base + ordinal)).fetchone()[0] == base + ordinal - first + 1)
-
-
-def copy_thread(db: sqlite3.Connection, thread_id: str) -> ThreadCopy:
-    """Everything of the thread, for an export."""
-    thread = read_thread(db, thread_id)
-    if thread is None:
-        raise refusals.unknown_thread(thread_id)
-    name = pack(thread_id)
-    copy = ThreadCopy(thread=thread)
-    for step in reversed(_scope(db, thread_id, all_lineages=True)):
-        parent, cut = db.execute(
-            "SELECT p.number, l.cut FROM lineages l LEFT JOIN lineages p ON p.lineage = l.parent WHERE l.lineage = ?",
-            (step.lineage,),
-        ).fetchone()
-        copy.lineages.append(Lineage(number=step.number, thread_id=thread_id, parent=parent, cut=cut))
-        copy.records += _whole_records(db, step)
-        copy.items += _loose_items(db, step)
-    sql = f"SELECT {INTERRUPT_COLUMNS} FROM interrupts WHERE thread = ? ORDER BY opened_at, id"  # noqa: S608 – constants only
-    copy.interrupts = [interrupt_row(row) for row in db.execute(sql, (name,))]
-    sql = "SELECT body, at, kind FROM inputs WHERE thread = ? ORDER BY position"
-    copy.queue = [QueuedInput(body=body, at=at, kind=kind) for body, at, kind in db.execute(sql, (name,))]
-    copy.runs = [unpack(run) for (run,) in db.execute("SELECT run FROM runs WHERE thread = ?", (name,))]
-    for digest in named_documents(copy):
-        for (data,) in db.execute("SELECT data FROM documents WHERE digest = ?", (digest,)):
-            copy.documents.append(StoredDocument(digest=digest, data=data))
-    return copy
-
-
-def _whole_records(db: sqlite3.Connection, step: Step) -> list[Record]:
-    """The lineage's records with their items and snapshots."""
-    items: dict[int, list[Item]] = {}
-    for log, frame, channel in db.execute(
-        "SELECT log, frame, channel FROM logs WHERE lineage = ? ORDER BY log", (step.lineage,)
-    ).fetchall():
-        base = log * ORDINALS
-        sql = "SELECT item, record, data FROM items WHERE item >= ? AND item < ? AND record <= ? ORDER BY item"
-        for item, record, data in db.execute(sql, (base, base + ORDINALS, step.cut)):
-            items.setdefault(record, []).append(Item(frame, channel, item - base, data))
-    base = step.lineage * ORDINALS
-    sql = (
-        "SELECT r.record, r.id, r.checkpoint, r.meta, r.data, s.data, e.record IS NOT NULL FROM records r"
-        " LEFT JOIN snapshots s ON s.record = r.record LEFT JOIN effects e ON e.record = r.record"
-        " WHERE r.record > ? AND r.record <= ? ORDER BY r.record"
-    )
-    return [
-        Record(
-            id=unpack(id_),
-            lineage=step.number,
-            ordinal=record - base,
-            checkpoint=bool(checkpoint),
-            meta=meta,
-            data=data,
-            items=tuple(items.get(record - base, ())),
-            snapshot=snapshot,
-            effect=bool(effect),
-        )
-        for record, id_, checkpoint, meta, data, snapshot, effect in db.execute(sql, (base, base + step.cut))
-    ]
-
-
-def _loose_items(db: sqlite3.Connection, step: Step) -> list[LooseItem]:
-    """The lineage's entries whose records were pruned."""
-    out: list[LooseItem] = []
-    for log, frame, channel in db.execute(
-        "SELECT log, frame, channel FROM logs WHERE lineage = ? ORDER BY log", (step.lineage,)
-    ).fetchall():
-        base = log * ORDINALS
-        sql = (
-            "SELECT item, record, data FROM items i WHERE item >= ? AND item < ? AND record <= ?"
-            " AND NOT EXISTS (SELECT 1 FROM records r WHERE r.record = ? + i.record) ORDER BY item"
-        )
-        out += (
-            LooseItem(lineage=step.number, record=record, frame=frame, channel=channel, ordinal=item - base, data=data)
-            for item, record, data in db.execute(sql, (base, base + ORDINALS, step.cut, step.lineage * ORDINALS))
-        )
-    return out
-
-
-_SPENT_KEY = ", ".join(SPENT_KEY)
-_SPENT = f"{_SPENT_KEY}, {', '.join(f'sum({figure})' for figure in SPENT_FIGURES)}"
-
-
-def read_spent(
-    db: sqlite3.Connection, since: int | None, until: int | None, agent_key: str | None, thread_id: str | None
-) -> list[Spent]:
-    values = (since, until, agent_key, None if thread_id is None else pack(thread_id))
-    sql = (
-        f"SELECT {_SPENT} FROM spent WHERE day >= coalesce(?1, day) AND day <= coalesce(?2, day)"  # noqa: S608 – constants only
-        " AND agent_key = coalesce(?3, agent_key) AND thread = coalesce(?4, thread)"
-        f" GROUP BY {_SPENT_KEY} ORDER BY {_SPENT_KEY}"
-    )
-    return [spent_from(row) for row in db.execute(sql, values)]

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints.sqlite.rewriting import is_sealed
+from graphflow.checkpoints.rows import SEAL
+from graphflow.checkpoints.sql.lists import READ_NOTE
+from graphflow.checkpoints.sqlite.driver import rows_of
 from graphflow.errors import StoreError
 
 APPLICATION_ID = 0x67666C77
@@ -50,7 +52,7 @@ def open_writer(
         db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         db.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_SIZE}")
         migrate(db, path)
-        if not sealed and is_sealed(db):
+        if not sealed and rows_of(db, READ_NOTE(SEAL)):
             raise refusals.sealed(str(path))
     except (*FAULTS, OSError) as error:
         if db is not None:

@@ -1,0 +1,136 @@
+"""Questions that one statement answers: lists of threads, the inbox, the queue, the ledger, documents and notes."""
+
+from __future__ import annotations
+
+from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints.rows import (
+    SPENT_FIGURES,
+    SPENT_KEY,
+    OpenInterrupt,
+    Queued,
+    Spent,
+    ThreadRow,
+    parse_cursor,
+    spent_from,
+)
+from graphflow.checkpoints.sql.rows import (
+    INTERRUPT_COLUMNS,
+    INTERRUPT_TYPES,
+    READ_THREAD,
+    THREAD_COLUMNS,
+    THREAD_TYPES,
+    interrupt_row,
+    queue_row,
+    thread_row,
+)
+from graphflow.checkpoints.sql.statement import SharedStatement, Work, one
+
+_THREADS = SharedStatement(
+    f"SELECT {THREAD_COLUMNS} FROM @.threads t WHERE t.status IS NOT NULL AND ($1 IS NULL OR t.status = $1)"  # noqa: S608 – constants only
+    " AND ($2 IS NULL OR t.agent_key = $2)"
+    " AND ($3 IS NULL OR (t.updated_at, t.id) < (SELECT updated_at, id FROM @.threads WHERE id = $3 AND status IS NOT NULL))"
+    " AND ($5 IS NULL OR t.user_name = $5) ORDER BY t.updated_at DESC, t.id DESC LIMIT $4",
+    "ttdlt",
+    THREAD_TYPES,
+)
+_FILTER = (
+    " AND ($2 IS NULL OR owner = $2) AND ($3 IS NULL OR role = $3) AND ($4 IS NULL OR agent_key = $4)"
+    " AND ($5 IS NULL OR (opened_at, id) > ($5, $6))"
+    " AND ($8 IS NULL OR thread IN (SELECT id FROM @.threads WHERE user_name = $8)) ORDER BY opened_at, id LIMIT $7"
+)
+# Two statements, for one with `$1 IS NULL OR thread = $1` would find no thread by its key.
+_OPEN = SharedStatement(
+    f"SELECT {INTERRUPT_COLUMNS} FROM @.interrupts WHERE $1 IS NULL{_FILTER}",  # noqa: S608 – constants only
+    "dtttldlt",
+    INTERRUPT_TYPES,
+)
+_OPEN_OF_THREAD = SharedStatement(
+    f"SELECT {INTERRUPT_COLUMNS} FROM @.interrupts WHERE thread = $1{_FILTER}",  # noqa: S608 – constants only
+    "dtttldlt",
+    INTERRUPT_TYPES,
+)
+_DUE = SharedStatement(
+    f"SELECT {INTERRUPT_COLUMNS} FROM @.interrupts WHERE due_at <= $1 ORDER BY due_at, id",  # noqa: S608 – constants only
+    "l",
+    INTERRUPT_TYPES,
+)
+_RUN = SharedStatement("SELECT thread FROM @.runs WHERE run = $1", "d", "d")
+READ_DOCUMENT = SharedStatement("SELECT data FROM @.documents WHERE digest = $1", "t", "y")
+READ_NOTE = SharedStatement("SELECT data FROM @notes WHERE @note = $1", "n", "y")
+_QUEUE = SharedStatement(
+    "SELECT q.thread, q.position, q.kind, q.body, q.at FROM @.inputs q JOIN @.threads t ON t.id = q.thread"
+    " WHERE ($1 IS NULL OR q.thread = $1) AND ($2 IS NULL OR q.kind = $2) AND ($3 IS NULL OR t.owner = $3)"
+    " ORDER BY q.position LIMIT $4",
+    "dttl",
+    "dityi",
+)
+_QUEUES = SharedStatement(
+    "SELECT t.id, t.owner, t.lease_until FROM @.threads t JOIN (SELECT thread, min(position) AS first FROM @.inputs"
+    " GROUP BY thread) q ON t.id = q.thread ORDER BY q.first",
+    "",
+    "dti",
+)
+_KEY = ", ".join(SPENT_KEY)
+_SPENT = SharedStatement(
+    f"SELECT {_KEY}, {', '.join(f'CAST(sum({figure}) AS bigint)' for figure in SPENT_FIGURES)} FROM @.spent"  # noqa: S608 – constants only
+    " WHERE day >= coalesce($1, day) AND day <= coalesce($2, day) AND agent_key = coalesce($3, agent_key)"
+    f" AND thread = coalesce($4, thread) GROUP BY {_KEY} ORDER BY {_KEY}",
+    "lltd",
+    "itt" + "i" * len(SPENT_FIGURES),
+)
+
+
+def thread(thread_id: str) -> Work[ThreadRow | None]:
+    rows = yield from one(READ_THREAD(thread_id))
+    return thread_row(rows[0]) if rows else None
+
+
+def threads(
+    cursor: str | None, limit: int, status: str | None, agent_key: str | None, user: str | None
+) -> Work[list[ThreadRow]]:
+    rows = yield from one(_THREADS(status, agent_key, cursor, limit, user))
+    if not rows and cursor is not None and (yield from thread(cursor)) is None:
+        raise refusals.unknown_thread(cursor)
+    return [thread_row(row) for row in rows]
+
+
+def open_interrupts(
+    thread_id: str | None, owner: str | None, role: str | None, agent_key: str | None, user: str | None,
+    cursor: str | None, limit: int,
+) -> Work[list[OpenInterrupt]]:  # fmt: skip
+    at, interrupt_id = (None, None) if cursor is None else parse_cursor(cursor)
+    statement = _OPEN if thread_id is None else _OPEN_OF_THREAD
+    rows = yield from one(statement(thread_id, owner, role, agent_key, at, interrupt_id, limit, user))
+    return [interrupt_row(row) for row in rows]
+
+
+def due(before: int) -> Work[list[OpenInterrupt]]:
+    return [interrupt_row(row) for row in (yield from one(_DUE(before)))]
+
+
+def find_run(run_id: str) -> Work[str | None]:
+    rows = yield from one(_RUN(run_id))
+    return rows[0][0] if rows else None
+
+
+def document(digest: str) -> Work[bytes | None]:
+    rows = yield from one(READ_DOCUMENT(digest))
+    return rows[0][0] if rows else None
+
+
+def note(name: str) -> Work[bytes | None]:
+    rows = yield from one(READ_NOTE(name))
+    return rows[0][0] if rows else None
+
+
+def queue(thread_id: str | None, kind: str | None, owner: str | None, limit: int) -> Work[list[Queued]]:
+    return [queue_row(row) for row in (yield from one(_QUEUE(thread_id, kind, owner, limit)))]
+
+
+def queues() -> Work[list[tuple[str, str | None, int]]]:
+    """(thread, owner, end of its lease) of each thread with a queue."""
+    return [(name, owner, until) for name, owner, until in (yield from one(_QUEUES()))]
+
+
+def spent(since: int | None, until: int | None, agent_key: str | None, thread_id: str | None) -> Work[list[Spent]]:
+    return [spent_from(row) for row in (yield from one(_SPENT(since, until, agent_key, thread_id)))]

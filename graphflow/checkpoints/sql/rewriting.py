@@ -1,0 +1,80 @@
+"""Replacing the blobs of a store in place, page by page, each page in one transaction."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from graphflow.checkpoints.rows import Place, Rewrite
+from graphflow.checkpoints.sql.statement import Dialect, SharedStatement, Work, one
+
+_LEAST = {"l": -(1 << 62), "i": -1, "t": "", "d": ""}
+_KINDS: dict[str, tuple[str, str, Callable[..., Place]]] = {
+    "records": ("data", "iid", lambda lineage, ordinal, name: Place("record", name, lineage, ordinal)),
+    "snapshots": ("data", "ii", lambda lineage, ordinal: Place("snapshot", "", lineage, ordinal)),
+    "items": (
+        "data",
+        "iitii",
+        lambda lineage, frame, channel, ordinal, record: Place("item", "", lineage, ordinal, frame, channel, record),
+    ),
+    "interrupts": ("data", "dd", lambda thread, id_: Place("interrupt", f"{thread} {id_}")),
+    "documents": ("data", "t", lambda digest: Place("document", digest)),
+    "inputs": ("body", "d", lambda thread: Place("input", thread)),
+    "threads": ("title", "d", lambda name: Place("title", name)),
+}
+"""Per table: the column with the blob, the types of what its place is made of, and that place. Titles pass as UTF-8."""
+_ORDER = list(_KINDS)
+
+
+class _Page(NamedTuple):
+    """The statements for the blobs of one table."""
+
+    read: SharedStatement
+    """Key columns, those of the place, the blob; parameters are the key before the page and its length."""
+    write: SharedStatement
+    """Parameters are the key and the blob."""
+    start: Sequence[Any]
+    """A key before all others."""
+
+
+@functools.cache
+def _page(table: str, key: str, types: str, made_of: str, where: str) -> _Page:
+    column, place_types, _ = _KINDS[table]
+    width = len(types)
+    slots = ", ".join(f"${n}" for n in range(1, width + 1))
+    matches = " AND ".join(f"{part.strip()} = ${n}" for n, part in enumerate(key.split(","), 1))
+    blob = "t" if column == "title" else "y"
+    return _Page(
+        SharedStatement(
+            f"SELECT {key}, {made_of}, {column} FROM @.{table} t WHERE ({key}) > ({slots}) AND {column} IS NOT NULL AND {where}"  # noqa: S608 – constants only
+            f" ORDER BY {key} LIMIT ${width + 1} @lock",
+            types + "l",
+            types.replace("l", "i") + place_types + blob,
+        ),
+        SharedStatement(f"UPDATE @.{table} SET {column} = ${width + 1} WHERE {matches}", types + blob),  # noqa: S608 – constants only
+        [_LEAST[letter] for letter in types],
+    )
+
+
+def rewrite(db: Dialect, change: Rewrite, after: str | None, limit: int) -> Work[str | None]:
+    """One page of one table; the cursor is the table and the last key of it."""
+    name, key = (_ORDER[0], None) if after is None else json.loads(after)
+    place = _KINDS[name][2]
+    page = _page(name, *db.paged[name])
+    rows = yield from one(page.read(*(page.start if key is None else key), limit))
+    width = len(page.start)
+    writes = []
+    for row in rows:
+        blob = row[-1]
+        old = blob.encode() if type(blob) is str else blob
+        new = change(place(*row[width:-1]), old)
+        if new != old:
+            writes.append(page.write(*row[:width], new.decode() if type(blob) is str else new))
+    if writes:
+        yield writes
+    if len(rows) == limit:
+        return json.dumps([name, rows[-1][:width]])
+    following = _ORDER[_ORDER.index(name) + 1 :]
+    return json.dumps([following[0], None]) if following else None
