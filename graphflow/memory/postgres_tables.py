@@ -6,14 +6,14 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
-from graphflow.errors import StoreError
-from graphflow.memory.tables import Row, Write, failure, steps_after
+from graphflow.checkpoints.sql.migrations import PostgresSchema, migrate_postgres
+from graphflow.checkpoints.sql.statement import SharedStatement
+from graphflow.memory.tables import Row, Write, drive, failure, migrations_of
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('graphflow memory ' || %s, 0))"
 
 
 class PostgresTables:
@@ -93,29 +93,22 @@ class PostgresTables:
         return self._db
 
     async def _migrate(self, db: AsyncConnection[Any]) -> None:
-        async with db.transaction():
-            await db.execute(_LOCK, (self._schema,))
-            await db.execute(f'CREATE SCHEMA IF NOT EXISTS "{self._schema}"'.encode())
-            await db.execute(f'SET search_path TO "{self._schema}"'.encode())
-            version = await self._version(db)
-            for number, statements in steps_after(version, self._name):
-                for statement in statements:
-                    await db.execute(statement.encode())
-                await db.execute("UPDATE memory_version SET version = %s", (number,))
+        async def run(sql: str) -> list[Row]:
+            cursor = await db.execute(sql.replace("@", f'"{self._schema}"').encode())
+            return list(await cursor.fetchall()) if cursor.description else []
 
-    async def _version(self, db: AsyncConnection[Any]) -> int:
-        """0 for an empty schema, which has a table of versions afterwards."""
-        rows = await (
-            await db.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (self._schema,))
-        ).fetchall()
-        names = {name for (name,) in rows}
-        if "memory_version" not in names:
-            if names:
-                raise StoreError(f"the memory store {self._name} has tables of another program: choose another schema")
-            await db.execute("CREATE TABLE memory_version (version INTEGER NOT NULL)")
-            await db.execute("INSERT INTO memory_version VALUES (0)")
-        row = await (await db.execute("SELECT version FROM memory_version")).fetchone()
-        return int(row[0]) if row is not None else 0
+        schema = PostgresSchema(
+            SharedStatement(f"SELECT pg_advisory_xact_lock(hashtextextended('graphflow memory {self._schema}', 0))"),
+            SharedStatement(
+                "SELECT to_regclass('@.memory_version') IS NOT NULL,"  # noqa: S608 – a name of letters
+                f" EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = '{self._schema}'), to_regnamespace('@') IS NOT NULL"
+            ),
+            "memory_version",
+        )
+        foreign = f"the memory store {self._name} has tables of another program: choose another schema"
+        async with db.transaction():
+            await db.execute(f'SET search_path TO "{self._schema}"'.encode())
+            await drive(run, migrate_postgres(migrations_of(self._name, foreign), schema))
 
 
 def _ours(sql: str) -> bytes:

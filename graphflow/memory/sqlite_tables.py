@@ -7,9 +7,9 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphflow.checkpoints.sql.migrations import migrate_sqlite
 from graphflow.checkpoints.sqlite.schema import is_busy
-from graphflow.errors import StoreError
-from graphflow.memory.tables import Row, Write, failure, steps_after
+from graphflow.memory.tables import Row, Write, drive, failure, migrations_of
 
 if TYPE_CHECKING:
     import aiosqlite
@@ -94,27 +94,14 @@ class SqliteTables:
                 await asyncio.sleep(0.005)
 
     async def _migrate(self, db: aiosqlite.Connection) -> None:
+        async def run(sql: str) -> list[Row]:
+            return list(await db.execute_fetchall(sql))
+
+        foreign = f"{str(self._path)!r} is a SQLite database of another program: choose another file for memory"
         await db.execute("BEGIN IMMEDIATE")
         try:
-            version = await self._number(db, "user_version")
-            if await self._number(db, "application_id") != APPLICATION_ID:
-                tables = await (await db.execute("SELECT count(*) FROM sqlite_master")).fetchone()
-                if tables is not None and tables[0]:
-                    raise StoreError(
-                        f"{str(self._path)!r} is a SQLite database of another program: choose another file for memory"
-                    )
-                await db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            for number, statements in steps_after(version, repr(str(self._path))):
-                for statement in statements:
-                    await db.execute(statement)
-                await db.execute(f"PRAGMA user_version = {number}")
+            await drive(run, migrate_sqlite(migrations_of(repr(str(self._path)), foreign), APPLICATION_ID))
             await db.execute("COMMIT")
         except BaseException:
             await asyncio.shield(db.execute("ROLLBACK"))
             raise
-
-    @staticmethod
-    async def _number(db: aiosqlite.Connection, pragma: str) -> int:
-        row = await (await db.execute(f"PRAGMA {pragma}")).fetchone()
-        assert row is not None
-        return int(row[0])

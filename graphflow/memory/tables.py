@@ -6,10 +6,12 @@ None of this is on a run's way: nothing here is opened before somebody searches 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from graphflow.checkpoints.sql.migrations import Migrations
+from graphflow.checkpoints.sql.statement import Query, Work
 from graphflow.errors import StoreError
 
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -39,24 +41,20 @@ class MemoryTables(Protocol):
         """Closes the database; a later call opens it again."""
 
 
-def steps_after(version: int, name: str) -> list[tuple[int, list[str]]]:
-    """The migrations that a database of this version lacks: number and statements.
-
-    Raises:
-        StoreError: `store_version_unsupported` when the version is none that this program knows.
-    """
-    steps = [(int(path.name.partition("_")[0]), path) for path in sorted(MIGRATIONS.glob("[0-9]*.sql"))]
-    if version > steps[-1][0]:
-        raise StoreError(
-            f"the memory store {name} has schema version {version}, this graphflow knows up to {steps[-1][0]}: update graphflow",
-            code="store_version_unsupported",
-        )
-    return [(number, _statements(path.read_text(encoding="utf-8"))) for number, path in steps if number > version]
+def migrations_of(name: str, foreign: str) -> Migrations:
+    """Those of a database of this name."""
+    return Migrations(MIGRATIONS, f"the memory store {name}", foreign)
 
 
-def _statements(script: str) -> list[str]:
-    code = "\n".join(line.partition("--")[0] for line in script.splitlines())
-    return [statement.strip() for statement in code.split(";") if statement.strip()]
+async def drive(run: Callable[[str], Awaitable[list[Row]]], work: Work[None]) -> None:
+    """Does the work in a transaction that has begun; `run` gives the rows of one statement."""
+    asks = next(work, None)
+    while asks is not None:
+        rows = [[tuple(row) for row in await run(ask.statement.sql)] for ask in asks if type(ask) is Query]
+        try:
+            asks = work.send(rows)
+        except StopIteration:
+            return
 
 
 def failure(name: str, error: BaseException) -> StoreError:

@@ -28,6 +28,7 @@ from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
 from graphflow.checkpoints.postgres.pipeline import Connection, Statement, connect
 from graphflow.checkpoints.postgres.writer import QUICK_S, RELUCTANCE
 from graphflow.checkpoints.rows import Place
+from graphflow.checkpoints.sql.migrations import steps_of
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import Fenced, StoreError, ThreadBusy
 from graphflow.testing.checkpointer.exports import picture, rich_thread
@@ -512,7 +513,7 @@ async def test_a_newer_schema_is_refused(store: PostgresCheckpointer, schemas: S
         assert "update graphflow" in error.message
     await refused(StoreError, newer.threads())
     await newer.close()
-    schemas.run(f"UPDATE {schema}.schema_version SET version = {len(migrations._steps())}")
+    schemas.run(f"UPDATE {schema}.schema_version SET version = {len(steps_of(migrations.MIGRATIONS))}")
 
 
 async def test_a_schema_of_another_program_is_refused_without_being_touched(schemas: Schemas) -> None:

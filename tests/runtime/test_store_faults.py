@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from graphflow import Graph, SqliteCheckpointer
+from graphflow.checkpoints.sql.migrations import steps_of
 from graphflow.checkpoints.sqlite import schema
 from graphflow.errors import StoreError
 from graphflow.runtime.compiled_graph import CompiledGraph
@@ -196,14 +197,15 @@ def shape(db: sqlite3.Connection) -> list[Any]:
 @pytest.mark.parametrize("begun", range(4))
 def test_a_kill_in_the_middle_of_a_migration_leaves_the_schema_of_before(tmp_path: Path, begun: int) -> None:
     """Whichever version a file has, and whichever statement is the last: all of the new schema, or nothing of it."""
-    steps = schema._steps()[:begun]
-    statements = [s for step in schema._steps()[begun:] for s in schema._statements(step.read_text(encoding="utf-8"))]
-    assert statements or begun == len(schema._steps())
+    every = steps_of(schema.MIGRATIONS)
+    steps = every[:begun]
+    statements = [statement.sql for _, step in every[begun:] for statement in step]
+    assert statements or begun == len(every)
     for last in range(len(statements)):
         path = tmp_path / f"{last}.db"
         with opened(path) as db:
-            for step in steps:
-                db.executescript(step.read_text(encoding="utf-8"))
+            for _, step in steps:
+                db.executescript(";".join(statement.sql for statement in step))
             if begun:
                 db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
                 db.execute(f"PRAGMA user_version = {begun}")
@@ -226,11 +228,11 @@ def test_a_kill_in_the_middle_of_a_migration_leaves_the_schema_of_before(tmp_pat
         with opened(path) as db:
             assert shape(db) == before
             schema.migrate(db, path)
-            assert schema.stored_version(db, path) == len(schema._steps())
+            assert schema.stored_version(db, path) == len(every)
 
 
 async def test_a_store_of_the_first_version_is_brought_up_to_date_with_all_that_is_in_it(tmp_path: Path) -> None:
-    first = schema._steps()[0]
+    first = min(schema.MIGRATIONS.glob("*.sql"))
     with opened(tmp_path / "t.db") as db:
         db.execute(f"PRAGMA page_size = {schema.PAGE_SIZE}")
         db.executescript(first.read_text(encoding="utf-8"))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from graphflow.checkpoints import errors as refusals
 from graphflow.checkpoints.rows import SEAL
 from graphflow.checkpoints.sql.lists import READ_NOTE
-from graphflow.checkpoints.sqlite.driver import rows_of
+from graphflow.checkpoints.sql.migrations import Migrations, migrate_sqlite, sqlite_version
+from graphflow.checkpoints.sqlite.driver import drive, rows_of
 from graphflow.errors import StoreError
 
 APPLICATION_ID = 0x67666C77
@@ -116,19 +117,12 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
     Raises:
         StoreError: the file belongs to something else, or a newer version made it.
     """
-    steps = _steps()
-    newest = _number(steps[-1])
-    if stored_version(db, path) == newest:
+    migrations = _migrations(path)
+    if stored_version(db, path) == migrations.newest:
         return
     db.execute("BEGIN IMMEDIATE")
     try:
-        version = _read_version(db, path)  # again: another process may have been faster
-        for step in steps:
-            if _number(step) > version:
-                for statement in _statements(step.read_text(encoding="utf-8")):
-                    db.execute(statement)
-        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute(f"PRAGMA user_version = {newest}")
+        drive(db, migrate_sqlite(migrations, APPLICATION_ID))
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:  # a full disk has ended it already
@@ -139,49 +133,19 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
 def stored_version(db: sqlite3.Connection, path: Path) -> int:
     """The file's schema version, 0 for an empty file.
 
-    Read in one transaction: mark and tables must be of one moment, or a store that another process makes just now
-    looks like a file of somebody else.
-
     Raises:
         StoreError: the file belongs to something else, or a newer version made it.
     """
     db.execute("BEGIN")
     try:
-        return _read_version(db, path)
+        return drive(db, sqlite_version(_migrations(path), APPLICATION_ID))
     finally:
         db.execute("ROLLBACK")
 
 
-def _read_version(db: sqlite3.Connection, path: Path) -> int:
-    newest = _number(_steps()[-1])
-    version = int(db.execute("PRAGMA user_version").fetchone()[0])
-    ours = db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-    if not ours and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        raise StoreError(f"{str(path)!r} is a SQLite database of another program: choose another file for the store")
-    if ours and version > newest:
-        raise StoreError(
-            f"the store {str(path)!r} has schema version {version}, this graphflow knows up to {newest}: update graphflow",
-            code="store_version_unsupported",
-        )
-    return version if ours else 0
-
-
-def _steps() -> list[Path]:
-    return sorted(MIGRATIONS.glob("[0-9]*.sql"))
-
-
-def _number(step: Path) -> int:
-    return int(step.name.partition("_")[0])
-
-
-def _statements(script: str) -> Iterator[str]:
-    """The script's statements, because `executescript` would commit between them."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
+def _migrations(path: Path) -> Migrations:
+    foreign = f"{str(path)!r} is a SQLite database of another program: choose another file for the store"
+    return Migrations(MIGRATIONS, f"the store {str(path)!r}", foreign)
 
 
 def is_busy(error: BaseException) -> bool:

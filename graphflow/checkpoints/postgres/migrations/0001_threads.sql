@@ -6,9 +6,6 @@
 -- * Values are opaque bytes that compress badly or are compressed already, so PostgreSQL does not try (EXTERNAL), and rows
 --   of a few kilobytes stay in one piece (`toast_tuple_target`).
 
-CREATE TABLE @.schema_version (version integer NOT NULL);
-INSERT INTO @.schema_version VALUES (0);
-
 -- A thread that was deleted while somebody drove it leaves a row with its fence and no status: a namesake goes on
 -- from there, so that the old life can't write to the new thread. `token` names the request that took the thread last, so
 -- that one whose answer was lost with the connection knows its own.
