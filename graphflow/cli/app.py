@@ -27,7 +27,7 @@ from graphflow.cli.terminal.console import make_streams_usable
 
 app = typer.Typer(
     name="graphflow",
-    help="Agents as graphs: run them, see what each node does, stop, answer, rewind, fork.",
+    help="Agents as graphs: run, inspect, stop, answer, rewind, fork.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -46,11 +46,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _every_command(
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Log to stderr, and show where a defect happened.")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log to stderr, with tracebacks.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     Verbosity.verbose = verbose

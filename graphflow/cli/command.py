@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import typer
 
@@ -41,16 +41,8 @@ def command(on: typer.Typer, name: str | None = None) -> Callable[[F], F]:
     return add
 
 
-def stop(code: int, text: str, *, hint: str | None = None) -> NoReturn:
-    """Ends the command: an error text on stderr, and what to do next."""
-    note(f"graphflow: {text}")
-    if hint:
-        note(f"next: {hint}")
-    raise typer.Exit(code)
-
-
 def report(error: GraphflowError, thread_id: str | None = None) -> int:
-    """Says an error on stderr: the thing, the rule, the next step. Its exit code."""
+    """Prints an error to stderr with the next step; returns its exit code."""
     if isinstance(error, DefinitionError):
         for fault in error.faults:
             note(f"{fault.severity}: {fault.render()}")

@@ -1,4 +1,4 @@
-"""The application for one command: settings with the command's flags, quiet logs, and names made full."""
+"""The application for one command: settings with the command's flags, quiet logs, and ids completed."""
 
 from __future__ import annotations
 
@@ -6,26 +6,33 @@ import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphflow.cli.command import Verbosity, stop
+from graphflow.cli.command import Verbosity
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import note
-from graphflow.settings import Settings, load_settings
+from graphflow.cli.terminal.console import note, stop
 
 if TYPE_CHECKING:
     from graphflow.agents.loader import LoadedAgent
+    from graphflow.checkpoints.rows import ThreadRow
     from graphflow.runtime.compiled_graph import CompiledGraph
     from graphflow.runtime.thread import CheckpointInfo, Thread
     from graphflow.service.application import Application
+    from graphflow.settings import Settings
 
 SEARCHED = 2_000
-"""Threads that are looked through for one whose id is given in part."""
+"""Threads searched for one whose id is given in part."""
+PAGE = 200
+"""Rows of one page of the store."""
+ANOTHER_ID = "--id NEW stores it under another id"
 
 
 def settings_of(folder: str | None = None, **flags: Any) -> Settings:
     """The settings of the folder, with `section__name=value` flags over them."""
+    from graphflow.settings import load_settings
+
     settings = load_settings(folder, flags={name.replace("__", "."): value for name, value in flags.items()})
     for warning in settings.warnings:
         note(f"warning: {warning}")
@@ -33,7 +40,7 @@ def settings_of(folder: str | None = None, **flags: Any) -> Settings:
 
 
 def quiet_logs(settings: Settings) -> None:
-    """Logs on stderr only when asked for: a command's own lines say what it does.
+    """Logs on stderr only on request: a command's own lines say what it does.
 
     `--verbose` and an explicit log level turn them on; `serve` sets up its own.
     """
@@ -43,7 +50,7 @@ def quiet_logs(settings: Settings) -> None:
 
         set_up_logs("debug" if Verbosity.verbose else settings.log.level, form=settings.log.format)
         return
-    logging.getLogger().addHandler(logging.NullHandler())  # else warnings go to stderr as the last resort
+    logging.getLogger().addHandler(logging.NullHandler())  # else logging prints warnings to stderr as its last resort
 
 
 @asynccontextmanager
@@ -54,15 +61,16 @@ async def opened(**flags: Any) -> AsyncIterator[Application]:
     from graphflow.service.application import Application
 
     if not (Verbosity.verbose or os.environ.get("GRAPHFLOW_LOG_LEVEL")):
-        settings = _without_interaction_log(settings)
+        settings = replace(settings, llm=replace(settings.llm, interaction_log_enabled=False))
     async with Application(settings) as app:
         yield app
 
 
-def _without_interaction_log(settings: Settings) -> Settings:
-    import dataclasses
-
-    return dataclasses.replace(settings, llm=dataclasses.replace(settings.llm, interaction_log_enabled=False))
+@asynccontextmanager
+async def opened_thread(given: str) -> AsyncIterator[tuple[Application, Thread]]:
+    """The application, and the thread of an id that may be given in part."""
+    async with opened() as app:
+        yield app, await thread_named(app, given)
 
 
 def agent_named(app: Application, given: str) -> LoadedAgent:
@@ -77,7 +85,7 @@ def agent_named(app: Application, given: str) -> LoadedAgent:
     if given.endswith(".json") or "/" in given:
         path = Path(given)
         if not path.is_file():
-            stop(exits.USAGE, f"there is no file {given!r}", hint="name an agent by its key or its .json file")
+            stop(exits.USAGE, f"no file {given!r}", hint="give an agent's key or its .json file")
         if path.resolve().parent != Path(app.settings.agents.dir).resolve():
             return app.load(path)
         given = path.name.removesuffix(".json")
@@ -93,7 +101,7 @@ def graph_named(app: Application, given: str) -> CompiledGraph:
 
 
 async def thread_named(app: Application, given: str) -> Thread:
-    """The thread of an id, of which a beginning or an end that fits only one is enough."""
+    """The thread of an id; a unique prefix or suffix is enough."""
     thread_id = await _full_thread_id(app, given)
     graph = await app.graph_of_thread(thread_id)
     return graph.thread(thread_id)
@@ -103,22 +111,32 @@ async def _full_thread_id(app: Application, given: str) -> str:
     await app.runs.ready()
     if await app.store.thread(given) is not None or len(given) < 4:
         return given
-    cursor, found, seen = None, [], 0
-    while seen < SEARCHED:
-        page = await app.store.threads(cursor=cursor, limit=200)
-        found += [row.thread_id for row in page if row.thread_id.startswith(given) or row.thread_id.endswith(given)]
-        seen += len(page)
-        if len(page) < 200:
+    found, seen = [], 0
+    async for row in threads_in_store(app):
+        if row.thread_id.startswith(given) or row.thread_id.endswith(given):
+            found.append(row.thread_id)
+        seen += 1
+        if seen == SEARCHED:
             break
-        cursor = page[-1].thread_id
     return _only(found, given, "threads")
 
 
+async def threads_in_store(app: Application, cursor: str | None = None, **filters: Any) -> AsyncIterator[ThreadRow]:
+    """Every thread, the most recently used first, read page by page."""
+    await app.runs.ready()
+    while page := await app.store.threads(cursor=cursor, limit=PAGE, **filters):
+        for row in page:
+            yield row
+        if len(page) < PAGE:
+            return
+        cursor = page[-1].thread_id
+
+
 async def checkpoint_named(thread: Thread, given: str) -> CheckpointInfo:
-    """The checkpoint of an id, of a beginning or an end that fits only one, or `head`.
+    """The checkpoint of an id (a unique prefix or suffix is enough), or `head`.
 
     Raises:
-        CheckpointNotFound: none fits.
+        CheckpointNotFound: none matches.
     """
     from graphflow.errors import CheckpointNotFound
 
@@ -134,19 +152,19 @@ async def checkpoint_named(thread: Thread, given: str) -> CheckpointInfo:
 
 
 async def forked(thread: Thread, checkpoint_id: str, new_id: str | None, effects: Any) -> Thread:
-    """A new thread from the checkpoint on, under `new_id` if it is given."""
+    """A new thread that starts at the checkpoint, under `new_id` if given."""
     from graphflow.errors import ThreadBusy
 
     try:
         return await thread.fork(checkpoint_id, thread_id=new_id, effects=effects)
-    except ThreadBusy as error:  # the store's word for an id that is taken
-        stop(exits.USAGE, error.message, hint="--id NEW stores it under another id")
+    except ThreadBusy as error:  # what the store raises for an id that is taken
+        stop(exits.USAGE, error.message, hint=ANOTHER_ID)
 
 
 def _only(found: list[str], given: str, what: str) -> str:
     if len(found) > 1:
         shown = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
-        stop(exits.USAGE, f"{given!r} fits {len(found)} {what}: {shown}", hint="give more of the id")
+        stop(exits.USAGE, f"{given!r} matches {len(found)} {what}: {shown}", hint="give more of the id")
     return found[0] if found else given
 
 
@@ -156,8 +174,15 @@ async def target_named(app: Application, given: str) -> tuple[Thread, Checkpoint
     if not at or not checkpoint:
         stop(
             exits.USAGE,
-            f"{given!r} names no checkpoint; write THREAD@CHECKPOINT",
+            f"{given!r} has no checkpoint; write THREAD@CHECKPOINT",
             hint=f"`graphflow threads show {thread_id}`",
         )
     thread = await thread_named(app, thread_id)
     return thread, await checkpoint_named(thread, checkpoint)
+
+
+async def place_named(app: Application, given: str) -> tuple[Thread, str | None]:
+    """`THREAD[@CHECKPOINT]`: the thread, and the id of the checkpoint if one is given."""
+    thread_id, _, checkpoint = given.partition("@")
+    thread = await thread_named(app, thread_id)
+    return thread, (await checkpoint_named(thread, checkpoint)).id if checkpoint else None

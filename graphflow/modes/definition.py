@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from graphflow.graph.definition.document import GraphDefinition
+
 Compute = Literal["LOW", "MEDIUM", "HIGH"]
 Output = Literal["PLAIN", "REASONING_SUMMARY"]
 ToolPolicy = Literal["DISALLOW", "ALLOW", "REQUIRE"]
@@ -184,3 +186,18 @@ def decode_definition(data: Mapping[str, Any]) -> AgentDefinition:
     """The definition behind data whose shape was checked; raises `msgspec.ValidationError` for other data."""
     definition = msgspec.convert(dict(data), AgentDefinition)
     return msgspec.structs.replace(definition, mode=mode_word(definition.mode))
+
+
+def agent_schema() -> dict[str, Any]:
+    """Schema of any agent file: with a mode, or with an explicit graph."""
+    (agent, graph), parts = msgspec.json.schema_components(
+        [AgentDefinition, GraphDefinition], ref_template="#/$defs/{name}"
+    )
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "graphflow agent",
+        "if": {"required": ["mode"]},
+        "then": agent,
+        "else": graph,
+        "$defs": parts,
+    }

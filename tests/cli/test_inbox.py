@@ -19,7 +19,7 @@ def test_the_list_says_what_is_asked_and_how_to_answer(cli, waiting, steady, sna
 
 def test_nothing_waits(cli):
     done = cli("inbox")
-    assert (done.code, done.out, done.err) == (0, "", "nothing waits\n")
+    assert (done.code, done.out, done.err) == (0, "", "no open questions\n")
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_a_key_that_is_gone_is_said_to_keep_its_value(cli, publish):
     publish(after="end", other={"type": "integer", "default": 1})
     done = cli("threads", "migrate", "t1", "--to", "review")
     assert done.code == 0, done.err
-    assert "dropped    extra: its value stays in the state, where no node may write it" in done.out
+    assert "dropped    extra: its value stays in the state, read-only" in done.out
     assert cli("threads", "state", "t1", "extra").out.strip() == "7"
 
 
@@ -91,7 +91,7 @@ def test_every_problem_of_a_thread_is_said(cli, publish, waiting):
         (("t1",), "--to KEY is missing"),
         (("--to", "review"), "name one THREAD, or --all"),
         (("t1", "--all", "--to", "review"), "name one THREAD, or --all"),
-        (("t1", "--to", "review", "--map", "approve"), "--map 'approve' names no nodes"),
+        (("t1", "--to", "review", "--map", "approve"), "--map 'approve' does not name two nodes"),
         (("t1", "--to", "reviw"), "reviw"),
         (("t9999", "--to", "review"), "no thread 't9999'"),
     ],

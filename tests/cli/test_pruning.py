@@ -28,7 +28,7 @@ def test_prune_keeps_the_newest_after_it_was_agreed_to(cli, told):
     assert refused.code == 2 and "--yes" in refused.err
     assert _history(cli) == before
     done = cli("threads", "prune", "t1", "--newest", "2", "--yes")
-    assert f"{len(before) - 2} checkpoints gone, 2 kept" in done.out
+    assert f"{len(before) - 2} checkpoints deleted, 2 kept" in done.out
     assert _history(cli) == before[-2:]
     assert len(cli("threads", "state", "t1", "messages").json) == 4
 
@@ -50,7 +50,7 @@ def test_rekey_seals_a_store_that_was_plain_and_turns_keys(cli, told, project, e
     environment["GRAPHFLOW_STORE_KEYS"] = f"one:{made}"
     refused = cli("threads", "list")
     assert refused.code != 0 and "graphflow threads rekey" in refused.err
-    assert "sealed under 'one'" in cli("threads", "rekey").err
+    assert "encrypted under 'one'" in cli("threads", "rekey").err
     assert cli("threads", "state", "t1", "messages").json[0]["content"] == "the first secret"
     environment["GRAPHFLOW_STORE_KEYS"] = f"two:{new_key()},one:{made}"
     assert "no longer needed: 'one'" in cli("threads", "rekey").err

@@ -148,7 +148,7 @@ def test_a_message_that_is_no_text_is_refused_before_a_run_begins(project, envir
             capture_output=True,
             check=False,
         )
-        assert done.returncode == 2 and b"no UTF-8 text" in done.stderr
+        assert done.returncode == 2 and b"not UTF-8 text" in done.stderr
     assert not (project / "checkpoints" / "threads.db").exists()
 
 

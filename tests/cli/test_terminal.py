@@ -128,7 +128,7 @@ def test_a_conversation_asks_inline_and_can_branch_off(terminal, cli):
         ("/tools", "city_datetime"),
         ("/model", "scripted"),
         ("/nonsense", "/rewind"),
-        ("/save /nowhere/x.jsonl", "can't be written"),
+        ("/save /nowhere/x.jsonl", "cannot be written"),
     ):
         chat.enters(command)
         chat.sees(shown)
@@ -137,7 +137,7 @@ def test_a_conversation_asks_inline_and_can_branch_off(terminal, cli):
     chat.sees("now on thread")
     chat.sees("›")
     chat.enters("/save copy.jsonl")
-    chat.sees("saved in copy.jsonl")
+    chat.sees("saved to copy.jsonl")
     chat.sees("›")
     chat.enters("/quit")
     assert chat.ends() == 0
@@ -155,7 +155,7 @@ def test_ctrl_c_stops_a_turn_and_twice_leaves(terminal, held_model):
     chat.sees("stopped")
     chat.sees("›")
     chat.presses_ctrl_c()
-    chat.sees("once more")
+    chat.sees("again to quit")
     chat.presses_ctrl_c()
     assert chat.ends() == 0
     assert "Traceback" not in chat.text

@@ -73,8 +73,8 @@ def test_rewind_keeps_what_came_later_in_the_tree_and_resume_goes_on(cli, told):
 def test_dry_run_changes_nothing(cli, told):
     before = cli("threads", "show", "t1", "--json").out
     target = f"t1@{_at(cli, 'tools', 2)['id'][-8:]}"
-    assert "would go back" in cli("threads", "rewind", target, "--dry-run").err
-    assert "would begin" in cli("threads", "fork", target, "--dry-run").err
+    assert "would rewind" in cli("threads", "rewind", target, "--dry-run").err
+    assert "would create" in cli("threads", "fork", target, "--dry-run").err
     assert "would delete" in cli("threads", "rm", "t1", "--dry-run").err
     assert cli("threads", "show", "t1", "--json").out == before
 
@@ -186,7 +186,7 @@ def test_ids_may_be_given_by_their_end_unless_several_fit(cli):
     cli("run", "demo_plain", "hello", "--thread", "other-tail-one")
     assert cli("threads", "show", "long", "--json").json["threadId"] == "long-tail-one"
     both = cli("threads", "show", "tail-one")
-    assert both.code == 2 and "fits 2 threads" in both.err
+    assert both.code == 2 and "matches 2 threads" in both.err
 
 
 def test_what_does_not_exist_is_named(cli, told):

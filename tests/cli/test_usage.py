@@ -8,7 +8,7 @@ PRICES = '[prices."scripted/*"]\nprompt = 1.0\ncompletion = 1.0\n'
 
 
 def test_usage_is_told_as_a_table_and_as_json(cli: Command) -> None:
-    assert cli("usage").out.strip() == "nothing was used"
+    assert cli("usage").out.strip() == "no usage recorded"
     assert cli("run", "demo_plain", "hi", "--thread", "t").code == 0
     unknown = cli("usage", "--by", "agentKey")
     assert "demo_plain" in unknown.out and "unknown" in unknown.out

@@ -1,4 +1,4 @@
-"""`graphflow agents`: what is in service, and what was refused."""
+"""`graphflow agents`: loaded agents, and rejected files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphflow.cli.command import command, group
+from graphflow.cli.options import Agent, AsJson
+from graphflow.cli.startup import agent_named, opened
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import note, say, say_json, say_table
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from graphflow.agents.loader import LoadedAgent
     from graphflow.agents.reload import InvalidAgent
 
-agents = group("agents", "The agents in service, and files that were refused.")
+agents = group("agents", "Loaded agents, and rejected files.")
 
 
 def register(app: typer.Typer) -> None:
@@ -22,10 +24,8 @@ def register(app: typer.Typer) -> None:
 
 
 @command(agents, "list")
-async def list_agents(as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False) -> int:
-    """All agents, with what is wrong with refused files. Exit code 2 when one was refused."""
-    from graphflow.cli.startup import opened
-
+async def list_agents(as_json: AsJson = False) -> int:
+    """List agents, and the errors of rejected files. Exit code 2 if a file was rejected."""
     async with opened() as app:
         loaded, refused = app.agents.list(), app.agents.invalid()
     if as_json:
@@ -38,7 +38,7 @@ async def list_agents(as_json: Annotated[bool, typer.Option("--json", help="JSON
         if rows:
             say_table(("key", "mode", "model", "tools", "description"), rows)
         else:
-            note(f"no agents in {app.settings.agents.dir}; `graphflow new NAME` writes one")
+            note(f"no agents found in {app.settings.agents.dir}; `graphflow new NAME` creates one")
         for agent in refused:
             for fault in agent.faults:
                 note(f"{fault.severity}: {fault.render()}")
@@ -47,11 +47,10 @@ async def list_agents(as_json: Annotated[bool, typer.Option("--json", help="JSON
 
 @command(agents, "show")
 async def show_agent(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="An agent's key, or a .json file.")],
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, with the compiled graph.")] = False,
+    agent: Agent,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the compiled graph.")] = False,
 ) -> None:
-    """One agent in full, with its graph."""
-    from graphflow.cli.startup import agent_named, opened
+    """Show one agent in full, with its graph."""
     from graphflow.graph.drawing.render import draw_text
 
     async with opened() as app:

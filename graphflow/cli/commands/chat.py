@@ -1,22 +1,204 @@
-"""`graphflow chat`: a conversation at the terminal, on one thread."""
+"""`graphflow chat`: a conversation at the terminal, on one thread, and its commands (`/rewind`, `/fork`, …)."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from graphflow.cli.command import command, report, stop
-from graphflow.cli.commands.run import Agent, Approve, Budget, figures_of
+from graphflow.cli.command import command, report
+from graphflow.cli.options import Agent, Approve, Budget, ContinueThread
+from graphflow.cli.startup import agent_named, checkpoint_named, opened, thread_named
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import interactive, note, say
+from graphflow.cli.terminal.argument_values import budget_of
+from graphflow.cli.terminal.console import interactive, note, say, say_json, say_table, stop
+from graphflow.cli.terminal.lines_file import write_lines
+from graphflow.cli.terminal.steps import path_taken, say_steps, step_dict
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
 
-    from graphflow.cli.commands.chat_commands import Chat
+    from graphflow.agents.loader import LoadedAgent
+    from graphflow.cli.terminal.answer_policy import Policy
     from graphflow.events import Event
+    from graphflow.runtime.compiled_graph import CompiledGraph
+    from graphflow.runtime.thread import Thread
+    from graphflow.service.application import Application
+
+Events = AsyncIterator["Event"]
+
+CHOICES = ("reuse", "rerun", "undo")
+"""What to do with write effects that are rewound."""
+
+
+class Leave(Exception):
+    """The person leaves the conversation."""
+
+
+def _choice(words: list[str]) -> tuple[str | None, list[str]]:
+    """The effect choice among a command's words, and the other words."""
+    return next((word for word in words if word in CHOICES), None), [word for word in words if word not in CHOICES]
+
+
+class Chat:
+    """One conversation: the agent, the thread, and what the commands do to them."""
+
+    def __init__(
+        self, app: Application, agent: LoadedAgent, thread_id: str, policy: Policy, limits: dict[str, Any]
+    ) -> None:
+        self.app, self.agent, self.thread_id = app, agent, thread_id
+        self.policy, self.limits = policy, limits
+        self.graph: CompiledGraph = app.compiled(agent)
+
+    @property
+    def thread(self) -> Thread:
+        return self.graph.thread(self.thread_id)
+
+    # --- turns
+
+    def begin(self, text: str) -> Events:
+        """The events of a new turn."""
+        return self.graph.stream({"query": text}, self.thread_id, budget=self.limits, title=text[:80])
+
+    async def turn(self, events: Events | None) -> None:
+        """Shows a turn to its end, questions included."""
+        from graphflow.cli.terminal.turn_driver import TurnDriver, view_of
+
+        turn = TurnDriver(
+            graph=self.graph,
+            thread_id=self.thread_id,
+            policy=self.policy,
+            view=view_of(),
+            stopped="stopped; /resume continues",
+        )
+        await turn.drive(events)
+
+    async def begun(self) -> bool:
+        """Whether the thread exists yet."""
+        await self.app.runs.ready()
+        return await self.app.store.thread(self.thread_id) is not None
+
+    async def waits(self) -> bool:
+        """Whether the thread waits for an answer."""
+        return await self.begun() and (await self.thread.state()).status == "waiting"
+
+    # --- commands
+
+    async def obey(self, line: str) -> Events | None:
+        """Runs a `/command`; the events of a turn if it starts one."""
+        name, *words = line[1:].split()
+        if name not in COMMANDS:
+            note(f"unknown command /{name}; commands are {', '.join('/' + known for known in COMMANDS)}")
+            return None
+        if name in _NEED_THREAD and not await self.begun():
+            note("this thread has no turns yet")
+            return None
+        return await COMMANDS[name](self, words)
+
+    async def rewind(self, words: list[str]) -> None:
+        """[CHECKPOINT|N] [reuse|rerun|undo]: go back to a checkpoint, or N turns; the history is kept."""
+        effects, words = _choice(words)
+        words = words or ["1"]
+        checkpoint = await self._turns_back(int(words[0])) if words[0].isdecimal() and len(words[0]) < 4 else words[0]
+        if checkpoint is None:
+            self.thread_id = self.app.ids.new_id()
+            say(f"before the first turn: a new thread {self.thread_id}")
+            return
+        at = await checkpoint_named(self.thread, checkpoint)
+        await self.thread.rewind(at.id, effects=effects)
+        say(f"back at step {at.step} ({at.node or at.source}); /resume continues from here, or send a new message")
+
+    async def _turns_back(self, count: int) -> str | None:
+        """The checkpoint before the last `count` inputs; None before the first."""
+        inputs = [row for row in await self.thread.history() if row.source == "input"]
+        if count < 1 or count > len(inputs):
+            return None
+        return inputs[count - 1].parent
+
+    async def fork(self, words: list[str]) -> None:
+        """[CHECKPOINT] [reuse|rerun]: continue in a new thread that shares the history."""
+        effects, words = _choice(words)
+        at = await checkpoint_named(self.thread, words[0] if words else "head")
+        old, forked = self.thread_id, await self.thread.fork(at.id, effects=effects)
+        self.thread_id = forked.id
+        say(f"now on thread {forked.id}; {old} is unchanged")
+
+    async def resume(self, words: list[str]) -> Events | None:
+        """Continue an unfinished run."""
+        return None if await self.waits() else self.graph.stream_resume(self.thread_id, budget=self.limits)
+
+    async def state(self, words: list[str]) -> None:
+        """[KEY]: the state, or one key."""
+        from graphflow.graph.core.immutable import thaw
+
+        values = {key: thaw(value) for key, value in (await self.thread.state()).values.items()}
+        say_json({key: values.get(key) for key in words} if words else values)
+
+    async def draw(self, words: list[str]) -> None:
+        """The graph, with the path that the run took."""
+        from graphflow.graph.drawing.render import draw_text
+
+        say(draw_text(self.agent.checked.document, await path_taken(self.thread) if await self.begun() else None))
+
+    async def history(self, words: list[str]) -> None:
+        """The thread's checkpoints."""
+        head = (await self.thread.state()).checkpoint_id
+        rows = (await self.thread.history(40))[::-1]
+        say_steps([step_dict(row, {}, is_head=row.id == head) for row in rows])
+
+    async def tools(self, words: list[str]) -> None:
+        """The agent's tools."""
+        found = [self.app.tools.get(name) for name in self.agent.tools]
+        rows = [
+            (tool.name, tool.effects, (tool.description or "").split("\n")[0]) for tool in found if tool is not None
+        ]
+        if rows:
+            say_table(("tool", "effects", "description"), rows)
+        else:
+            note("this agent has no tools")
+
+    async def model(self, words: list[str]) -> None:
+        """[NAME]: show the model, or use another one from the next turn on."""
+        if words:
+            self.agent = self.app.load({**self.agent.data, "key": self.agent.key, "model": words[0]})
+            self.graph = self.app.compiled(self.agent)
+        from graphflow.models.providers import resolve_provider
+
+        chosen = resolve_provider(self.agent.provider_key, self.app.settings.environ, self.app.settings.providers)
+        say(f"{chosen.key}: {self.agent.model or chosen.model}")
+
+    async def save(self, words: list[str]) -> None:
+        """[FILE]: write the thread as JSON Lines."""
+        path = Path(words[0] if words else f"{self.thread_id}.jsonl")
+        await write_lines(path, self.app.store.export_thread(self.thread_id))
+        say(f"saved to {path}")
+
+    async def help(self, words: list[str]) -> None:
+        """This list."""
+        for name, obey in COMMANDS.items():
+            say(f"/{name:<8} {obey.__doc__}")
+
+    async def quit(self, words: list[str]) -> None:
+        """Quit; the thread is kept."""
+        raise Leave
+
+
+COMMANDS: dict[str, Callable[[Chat, list[str]], Awaitable[Events | None]]] = {
+    "rewind": Chat.rewind,
+    "fork": Chat.fork,
+    "resume": Chat.resume,
+    "state": Chat.state,
+    "graph": Chat.draw,
+    "history": Chat.history,
+    "tools": Chat.tools,
+    "model": Chat.model,
+    "save": Chat.save,
+    "help": Chat.help,
+    "quit": Chat.quit,
+}
+_NEED_THREAD = frozenset({"rewind", "fork", "resume", "state", "history", "save"})
 
 
 def register(app: typer.Typer) -> None:
@@ -25,28 +207,26 @@ def register(app: typer.Typer) -> None:
 
 async def chat(
     agent: Agent,
-    thread: Annotated[str | None, typer.Option(metavar="ID", help="Go on with this thread.")] = None,
+    thread: ContinueThread = None,
     approve: Approve = "ask",
     budget: Budget = None,
 ) -> int:
-    """Talk with an agent; /help lists the commands, Ctrl-C stops a turn, twice leaves."""
+    """Chat with an agent. /help lists the commands; Ctrl-C stops a turn, twice quits."""
     if not interactive():
         stop(exits.USAGE, "chat needs a terminal", hint=f'graphflow run {agent} "MSG" --thread ID')
-    from graphflow.cli.commands.chat_commands import Chat, Leave
-    from graphflow.cli.startup import agent_named, opened, thread_named
     from graphflow.cli.terminal.answer_policy import policy_of
 
-    policy, figures = policy_of(approve), figures_of(budget)
+    policy, limits = policy_of(approve), budget_of(budget)
     async with opened() as app:
         loaded = agent_named(app, agent)
         thread_id = (await thread_named(app, thread)).id if thread else app.ids.new_id()
-        talk = Chat(app, loaded, thread_id, policy, figures)
+        talk = Chat(app, loaded, thread_id, policy, limits)
         say(f"{loaded.name} · thread {thread_id} · /help")
         try:
             await _converse(talk, _prompt(talk))
         except Leave:
             pass
-        note(f"thread {talk.thread_id}; `graphflow chat {agent} --thread {talk.thread_id}` goes on")
+        note(f"thread {talk.thread_id}; `graphflow chat {agent} --thread {talk.thread_id}` continues")
     return exits.OK
 
 
@@ -55,8 +235,6 @@ def _prompt(talk: Chat) -> PromptSession[str]:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.history import FileHistory
-
-    from graphflow.cli.commands.chat_commands import COMMANDS
 
     folder = talk.app.settings.store.path.parent
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +268,7 @@ class _Interrupts:
             self.wake()
 
     def wake(self) -> None:
-        """Ends the input line for a press that came before it could read keys."""
+        """Ends the input line for a press that came before the line could read keys."""
         line = self._prompt.app
         if self.presses and line.future is not None and not line.future.done():
             line.exit(exception=KeyboardInterrupt)
@@ -117,7 +295,7 @@ async def _converse(talk: Chat, prompt: PromptSession[str]) -> None:
             except GraphflowError as error:
                 report(error, talk.thread_id)
             except typer.Exit:
-                pass  # a command that could not be done has said so; only /quit leaves
+                pass  # the command has printed why; only /quit leaves
     finally:
         interrupts.restore()
 
@@ -135,18 +313,16 @@ async def _next_line(prompt: PromptSession[str], interrupts: _Interrupts) -> str
             if warned:
                 return None
             warned = True
-            note("Ctrl-C once more leaves")
+            note("press Ctrl-C again to quit")
             continue
         warned = False
         if line:
             return line
 
 
-async def _turn(talk: Chat, events: AsyncIterator[Event] | None, interrupts: _Interrupts) -> None:
+async def _turn(talk: Chat, events: Events | None, interrupts: _Interrupts) -> None:
     """One turn; Ctrl-C ends it and comes back to the input line, a second one leaves."""
     import asyncio
-
-    from graphflow.cli.commands.chat_commands import Leave
 
     interrupts.presses = 0
     async with asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""`graphflow doctor`: whether this machine and these settings can run agents; keys are never shown."""
+"""`graphflow doctor`: checks whether agents can run here; keys are never shown."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from typing import TYPE_CHECKING, Literal
 
 from graphflow.cli.command import command
+from graphflow.cli.options import AsJson
+from graphflow.cli.startup import quiet_logs
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import say, say_json
 
 if TYPE_CHECKING:
+    import typer
+
     from graphflow.settings import Settings
 
 State = Literal["ok", "warning", "error"]
 Finding = tuple[str, State, str]
-"""What was looked at, how it is, and the facts or what to do."""
+"""The check, its result, and details or what to do."""
 LIBRARIES = (
     "msgspec",
     "httpx",
@@ -39,9 +41,8 @@ def register(app: typer.Typer) -> None:
     command(app, "doctor")(doctor)
 
 
-async def doctor(as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False) -> int:
-    """Look at Python, versions, settings, write rights, the store, the port, keys, the model and the agents."""
-    from graphflow.cli.startup import quiet_logs
+async def doctor(as_json: AsJson = False) -> int:
+    """Check Python, versions, settings, write access, the store, the port, keys, the model and the agents."""
     from graphflow.errors import DefinitionError
     from graphflow.settings import load_settings
 
@@ -98,9 +99,9 @@ def _writing(settings: Settings) -> Iterator[Finding]:
             with tempfile.TemporaryFile(dir=place):
                 pass
         except OSError as error:
-            yield "writing", "error", f"{folder}: {error.strerror}; threads can't be kept ({name})"
+            yield "writing", "error", f"{folder}: {error.strerror}; {name} cannot be stored"
         else:
-            yield "writing", "ok", f"{folder}" + ("" if Path(folder).exists() else " (will be made)")
+            yield "writing", "ok", f"{folder}" + ("" if Path(folder).exists() else " (will be created)")
 
 
 def _existing(folder: Path) -> Path:
@@ -113,7 +114,7 @@ async def _store(settings: Settings) -> Finding:
     path = Path(settings.store.path)
     if settings.store.url or path.exists():  # noqa: ASYNC240 - once
         return await _open_store(settings)
-    return "store", "ok", f"{path} (will be made with the first run)"
+    return "store", "ok", f"{path} (will be created by the first run)"
 
 
 async def _open_store(settings: Settings) -> Finding:
@@ -148,7 +149,7 @@ def _port(settings: Settings) -> Finding:
         try:
             probe.bind((host, port))
         except OSError as error:
-            return "port", "warning", f"{host}:{port}: {error.strerror}; `graphflow serve --port 0` takes a free one"
+            return "port", "warning", f"{host}:{port}: {error.strerror}; `graphflow serve --port 0` picks a free port"
     return "port", "ok", f"{host}:{port} is free"
 
 
@@ -157,7 +158,7 @@ def _models(settings: Settings) -> Iterator[Finding]:
     from graphflow.models.providers import resolve_provider
 
     keys = sorted(name for name, value in settings.environ.items() if name.endswith("_API_KEY") and value)
-    yield "keys", "ok", f"set: {', '.join(keys)}" if keys else "none set; the scripted model answers"
+    yield "keys", "ok", f"set: {', '.join(keys)}" if keys else "none set; the scripted model is used"
     try:
         chosen = resolve_provider(None, settings.environ, settings.providers)
     except GraphflowError as error:
@@ -165,7 +166,7 @@ def _models(settings: Settings) -> Iterator[Finding]:
         return
     where = f" at {chosen.base_url}" if chosen.base_url else ""
     why = f" ({chosen.source})" if chosen.source else ""
-    yield "model", "ok", f"{chosen.key}: {chosen.model or 'no model named'}{where}{why}"
+    yield "model", "ok", f"{chosen.key}: {chosen.model or 'no model set'}{where}{why}"
 
 
 def _agents(settings: Settings) -> Iterator[Finding]:
@@ -181,10 +182,10 @@ def _agents(settings: Settings) -> Iterator[Finding]:
     loaded, refused, faults = app.agents.list(), app.agents.invalid(), app.faults()
     if refused:
         names = ", ".join(agent.key for agent in refused)
-        yield "agents", "error", f"{len(loaded)} in {settings.agents.dir}; refused: {names} (`graphflow validate`)"
+        yield "agents", "error", f"{len(loaded)} in {settings.agents.dir}; rejected: {names} (`graphflow validate`)"
     elif loaded:
         yield "agents", "ok", f"{len(loaded)} in {settings.agents.dir}"
     else:
-        yield "agents", "warning", f"none in {settings.agents.dir}; `graphflow new NAME` writes one"
+        yield "agents", "warning", f"none in {settings.agents.dir}; `graphflow new NAME` creates one"
     if faults:
         yield "tools", "error", f"{len(faults)} faults in tool files (`graphflow validate`)"

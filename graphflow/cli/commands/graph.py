@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from graphflow.cli.command import command, group, stop
+from graphflow.cli.command import command, group
+from graphflow.cli.options import Agent
+from graphflow.cli.startup import agent_named, opened, thread_named
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import say, say_json
-
-if TYPE_CHECKING:
-    from graphflow.graph.drawing.render import PathTaken
-    from graphflow.runtime.thread import CheckpointInfo, Thread
+from graphflow.cli.terminal.console import say, say_json, stop
+from graphflow.cli.terminal.steps import path_taken
 
 graph = group("graph", "Draw an agent's graph.")
 
@@ -23,21 +22,18 @@ def register(app: typer.Typer) -> None:
 
 @command(graph, "show")
 async def show_graph(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="An agent's key, or a .json file.")],
-    text: Annotated[bool, typer.Option("--text", help="One line a node (the default).")] = False,
+    agent: Agent,
+    text: Annotated[bool, typer.Option("--text", help="One line per node (the default).")] = False,
     svg: Annotated[bool, typer.Option("--svg", help="One self-contained SVG file.")] = False,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="A Mermaid flowchart.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="The explicit document; saved as a file it is an agent.")
-    ] = False,
-    thread: Annotated[str | None, typer.Option(metavar="ID", help="Mark the way that this thread's run took.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The compiled graph; valid as an agent file.")] = False,
+    thread: Annotated[str | None, typer.Option(metavar="ID", help="Mark the path of this thread's run.")] = None,
 ) -> None:
     """Draw the graph of an agent."""
-    from graphflow.cli.startup import agent_named, opened, thread_named
     from graphflow.graph.drawing.render import draw_mermaid, draw_svg, draw_text
 
     if text + svg + mermaid + as_json > 1:
-        stop(exits.USAGE, "--text, --svg, --mermaid and --json are four forms of one thing; choose one")
+        stop(exits.USAGE, "choose one of --text, --svg, --mermaid and --json")
     async with opened() as app:
         loaded = agent_named(app, agent)
         path = await path_taken(await thread_named(app, thread)) if thread else None
@@ -46,18 +42,3 @@ async def show_graph(
     else:
         draw = draw_svg if svg else draw_mermaid if mermaid else draw_text
         say(draw(loaded.checked.document, path))
-
-
-async def path_taken(thread: Thread) -> PathTaken:
-    """The nodes that have finished since the thread's newest input, in order, and where it is."""
-    from graphflow.cli.commands.threads import finished
-    from graphflow.graph.drawing.render import PathTaken
-
-    state = await thread.state()
-    rows: list[CheckpointInfo] = []
-    for row in await thread.history():
-        rows.insert(0, row)
-        if row.source == "input":
-            break
-    unfinished = state.status in ("running", "waiting", "stopped", "failed")
-    return PathTaken(nodes=tuple(row.node for row in finished(rows)), current=tuple(state.next) if unfinished else ())

@@ -1,25 +1,24 @@
-"""`graphflow inbox`: what waits for people, over all threads, and answering it."""
+"""`graphflow inbox`: open questions of all threads, and answers to them."""
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphflow.cli.command import command, group, guarded, stop
-from graphflow.cli.commands.run import AsJson, AsLines
+from graphflow.cli.command import command, group, guarded
+from graphflow.cli.options import AsJson, AsLines
+from graphflow.cli.startup import PAGE, opened
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import note, say_json, say_table, shortened
+from graphflow.cli.terminal.argument_values import json_object, json_or_text, json_value
+from graphflow.cli.terminal.console import local_time, note, say_json, say_table, shortened, stop
 
 if TYPE_CHECKING:
     from graphflow.checkpoints.rows import OpenInterrupt
     from graphflow.graph.core.machine import Interrupt
     from graphflow.service.application import Application
 
-inbox = group("inbox", "What waits for people, over all threads.", no_args_is_help=False)
-
-PAGE = 200
+inbox = group("inbox", "Open questions of all threads.", no_args_is_help=False)
 
 
 def register(app: typer.Typer) -> None:
@@ -27,78 +26,76 @@ def register(app: typer.Typer) -> None:
 
 
 @inbox.callback(invoke_without_command=True)
-def _without_command(
-    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False
-) -> None:
-    """What waits for people, over all threads. Without a command: list."""
+def _without_command(context: typer.Context, as_json: AsJson = False) -> None:
+    """Open questions of all threads. Without a command: list."""
     if context.invoked_subcommand is None:
         guarded(list_inbox)(as_json=as_json)
 
 
 @command(inbox, "list")
 async def list_inbox(
-    thread: Annotated[str | None, typer.Option(metavar="ID", help="Of this thread only.")] = None,
-    owner: Annotated[str | None, typer.Option(help="For this owner.")] = None,
-    role: Annotated[str | None, typer.Option(help="For this role.")] = None,
-    agent: Annotated[str | None, typer.Option(help="Of this agent's threads.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    thread: Annotated[str | None, typer.Option(metavar="ID", help="Only this thread.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only this owner.")] = None,
+    role: Annotated[str | None, typer.Option(help="Only this role.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Only this agent's threads.")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """What waits, oldest first."""
-    from graphflow.cli.startup import opened
+    """List open questions, oldest first."""
     from graphflow.cli.terminal.answer_policy import answer_lines, question_line
 
     async with opened() as app:
         rows = await _open(app, thread_id=thread, owner=owner, role=role, agent_key=agent)
-        waiting = [(row, await _interrupt(app, row)) for row in rows]
+        waiting = [(row, _interrupt(row)) for row in rows]
     if as_json:
         say_json([_row_dict(row, interrupt) for row, interrupt in waiting])
         return
     if not waiting:
-        note("nothing waits")
+        note("no open questions")
         return
     cells = [
-        (row.interrupt_id, row.agent_key or "-", moment(row.opened_at), shortened(question_line(interrupt), 90))
+        (row.interrupt_id, row.agent_key or "-", local_time(row.opened_at), shortened(question_line(interrupt), 90))
         for row, interrupt in waiting
     ]
     say_table(("id", "agent", "since", "question"), cells)
-    note(f"answer by, for example:\n{answer_lines(waiting[0][1])}")
+    note(f"to answer, for example:\n{answer_lines(waiting[0][1])}")
 
 
 @command(inbox, "answer")
 async def answer(
-    interrupt_id: Annotated[str, typer.Argument(metavar="ID", help="Of `inbox list`; an end that fits one is enough.")],
-    approve: Annotated[bool, typer.Option("--approve", help="Run the call as it is; go on.")] = False,
+    interrupt_id: Annotated[str, typer.Argument(metavar="ID", help="From `inbox list`; a unique suffix is enough.")],
+    approve: Annotated[bool, typer.Option("--approve", help="Run the call as it is, or continue.")] = False,
     edit: Annotated[
         str | None, typer.Option("--edit", metavar="@FILE|JSON", help="Run it with these arguments.")
     ] = None,
     reject: Annotated[str | None, typer.Option("--reject", metavar="WHY", help="Do not run it.")] = None,
-    respond: Annotated[str | None, typer.Option("--respond", metavar="TEXT", help="Give this as its result.")] = None,
+    respond: Annotated[str | None, typer.Option("--respond", metavar="TEXT", help="Return this as its result.")] = None,
     terminate: Annotated[bool, typer.Option("--terminate", help="Do not run it and end the run.")] = False,
     value: Annotated[str | None, typer.Option("--answer", metavar="JSON|@FILE", help="Any other answer.")] = None,
     then: Annotated[
-        str, typer.Option("--then", metavar="ask|deny|all|RULES.json", help="Who approves what comes after.")
+        str, typer.Option("--then", metavar="ask|deny|all|RULES.json", help="Who approves later calls.")
     ] = "ask",
     as_json: AsJson = False,
     as_lines: AsLines = False,
 ) -> int:
-    """Answer one question; the thread then goes on in this process."""
-    from graphflow.cli.startup import opened
+    """Answer one question. The thread continues in this process."""
     from graphflow.cli.terminal.answer_policy import policy_of
-    from graphflow.cli.terminal.plain_view import view_of
-    from graphflow.cli.terminal.turn_driver import TurnDriver, code_of
+    from graphflow.cli.terminal.turn_driver import drive_turn
 
     policy = policy_of(then)
     async with opened() as app:
         row = await _found(app, interrupt_id)
-        interrupt = await _interrupt(app, row)
         given = _answer_value(
-            interrupt, approve=approve, edit=edit, reject=reject, respond=respond, terminate=terminate, value=value
+            _interrupt(row),
+            approve=approve,
+            edit=edit,
+            reject=reject,
+            respond=respond,
+            terminate=terminate,
+            value=value,
         )
         graph = await app.graph_of_thread(row.thread_id)
-        view = view_of(as_json=as_json, as_lines=as_lines, title=f"{row.agent_key} · thread {row.thread_id}")
-        turn = TurnDriver(graph=graph, thread_id=row.thread_id, policy=policy, view=view)
-        result = await turn.drive(graph.stream_answer(row.thread_id, {row.interrupt_id: given}, by="local"))
-        return code_of(result, policy)
+        events = graph.stream_answer(row.thread_id, {row.interrupt_id: given}, by="local")
+        return await drive_turn(graph, row.thread_id, events, policy, as_json=as_json, as_lines=as_lines)
 
 
 async def _open(app: Application, **filters: Any) -> list[OpenInterrupt]:
@@ -121,20 +118,18 @@ async def _found(app: Application, given: str) -> OpenInterrupt:
     exact = [row for row in rows if row.interrupt_id == given]
     if len(exact or rows) == 1:
         return (exact or rows)[0]
-    text = f"{given!r} fits {len(rows)} open questions; give more of the id"
+    text = f"{given!r} matches {len(rows)} open questions; give more of the id"
     if not rows:
-        text = f"no open question has the id {given!r}: it was answered, closed or issued anew, or never was; nothing has changed"
+        text = f"no open question has the id {given!r}: it was answered, closed or reissued, or never existed; nothing has changed"
     return stop(exits.USAGE, text, hint="`graphflow inbox list`")
 
 
-async def _interrupt(app: Application, row: OpenInterrupt) -> Interrupt:
-    """The interrupt in full."""
-    from graphflow.checkpoints.loading import load_thread
+def _interrupt(row: OpenInterrupt) -> Interrupt:
+    """The interrupt of a row, in full."""
+    from graphflow.checkpoints import codec
+    from graphflow.checkpoints.record_decoder import decode_interrupt
 
-    loaded = await load_thread(app.store, row.thread_id)
-    if loaded is None or row.interrupt_id not in loaded.machine.interrupts:
-        stop(exits.USAGE, f"the question {row.interrupt_id!r} was answered meanwhile", hint="`graphflow inbox list`")
-    return loaded.machine.interrupts[row.interrupt_id]
+    return decode_interrupt(codec.decode(row.data))
 
 
 def _answer_value(
@@ -147,7 +142,6 @@ def _answer_value(
     terminate: bool,
     value: str | None,
 ) -> Any:
-    from graphflow.cli.argument_values import json_object, json_or_text, json_value
     from graphflow.cli.terminal.answer_policy import answer_command, question_line
 
     chosen = [approve, edit is not None, reject is not None, respond is not None, terminate, value is not None]
@@ -162,7 +156,7 @@ def _answer_value(
     if interrupt.kind == "breakpoint" and (approve or terminate):
         return {"decision": "continue" if approve else "cancel"}
     if interrupt.kind != "approval":
-        stop(exits.USAGE, f"this is no approval but: {question_line(interrupt)}", hint=answer_command(interrupt))
+        stop(exits.USAGE, f"not an approval: {question_line(interrupt)}", hint=answer_command(interrupt))
     if edit is not None:
         return {"decision": "edit", "arguments": json_object(edit, "--edit")}
     if reject is not None:
@@ -170,11 +164,6 @@ def _answer_value(
     if respond is not None:
         return {"decision": "respond", "response": respond}
     return {"decision": "approve" if approve else "terminate"}
-
-
-def moment(ms: int) -> str:
-    """A time of the wire as local time to the second."""
-    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _row_dict(row: OpenInterrupt, interrupt: Interrupt) -> dict[str, Any]:

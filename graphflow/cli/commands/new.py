@@ -1,4 +1,4 @@
-"""`graphflow new`: an agent to start from; it runs with the scripted model, without a key."""
+"""`graphflow new`: an example agent; it runs with the scripted model, without a key."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
-from graphflow.cli.command import command, stop
+from graphflow.cli.command import command
+from graphflow.cli.startup import settings_of
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import note, say
+from graphflow.cli.terminal.console import note, say, stop
 from graphflow.json_data import plain
 
 SCHEMA_FILE = ".graphflow.schema.json"
-"""Beside the agents; its first letter keeps it from being taken for one."""
+"""Stored with the agents; files that start with a dot are not loaded."""
 
 PLAIN = """\
 {
@@ -89,36 +90,36 @@ def register(app: typer.Typer) -> None:
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The agent's key: the file's name.")],
-    mode: Annotated[str, typer.Option(metavar="|".join(TEMPLATES), help="What to start from.")] = "REACT",
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Key of the agent, and name of its file.")],
+    mode: Annotated[str, typer.Option(metavar="|".join(TEMPLATES), help="Template.")] = "REACT",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write an example agent and, beside it, the JSON Schema for your editor."""
-    from graphflow.cli.startup import settings_of
-
+    """Create an example agent, and the JSON Schema for your editor."""
     key, word = name.removesuffix(".json"), mode.strip().upper().replace("-", "_")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", key):
-        stop(exits.USAGE, f"{name!r} is no key: letters, digits, _ and - are allowed, and a letter or digit begins it")
+        stop(
+            exits.USAGE, f"{name!r} is not a valid key: use letters, digits, _ and -, and start with a letter or digit"
+        )
     if word not in TEMPLATES:
-        stop(exits.USAGE, f"--mode {mode!r} is not known; modes are {', '.join(TEMPLATES)}")
+        stop(exits.USAGE, f"unknown --mode {mode!r}; modes are {', '.join(TEMPLATES)}")
     folder = Path(settings_of().agents.dir)
     file = folder / f"{key}.json"
     if file.exists() and not force:
-        stop(exits.USAGE, f"{_shown(file)} exists", hint="choose another name, or write over it with --force")
+        stop(exits.USAGE, f"{_shown(file)} exists", hint="choose another name, or overwrite it with --force")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file.write_text(TEMPLATES[word] % {"name": _title(key)}, encoding="utf-8")
         _write_schema(folder / SCHEMA_FILE)
     except OSError as error:
-        stop(exits.FAILED, f"{_shown(file)} can't be written: {error.strerror}", hint="`graphflow doctor`")
+        stop(exits.FAILED, f"{_shown(file)} cannot be written: {error.strerror}", hint="`graphflow doctor`")
     say(_shown(file))
-    note(f'next: `graphflow run {key} "{TRY[word]}"`; {SCHEMA_FILE} beside it is the JSON Schema for your editor')
+    note(f'next: `graphflow run {key} "{TRY[word]}"`; {SCHEMA_FILE} is the JSON Schema for your editor')
 
 
 def _write_schema(path: Path) -> None:
     import msgspec
 
-    from graphflow.cli.commands.schema import agent_schema
+    from graphflow.modes.definition import agent_schema
 
     path.write_bytes(msgspec.json.format(msgspec.json.encode(agent_schema(), enc_hook=plain), indent=2) + b"\n")
 

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from graphflow.cli.command import command, group, guarded, stop
+from graphflow.cli.command import command, group, guarded
+from graphflow.cli.options import AsJson
+from graphflow.cli.startup import opened
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import note, say, say_json, say_table, shortened
+from graphflow.cli.terminal.console import local_time, note, say, say_json, say_table, shortened, stop
 
 rules = group("rules", "Standing rules about tool calls: allow, ask or deny.", no_args_is_help=False)
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -27,9 +28,7 @@ def _without_command(context: typer.Context, as_json: AsJson = False) -> None:
 
 @command(rules, "list")
 async def list_rules(as_json: AsJson = False) -> None:
-    """All rules. A thread's are asked before an agent's, and those before the ones that hold everywhere."""
-    from graphflow.cli.commands.inbox import moment
-    from graphflow.cli.startup import opened
+    """List rules in order of precedence: thread rules, then agent rules, then global rules."""
     from graphflow.service.catalog.rules import rule_dict
 
     async with opened() as app:
@@ -44,7 +43,7 @@ async def list_rules(as_json: AsJson = False) -> None:
     cells = []
     for rule in found:
         holds = f"thread {rule.thread_id}" if rule.thread_id else f"agent {rule.agent_key}" if rule.agent_key else "all"
-        until = "-" if rule.expires_at is None else moment(rule.expires_at)
+        until = "-" if rule.expires_at is None else local_time(rule.expires_at)
         cells.append(
             (rule.id, rule.decision, rule.tool, shortened(rule.args or "-", 50), holds, until, rule.created_by)
         )
@@ -55,15 +54,16 @@ async def list_rules(as_json: AsJson = False) -> None:
 async def add_rule(
     decision: Annotated[str, typer.Argument(help="allow, ask or deny.")],
     tool: Annotated[str, typer.Argument(help="A tool's name, or '*' for any.")],
-    args: Annotated[str | None, typer.Option(metavar="CEL", help="""Condition, as 'args.command == "ls"'.""")] = None,
-    thread: Annotated[str | None, typer.Option(metavar="ID", help="For this thread only.")] = None,
-    agent: Annotated[str | None, typer.Option(metavar="KEY", help="For this agent only.")] = None,
-    expires: Annotated[str | None, typer.Option(metavar="PT1H|DATE", help="How long, or until when.")] = None,
-    reason: Annotated[str | None, typer.Option(help="Told to the model with deny.")] = None,
+    args: Annotated[
+        str | None, typer.Option(metavar="CEL", help="""Condition, such as 'args.command == "ls"'.""")
+    ] = None,
+    thread: Annotated[str | None, typer.Option(metavar="ID", help="Only this thread.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="KEY", help="Only this agent.")] = None,
+    expires: Annotated[str | None, typer.Option(metavar="PT1H|DATE", help="Duration, or end date.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Sent to the model with deny.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a rule; the first that fits a call decides. What a tool itself refuses stays refused."""
-    from graphflow.cli.startup import opened
+    """Add a rule. The first rule that matches a call decides; a tool's own checks still apply."""
     from graphflow.service.catalog.rules import rule_dict
 
     async with opened() as app:
@@ -84,13 +84,11 @@ async def add_rule(
 
 
 @command(rules, "remove")
-async def remove_rule(rule_id: Annotated[str, typer.Argument(metavar="ID", help="Of `rules list`.")]) -> None:
+async def remove_rule(rule_id: Annotated[str, typer.Argument(metavar="ID", help="From `rules list`.")]) -> None:
     """Remove a rule."""
-    from graphflow.cli.startup import opened
-
     async with opened() as app:
         await app.runs.ready()
         removed = await app.rules.remove(rule_id)
     if not removed:
-        stop(exits.USAGE, f"no standing rule has the id {rule_id!r}", hint="`graphflow rules list`")
+        stop(exits.USAGE, f"no rule has the id {rule_id!r}", hint="`graphflow rules list`")
     note(f"removed {rule_id}")

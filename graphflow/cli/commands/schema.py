@@ -1,4 +1,4 @@
-"""`graphflow schema`: the JSON Schemas of what people write."""
+"""`graphflow schema`: JSON Schemas of agent files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from graphflow.cli.command import command, stop
+from graphflow.cli.command import command
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import say_json
-
-PARTS = ("agent", "graph", "nodes")
+from graphflow.cli.terminal.console import say_json, stop
 
 
 def register(app: typer.Typer) -> None:
@@ -18,47 +16,23 @@ def register(app: typer.Typer) -> None:
 
 
 def schema(
-    part: Annotated[str | None, typer.Argument(metavar="agent|graph|nodes", help="One of them; default: all.")] = None,
+    part: Annotated[str | None, typer.Argument(metavar="agent|graph|nodes", help="One schema; default: all.")] = None,
 ) -> None:
-    """Print the JSON Schemas of agent files, of graphs, and of what each node kind takes and gives."""
-    made = {"agent": agent_schema, "graph": graph_schema, "nodes": node_schemas}
+    """Print the JSON Schemas of agent files, of graphs, and of the input and output of each node kind."""
+    from graphflow.graph.definition.document import document_schema
+    from graphflow.modes.definition import agent_schema
+
+    made = {"agent": agent_schema, "graph": document_schema, "nodes": node_schemas}
     if part is None:
         say_json({name: make() for name, make in made.items()})
     elif part in made:
         say_json(made[part]())
     else:
-        stop(exits.USAGE, f"there is no schema {part!r}; there are {', '.join(PARTS)}")
-
-
-def graph_schema() -> dict[str, Any]:
-    """Of a file that spells its graph out."""
-    from graphflow.graph.definition.document import document_schema
-
-    return document_schema()
-
-
-def agent_schema() -> dict[str, Any]:
-    """Of any agent file: one that names a mode, or one that spells its graph out."""
-    import msgspec
-
-    from graphflow.graph.definition.document import GraphDefinition
-    from graphflow.modes.definition import AgentDefinition
-
-    (agent, graph), parts = msgspec.json.schema_components(
-        [AgentDefinition, GraphDefinition], ref_template="#/$defs/{name}"
-    )
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "graphflow agent",
-        "if": {"required": ["mode"]},
-        "then": agent,
-        "else": graph,
-        "$defs": parts,
-    }
+        stop(exits.USAGE, f"unknown schema {part!r}; schemas are {', '.join(made)}")
 
 
 def node_schemas() -> dict[str, Any]:
-    """`with` and `out` of every node kind in the box; None is anything."""
+    """`with` and `out` of every built-in node kind; None accepts anything."""
     from graphflow.nodes.kinds import NodeKinds
     from graphflow.tools.builtin import builtin_tools
     from graphflow.tools.registry import ToolRegistry

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from graphflow.cli.command import command, stop
+from graphflow.cli.command import command
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import note, say
+from graphflow.cli.terminal.console import note, say, stop
 
 
 def register(app: typer.Typer) -> None:
@@ -16,12 +16,12 @@ def register(app: typer.Typer) -> None:
 
 
 async def scripted_model(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8099,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free port.")] = 8099,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    script: Annotated[str | None, typer.Option(metavar="FILE", help="A script of your own (JSON).")] = None,
+    script: Annotated[str | None, typer.Option(metavar="FILE", help="Your own script (JSON).")] = None,
     delay_ms: Annotated[int, typer.Option(min=0, help="Pause before each delta.")] = 0,
 ) -> None:
-    """Serve the scripted model over HTTP until Ctrl-C: deterministic, offline, no key."""
+    """Serve the scripted model over HTTP: deterministic, offline, no key. Ctrl-C stops it."""
     from graphflow.models.scripted.model import ScriptedModel
     from graphflow.models.scripted.script import ScriptError, default_script, load_script
     from graphflow.models.scripted.server import ScriptedServer
@@ -34,11 +34,11 @@ async def scripted_model(
     try:
         await server.start(host, port)
     except OSError as error:
-        stop(exits.FAILED, f"can't listen on {host}:{port}: {error.strerror}", hint="--port 0 takes a free one")
+        stop(exits.FAILED, f"cannot listen on {host}:{port}: {error.strerror}", hint="--port 0 picks a free port")
     try:
         say(f"LLM_BASE_URL={server.url}")
         say("LLM_MODEL_ID=scripted")
-        note("serving the scripted model; Ctrl-C ends it")
+        note("serving the scripted model; Ctrl-C stops it")
         await server.serve_forever()
     finally:
         await server.aclose()

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from graphflow.cli.command import Verbosity, command, stop
+from graphflow.cli.command import Verbosity, command
+from graphflow.cli.startup import settings_of
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import note, say
+from graphflow.cli.terminal.console import note, say, stop
 
 
 def register(app: typer.Typer) -> None:
@@ -18,16 +19,15 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     folder: Annotated[
-        str | None, typer.Argument(metavar="DIR", help="The project, or a folder of agent files; default: here.")
+        str | None,
+        typer.Argument(metavar="DIR", help="The project, or a folder of agent files; default: the current folder."),
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port [8080]; 0 takes a free one.")] = None,
-    token: Annotated[list[str] | None, typer.Option(help="A bearer token that may call; may be repeated.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port [8080]; 0 picks a free port.")] = None,
+    token: Annotated[list[str] | None, typer.Option(help="An accepted bearer token; repeatable.")] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the start page in a browser.")] = False,
 ) -> None:
-    """Serve all agents over HTTP; changed files take effect at once. Needs no configuration."""
-    from graphflow.cli.startup import settings_of
-
+    """Serve all agents over HTTP. Changed files are reloaded; no configuration is needed."""
     root, flags = _project(folder)
     tokens = ",".join(token) if token else None
     settings = settings_of(root, server__host=host, server__port=port, server__tokens=tokens, **flags)
@@ -39,15 +39,15 @@ def serve(
         if not settings.server.tokens:
             stop(
                 exits.USAGE,
-                f"{settings.server.host} can be reached from other machines, and without a token everybody may run agents",
+                f"{settings.server.host} is reachable from other machines, and without a token anyone can run agents",
                 hint="add --token SECRET (or set GRAPHFLOW_TOKENS), or listen on 127.0.0.1",
             )
-        note(f"warning: {settings.server.host} can be reached from other machines; the API is not encrypted")
+        note(f"warning: {settings.server.host} is reachable from other machines; the API is not encrypted")
     set_up_logs("debug" if Verbosity.verbose else settings.log.level, form=settings.log.format)
 
     def started(url: str) -> None:
         say(url)
-        note("serving; Ctrl-C ends it, and leaves unfinished runs at their last checkpoint")
+        note("serving; Ctrl-C stops it; unfinished runs stay at their last checkpoint")
         if open_browser:
             import webbrowser
 
@@ -57,11 +57,11 @@ def serve(
 
 
 def _project(folder: str | None) -> tuple[str | None, dict[str, Any]]:
-    """The folder that settings are read from, and what follows when it holds the agent files themselves."""
+    """The folder to read settings from, and flags if the folder holds the agent files themselves."""
     if folder is None:
         return None, {}
     path = Path(folder)
     if not path.is_dir():
-        stop(exits.USAGE, f"there is no folder {folder!r}")
+        stop(exits.USAGE, f"no folder {folder!r}")
     holds_agents = not (path / "graphs").is_dir() and any(path.glob("[!.]*.json"))
     return (None, {"agents__dir": str(path.resolve())}) if holds_agents else (folder, {})

@@ -1,4 +1,4 @@
-"""`graphflow threads blame|why|cost` and `graphflow replay`: what a thread's records tell, and playing them back."""
+"""`graphflow threads blame|why|cost|replay`: what a thread's records say, and replaying them."""
 
 from __future__ import annotations
 
@@ -8,67 +8,53 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphflow.cli.command import command
-from graphflow.cli.commands.run import Approve, AsJson, AsLines, Budget, figures_of
-from graphflow.cli.commands.threads import ThreadId, short
-from graphflow.cli.commands.threads_travel import Effects, PlainJson, choices_of
-from graphflow.cli.commands.usage import cost_text
-from graphflow.cli.terminal.console import note, one_line_json, say, say_json, say_table, shortened
-from graphflow.json_data import plain
+from graphflow.cli.options import Approve, AsJson, AsLines, Budget, Effects, NewId, Place, ThreadId
+from graphflow.cli.startup import forked, opened, opened_thread, place_named
+from graphflow.cli.terminal.argument_values import budget_of, effect_choices
+from graphflow.cli.terminal.console import (
+    cost_text,
+    note,
+    one_line_json,
+    say,
+    say_json,
+    say_table,
+    shortened,
+    tokens_of,
+)
+from graphflow.cli.terminal.steps import short_id
 
 if TYPE_CHECKING:
     from graphflow.runtime.history.blame import Blame
     from graphflow.runtime.history.why import Decision
-    from graphflow.runtime.thread import Thread
-    from graphflow.service.application import Application
-
-Place = Annotated[
-    str, typer.Argument(metavar="THREAD[@CHECKPOINT]", help="Without a checkpoint: the head. Ids may be given in part.")
-]
 
 
-def register(threads: typer.Typer, app: typer.Typer) -> None:
-    command(threads, "blame")(blame)
-    command(threads, "cost")(cost)
-    for group in (threads, app):
-        command(group, "why")(why)
-        command(group, "replay")(replay)
-
-
-async def _place(app: Application, given: str) -> tuple[Thread, str | None]:
-    from graphflow.cli.startup import checkpoint_named, thread_named
-
-    thread_id, _, checkpoint = given.partition("@")
-    thread = await thread_named(app, thread_id)
-    return thread, (await checkpoint_named(thread, checkpoint)).id if checkpoint else None
+def register(threads: typer.Typer) -> None:
+    for function in (blame, cost, why, replay):
+        command(threads, function.__name__)(function)
 
 
 async def blame(
     thread: Place,
     key: Annotated[str, typer.Argument(metavar="KEY", help="state.draft, state.messages[3], …")],
-    path: Annotated[str, typer.Option(metavar="PATH", help="The frame, of those that are open there.")] = "",
-    as_json: PlainJson = False,
+    path: Annotated[str, typer.Option(metavar="PATH", help="The frame, if several are open there.")] = "",
+    as_json: AsJson = False,
 ) -> None:
-    """Who wrote a value: checkpoint, node, visit, frame and model call."""
-    import msgspec
-
-    from graphflow.cli.startup import opened
-
+    """Show who wrote a value: checkpoint, node, visit, frame and model call."""
     async with opened() as app:
-        found, at = await _place(app, thread)
+        found, at = await place_named(app, thread)
         told = await found.blame(key, at, path=path)
     if as_json:
-        say_json(msgspec.to_builtins(told, enc_hook=plain))
+        say_json(told)
         return
     say(f"{told.key} = {shortened(one_line_json(told.value), 200)}")
     say(f"written by {_writer(told)}")
     for depth, inner in _joined(told):
         say(
-            f"{'  ' * depth}of {shortened(one_line_json(inner.value), 80)} by {_writer(inner)}, checkpoint {short(inner.checkpoint_id)}"
+            f"{'  ' * depth}of {shortened(one_line_json(inner.value), 80)} by {_writer(inner)}, checkpoint {short_id(inner.checkpoint_id)}"
         )
     say(f"checkpoint {told.checkpoint_id} ({told.source}), run {told.run_id}")
     if told.model is not None:
-        usage = told.usage or {}
-        tokens = (usage.get("promptTokens") or 0) + (usage.get("completionTokens") or 0)
+        tokens = tokens_of(told.usage)
         say(f"model {told.model}" + (f", {tokens} tokens" if tokens else ""))
 
 
@@ -79,44 +65,40 @@ def _writer(told: Blame) -> str:
 
 
 def _joined(told: Blame, depth: int = 1) -> Iterator[tuple[int, Blame]]:
-    """The writes in branches behind a value, with how deep they lie."""
+    """The writes in branches behind a value, with their depth."""
     for inner in told.branches:
         yield depth, inner
         yield from _joined(inner, depth + 1)
 
 
-async def why(thread: Place, as_json: PlainJson = False) -> None:
-    """Which condition, with which values, took the edge behind a checkpoint."""
-    import msgspec
-
-    from graphflow.cli.startup import opened
-
+async def why(thread: Place, as_json: AsJson = False) -> None:
+    """Show which condition, with which values, chose the route to a checkpoint."""
     async with opened() as app:
-        found, at = await _place(app, thread)
+        found, at = await place_named(app, thread)
         told = await found.why(at)
     if as_json:
-        say_json(msgspec.to_builtins(told, enc_hook=plain))
+        say_json(told)
         return
     who = f" by {told.by}" if told.by else ""
     say(
-        f"checkpoint {short(told.checkpoint_id)} ({told.source}{who})"
+        f"checkpoint {short_id(told.checkpoint_id)} ({told.source}{who})"
         + (f"  next: {', '.join(told.next)}" if told.next else "")
     )
     for decision in told.decisions:
         _say_decision(decision)
     for effect, choice in (told.effects or {}).items():
-        say(f"  effect {short(effect)}: {choice}")
+        say(f"  effect {short_id(effect)}: {choice}")
 
 
 _HOW = {
-    "only": "its only way",
+    "only": "its only route",
     "choice": "the node chose it",
     "error": "its error route",
-    "budget": "the budget was used up",
+    "budget": "budget exceeded",
     "expired": "nobody answered in time",
-    "failed": "the failure went to the node above",
-    "collect": "its failure is collected",
-    "skip": "its failure is left out",
+    "failed": "the error went to the parent node",
+    "collect": "its error is collected",
+    "skip": "its error is skipped",
     "condition": "",
 }
 
@@ -134,53 +116,47 @@ def _say_decision(decision: Decision) -> None:
         say(f"  {marks[condition.held]} {condition.to}  if {text}" + (f"   [{values}]" if values else ""))
 
 
-async def cost(thread: ThreadId, as_json: PlainJson = False) -> None:
-    """Tokens and calls of a thread, by run, node and model."""
-    import msgspec
-
-    from graphflow.cli.startup import opened, thread_named
-
-    async with opened() as app:
-        told = await (await thread_named(app, thread)).cost()
+async def cost(thread: ThreadId, as_json: AsJson = False) -> None:
+    """Show tokens and calls of a thread by run, node and model."""
+    async with opened_thread(thread) as (_, found):
+        told = await found.cost()
     if as_json:
-        say_json(msgspec.to_builtins(told))
+        say_json(told)
         return
-    rows: list[tuple[Any, ...]] = [_figures("total", "", told.total)]
+    rows: list[tuple[Any, ...]] = [_usage_row("total", "", told.total)]
     for kind, table in (("run", told.runs), ("node", told.nodes), ("model", told.models)):
-        rows += [_figures(kind, name, usage) for name, usage in table.items()]
+        rows += [_usage_row(kind, name, usage) for name, usage in table.items()]
     say_table(("of", "", "prompt", "completion", "model calls", "tool calls", "USD"), rows, right=(2, 3, 4, 5, 6))
 
 
-def _figures(kind: str, name: str, usage: dict[str, Any]) -> tuple[Any, ...]:
-    figures = ("promptTokens", "completionTokens", "modelCalls", "toolCalls")
+def _usage_row(kind: str, name: str, usage: dict[str, Any]) -> tuple[Any, ...]:
+    columns = ("promptTokens", "completionTokens", "modelCalls", "toolCalls")
     cost = cost_text(usage["costUsd"]) if "costUsd" in usage else ""
-    return (kind, name, *(usage.get(figure, 0) or "" for figure in figures), cost)
+    return (kind, name, *(usage.get(column) or "" for column in columns), cost)
 
 
 async def replay(
     thread: ThreadId,
     until: Annotated[
-        str | None, typer.Option(metavar="NODE[#VISIT]", help="The first node to run again; default: the first.")
+        str | None, typer.Option(metavar="NODE[#VISIT]", help="First node to run again; default: the first.")
     ] = None,
-    model: Annotated[str | None, typer.Option(metavar="MODEL", help="Ask this model instead.")] = None,
-    new_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="The new thread's id.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="MODEL", help="Use this model instead.")] = None,
+    new_id: NewId = None,
     effects: Effects = None,
     approve: Approve = "ask",
     budget: Budget = None,
     as_json: AsJson = False,
     as_lines: AsLines = False,
 ) -> int:
-    """Play a thread's newest run back up to a node and run it again from there, on a thread of its own."""
-    from graphflow.cli.commands.threads_travel import go_on
-    from graphflow.cli.startup import forked, opened, thread_named
+    """Replay a thread's newest run up to a node, then run it live from there on a new thread."""
     from graphflow.cli.terminal.answer_policy import policy_of
+    from graphflow.cli.terminal.turn_driver import continue_thread
 
-    policy, figures = policy_of(approve), figures_of(budget)
-    async with opened() as app:
-        found = await thread_named(app, thread)
+    policy, limits = policy_of(approve), budget_of(budget)
+    async with opened_thread(thread) as (app, found):
         point = await found.replay_point(until)
-        new = await forked(found, point.id, new_id, choices_of(effects))
-        note(f"thread {new.id}: recorded up to {short(point.id)} (step {point.step}), runs {', '.join(point.next)}")
-        return await go_on(
-            app, new.id, text=None, policy=policy, figures=figures, as_json=as_json, as_lines=as_lines, model=model
+        new = await forked(found, point.id, new_id, effect_choices(effects))
+        note(f"thread {new.id}: recorded up to {short_id(point.id)} (step {point.step}), runs {', '.join(point.next)}")
+        return await continue_thread(
+            app, new.id, policy, limits=limits, as_json=as_json, as_lines=as_lines, model=model
         )

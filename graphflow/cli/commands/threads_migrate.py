@@ -1,22 +1,22 @@
-"""`graphflow threads migrate`: threads that wait or were left unfinished go on under the newest version of an agent."""
+"""`graphflow threads migrate`: moves unfinished threads to the newest version of an agent."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphflow.cli.command import command, stop
+from graphflow.cli.command import command
+from graphflow.cli.options import AsJson, DryRun
+from graphflow.cli.startup import graph_named, opened, thread_named, threads_in_store
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import note, say, say_json
+from graphflow.cli.terminal.console import note, say, say_json, stop
 
 if TYPE_CHECKING:
     from graphflow.runtime.compiled_graph import CompiledGraph
     from graphflow.runtime.travel.migrate import MigrationReport
     from graphflow.service.application import Application
-
-PAGE = 200
 
 
 def register(threads: typer.Typer) -> None:
@@ -25,37 +25,29 @@ def register(threads: typer.Typer) -> None:
 
 async def migrate(
     thread: Annotated[
-        str | None, typer.Argument(metavar="THREAD", help="A thread's id; an end or beginning that fits one is enough.")
+        str | None, typer.Argument(metavar="THREAD", help="Thread id; a unique prefix or suffix is enough.")
     ] = None,
-    to: Annotated[
-        str, typer.Option(metavar="KEY", help="The agent, or a .json file, whose newest version is meant.")
-    ] = "",
+    to: Annotated[str, typer.Option(metavar="KEY", help="Agent key or .json file to migrate to.")] = "",
     every: Annotated[
-        bool, typer.Option("--all", help="Every unfinished thread of the agent under an older version.")
+        bool, typer.Option("--all", help="Every unfinished thread of the agent that runs an older version.")
     ] = False,
     agent: Annotated[
-        str | None, typer.Option(metavar="KEY", help="With --all: the threads of this agent instead.")
+        str | None, typer.Option(metavar="KEY", help="With --all: the threads of this other agent.")
     ] = None,
     mapped: Annotated[
-        list[str] | None, typer.Option("--map", metavar="OLD=NEW", help="A node that was renamed; may be given again.")
+        list[str] | None, typer.Option("--map", metavar="OLD=NEW", help="A renamed node; repeatable.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> int:
-    """Move threads to the newest version of an agent: they go on where they stand, their questions are asked anew.
+    """Move threads to the newest version of an agent. They continue where they are; open questions are asked again.
 
-    A thread otherwise goes on under the version that it has begun. What has ended needs no migration: its next run begins
-    under the newest version.
+    Without migration a thread keeps the version its run started with. Finished threads need no migration: their next
+    run uses the newest version.
     """
-    from graphflow.cli.startup import graph_named, opened, thread_named
-
     names = _names(mapped or ())
     if not to:
-        stop(
-            exits.USAGE,
-            "--to KEY is missing: the agent to whose newest version threads go",
-            hint="graphflow agents list",
-        )
+        stop(exits.USAGE, "--to KEY is missing: the agent to migrate to", hint="graphflow agents list")
     if (thread is None) != every:
         stop(exits.USAGE, "name one THREAD, or --all", hint=f"graphflow threads migrate --all --to {to} --dry-run")
     async with opened() as app:
@@ -64,7 +56,7 @@ async def migrate(
         if thread is not None:
             found = [(await thread_named(app, thread)).id]
         else:
-            found = [one async for one in _unfinished(app, graph, agent or graph.agent_key)]
+            found = await _unfinished(app, graph, agent or graph.agent_key)
         reports = [await _migrate(graph, one, names, dry_run=dry_run) for one in found]
     if as_json:
         say_json(reports if every else reports[0])
@@ -80,31 +72,25 @@ def _names(given: list[str] | tuple[str, ...]) -> dict[str, str]:
     for each in given:
         old, equals, new = each.partition("=")
         if not (old and equals and new):
-            stop(exits.USAGE, f"--map {each!r} names no nodes", hint="--map OLD=NEW, as in --map draft=write")
+            stop(exits.USAGE, f"--map {each!r} does not name two nodes", hint="--map OLD=NEW, as in --map draft=write")
         if names.setdefault(old, new) != new:
             stop(exits.USAGE, f"--map gives {old!r} two new names: {names[old]!r} and {new!r}")
     return names
 
 
-async def _unfinished(app: Application, graph: CompiledGraph, agent_key: str | None) -> AsyncIterator[str]:
-    """Threads of an agent that something of an older version goes on in."""
-    cursor = None
-    while True:
-        page = await app.store.threads(cursor=cursor, limit=PAGE, agent_key=agent_key)
-        for row in page:
-            if (
-                row.head is not None
-                and row.facts.document != graph.version
-                and app.status_of(row) not in ("idle", "running")
-            ):
-                yield row.thread_id
-        if len(page) < PAGE:
-            return
-        cursor = page[-1].thread_id
+async def _unfinished(app: Application, graph: CompiledGraph, agent_key: str | None) -> list[str]:
+    """Threads of an agent that can continue under an older version."""
+    return [
+        row.thread_id
+        async for row in threads_in_store(app, agent_key=agent_key)
+        if row.head is not None
+        and row.facts.document != graph.version
+        and app.status_of(row) not in ("idle", "running")
+    ]
 
 
 async def _migrate(graph: CompiledGraph, thread_id: str, names: Mapping[str, str], *, dry_run: bool) -> MigrationReport:
-    """One thread migrated, or why not: a refused one keeps no other from going."""
+    """Migrates one thread, or says why not: a refused thread does not stop the others."""
     report = await graph.thread(thread_id).migrate(names, dry_run=True)
     if dry_run or report.problems or report.unchanged:
         return report
@@ -114,18 +100,18 @@ async def _migrate(graph: CompiledGraph, thread_id: str, names: Mapping[str, str
 def _say(report: MigrationReport) -> None:
     say(f"thread {report.thread_id}  {report.status}  {_short(report.from_version)} → {_short(report.to_version)}")
     if report.unchanged:
-        say("  runs this version already")
+        say("  already runs this version")
     for node in report.nodes:
         place = f"{node['path']}: " if node["path"] else ""
         moved = node["from"] if node["from"] == node["to"] else f"{node['from']} → {node['to']}"
         say(f"  node       {place}{moved}")
     for question in report.questions:
-        say(f"  question   {question['kind']} of {question['node']} is asked anew")
+        say(f"  question   {question['kind']} of {question['node']} is asked again")
     lines = (
         ("new key", report.added),
-        ("dropped", [f"{key}: its value stays in the state, where no node may write it" for key in report.dropped]),
+        ("dropped", [f"{key}: its value stays in the state, read-only" for key in report.dropped]),
         ("rewritten", report.rewritten),
-        ("breakpoint", [f"{name} is no node any more" for name in report.forgotten]),
+        ("breakpoint", [f"{name} is no longer a node" for name in report.forgotten]),
         ("problem", [f"{p.where}: {p.message}" + (f" ({p.hint})" if p.hint else "") for p in report.problems]),
     )
     for word, values in lines:

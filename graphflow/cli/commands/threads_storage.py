@@ -1,39 +1,45 @@
-"""`graphflow threads rename|rm|export|import`: threads as things that are kept."""
+"""`graphflow threads rename|rm|export|import|prune|rekey`: what the store keeps of threads."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphflow.cli.command import command, stop
-from graphflow.cli.commands.threads import ThreadId
-from graphflow.cli.commands.threads_travel import DryRun
+from graphflow.cli.command import command
+from graphflow.cli.options import AsJson, DryRun, NewId, ThreadId, Yes
+from graphflow.cli.startup import ANOTHER_ID, opened, opened_thread, thread_named, threads_in_store
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import interactive, note, one_line_json, say
+from graphflow.cli.terminal.console import count, interactive, note, one_line_json, say, say_json, stop
+from graphflow.cli.terminal.lines_file import read_lines, write_lines
+
+if TYPE_CHECKING:
+    from graphflow.runtime.thread import Thread
+    from graphflow.service.application import Application
+
+DAY_MS = 86_400_000
 
 
 def register(threads: typer.Typer) -> None:
-    from graphflow.cli.commands import threads_pruning as pruning
-
-    pruning.register(threads)
-    for name, function in (("rename", rename), ("rm", remove), ("export", export), ("import", import_)):
+    for name, function in (
+        ("prune", prune),
+        ("rekey", rekey),
+        ("rename", rename),
+        ("rm", remove),
+        ("export", export),
+        ("import", import_),
+    ):
         command(threads, name)(function)
 
 
 async def rename(
     thread: ThreadId, title: Annotated[str, typer.Argument(metavar="TITLE", help="Shown in lists.")]
 ) -> None:
-    """Give a thread a title."""
+    """Set the title of a thread."""
     import msgspec
 
-    from graphflow.cli.startup import opened, thread_named
-
-    async with opened() as app:
-        found = await thread_named(app, thread)
+    async with opened_thread(thread) as (app, found):
         row = await app.runs.take(found.id, create=False)
         facts = msgspec.structs.replace(row.facts, title=title)
         await app.store.commit(found.id, row.fence, row.head, (), facts=facts, release=True)
@@ -41,45 +47,42 @@ async def rename(
 
 
 async def remove(
-    thread: Annotated[list[str], typer.Argument(metavar="THREAD", help="Ids; an end that fits one is enough.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    thread: Annotated[list[str], typer.Argument(metavar="THREAD", help="Ids; unique prefixes or suffixes are enough.")],
+    yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Delete threads with all that no other thread shares. Can't be undone; `export` keeps a copy."""
-    from graphflow.cli.startup import opened, thread_named
+    """Delete threads and everything that no other thread shares. Cannot be undone; `export` keeps a copy."""
+    async with opened() as app:
+        for each in [await thread_named(app, given) for given in thread]:
+            what = f"thread {each.id} with {count(len(await each.tree()), 'checkpoint')}"
+            if dry_run:
+                note(f"would delete {what}")
+            elif not yes and not await _confirmed(f"delete {what}?", f"deleting thread {each.id}"):
+                note("kept")
+            else:
+                row = await app.runs.take(each.id, create=False)  # refuses a thread that another process drives
+                await app.store.release(each.id, row.fence)
+                await each.delete()
+                await app.chat_record.delete(each.id)
+                await app.conversations.delete(each.id)
+                note(f"deleted thread {each.id}")
+
+
+async def _confirmed(question: str, action: str) -> bool:
+    """Whether the person at the terminal says yes."""
+    if not interactive():
+        stop(exits.USAGE, f"{action} needs --yes without a terminal")
     from graphflow.cli.terminal.prompts import read_line
 
-    async with opened() as app:
-        found = [await thread_named(app, given) for given in thread]
-        for each in found:
-            count = len(await each.tree())
-            if dry_run:
-                note(f"would delete thread {each.id} with {count} checkpoints")
-                continue
-            if not yes:
-                if not interactive():
-                    stop(exits.USAGE, f"deleting thread {each.id} needs --yes where nobody can be asked")
-                given = await read_line(f"delete thread {each.id} with {count} checkpoints? [y/N] ")
-                if given.lower() not in ("y", "yes"):
-                    note("kept")
-                    continue
-            row = await app.runs.take(each.id, create=False)  # refuses a thread that another process drives
-            await app.store.release(each.id, row.fence)
-            await each.delete()
-            await app.chat_record.delete(each.id)
-            await app.conversations.delete(each.id)
-            note(f"deleted thread {each.id}")
+    return (await read_line(f"{question} [y/N] ")).lower() in ("y", "yes")
 
 
 async def export(
     thread: ThreadId,
     file: Annotated[str | None, typer.Argument(metavar="FILE", help="Default: stdout.")] = None,
 ) -> None:
-    """Write a thread as JSON Lines, loss-free; any store can import it."""
-    from graphflow.cli.startup import opened, thread_named
-
-    async with opened() as app:
-        found = await thread_named(app, thread)
+    """Write a thread as JSON Lines, lossless; any store can import it."""
+    async with opened_thread(thread) as (app, found):
         lines = app.store.export_thread(found.id)
         if file is None or file == "-":
             async for line in lines:
@@ -89,57 +92,94 @@ async def export(
     note(f"thread {found.id} is in {file}")
 
 
-async def write_lines(path: Path, lines: AsyncIterator[Any]) -> None:
-    """The whole file or none of it."""
-    half = path.with_name(f".{path.name}.part")
-    try:
-        with half.open("w", encoding="utf-8") as out:
-            async for line in lines:
-                out.write(one_line_json(line) + "\n")
-        half.replace(path)
-    except OSError as error:
-        stop(exits.FAILED, f"{str(path)!r} can't be written: {error.strerror}")
-    finally:
-        half.unlink(missing_ok=True)
-
-
 async def import_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="What `export` wrote; - reads stdin.")],
-    new_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Store it under this id.")] = None,
+    new_id: NewId = None,
 ) -> None:
-    """Store an exported thread. Prints its id."""
-    from graphflow.cli.startup import opened
+    """Import an exported thread. Prints its id."""
     from graphflow.errors import ThreadBusy
 
     async with opened() as app:
         await app.runs.ready()
         try:
-            say(await app.store.import_thread(_lines(file), thread_id=new_id))
-        except ThreadBusy as error:  # the store's word for an id that is taken
-            stop(exits.USAGE, error.message, hint="--id NEW stores it under another id")
+            say(await app.store.import_thread(read_lines(file), thread_id=new_id))
+        except ThreadBusy as error:  # what the store raises for an id that is taken
+            stop(exits.USAGE, error.message, hint=ANOTHER_ID)
 
 
-def _content(file: str) -> str:
-    try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        return stop(exits.USAGE, f"{file!r} can't be read: {getattr(error, 'strerror', None) or error}")
+async def prune(
+    thread: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[THREAD]...", help="Ids; unique prefixes or suffixes are enough."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every thread.")] = False,
+    newest: Annotated[int | None, typer.Option(min=0, metavar="N", help="Keep the newest N checkpoints.")] = None,
+    days: Annotated[float | None, typer.Option(min=0, metavar="D", help="Keep those of the last D days.")] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete old checkpoints and the data that only they used. The head, open questions and fork points stay."""
+    if newest is None and days is None:
+        stop(exits.USAGE, "say what to keep: --newest N, --days D, or both (a checkpoint that fits either is kept)")
+    if bool(thread) == everything:
+        stop(exits.USAGE, "name threads, or --all")
+    async with opened() as app:
+        found = await _chosen(app, thread)
+        since = None if days is None else app.clock.now_ms() - int(days * DAY_MS)
+        if not dry_run and not yes and not await _may_prune(found, newest, since):
+            note("kept")
+            return
+        lines = [await _prune(each, newest, since, dry_run=dry_run) for each in found]
+    if as_json:
+        say_json(lines)
+        return
+    for line in lines:
+        verb = "would be deleted" if dry_run else "deleted"
+        say(
+            f"thread {line['threadId']}: {count(line['checkpoints'], 'checkpoint')} {verb}, {line['kept']} kept;"
+            f" {count(line['records'], 'record')}, {line['size']} bytes"
+        )
 
 
-async def _lines(file: str) -> AsyncIterator[dict[str, Any]]:
+async def _chosen(app: Application, given: list[str] | None) -> list[Thread]:
+    if given:
+        return [await thread_named(app, each) for each in given]
+    return [
+        (await app.graph_of_thread(row.thread_id)).thread(row.thread_id)
+        async for row in threads_in_store(app)
+        if row.head is not None
+    ]
+
+
+async def _may_prune(found: list[Thread], newest: int | None, since: int | None) -> bool:
+    total = sum([(await each.prune(newest=newest, since=since, dry_run=True)).checkpoints for each in found])
+    what = f"{count(total, 'checkpoint')} of {count(len(found), 'thread')}"
+    return not total or await _confirmed(f"delete {what}? This cannot be undone.", f"pruning {what}")
+
+
+async def _prune(thread: Thread, newest: int | None, since: int | None, *, dry_run: bool) -> dict[str, Any]:
     import msgspec
 
-    from graphflow.checkpoints.export import FORMAT
+    pruned = await thread.prune(newest=newest, since=since, dry_run=dry_run)
+    return {"threadId": thread.id, **msgspec.structs.asdict(pruned)}
 
-    hint = "import takes what `graphflow threads export` wrote"
-    lines = _content(file).removesuffix("\n").split("\n")  # a text may have other line breaks
-    if lines == [""]:
-        stop(exits.USAGE, f"{file} is empty", hint=hint)
-    for number, line in enumerate(lines, 1):
-        try:
-            value = msgspec.json.decode(line)
-        except msgspec.DecodeError as error:
-            stop(exits.USAGE, f"{file}:{number}: no JSON: {error}", hint=hint)
-        if number == 1 and not (isinstance(value, dict) and value.get("kind") == FORMAT):
-            stop(exits.USAGE, f"{file}:1: this is no exported thread", hint=hint)
-        yield value
+
+async def rekey(
+    new_key: Annotated[bool, typer.Option("--new-key", help="Only print a fresh key; nothing is changed.")] = False,
+) -> None:
+    """Encrypt the whole store under the first of `store.keys`, including a store that was plain. Safe to interrupt and repeat."""
+    from graphflow.checkpoints.encryption.checkpointer import SealedCheckpointer
+    from graphflow.checkpoints.encryption.cipher import new_key as make_key
+
+    if new_key:
+        say(make_key())
+        return
+    async with opened() as app:
+        if not isinstance(app.store, SealedCheckpointer):
+            stop(exits.USAGE, "there is nothing to encrypt with: set store.keys (or store.compression)")
+        await app.store.rekey()
+        names = ", ".join(repr(key.id) for key in app.store.seal.keys)
+    note(f"the store is encrypted under {names.split(', ')[0]}" if names else "the store is compressed")
+    if "," in names:
+        note(f"no longer needed: {names.partition(', ')[2]}")

@@ -1,4 +1,4 @@
-"""`graphflow validate`: every fault of every file at once."""
+"""`graphflow validate`: all errors of all files at once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphflow.cli.command import command, stop
+from graphflow.cli.command import command
+from graphflow.cli.options import AsJson
+from graphflow.cli.startup import quiet_logs, settings_of
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import count, note, say, say_json
+from graphflow.cli.terminal.console import count, note, say, say_json, stop
 
 if TYPE_CHECKING:
     from graphflow.errors import Fault
@@ -25,10 +27,9 @@ def validate(
         list[str] | None,
         typer.Argument(metavar="PATH", help="Files or folders; default: all agents, tool files and viewports."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> int:
-    """Check agent files, tool files and viewports: file:line:column, JSON pointer, what is wrong, what to do. Exit code 2 with any error."""
-    from graphflow.cli.startup import quiet_logs, settings_of
+    """Check agent files, tool files and viewports. Each error has its position, JSON pointer and remedy. Exit code 2 on any error."""
     from graphflow.service.application import Application
 
     settings = settings_of()
@@ -56,7 +57,7 @@ def _checked(app: Application, paths: list[str]) -> tuple[int, list[Fault]]:
     for given in paths:
         path = Path(given)
         if not path.exists():
-            stop(exits.USAGE, f"there is no file or folder {given!r}")
+            stop(exits.USAGE, f"no file or folder {given!r}")
         own = [fault for fault in app.faults() if _lies_in(fault, path)]
         files, found = 0, []
         if not app.toolbox.reads(path):

@@ -1,4 +1,4 @@
-"""Who answers what a run asks: the person at the terminal, a fixed word, rules from a file, or nobody yet."""
+"""Who answers the questions of a run: the person at the terminal, a fixed decision, a rules file, or nobody yet."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from graphflow.cli.command import stop
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import interactive, note, one_line_json
+from graphflow.cli.terminal.console import interactive, local_time, note, one_line_json, stop
 
 if TYPE_CHECKING:
     from graphflow.graph.core.machine import Interrupt
@@ -22,21 +21,21 @@ Answers = dict[str, Any]
 StillOpen = Callable[[tuple["Interrupt", ...]], Awaitable[bool]]
 
 ANSWERED_ELSEWHERE: Answers = {}
-"""Somebody else answered while this process asked."""
+"""Another process answered while this one asked."""
 
 _WORDS: dict[str, Decision] = {"all": "approve", "approve": "approve", "deny": "deny", "reject": "deny", "ask": "ask"}
 
 
 class AnswerRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One entry of a rules file: for calls of `tool` whose arguments fit, the decision. The first that fits wins."""
+    """One entry of a rules file: the decision for calls of `tool` whose arguments match. The first match wins."""
 
     tool: str = "*"
     """A tool's name, or a pattern with `*`."""
     arguments: dict[str, str] = msgspec.field(default_factory=dict)
-    """Argument → regular expression that must match the whole of it."""
+    """Argument → regular expression that must match the whole value."""
     decision: Decision
     reason: str | None = None
-    """Told to the model with `deny`."""
+    """Sent to the model with `deny`."""
 
     def fits(self, interrupt: Interrupt) -> bool:
         given = interrupt.arguments if isinstance(interrupt.arguments, Mapping) else {}
@@ -46,7 +45,7 @@ class AnswerRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Policy:
-    """What `--approve` says; only approvals are decided by rules, any other question is for a person."""
+    """The policy of `--approve`. Rules decide approvals only; any other question needs a person."""
 
     def __init__(self, rules: tuple[AnswerRule, ...] = (), *, person: bool | None = None) -> None:
         self.rules = rules
@@ -59,7 +58,7 @@ class Policy:
         return self._person
 
     async def answers(self, interrupts: tuple[Interrupt, ...], still_open: StillOpen) -> Answers | None:
-        """Answers to all of them; None leaves the thread waiting; `ANSWERED_ELSEWHERE` when somebody was faster."""
+        """Answers to all of them; None leaves the thread waiting; `ANSWERED_ELSEWHERE` if another process was faster."""
         answers: Answers = {}
         questions = [interrupt for interrupt in interrupts if is_question(interrupt.kind)]
         if not questions:
@@ -118,12 +117,12 @@ def _rules(path: Path) -> tuple[AnswerRule, ...]:
 
 
 def is_question(kind: str) -> bool:
-    """Whether a person can answer it: a `wait` node waits for a signal or a time."""
+    """Whether a person can answer it; a `wait` node waits for a signal or a time."""
     return kind not in ("signal", "timer")
 
 
 def say_waiting(interrupts: tuple[Interrupt, ...], thread_id: str) -> None:
-    """On stderr: what waits, and the exact command that answers each."""
+    """Prints to stderr what waits, and the command that answers each."""
     people = any(is_question(interrupt.kind) for interrupt in interrupts)
     note(f"thread {thread_id} waits" + (" for a person:" if people else ":"))
     for interrupt in interrupts:
@@ -132,21 +131,19 @@ def say_waiting(interrupts: tuple[Interrupt, ...], thread_id: str) -> None:
 
 
 def question_line(interrupt: Interrupt) -> str:
-    """What is asked, on one line."""
+    """The question on one line."""
     if interrupt.tool_name is not None:
         return f"{interrupt.kind}: {interrupt.tool_name} {one_line_json(interrupt.arguments)} (node {interrupt.node})"
     payload = interrupt.payload if isinstance(interrupt.payload, Mapping) else {}
     if not is_question(interrupt.kind):
-        from graphflow.cli.commands.inbox import moment
-
-        until = "" if interrupt.expires_at is None else f" until {moment(interrupt.expires_at)}"
+        until = "" if interrupt.expires_at is None else f" until {local_time(interrupt.expires_at)}"
         return f"{interrupt.kind} {payload.get('signal', '')}".rstrip() + f"{until} (node {interrupt.node})"
     message = payload.get("message") or f"{interrupt.kind} at node {interrupt.node}"
     return f"{interrupt.kind}: {message} (node {interrupt.node})"
 
 
 def answer_command(interrupt: Interrupt) -> str:
-    """A command that answers it, to be copied; of an `ask`, with an example that fits its schema."""
+    """A command to copy that answers it; for an `ask` with an example that fits its schema."""
     base = f"graphflow inbox answer {interrupt.id}"
     match interrupt.kind:
         case "approval" | "breakpoint":
@@ -165,17 +162,17 @@ _OTHERS = {
 
 
 def answer_lines(interrupt: Interrupt) -> str:
-    """The command, and below it what else may stand in it."""
+    """The command, and the alternatives below it."""
     if interrupt.kind == "signal":
-        return '    a signal wakes it: POST /api/threads/THREAD/signal {"name": …, "payload": …}'
+        return '    a signal continues it: POST /api/threads/THREAD/signal {"name": …, "payload": …}'
     if interrupt.kind == "timer":
-        return "    a server goes on with it in time; else `graphflow threads resume THREAD` does, once it is due"
+        return "    a server continues it when due; without one, `graphflow threads resume THREAD` does"
     others = _OTHERS.get(interrupt.kind)
     return f"    {answer_command(interrupt)}" + (f"\n      or {others}" if others else "")
 
 
 def example(schema: Any) -> Any:
-    """A value that fits a flat schema, for a person to change."""
+    """An example value of a flat schema, for a person to edit."""
     if not isinstance(schema, Mapping):
         return "…"
     if "const" in schema:

@@ -1,13 +1,16 @@
-"""What goes to the terminal: results on stdout, all else on stderr; tables without a library."""
+"""Output to the terminal: results on stdout, all else on stderr; tables without a library."""
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+import typer
 
 from graphflow.json_data import encode_json
 
@@ -29,13 +32,13 @@ def _nowhere() -> TextIO:
 
 
 def say(text: str = "") -> None:
-    """A line of the result, on stdout."""
+    """Prints a line of the result to stdout."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
-    """A line for the person, on stderr."""
+    """Prints a line for the person to stderr."""
     try:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
@@ -43,8 +46,16 @@ def note(text: str) -> None:
         pass
 
 
+def stop(code: int, text: str, *, hint: str | None = None) -> NoReturn:
+    """Ends the command: an error text on stderr, and what to do next."""
+    note(f"graphflow: {text}")
+    if hint:
+        note(f"next: {hint}")
+    raise typer.Exit(code)
+
+
 def say_json(value: Any) -> None:
-    """One JSON value on stdout, indented; structs and frozen values too."""
+    """Prints one indented JSON value; structs and frozen values too."""
     import msgspec
 
     say(msgspec.json.format(encode_json(value), indent=2).decode())
@@ -55,7 +66,7 @@ def one_line_json(value: Any) -> str:
 
 
 def interactive() -> bool:
-    """Whether a person can be asked: both ends are a terminal."""
+    """Whether a person can be asked: stdin and stdout are a terminal."""
     return _is_tty(sys.stdin) and _is_tty(sys.stdout)
 
 
@@ -81,7 +92,7 @@ def dim(text: str) -> str:
 
 
 def rich_console() -> Console:
-    """Rich's console on stdout; a reader that went away ends the command like everywhere else."""
+    """Rich's console on stdout; a closed pipe ends the command as it does everywhere else."""
     from rich.console import Console
 
     class Quiet(Console):
@@ -92,7 +103,7 @@ def rich_console() -> Console:
 
 
 def say_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = ()) -> None:
-    """Aligned columns; nothing is cut off, so a line can be copied. `right` lists columns of numbers."""
+    """Prints aligned columns; nothing is cut, so lines can be copied. `right` lists columns of numbers."""
     from graphflow.graph.drawing.layout import units
 
     cells = [[str(cell) for cell in row] for row in rows]
@@ -115,6 +126,23 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
+def local_time(ms: int) -> str:
+    """Epoch milliseconds as local time to the second."""
+    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def tokens_of(usage: Mapping[str, Any] | None) -> int:
+    """Tokens of a usage, prompt and completion."""
+    return sum((usage or {}).get(key) or 0 for key in ("promptTokens", "completionTokens"))
+
+
+def cost_text(cost_usd: float | None, known_usd: float = 0.0) -> str:
+    """`0.0123`, or `unknown` with the part that is known: an unknown cost is not 0."""
+    if cost_usd is not None:
+        return f"{cost_usd:.6f}".rstrip("0").rstrip(".")
+    return f"unknown (≥ {cost_text(known_usd)})" if known_usd else "unknown"
+
+
 def shortened(text: str, limit: int) -> str:
     """The text on one line, cut at `limit` characters."""
     flat = " ".join(text.split())
@@ -122,9 +150,9 @@ def shortened(text: str, limit: int) -> str:
 
 
 def close_quietly() -> None:
-    """After a closed pipe: what is still buffered goes nowhere, so that the interpreter's end is silent too."""
+    """After a closed pipe: drops buffered output, so that the interpreter's exit is silent too."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(devnull, sys.stdout.fileno())
     except (OSError, ValueError):
-        pass  # stdout is no file of the system: a test's buffer
+        pass  # stdout is not a file of the system: a test's buffer

@@ -1,4 +1,4 @@
-"""Exit codes (spec 10), and which error means which."""
+"""Exit codes (spec 10), and which error has which."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from graphflow.errors import GraphflowError
 
 OK = 0
 FAILED = 1
-"""The run failed, or something that is nobody's fault."""
+"""The run failed, or an unexpected error."""
 USAGE = 2
-"""Wrong usage, or an invalid definition: repeating it changes nothing."""
+"""Wrong usage, or an invalid definition: retrying does not help."""
 TRANSIENT = 3
-"""The provider, the network, or a thread that is busy: try again."""
+"""The provider, the network, or a busy thread: try again."""
 WAITING = 4
 """Waits for a person, or a person (or `--approve deny`) said no."""
 LIMIT = 5
-"""A budget or limit is used up."""
+"""A budget or limit is exceeded."""
 INTERRUPTED = 130
 
 _USAGE = frozenset(
@@ -45,17 +45,17 @@ def exit_code_of(error: GraphflowError) -> int:
 
 
 def next_step(code: str, detail: dict[str, Any], thread_id: str | None = None) -> str | None:
-    """What to do about an error: a command that can be copied, or a sentence. None when the text says it."""
+    """What to do about an error: a command to copy, or a sentence. None if the message says it."""
     thread = thread_id or detail.get("threadId") or "THREAD"
     match code:
         case "thread_busy" | "fenced":
-            return f"try again in {_seconds(detail.get('retryAfterMs'))}; `graphflow threads show {thread}` shows how far it is"
+            return f"try again in {_seconds(detail.get('retryAfterMs'))}; `graphflow threads show {thread}` shows its progress"
         case "thread_waiting":
             return _answer_hint(detail)
         case "agent_not_found":
             if detail.get("known") == []:
-                return "`graphflow new NAME` writes an agent"
-            return "`graphflow agents list` shows all agents, also the refused ones"
+                return "`graphflow new NAME` creates an agent"
+            return "`graphflow agents list` shows all agents, including rejected ones"
         case "thread_not_found":
             return "`graphflow threads list`"
         case "checkpoint_not_found":
@@ -67,7 +67,7 @@ def next_step(code: str, detail: dict[str, Any], thread_id: str | None = None) -
         case "interrupt_not_found" | "answer_stale" | "answer_ambiguous":
             return "`graphflow inbox list` shows what is open"
         case "budget_exceeded":
-            return f"`graphflow threads resume {thread} --budget {_figure(detail)}=VALUE` goes on with more"
+            return f"`graphflow threads resume {thread} --budget {_figure(detail)}=VALUE` continues with a higher limit"
         case "store_failed" | "store_version_unsupported":
             return "`graphflow doctor`"
     return None
@@ -76,11 +76,11 @@ def next_step(code: str, detail: dict[str, Any], thread_id: str | None = None) -
 def _choice_hint(detail: dict[str, Any]) -> str:
     """What can be chosen, and each effect with the id that a choice of its own names."""
     choices = detail.get("choices") or ["reuse", "rerun"]
-    lines = [f"repeat it with --effects {'|'.join(choices)}, or for each --effects ID=CHOICE,…,*=CHOICE:"]
+    lines = [f"repeat with --effects {'|'.join(choices)}, or per effect --effects ID=CHOICE,…,*=CHOICE:"]
     for effect in (detail.get("effects") or [])[:20]:
         marks = [str(effect.get("outcome")), *([f"undo {effect['undo']}"] if effect.get("undo") else [])]
         if effect.get("undone"):
-            marks.append("undone" if effect["undone"] == "done" else "undoing was cut off")
+            marks.append("undone" if effect["undone"] == "done" else "undo was interrupted")
         where = f"{effect['path']}/{effect['node']}" if effect.get("path") else effect["node"]
         lines.append(f"  {effect['id']}  {where}#{effect['visit']}  {effect['key']}  ({', '.join(marks)})")
     return "\n".join(lines)

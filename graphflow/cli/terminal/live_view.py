@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphflow.cli.terminal.answer_policy import say_waiting
-from graphflow.cli.terminal.console import count, one_line_json, rich_console, shortened
+from graphflow.cli.terminal.console import count, one_line_json, rich_console, shortened, tokens_of
 from graphflow.cli.terminal.plain_view import output_text, say_ending
 from graphflow.events import (
     ActionArgs,
@@ -176,7 +176,7 @@ class LiveView:
 
     def _totals(self, result: RunResult) -> str:
         usage: dict[str, Any] = result.usage
-        tokens = (usage.get("promptTokens") or 0) + (usage.get("completionTokens") or 0)
+        tokens = tokens_of(usage)
         facts = [
             result.status if result.finish_reason in (None, "stop") else f"{result.status} ({result.finish_reason})",
             count(self._done, "node"),
@@ -198,7 +198,7 @@ class LiveView:
         node = self._nodes.pop(event.node_run_id, None) or _Node(event.node, 0, 0.0)
         self._done += 1
         self._last_text = node.text or self._last_text
-        tokens = sum((event.usage or {}).get(key) or 0 for key in ("promptTokens", "completionTokens"))
+        tokens = tokens_of(event.usage)
         self._print_node(node, "✓", "green", f"{event.duration_ms} ms" + (f"  {tokens:,} tokens" if tokens else ""))
 
     def _on_node_error(self, event: NodeError) -> None:

@@ -1,31 +1,33 @@
-"""How a run is shown where nothing can be drawn: its final text, one JSON value, or every event as a line."""
+"""Views of a run without a screen: its final text, one JSON value, or every event as a line."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from graphflow.cli.terminal.answer_policy import answer_command, say_waiting
-from graphflow.cli.terminal.console import note, one_line_json, say, say_json, shown_live
+from graphflow.cli.terminal.console import note, one_line_json, say, say_json
 from graphflow.cli.terminal.exit_codes import next_step
 from graphflow.events import Event, encode_event
 
 if TYPE_CHECKING:
-    from graphflow.cli.terminal.turn_driver import RunView
     from graphflow.runtime.result import RunResult
 
 
-def view_of(*, as_json: bool = False, as_lines: bool = False, title: str = "") -> RunView:
-    """The view that the flags and the terminal ask for."""
-    if as_lines:
-        return LinesView()
-    if as_json:
-        return JsonView()
-    if shown_live():
-        from graphflow.cli.terminal.live_view import LiveView
+class RunView(Protocol):
+    """Shows a run."""
 
-        return LiveView(title)
-    return TextView()
+    def show(self, event: Event) -> None:
+        """One event, as it arrives."""
+
+    def pause(self) -> None:
+        """Frees the terminal for a question; the next event takes it back."""
+
+    def finish(self, result: RunResult) -> None:
+        """The run has ended or waits."""
+
+    def close(self) -> None:
+        """Gives the terminal back, whatever happened."""
 
 
 class TextView:
@@ -63,7 +65,7 @@ class LinesView(TextView):
 
 
 def output_text(result: RunResult) -> str:
-    """The output as text: itself, or JSON when it is none."""
+    """The output itself, or its JSON if it is not text."""
     output = result.output
     return "" if output is None else output if isinstance(output, str) else one_line_json(output)
 
@@ -97,7 +99,7 @@ def result_dict(result: RunResult) -> dict[str, Any]:
 
 
 def say_ending(result: RunResult) -> None:
-    """On stderr: what a run that did not complete needs next."""
+    """Prints to stderr what a run that did not complete needs next."""
     match result.status:
         case "waiting":
             say_waiting(result.interrupts, result.thread_id)
@@ -107,7 +109,7 @@ def say_ending(result: RunResult) -> None:
             note(f"graphflow: the run failed{node} with {error.get('code')}: {error.get('message')}")
             hint = next_step(error.get("code", ""), error.get("detail") or {}, result.thread_id)
             note(
-                f"next: {hint or f'`graphflow threads resume {result.thread_id}` tries again from the last finished node'}"
+                f"next: {hint or f'`graphflow threads resume {result.thread_id}` retries from the last finished node'}"
             )
         case "cancelled":
-            note(f"thread {result.thread_id} is stopped; `graphflow threads resume {result.thread_id}` goes on")
+            note(f"thread {result.thread_id} is stopped; `graphflow threads resume {result.thread_id}` continues")

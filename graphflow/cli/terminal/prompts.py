@@ -1,4 +1,4 @@
-"""Asking the person at the terminal. A question ends unanswered when somebody answers it in another place."""
+"""Questions to the person at the terminal. A question ends if another process answers it first."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphflow.cli.argument_values import json_or_text
+from graphflow.cli.terminal.argument_values import json_or_text
 from graphflow.cli.terminal.console import dim, note, one_line_json, say, say_json
 
 if TYPE_CHECKING:
     from graphflow.graph.core.machine import Interrupt
 
 LOOK_S = 0.5
-"""How often it is looked whether the question is still open."""
+"""Interval for checking whether the question is still open."""
 
 StillOpen = Callable[[], Awaitable[bool]]
 
@@ -79,7 +79,7 @@ async def _edited(arguments: Any, still_open: StillOpen) -> Any:
 
 
 async def _outcome(interrupt: Interrupt, still_open: StillOpen) -> dict[str, Any]:
-    say(f"\nnode {interrupt.node}: it is not known whether this happened: {interrupt.tool_name or interrupt.key}")
+    say(f"\nnode {interrupt.node}: unknown whether this happened: {interrupt.tool_name or interrupt.key}")
     decision = await _choice({"r": "retry", "s": "skip", "v": "result"}, still_open)
     if decision == "result":
         return {"decision": decision, "result": json_or_text(await _text("its result: ", still_open))}
@@ -177,7 +177,7 @@ async def read_line(prompt: str, still_open: StillOpen | None = None) -> str:
                     raise AnsweredElsewhere from None
     finally:
         loop.remove_reader(descriptor)
-    # The terminal gives whole lines, so one read is one line; sys.stdin's buffer would hide a second one from the loop.
+    # A terminal delivers whole lines, so one read is one line; sys.stdin's buffer would hide a second one from the loop.
     raw = os.read(descriptor, 65536)
     if not raw:
         say()

@@ -1,4 +1,4 @@
-"""Driving a turn to its end: events to a view, questions to whoever answers them, and on until nothing waits."""
+"""Drives a turn to its end: events go to a view, questions to the answer policy, until nothing waits."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.answer_policy import ANSWERED_ELSEWHERE, Policy
-from graphflow.cli.terminal.console import note
+from graphflow.cli.terminal.console import note, shown_live
+from graphflow.cli.terminal.plain_view import JsonView, LinesView, RunView, TextView
 from graphflow.errors import AnswerRefused
 from graphflow.events import CheckpointCreate, Event
 
@@ -18,26 +19,11 @@ if TYPE_CHECKING:
     from graphflow.graph.core.machine import Interrupt
     from graphflow.runtime.compiled_graph import CompiledGraph
     from graphflow.runtime.result import RunResult
+    from graphflow.service.application import Application
 
-LEFT_OPEN = "left open; `graphflow inbox list` shows what waits"
+LEFT_OPEN = "left open; `graphflow inbox list` shows open questions"
 POLL_S = 0.3
-"""How often a thread that another process drives is looked at."""
-
-
-class RunView(Protocol):
-    """What shows a run."""
-
-    def show(self, event: Event) -> None:
-        """One event, as it comes."""
-
-    def pause(self) -> None:
-        """Leaves the terminal to a question; the next event takes it back."""
-
-    def finish(self, result: RunResult) -> None:
-        """The run has ended or waits."""
-
-    def close(self) -> None:
-        """Gives the terminal back, whatever happened."""
+"""Interval for polling a thread that another process drives."""
 
 
 @dataclass(kw_only=True)
@@ -50,7 +36,7 @@ class TurnDriver:
         policy: answers questions, or leaves them open.
         view: shows what happens.
         presets: state to set at the breakpoint before the first node, see `begin`.
-        stopped: what is said after Ctrl-C.
+        stopped: the message after Ctrl-C.
     """
 
     graph: CompiledGraph
@@ -58,7 +44,7 @@ class TurnDriver:
     policy: Policy
     view: RunView
     presets: Mapping[str, Any] = field(default_factory=dict)
-    stopped: str = "thread {thread} is stopped; `graphflow threads resume {thread}` goes on"
+    stopped: str = "thread {thread} is stopped; `graphflow threads resume {thread}` continues"
     _running: bool = False
     _last: str | None = None
     """This run's newest checkpoint: by the time that it is read, the thread's head may be another run's."""
@@ -107,7 +93,7 @@ class TurnDriver:
             if answers is None:
                 return None
             if answers is ANSWERED_ELSEWHERE:
-                note("answered in another place; waiting for that run")
+                note("answered by another process; waiting for its run")
                 return await self._elsewhere()
             try:
                 return await _begun(self.graph.stream_answer(self.thread_id, answers, by="local"))
@@ -125,17 +111,17 @@ class TurnDriver:
         return {interrupt.id for interrupt in interrupts} <= {row.interrupt_id for row in rows}
 
     async def _elsewhere(self) -> AsyncIterator[Event]:
-        """Waits until the process that took the thread gives it back; shows nothing."""
+        """Waits until the process that holds the thread releases it; shows nothing."""
         self._last = None
         assert self.graph.checkpointer is not None
         store = self.graph.checkpointer
-        while (row := await store.thread(self.thread_id)) and row.owner:  # noqa: ASYNC110 - another process tells nobody
+        while (row := await store.thread(self.thread_id)) and row.owner:  # noqa: ASYNC110 - another process sends no signal
             await asyncio.sleep(POLL_S)
         return _nothing()
 
 
 async def _begun(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
-    """The same events; a refusal is raised here, before anything is shown."""
+    """The same events; a refused answer raises here, before anything is shown."""
     first = await anext(events, None)
 
     async def all_of_them() -> AsyncIterator[Event]:
@@ -155,7 +141,7 @@ async def _nothing() -> AsyncIterator[Event]:
 
 
 async def outcome(graph: CompiledGraph, thread_id: str, checkpoint_id: str | None = None) -> RunResult:
-    """What a run has come to, read from the store: at its last checkpoint, or at the thread's head."""
+    """A run's result, read from the store at its last checkpoint or at the thread's head."""
     from graphflow.checkpoints.loading import load_thread
     from graphflow.errors import ThreadNotFound
     from graphflow.runtime.result import result_from
@@ -174,7 +160,7 @@ def begin(
     """The events of a new run. With `presets` it stops before its first node, where the turn sets them.
 
     Raises:
-        StateError: the state can't hold the presets; no run has begun then.
+        StateError: the presets do not fit the state; no run has started then.
     """
     if presets:
         schema = graph.documents.newest().schema
@@ -183,8 +169,72 @@ def begin(
     return graph.stream(given, thread_id, **options)
 
 
+def view_of(*, as_json: bool = False, as_lines: bool = False, title: str = "") -> RunView:
+    """The view that the flags and the terminal ask for."""
+    if as_lines:
+        return LinesView()
+    if as_json:
+        return JsonView()
+    if shown_live():
+        from graphflow.cli.terminal.live_view import LiveView
+
+        return LiveView(title)
+    return TextView()
+
+
+async def drive_turn(
+    graph: CompiledGraph,
+    thread_id: str,
+    events: AsyncIterator[Event] | None,
+    policy: Policy,
+    *,
+    as_json: bool,
+    as_lines: bool,
+    presets: Mapping[str, Any] | None = None,
+) -> int:
+    """Shows one turn in the view of the flags; the command's exit code."""
+    view = view_of(as_json=as_json, as_lines=as_lines, title=f"{graph.agent_key} · thread {thread_id}")
+    turn = TurnDriver(graph=graph, thread_id=thread_id, policy=policy, view=view, presets=presets or {})
+    return code_of(await turn.drive(events), policy)
+
+
+async def continue_thread(
+    app: Application,
+    thread_id: str,
+    policy: Policy,
+    *,
+    limits: dict[str, Any],
+    as_json: bool,
+    as_lines: bool,
+    text: str | None = None,
+    model: str | None = None,
+) -> int:
+    """Drives a thread with new input, with its open questions, or from where it stands.
+
+    Args:
+        model: asked instead of the agent's own.
+    """
+    graph = await app.graph_of_thread(thread_id)
+    if model is not None:
+        graph = graph.serving(model=lambda provider, _: app.models(provider, model))
+    if text is not None:
+        events = graph.stream({"query": text}, thread_id, budget=limits)
+    elif await _asks(graph, thread_id):
+        events = None
+    else:
+        events = graph.stream_resume(thread_id, budget=limits)
+    return await drive_turn(graph, thread_id, events, policy, as_json=as_json, as_lines=as_lines)
+
+
+async def _asks(graph: CompiledGraph, thread_id: str) -> bool:
+    """Whether the thread waits and none of its interrupts is due."""
+    state, now = await graph.thread(thread_id).state(), graph.clock.now_ms()
+    due = any(i.expires_at is not None and i.expires_at <= now for i in state.interrupts)
+    return state.status == "waiting" and not due
+
+
 def code_of(result: RunResult, policy: Policy) -> int:
-    """The exit code that a result stands for (spec 10)."""
+    """The exit code of a result (spec 10)."""
     match result.status:
         case "waiting":
             return exits.WAITING

@@ -1,4 +1,4 @@
-"""Values on the command line: `k=v`, JSON in place, `@file`."""
+"""Values that a person types: `k=v`, inline JSON, `@file`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from graphflow.cli.command import stop
 from graphflow.cli.terminal import exit_codes as exits
+from graphflow.cli.terminal.console import stop
 
 
 def json_or_text(text: str) -> Any:
@@ -22,7 +22,7 @@ def json_or_text(text: str) -> Any:
 
 
 def json_value(given: str, option: str) -> Any:
-    """JSON in place, from `@FILE`, or from stdin as `@-`; a plain file name is taken too."""
+    """Inline JSON, or JSON from `@FILE`, from stdin (`@-`), or from a plain `.json` file name."""
     if given.startswith("@"):
         return _decoded(_content(given[1:], option), option, given)
     if given.endswith(".json") and Path(given).is_file():
@@ -51,14 +51,33 @@ def pairs(given: Iterable[str], option: str) -> dict[str, Any]:
     return out
 
 
+def budget_of(given: Iterable[str] | None, timeout_s: float | None = None) -> dict[str, Any]:
+    """The limits of `--budget` as a request gives them; `--timeout` becomes `timeoutMs`."""
+    limits = pairs(given or (), "--budget")
+    for name, value in limits.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            stop(exits.USAGE, f"--budget {name} takes a number, not {value!r}")
+    if timeout_s is not None:
+        limits["timeoutMs"] = max(1, round(timeout_s * 1000))
+    return limits
+
+
+def effect_choices(given: str | None) -> str | dict[str, str] | None:
+    """`--effects`: one word for all, or `ID=WORD,…,*=WORD`."""
+    if given is None or "=" not in given:
+        return given
+    choices = [part.partition("=") for part in given.split(",")]
+    return {name.strip(): word.strip() for name, _, word in choices}
+
+
 def message_text(given: str | None) -> str | None:
     """The message, or all of stdin for `-`."""
     try:
         text = sys.stdin.read().strip() if given == "-" else given
         if text is not None:
-            text.encode()  # bytes that are no UTF-8 come as half characters, which nothing can store
+            text.encode()  # invalid UTF-8 arrives as lone surrogates, which no store can hold
     except UnicodeError:
-        stop(exits.USAGE, "the message is no UTF-8 text", hint="`iconv -t UTF-8` makes it one")
+        stop(exits.USAGE, "the message is not UTF-8 text", hint="convert it with `iconv -t UTF-8`")
     return text
 
 
@@ -66,11 +85,11 @@ def _content(name: str, option: str) -> str:
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        stop(exits.USAGE, f"{option}: {name!r} can't be read: {getattr(error, 'strerror', None) or error}")
+        stop(exits.USAGE, f"{option}: {name!r} cannot be read: {getattr(error, 'strerror', None) or error}")
 
 
 def _decoded(text: str, option: str, given: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        stop(exits.USAGE, f"{option}: {given!r} is no JSON: {error}")
+        stop(exits.USAGE, f"{option}: {given!r} is not valid JSON: {error}")

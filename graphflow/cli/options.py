@@ -1,0 +1,37 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Agent = Annotated[str, typer.Argument(metavar="AGENT", help="Agent key, or a .json file.")]
+ThreadId = Annotated[str, typer.Argument(metavar="THREAD", help="Thread id; a unique prefix or suffix is enough.")]
+Place = Annotated[
+    str,
+    typer.Argument(metavar="THREAD[@CHECKPOINT]", help="Default checkpoint: the head. Unique id prefixes are enough."),
+]
+NewId = Annotated[str | None, typer.Option("--id", metavar="ID", help="Id of the new thread.")]
+ContinueThread = Annotated[str | None, typer.Option(metavar="ID", help="Continue this thread.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsLines = Annotated[bool, typer.Option("--jsonl", help="Print every event as a line of JSON.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen without changing anything.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Approve = Annotated[
+    str, typer.Option("--approve", metavar="ask|deny|all|RULES.json", help="Who approves tool calls that need it.")
+]
+Budget = Annotated[
+    list[str] | None,
+    typer.Option("--budget", metavar="LIMIT=VALUE", help="maxModelCalls=5, maxTokens=…; repeatable."),
+]
+Timeout = Annotated[
+    float | None, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Limit on the run's active time.")
+]
+Effects = Annotated[
+    str | None,
+    typer.Option(
+        metavar="reuse|rerun|undo|ID=…",
+        help="What to do with write effects after the checkpoint; per effect: ID=undo,*=rerun.",
+    ),
+]
