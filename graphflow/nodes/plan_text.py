@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 
-_FENCE = re.compile(r"```[ \t]*\w*\s*\n(.*?)```", re.DOTALL)
+# A model may write anything: no two parts of this pattern can match the same character, so a fence that is never closed
+# costs one pass over the text, not one for each line break.
+_FENCE = re.compile(r"```[ \t]*+\w*+[^\S\n]*+\n(.*?)```", re.DOTALL)
 _LISTS = ("steps", "tasks", "plan")
 _FIELDS = {
     "title": ("title", "name", "task", "step"),
@@ -32,11 +34,14 @@ def parse_plan(text: str) -> list[dict[str, str]]:
     Raises:
         PlanFault: there is no JSON, or it holds no steps.
     """
-    given = _steps_in(_decoded(text))
-    if not given:
-        raise PlanFault("the plan has no steps")
-    taken: set[str] = set()
-    return [_step(item, number, taken) for number, item in enumerate(given, 1)]
+    try:
+        given = _steps_in(_decoded(text))
+        if not given:
+            raise PlanFault("the plan has no steps")
+        ids = _TaskIds()
+        return [_step(item, number, ids) for number, item in enumerate(given, 1)]
+    except RecursionError as error:  # the decoder reads a little deeper than this code can walk
+        raise PlanFault("its JSON is nested too deeply") from error
 
 
 def only_step(request: str) -> list[dict[str, str]]:
@@ -80,7 +85,7 @@ def _steps_in(value: Any) -> Sequence[Any]:
     raise PlanFault(f'it has no list "steps"; its keys are {", ".join(map(repr, value)) or "none"}')
 
 
-def _step(item: Any, number: int, taken: set[str]) -> dict[str, str]:
+def _step(item: Any, number: int, ids: _TaskIds) -> dict[str, str]:
     if isinstance(item, str):
         item = {"title": item}
     if not isinstance(item, Mapping):
@@ -91,7 +96,7 @@ def _step(item: Any, number: int, taken: set[str]) -> dict[str, str]:
     title = said["title"] or f"Step {number}"
     goal = said["goal"] or title
     return {
-        "taskId": _task_id(item, number, taken),
+        "taskId": ids.of(item, number),
         "title": title,
         "description": said["description"] or goal,
         "goal": goal,
@@ -106,11 +111,20 @@ def _text(value: Any) -> str:
     return "" if value is None or isinstance(value, dict | bool) else str(value).strip()
 
 
-def _task_id(item: Mapping[str, Any], number: int, taken: set[str]) -> str:
-    """The step's own id; `step-N` where it has none, or another step has it."""
-    own = _text(item.get("taskId")) or _text(item.get("id"))
-    found, more = own or f"step-{number}", number
-    while found in taken:
-        found, more = f"step-{more}", more + 1
-    taken.add(found)
-    return found
+class _TaskIds:
+    """The ids of a plan's steps, each of them once."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next = 1
+        """Every `step-N` from a step's own number to here is taken, so no number is tried twice."""
+
+    def of(self, item: Mapping[str, Any], number: int) -> str:
+        """The step's own id; `step-N` where it has none, or another step has it."""
+        found = _text(item.get("taskId")) or _text(item.get("id")) or f"step-{number}"
+        if found in self._taken:
+            self._next = max(self._next, number)
+            while (found := f"step-{self._next}") in self._taken:
+                self._next += 1
+        self._taken.add(found)
+        return found

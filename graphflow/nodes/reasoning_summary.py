@@ -51,6 +51,8 @@ class SummaryReader:
         self._waiting = ""
         """Syntax since the last value, from the quote that closed it; it is text after all where the object breaks off."""
         self._fence: str | None = None
+        self._ticks = ""
+        """What of the closing fence was read."""
         self._string = JsonString()
         self._name = ""
         self._word: str | None = ""
@@ -135,7 +137,10 @@ class SummaryReader:
         if text[at] == "{" and _FENCE.fullmatch(self._fence):
             self._read = self._before_name
             return at + 1
-        self._fence += text[at]
+        # Only the first character of a run of white space is kept: matching the whole run again for each is quadratic.
+        char, before = text[at], self._fence[-1:]
+        if not (char.isspace() and before.isspace() and (char in " \t" or before not in " \t")):
+            self._fence += char
         return at + 1 if _FENCE_SO_FAR.fullmatch(self._fence) else self._break(text, at)
 
     def _close(self, text: str, at: int) -> int:
@@ -146,11 +151,14 @@ class SummaryReader:
 
     def _closed(self, text: str, at: int) -> int:
         """Behind the object: white space, and the end of a fence that was opened."""
-        waiting = self._waiting + text[at]
-        fenced = "```" if self._fence is not None else ""
-        if not fenced.startswith(waiting.strip(_SPACE)):
-            return self._break(text, at)
-        self._waiting = waiting
+        char = text[at]
+        if char not in _SPACE:
+            self._ticks += char
+            if self._fence is None or not "```".startswith(self._ticks):
+                return self._break(text, at)
+        elif self._ticks:
+            self._ticks = "```"  # white space ends the fence, so that one more backtick is text
+        self._waiting += char
         return at + 1
 
     # --- members

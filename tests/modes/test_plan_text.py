@@ -102,3 +102,27 @@ def test_any_json_is_a_plan_or_refused(value: Any):
 @given(st.text(max_size=60))
 def test_any_text_is_a_plan_or_refused(text: str):
     assert read(text) != []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["```" + "\n" * 100_000, "```" + " \t" * 50_000, "```" + "a" * 100_000, "```\n" * 25_000, "{" * 100_000],
+    ids=["newlines", "blanks", "word", "fences", "braces"],
+)
+def test_a_long_text_without_a_plan_is_refused_in_one_pass(text: str):
+    """One pass takes milliseconds; a pattern that tries each position again takes most of a minute."""
+    with pytest.raises(PlanFault):
+        parse_plan(text)
+
+
+def test_many_steps_of_one_id_are_numbered_in_one_pass():
+    """Each taken number is tried once: trying them anew for each step takes half a minute here."""
+    half = 10_000
+    steps: list[dict[str, str]] = [{"id": f"step-{half + number}"} for number in range(1, half + 1)]
+    given = parse_plan(json.dumps(steps + [{} for _ in range(half)]))
+    assert len({step["taskId"] for step in given}) == 2 * half
+
+
+def test_json_that_is_nested_too_deeply_is_no_plan():
+    with pytest.raises(PlanFault):
+        parse_plan('[{"title":' + "[" * 900 + "]" * 900 + "}]")

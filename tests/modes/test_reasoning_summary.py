@@ -223,3 +223,12 @@ TABLE: list[tuple[str, str, str, str]] = [
 def test_no_text_is_lost_in_other_forms(text, reasoning, final):
     assert said([text]) == {"reasoningSummary": reasoning, "finalText": final}
     assert said(list(text)) == {"reasoningSummary": reasoning, "finalText": final}
+
+
+@pytest.mark.parametrize("space", ["\n", " ", " \n", "\r\t"])
+def test_white_space_around_the_object_is_read_in_one_pass(space):
+    """One pass takes a part of a second; matching the whole run again for each character takes most of a minute."""
+    run = space * (100_000 // len(space))
+    text = "```json" + run + '{"finalText": "x"}' + run + "```" + run
+    reader = SummaryReader()
+    assert reader.feed(text) + reader.end() == [("finalText", "x")]
