@@ -22,7 +22,7 @@ ERROR_CODES = {
     "answer_unmatched": "interrupt_not_found",
     "not_encodable": "not_serializable",
     "stopping": "shutting_down",
-    "store_version_unsupported": "store_version_unsupported",
+    "store_newer": "store_version_unsupported",
 }
 
 
