@@ -40,7 +40,7 @@ _HOMES: dict[str, str] = {
     "AIMessage": "graphflow.messages",
     "ToolMessage": "graphflow.messages",
     "ToolCall": "graphflow.messages",
-    "Fault": "graphflow.errors",
+    "Issue": "graphflow.errors",
     "GraphflowError": "graphflow.errors",
     "DefinitionError": "graphflow.errors",
     "NodeFailed": "graphflow.errors",
@@ -60,12 +60,12 @@ __all__ = [
     "CompiledGraph",
     "Context",
     "DefinitionError",
-    "Fault",
     "Goto",
     "Graph",
     "GraphflowError",
     "HumanMessage",
     "Interrupt",
+    "Issue",
     "MemoryCheckpointer",
     "NodeFailed",
     "PostgresCheckpointer",
@@ -97,8 +97,8 @@ if TYPE_CHECKING:
     from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer as SqliteCheckpointer
     from graphflow.errors import AnswerRefused as AnswerRefused
     from graphflow.errors import DefinitionError as DefinitionError
-    from graphflow.errors import Fault as Fault
     from graphflow.errors import GraphflowError as GraphflowError
+    from graphflow.errors import Issue as Issue
     from graphflow.errors import NodeFailed as NodeFailed
     from graphflow.errors import ThreadBusy as ThreadBusy
     from graphflow.errors import ThreadWaiting as ThreadWaiting
@@ -162,7 +162,7 @@ def load_graph(
         nodes: Python functions behind `node:NAME`.
 
     Raises:
-        DefinitionError: with all faults, each with its place.
+        DefinitionError: with all errors, each with its place.
     """
     from graphflow.service.library import load
 

@@ -2,7 +2,7 @@
 
 ```
 GraphflowError
-├── DefinitionError        a document or agent file that was refused; holds every fault
+├── DefinitionError        a document or agent file that was refused; holds every error
 ├── NodeFailed             a node's failure that may be routed or retried
 │   ├── NodeTimeout
 │   ├── ExpressionFailed
@@ -117,7 +117,7 @@ class GraphflowError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault:
+class Issue:
     """One thing wrong with a document: where, what stands there, what the rule is, what to do."""
 
     pointer: str
@@ -147,13 +147,13 @@ class Fault:
 
 
 class DefinitionError(GraphflowError):
-    """A document that was refused, with all its faults at once."""
+    """A document that was refused, with all its errors at once."""
 
     code = "invalid_definition"
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        self.faults = tuple(faults)
-        super().__init__("\n".join(fault.render() for fault in self.faults))
+    def __init__(self, errors: Sequence[Issue]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("\n".join(issue.render() for issue in self.errors))
 
 
 class NodeFailed(GraphflowError):

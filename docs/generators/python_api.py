@@ -28,7 +28,7 @@ GROUPS = {
     "Tools": ("tool", "Tool", "ToolResult", "ToolRegistry"),
     "Models and messages": ("ChatModel", "ChatOptions", "SystemMessage", "HumanMessage", "AIMessage", "ToolMessage", "ToolCall"),
     "Services": ("Application", "App"),
-    "Errors": ("GraphflowError", "DefinitionError", "Fault", "DocumentError", "NodeFailed", "ThreadBusy", "ThreadWaiting", "AnswerRefused"),
+    "Errors": ("GraphflowError", "DefinitionError", "Issue", "DocumentError", "NodeFailed", "ThreadBusy", "ThreadWaiting", "AnswerRefused"),
 }  # fmt: skip
 """The order of the page; a public name that no group lists comes last."""
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.definition.source import Source, decode_utf8, parse_source, read_source
 from graphflow.graph.definition.struct_validation import check_shape
 from graphflow.graph.definition.types import show
-from graphflow.modes.checks import agent_faults, mode_faults
+from graphflow.modes.checks import agent_issues, mode_issues
 from graphflow.modes.definition import BLOCKS, GRAPH, AgentDefinition, AgentFields, decode_definition, mode_word
 from graphflow.modes.policies import Policies
 from graphflow.modes.registry import MODES, compile_agent
@@ -38,7 +38,7 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """One agent as written, with the faults that can be seen without the others."""
+    """One agent as written, with the errors that can be seen without the others."""
 
     key: str
     mode: str
@@ -52,12 +52,12 @@ class Draft:
     """The explicit document; `None` when the file is too broken for one."""
     definition: AgentDefinition | None = None
     policies: Policies | None = None
-    faults: tuple[Fault, ...] = ()
+    errors: tuple[Issue, ...] = ()
 
     @property
     def unreadable(self) -> bool:
         """Whether the text is no JSON: perhaps somebody is still writing it."""
-        return any(fault.kind == "syntax" for fault in self.faults)
+        return any(issue.kind == "syntax" for issue in self.errors)
 
     @property
     def refers(self) -> bool:
@@ -65,15 +65,15 @@ class Draft:
         nodes = (self.data or {}).get("nodes")
         return isinstance(nodes, Mapping) and any(map(_refers, nodes.values()))
 
-    def locate(self, fault: Fault) -> Fault:
-        """The fault with file, line and column, as far as they are known."""
-        if fault.line is not None:
-            return fault
-        return replace(fault, file=self.file) if self.source is None else self.source.locate(fault)
+    def locate(self, issue: Issue) -> Issue:
+        """The error with file, line and column, as far as they are known."""
+        if issue.line is not None:
+            return issue
+        return replace(issue, file=self.file) if self.source is None else self.source.locate(issue)
 
 
 def read_draft(origin: Origin, *, key: str | None = None, file: str | None = None, known: Known = Known()) -> Draft:
-    """The draft behind a file, a text or data; never raises, faults are in the draft.
+    """The draft behind a file, a text or data; never raises, errors are in the draft.
 
     Args:
         origin: what to read.
@@ -86,7 +86,7 @@ def read_draft(origin: Origin, *, key: str | None = None, file: str | None = Non
     try:
         source, raw = _open(origin, file)
     except DefinitionError as error:
-        return _broken(key or name or "agent", file, error.faults)
+        return _broken(key or name or "agent", file, error.errors)
     written = raw.get("key")
     draft = Draft(
         key=key or name or (written if isinstance(written, str) and written else "agent"),
@@ -96,19 +96,19 @@ def read_draft(origin: Origin, *, key: str | None = None, file: str | None = Non
         raw=raw,
         data=None,
     )
-    own = agent_faults(raw, key=key or name, tools=known.tools, providers=known.providers)
-    common = (*(source.faults if source else ()), *own)
+    own = agent_issues(raw, key=key or name, tools=known.tools, providers=known.providers)
+    common = (*(source.errors if source else ()), *own)
     return _as_mode(draft, common) if "mode" in raw else _as_graph(draft, common)
 
 
 def unreadable_draft(file: str, reason: str) -> Draft:
     """The draft of a file whose bytes could not be had."""
-    fault = Fault(pointer="", message=f"can't be read: {reason}", file=file, kind="syntax")
-    return _broken(Path(file).name.removesuffix(".json"), file, (fault,))
+    issue = Issue(pointer="", message=f"can't be read: {reason}", file=file, kind="syntax")
+    return _broken(Path(file).name.removesuffix(".json"), file, (issue,))
 
 
-def _broken(key: str, file: str | None, faults: tuple[Fault, ...]) -> Draft:
-    return Draft(key=key, mode=GRAPH, file=file, source=None, raw={}, data=None, faults=faults)
+def _broken(key: str, file: str | None, issues: tuple[Issue, ...]) -> Draft:
+    return Draft(key=key, mode=GRAPH, file=file, source=None, raw={}, data=None, errors=issues)
 
 
 def _file_of(origin: Origin) -> str | None:
@@ -135,65 +135,65 @@ def _open(origin: Origin, file: str | None) -> tuple[Source | None, Mapping[str,
 def _object(data: Any, source: Source | None) -> Mapping[str, Any]:
     if isinstance(data, Mapping) and all(isinstance(name, str) for name in data):
         return data
-    fault = Fault(pointer="", message=f"an agent file is a JSON object, not {show(data)}", kind="shape")
-    raise DefinitionError([fault if source is None else source.locate(fault)])
+    issue = Issue(pointer="", message=f"an agent file is a JSON object, not {show(data)}", kind="shape")
+    raise DefinitionError([issue if source is None else source.locate(issue)])
 
 
-def _as_graph(draft: Draft, common: tuple[Fault, ...]) -> Draft:
+def _as_graph(draft: Draft, common: tuple[Issue, ...]) -> Draft:
     """A file that spells its graph out; its graph is checked later, by the graph's compiler."""
     raw = draft.raw
     if not GRAPH_KEYS & raw.keys():
         blocks = [mode for mode, block in BLOCKS.items() if block in raw]
         hint = f'add "mode": "{blocks[0]}"' if blocks else f"modes are {', '.join(MODES)}"
-        missing = Fault(pointer="", message="neither a mode nor a graph: `mode` is missing", hint=hint, kind="shape")
-        return replace(draft, faults=_located(draft, [missing, *common, *mode_faults(raw, MODES)]))
+        missing = Issue(pointer="", message="neither a mode nor a graph: `mode` is missing", hint=hint, kind="shape")
+        return replace(draft, errors=_located(draft, [missing, *common, *mode_issues(raw, MODES)]))
     fields = {name: raw[name] for name in _FIELD_NAMES if name in raw}
-    faults = _merged(common, check_shape(fields, AgentFields))
-    return replace(draft, data=raw, faults=_located(draft, faults))
+    issues = _merged(common, check_shape(fields, AgentFields))
+    return replace(draft, data=raw, errors=_located(draft, issues))
 
 
-def _as_mode(draft: Draft, common: tuple[Fault, ...]) -> Draft:
+def _as_mode(draft: Draft, common: tuple[Issue, ...]) -> Draft:
     """A file that names a mode: compiled when nothing is wrong with it."""
     raw, word = draft.raw, draft.raw["mode"]
     mode = mode_word(word) if isinstance(word, str) else GRAPH
     both = sorted(GRAPH_KEYS & raw.keys())
-    own = [*_both_faults(both), *mode_faults(raw, MODES), *common]
+    own = [*_both_issues(both), *mode_issues(raw, MODES), *common]
     shape = check_shape({name: value for name, value in raw.items() if name not in both}, AgentDefinition)
-    faults = _merged(own, shape)
-    draft = replace(draft, mode=mode, faults=_located(draft, faults))
-    if any(fault.severity == "error" for fault in faults):
+    issues = _merged(own, shape)
+    draft = replace(draft, mode=mode, errors=_located(draft, issues))
+    if any(issue.severity == "error" for issue in issues):
         return draft
     definition = decode_definition(raw)
     try:
         compiled = compile_agent(definition, raw)
     except DefinitionError as error:
-        return replace(draft, definition=definition, faults=draft.faults + _located(draft, error.faults))
+        return replace(draft, definition=definition, errors=draft.errors + _located(draft, error.errors))
     return replace(
         draft,
         definition=definition,
         data=compiled.data,
         policies=compiled.policies,
-        faults=draft.faults + _located(draft, compiled.warnings),
+        errors=draft.errors + _located(draft, compiled.warnings),
     )
 
 
-def _both_faults(graph_keys: list[str]) -> Iterator[Fault]:
+def _both_issues(graph_keys: list[str]) -> Iterator[Issue]:
     for name in graph_keys:
         message = f"the file names a mode and also has {name!r} of an explicit graph"
-        yield Fault(pointer=f"/{name}", message=message, hint="remove `mode` and its block, or the graph", kind="shape")
+        yield Issue(pointer=f"/{name}", message=message, hint="remove `mode` and its block, or the graph", kind="shape")
 
 
-def _merged(own: Iterable[Fault], shape: Iterable[Fault]) -> list[Fault]:
+def _merged(own: Iterable[Issue], shape: Iterable[Issue]) -> list[Issue]:
     """Both, each place once: of two errors our own is more telling, and any error says more than a warning."""
     told, shapes = list(own), list(shape)
-    errors = {fault.pointer for fault in told if fault.severity == "error"}
-    news = [fault for fault in shapes if fault.pointer not in errors]
-    wrong = {fault.pointer for fault in news}
-    return [*(fault for fault in told if fault.pointer not in wrong), *news]
+    errors = {issue.pointer for issue in told if issue.severity == "error"}
+    news = [issue for issue in shapes if issue.pointer not in errors]
+    wrong = {issue.pointer for issue in news}
+    return [*(issue for issue in told if issue.pointer not in wrong), *news]
 
 
-def _located(draft: Draft, faults: Iterable[Fault]) -> tuple[Fault, ...]:
-    return tuple(map(draft.locate, faults))
+def _located(draft: Draft, issues: Iterable[Issue]) -> tuple[Issue, ...]:
+    return tuple(map(draft.locate, issues))
 
 
 def _refers(node: Any) -> bool:

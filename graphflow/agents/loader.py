@@ -1,4 +1,4 @@
-"""From a file, a text or data to a `LoadedAgent` that can run, or to all its faults at once (spec 1.1)."""
+"""From a file, a text or data to a `LoadedAgent` that can run, or to all its errors at once (spec 1.1)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from graphflow.agents.draft import Draft, Known, Origin, read_draft
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.definition.json_pointer import unescape
 from graphflow.graph.definition.kinds import Kinds
@@ -39,7 +39,7 @@ class LoadedAgent:
     policies: Policies | None
     """`None` for an explicit graph."""
     file: str | None
-    warnings: tuple[Fault, ...]
+    warnings: tuple[Issue, ...]
 
     @property
     def version(self) -> str:
@@ -83,7 +83,7 @@ def load_agent(
         key: the agent's key where no file name gives one.
 
     Raises:
-        DefinitionError: with all faults of the file, each with its place.
+        DefinitionError: with all errors of the file, each with its place.
     """
     known = Known(tools=tools, providers=providers)
     return check_draft(read_draft(origin, key=key, known=known), kinds)
@@ -93,17 +93,17 @@ def check_draft(draft: Draft, kinds: Kinds) -> LoadedAgent:
     """The draft checked as a graph, against everything that it refers to.
 
     Raises:
-        DefinitionError: with the draft's own faults and the graph's.
+        DefinitionError: with the draft's own errors and the graph's.
     """
-    faults = list(draft.faults)
-    checked = _check_graph(draft, kinds, faults)
-    if checked is None or any(fault.severity == "error" for fault in faults):
-        raise DefinitionError(sorted(faults, key=_place))
-    return _loaded(draft, checked, tuple(sorted(faults, key=_place)))
+    issues = list(draft.errors)
+    checked = _check_graph(draft, kinds, issues)
+    if checked is None or any(issue.severity == "error" for issue in issues):
+        raise DefinitionError(sorted(issues, key=_place))
+    return _loaded(draft, checked, tuple(sorted(issues, key=_place)))
 
 
-def _check_graph(draft: Draft, kinds: Kinds, faults: list[Fault]) -> CheckedDocument | None:
-    """The checked graph; what is wrong with it joins `faults`, each place once."""
+def _check_graph(draft: Draft, kinds: Kinds, issues: list[Issue]) -> CheckedDocument | None:
+    """The checked graph; what is wrong with it joins `errors`, each place once."""
     if draft.data is None:
         return None
     explicit = draft.definition is None
@@ -113,35 +113,35 @@ def _check_graph(draft: Draft, kinds: Kinds, faults: list[Fault]) -> CheckedDocu
         checked = check_document(document, kinds, file=draft.file)
         found = checked.warnings
     except DefinitionError as error:
-        found = error.faults
-    places = {fault.pointer for fault in faults}
-    told = {(fault.pointer, fault.message) for fault in faults}
-    for fault in found:
-        placed = draft.locate(fault) if explicit else _in_mode_file(draft, fault)
-        if placed is not None and not _told(fault, places, told):
-            faults.append(placed)
+        found = error.errors
+    places = {issue.pointer for issue in issues}
+    told = {(issue.pointer, issue.message) for issue in issues}
+    for issue in found:
+        placed = draft.locate(issue) if explicit else _in_mode_file(draft, issue)
+        if placed is not None and not _told(issue, places, told):
+            issues.append(placed)
     return checked
 
 
-def _told(fault: Fault, places: set[str], told: set[tuple[str, str]]) -> bool:
-    """Whether the draft's own faults say this already: the agent's checks are more telling than a shape."""
-    return (fault.pointer, fault.message) in told or (fault.kind == "shape" and fault.pointer in places)
+def _told(issue: Issue, places: set[str], told: set[tuple[str, str]]) -> bool:
+    """Whether the draft's own errors say this already: the agent's checks are more telling than a shape."""
+    return (issue.pointer, issue.message) in told or (issue.kind == "shape" and issue.pointer in places)
 
 
-def _place(fault: Fault) -> tuple[int, int]:
-    """Order of the text; faults without a place keep the order in which they were found."""
-    return fault.line or 0, fault.column or 0
+def _place(issue: Issue) -> tuple[int, int]:
+    """Order of the text; errors without a place keep the order in which they were found."""
+    return issue.line or 0, issue.column or 0
 
 
-def _in_mode_file(draft: Draft, fault: Fault) -> Fault | None:
-    """A fault of a compiled graph at its place in the agent file; a mere warning about the mode's own graph is none."""
-    place = MODES[draft.mode].written_at(fault.pointer) or fault.pointer
+def _in_mode_file(draft: Draft, issue: Issue) -> Issue | None:
+    """An error of a compiled graph at its place in the agent file; a mere warning about the mode's own graph is none."""
+    place = MODES[draft.mode].written_at(issue.pointer) or issue.pointer
     if _stands_in(draft.raw, place):
-        return draft.locate(replace(fault, pointer=place, file=None, line=None, column=None))
-    if fault.severity == "warning":
+        return draft.locate(replace(issue, pointer=place, file=None, line=None, column=None))
+    if issue.severity == "warning":
         return None
-    message = f"in the mode's graph, {fault.pointer}: {fault.message}"
-    return draft.locate(replace(fault, pointer="/mode", message=message, file=None, line=None, column=None))
+    message = f"in the mode's graph, {issue.pointer}: {issue.message}"
+    return draft.locate(replace(issue, pointer="/mode", message=message, file=None, line=None, column=None))
 
 
 def _stands_in(data: Any, pointer: str) -> bool:
@@ -156,7 +156,7 @@ def _stands_in(data: Any, pointer: str) -> bool:
     return bool(pointer)
 
 
-def _loaded(draft: Draft, checked: CheckedDocument, warnings: tuple[Fault, ...]) -> LoadedAgent:
+def _loaded(draft: Draft, checked: CheckedDocument, warnings: tuple[Issue, ...]) -> LoadedAgent:
     document = checked.document
     return LoadedAgent(
         key=draft.key,

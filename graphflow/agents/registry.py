@@ -65,14 +65,14 @@ class AgentRegistry:
         """The newest good version of an agent.
 
         Raises:
-            AgentNotFound: none has this key; the text names near ones, or the fault if its file was refused.
+            AgentNotFound: none has this key; the text names near ones, or the error if its file was refused.
         """
         table = self._table
         if agent := table.agents.get(key):
             return agent
         if refused := table.invalid.get(key):
-            faults = [fault.as_dict() for fault in refused.faults]
-            raise AgentNotFound(f"agent {key!r} was refused: {refused.faults[0].render()}", key=key, faults=faults)
+            issues = [issue.as_dict() for issue in refused.errors]
+            raise AgentNotFound(f"agent {key!r} was refused: {refused.errors[0].render()}", key=key, errors=issues)
         known = sorted(table.agents)
         near = nearest(key, known)
         hint = f"did you mean {near!r}? " if near else ""
@@ -160,8 +160,8 @@ class AgentRegistry:
 
     def _tell(self, change: Change) -> None:
         for refused in change.invalid:
-            for fault in refused.faults:
-                log.warning("agents: %s", fault.render())
+            for issue in refused.errors:
+                log.warning("agents: %s", issue.render())
         if change:
             for listener in tuple(self._listeners):
                 try:

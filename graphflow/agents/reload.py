@@ -13,7 +13,7 @@ from typing import Any
 
 from graphflow.agents.draft import Draft
 from graphflow.agents.loader import LoadedAgent, check_draft
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.definition.kinds import Kinds
 
 
@@ -23,7 +23,7 @@ class InvalidAgent:
 
     key: str
     file: str | None
-    faults: tuple[Fault, ...]
+    errors: tuple[Issue, ...]
     in_service: bool
     """Whether an earlier good version still serves."""
 
@@ -36,7 +36,7 @@ class Change:
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     invalid: tuple[InvalidAgent, ...] = ()
-    """Refused files whose faults differ from those reported before."""
+    """Refused files whose errors differ from those reported before."""
     mended: tuple[str, ...] = ()
     """Keys that were refused before and are not any more."""
 
@@ -66,7 +66,7 @@ class Round:
         self._open: list[str] = []
         self.drafts = drafts
         self.good: dict[str, LoadedAgent] = {}
-        self.refused: dict[str, tuple[Fault, ...]] = {}
+        self.refused: dict[str, tuple[Issue, ...]] = {}
 
     def check(self, key: str) -> LoadedAgent | None:
         """The agent as of this round: checked anew, unchanged, or the last good version of a refused one."""
@@ -75,7 +75,7 @@ class Round:
             try:
                 self.good[key] = check_draft(self.drafts[key], self.kinds)
             except DefinitionError as error:
-                self.refused[key] = error.faults
+                self.refused[key] = error.errors
             except Exception as error:  # noqa: BLE001 — one file must never take the others down
                 self.refused[key] = (_defect(self.drafts[key], error),)
             finally:
@@ -120,8 +120,8 @@ def next_table(
     finally:
         current_round.reset(token)
     invalid = {key: refused for key, refused in old.invalid.items() if key in drafts and key not in suspects}
-    for key, faults in checked.refused.items():
-        invalid[key] = InvalidAgent(key=key, file=drafts[key].file, faults=faults, in_service=key in agents)
+    for key, issues in checked.refused.items():
+        invalid[key] = InvalidAgent(key=key, file=drafts[key].file, errors=issues, in_service=key in agents)
     table = Table(texts=dict(texts), drafts=drafts, agents=agents, invalid=invalid)
     return table, _difference(old, table)
 
@@ -137,6 +137,6 @@ def _difference(old: Table, new: Table) -> Change:
     )
 
 
-def _defect(draft: Draft, error: Exception) -> Fault:
+def _defect(draft: Draft, error: Exception) -> Issue:
     message = f"could not be checked: {type(error).__name__}: {error}"
-    return Fault(pointer="", message=message, hint="this is a defect of graphflow, please report it", file=draft.file)
+    return Issue(pointer="", message=message, hint="this is a defect of graphflow, please report it", file=draft.file)

@@ -56,7 +56,7 @@ class Promise(msgspec.Struct, eq=False):
         for callback in waiting:
             try:
                 callback()
-            except Exception as error:  # noqa: BLE001 – one listener's fault must not silence the others
+            except Exception as error:  # noqa: BLE001 – one listener's error must not silence the others
                 self.loop.call_exception_handler({"message": "a when_done callback failed", "exception": error})
 
 

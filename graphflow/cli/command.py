@@ -44,12 +44,12 @@ def command(on: typer.Typer, name: str | None = None) -> Callable[[F], F]:
 def report(error: GraphflowError, thread_id: str | None = None) -> int:
     """Prints an error to stderr with the next step; returns its exit code."""
     if isinstance(error, DefinitionError):
-        for fault in error.faults:
-            note(f"{fault.severity}: {fault.render()}")
+        for issue in error.errors:
+            note(f"{issue.severity}: {issue.render()}")
     else:
         note(f"graphflow: {error.message}")
-        for fault in error.detail.get("faults", ())[1:]:
-            note(f"  {fault.get('pointer') or '/'}: {fault.get('message')}")
+        for issue in error.detail.get("errors", ())[1:]:
+            note(f"  {issue.get('pointer') or '/'}: {issue.get('message')}")
     hint = exits.next_step(error.code, error.detail, thread_id)
     if hint and hint not in error.message:
         note(f"next: {hint}")

@@ -77,7 +77,7 @@ def agent_named(app: Application, given: str) -> LoadedAgent:
     """The agent of a key, or of a file.
 
     Raises:
-        DefinitionError: the file has faults.
+        DefinitionError: the file has errors.
         AgentNotFound: no agent has this key, or its file was refused.
     """
     from graphflow.errors import DefinitionError
@@ -91,7 +91,7 @@ def agent_named(app: Application, given: str) -> LoadedAgent:
         given = path.name.removesuffix(".json")
     refused = next((agent for agent in app.agents.invalid() if agent.key == given), None)
     if refused is not None:
-        raise DefinitionError(refused.faults)
+        raise DefinitionError(refused.errors)
     return app.agents.get(given)
 
 

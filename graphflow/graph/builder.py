@@ -7,7 +7,7 @@ from enum import Enum
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, Unpack, overload
 
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.builder_types import AskKeys, Effects, ErrorTo, Next, OnError, Parts, RetryPolicy, Wait
 from graphflow.graph.definition.state_classes import (
     Mark,
@@ -304,7 +304,7 @@ class Graph(Generic[S]):
         data = dict(_read(source))
         nodes = data.pop("nodes", {})
         if not isinstance(nodes, Mapping):
-            raise DefinitionError([Fault(pointer="/nodes", message=f"expected an object, not {show(nodes)}")])
+            raise DefinitionError([Issue(pointer="/nodes", message=f"expected an object, not {show(nodes)}")])
         graph: Graph[Any] = Graph(name=data.pop("key", None))
         graph._schema, graph._budget = data.pop("state", None), data.pop("budget", None)
         graph._start, graph._nodes = data.pop("start", None), dict(nodes)
@@ -327,7 +327,7 @@ class Graph(Generic[S]):
         """The graph ready to run; it is checked when it first runs.
 
         Raises:
-            DefinitionError: at the first run, with all faults of the document.
+            DefinitionError: at the first run, with all errors of the document.
         """
         from graphflow import _compile_builder
 
@@ -442,5 +442,5 @@ def _read(source: str | bytes | PathLike[str] | Mapping[str, Any]) -> Mapping[st
         data = read_source(Path(source)).data
     if not isinstance(data, Mapping):
         message = f"a document is a JSON object, not {show(data)}"
-        raise DefinitionError([Fault(pointer="", message=message, hint='begin with {"graphflow": "1"')])
+        raise DefinitionError([Issue(pointer="", message=message, hint='begin with {"graphflow": "1"')])
     return data

@@ -303,10 +303,10 @@ def _checked_charset(charset: str) -> str:
     try:
         if probe.encode(charset) == probe.encode("ascii"):
             return charset
-        fault = "does not write ASCII as one byte a character, so lines could not be told apart"
+        issue = "does not write ASCII as one byte a character, so lines could not be told apart"
     except LookupError:
-        fault = "is no encoding that Python knows"
-    raise GraphflowError(f"memory.chat_charset is {charset!r}, which {fault}; use UTF-8", code="invalid_input")
+        issue = "is no encoding that Python knows"
+    raise GraphflowError(f"memory.chat_charset is {charset!r}, which {issue}; use UTF-8", code="invalid_input")
 
 
 def _opened(path: Path) -> int:

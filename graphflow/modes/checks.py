@@ -1,7 +1,7 @@
 """What the shape of an agent file can't say: names that must exist, ranges, a mode and its block (spec 1.1).
 
-Every check reads plain data and yields faults with JSON pointers, so that it also works on a file
-whose shape is wrong elsewhere: a person sees all faults of a file at once.
+Every check reads plain data and yields errors with JSON pointers, so that it also works on a file
+whose shape is wrong elsewhere: a person sees all errors of a file at once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.graph.definition.json_pointer import escape
 from graphflow.graph.definition.suggestions import choose
 from graphflow.modes.definition import BLOCKS, GRAPH, mode_word
@@ -44,14 +44,14 @@ _LEGACY = {
 }
 
 
-def agent_faults(
+def agent_issues(
     data: Mapping[str, Any],
     *,
     key: str | None = None,
     tools: Collection[str] | None = None,
     providers: Collection[str] | None = None,
-) -> Iterator[Fault]:
-    """Faults of the agent fields, legal in both forms of a file (E23).
+) -> Iterator[Issue]:
+    """Errors of the agent fields, legal in both forms of a file (E23).
 
     Args:
         data: the file's data, of any shape.
@@ -59,16 +59,16 @@ def agent_faults(
         tools: the names of all registered tools; `None` skips that check.
         providers: the keys and aliases of all known providers; `None` skips that check.
     """
-    yield from _key_faults(data.get("key"), key)
-    yield from _provider_faults(data.get("providerKey"), providers)
-    yield from _tool_faults(data.get("tools"), tools)
-    yield from _team_faults(data, tools, providers)
-    yield from _approval_faults(data.get("approval"), data.get("tools"), tools)
-    yield from _range_faults(data)
+    yield from _key_issues(data.get("key"), key)
+    yield from _provider_issues(data.get("providerKey"), providers)
+    yield from _tool_issues(data.get("tools"), tools)
+    yield from _team_issues(data, tools, providers)
+    yield from _approval_issues(data.get("approval"), data.get("tools"), tools)
+    yield from _range_issues(data)
 
 
-def mode_faults(data: Mapping[str, Any], built: Collection[str]) -> Iterator[Fault]:
-    """Faults of `mode`, its block, and fields of formats that are no longer read.
+def mode_issues(data: Mapping[str, Any], built: Collection[str]) -> Iterator[Issue]:
+    """Errors of `mode`, its block, and fields of formats that are no longer read.
 
     Args:
         data: the file's data, of any shape.
@@ -76,38 +76,38 @@ def mode_faults(data: Mapping[str, Any], built: Collection[str]) -> Iterator[Fau
     """
     for name, instead in _LEGACY.items():
         if name in data:
-            yield _fault(f"/{name}", f"a top-level {name!r} is the old format and is not read", instead)
+            yield _issue(f"/{name}", f"a top-level {name!r} is the old format and is not read", instead)
     word = data.get("mode")
     if not isinstance(word, str):
         return  # missing or ill-typed: the shape says so
     mode = mode_word(word)
     if mode == GRAPH:
-        yield _fault(
+        yield _issue(
             "/mode",
             "mode 'GRAPH' is not written in a file",
             "leave `mode` out and write `graphflow`, `start` and `nodes`",
         )
     elif mode not in BLOCKS:
-        yield _fault("/mode", f"{word!r} is no mode", choose(mode, BLOCKS), kind="reference")
+        yield _issue("/mode", f"{word!r} is no mode", choose(mode, BLOCKS), kind="reference")
     elif mode not in built:
-        yield _fault("/mode", f"mode {mode} is not in this version; modes are {', '.join(sorted(built))}", None)
+        yield _issue("/mode", f"mode {mode} is not in this version; modes are {', '.join(sorted(built))}", None)
     else:
-        yield from _block_faults(data, mode)
+        yield from _block_issues(data, mode)
     yield from _unused_blocks(data, mode)
     for part in ("react", "planExecute", "reactTeam", "budget"):
-        yield from _alias_faults(data, part)
+        yield from _alias_issues(data, part)
 
 
-def _block_faults(data: Mapping[str, Any], mode: str) -> Iterator[Fault]:
+def _block_issues(data: Mapping[str, Any], mode: str) -> Iterator[Issue]:
     name = BLOCKS[mode]
     block = data.get(name)
     if block is None:
         hint = _EXAMPLES.get(name, '{"systemPrompt": "…"}')
-        yield _fault("/mode", f"mode {mode} needs its block {name!r}", f'add "{name}": {hint}')
+        yield _issue("/mode", f"mode {mode} needs its block {name!r}", f'add "{name}": {hint}')
     elif isinstance(block, Mapping):
         for field, prompt in block.items():
             if field.lower().endswith("systemprompt") and isinstance(prompt, str) and not prompt.strip():
-                yield _fault(f"/{name}/{field}", "the system prompt is empty", "say what the agent is for")
+                yield _issue(f"/{name}/{field}", "the system prompt is empty", "say what the agent is for")
 
 
 _EXAMPLES = {
@@ -117,9 +117,9 @@ _EXAMPLES = {
 """Block → what the least of it is, where that is no system prompt."""
 
 
-def _team_faults(
+def _team_issues(
     data: Mapping[str, Any], tools: Collection[str] | None, providers: Collection[str] | None
-) -> Iterator[Fault]:
+) -> Iterator[Issue]:
     """What the agents of a team name: tools, providers, and an agent in their place."""
     written = data.get("reactTeam")
     team = written if isinstance(written, Mapping) else {}
@@ -128,54 +128,54 @@ def _team_faults(
         if not isinstance(own, Mapping):
             continue
         place = f"/reactTeam/{stage}"
-        yield from _tool_faults(own.get("tools"), tools, place)
-        yield from _provider_faults(own.get("providerKey"), providers, place)
+        yield from _tool_issues(own.get("tools"), tools, place)
+        yield from _provider_issues(own.get("providerKey"), providers, place)
         if own.get("agent") is not None and (more := sorted(own.keys() - {"agent"})):
-            yield _fault(place, f"the agent in its place brings its own {', '.join(more)}", "keep `agent` alone")
+            yield _issue(place, f"the agent in its place brings its own {', '.join(more)}", "keep `agent` alone")
 
 
 _STAGES = ("thinking", "action", "observation", "final")
 
 
-def _unused_blocks(data: Mapping[str, Any], mode: str) -> Iterator[Fault]:
+def _unused_blocks(data: Mapping[str, Any], mode: str) -> Iterator[Issue]:
     for other, name in BLOCKS.items():
         if name in data and other != mode:
             message = f"block {name!r} belongs to mode {other} and is not used by mode {mode}"
-            yield _fault(f"/{name}", message, None, severity="warning")
+            yield _issue(f"/{name}", message, None, severity="warning")
 
 
-def _alias_faults(data: Mapping[str, Any], part: str) -> Iterator[Fault]:
+def _alias_issues(data: Mapping[str, Any], part: str) -> Iterator[Issue]:
     block = data.get(part)
     if isinstance(block, Mapping) and "maxSteps" in block and "maxRounds" in block:
-        yield _fault(
+        yield _issue(
             f"/{part}/maxSteps", "'maxSteps' is an alias of 'maxRounds' and both are given", "keep one of them"
         )
 
 
-def _key_faults(written: Any, key: str | None) -> Iterator[Fault]:
+def _key_issues(written: Any, key: str | None) -> Iterator[Issue]:
     if key is not None and (bad := sorted({c for c in key if c in "@:/\\" or c.isspace() or not c.isprintable()})):
-        yield _fault("", f"the agent's key {key!r} has {', '.join(map(repr, bad))} in it", "rename the file")
+        yield _issue("", f"the agent's key {key!r} has {', '.join(map(repr, bad))} in it", "rename the file")
     if isinstance(written, str) and key is not None and written != key:
-        yield _fault("/key", f"key {written!r} differs from the file's name {key!r}", "rename the file or remove `key`")
+        yield _issue("/key", f"key {written!r} differs from the file's name {key!r}", "rename the file or remove `key`")
 
 
-def _provider_faults(written: Any, providers: Collection[str] | None, place: str = "") -> Iterator[Fault]:
+def _provider_issues(written: Any, providers: Collection[str] | None, place: str = "") -> Iterator[Issue]:
     if isinstance(written, str) and providers is not None and written not in providers:
-        yield _fault(
+        yield _issue(
             f"{place}/providerKey", f"no provider is named {written!r}", choose(written, providers), kind="reference"
         )
 
 
-def _tool_faults(written: Any, tools: Collection[str] | None, place: str = "") -> Iterator[Fault]:
+def _tool_issues(written: Any, tools: Collection[str] | None, place: str = "") -> Iterator[Issue]:
     if not isinstance(written, list | tuple):
         return
     for index, name in enumerate(written):
         if not isinstance(name, str):
             continue  # the shape says so
         if name in written[:index]:
-            yield _fault(f"{place}/tools/{index}", f"tool {name!r} is listed twice", "remove one")
+            yield _issue(f"{place}/tools/{index}", f"tool {name!r} is listed twice", "remove one")
         if tools is not None and name not in tools:
-            yield _fault(
+            yield _issue(
                 f"{place}/tools/{index}",
                 f"no tool is named {name!r}",
                 choose(name, tools, none="no tool is registered"),
@@ -183,7 +183,7 @@ def _tool_faults(written: Any, tools: Collection[str] | None, place: str = "") -
             )
 
 
-def _approval_faults(written: Any, own: Any, tools: Collection[str] | None) -> Iterator[Fault]:
+def _approval_issues(written: Any, own: Any, tools: Collection[str] | None) -> Iterator[Issue]:
     """A rule for a misspelt tool would silently ask for nothing, so it is refused."""
     if not isinstance(written, Mapping):
         return
@@ -192,10 +192,10 @@ def _approval_faults(written: Any, own: Any, tools: Collection[str] | None) -> I
     for name in written:
         if isinstance(name, str) and name != "*" and name not in known:
             hint = choose(name, [*known, "*"])
-            yield _fault(f"/approval/{escape(name)}", f"no tool is named {name!r}", hint, kind="reference")
+            yield _issue(f"/approval/{escape(name)}", f"no tool is named {name!r}", hint, kind="reference")
 
 
-def _range_faults(data: Mapping[str, Any]) -> Iterator[Fault]:
+def _range_issues(data: Mapping[str, Any]) -> Iterator[Issue]:
     for (part, field), (low, high, words) in _RANGES.items():
         block = data.get(part)
         value = block.get(field) if isinstance(block, Mapping) else None
@@ -203,8 +203,8 @@ def _range_faults(data: Mapping[str, Any]) -> Iterator[Fault]:
             continue  # missing, or the shape says so
         if not low <= value <= high:
             rule = f"at most {high}" if value > high == _MAX_INT else words
-            yield _fault(f"/{part}/{field}", f"{field} must be {rule}, not {value!r}", None, kind="type")
+            yield _issue(f"/{part}/{field}", f"{field} must be {rule}, not {value!r}", None, kind="type")
 
 
-def _fault(pointer: str, message: str, hint: str | None, *, kind: str = "property", severity: str = "error") -> Fault:
-    return Fault(pointer=pointer, message=message, hint=hint, kind=kind, severity=severity)
+def _issue(pointer: str, message: str, hint: str | None, *, kind: str = "property", severity: str = "error") -> Issue:
+    return Issue(pointer=pointer, message=message, hint=hint, kind=kind, severity=severity)

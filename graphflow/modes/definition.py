@@ -156,7 +156,7 @@ class AgentFields(_AgentPart, frozen=True, kw_only=True):
 class AgentDefinition(AgentFields, frozen=True, kw_only=True):
     """A whole agent file that names a mode.
 
-    Blocks of modes that this version can't compile are taken as they are, so that the fault is
+    Blocks of modes that this version can't compile are taken as they are, so that the error is
     about the mode and not about its block.
     """
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.modes.definition import AgentBudget, AgentDefinition, Compute, Output, ToolPolicy, Verify
 
 MINUTE_MS = 60_000
@@ -59,7 +59,7 @@ class Policies:
     """Whether reasoning is streamed to people; it is in the state either way."""
     budget: dict[str, Any]
     """In the form of a document's `budget`, without `onExceeded`."""
-    warnings: tuple[Fault, ...] = ()
+    warnings: tuple[Issue, ...] = ()
 
 
 def resolve_policies(definition: AgentDefinition, block: Any) -> Policies:
@@ -85,7 +85,7 @@ def resolve_policies(definition: AgentDefinition, block: Any) -> Policies:
     )
 
 
-def _tool_policy(definition: AgentDefinition, preset: Preset) -> tuple[ToolPolicy, tuple[Fault, ...]]:
+def _tool_policy(definition: AgentDefinition, preset: Preset) -> tuple[ToolPolicy, tuple[Issue, ...]]:
     asked = definition.tool_policy
     if asked == "REQUIRE" and not _has_tools(definition):
         return "DISALLOW", (
@@ -113,7 +113,7 @@ def _has_tools(definition: AgentDefinition) -> bool:
     return bool(definition.tools or definition.keywords or (own is not None and (own.tools or own.keywords)))
 
 
-def _idle_rounds(mode: str, budget: AgentBudget, preset: Preset) -> Iterator[Fault]:
+def _idle_rounds(mode: str, budget: AgentBudget, preset: Preset) -> Iterator[Issue]:
     """A number of rounds for a mode that has none."""
     for name, given in (("maxRounds", budget.max_rounds), ("maxSteps", budget.max_steps)):
         if preset.rounds is None and given is not None:
@@ -121,8 +121,8 @@ def _idle_rounds(mode: str, budget: AgentBudget, preset: Preset) -> Iterator[Fau
             yield _warning(f"/budget/{name}", message, "remove it, or choose a mode with rounds, as REACT")
 
 
-def _warning(pointer: str, message: str, hint: str) -> Fault:
-    return Fault(pointer=pointer, message=message, hint=hint, severity="warning", kind="property")
+def _warning(pointer: str, message: str, hint: str) -> Issue:
+    return Issue(pointer=pointer, message=message, hint=hint, severity="warning", kind="property")
 
 
 def _rounds_of(part: Any) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.graph.definition.document import AGENT_FIELDS
 from graphflow.modes.definition import AgentDefinition
 from graphflow.modes.plain import compile_plain
@@ -51,7 +51,7 @@ class Compiled:
     data: dict[str, Any]
     """Saved as a file this is the same agent, with the same version hash (eject, E23)."""
     policies: Policies
-    warnings: tuple[Fault, ...]
+    warnings: tuple[Issue, ...]
 
 
 def compile_agent(definition: AgentDefinition, file_data: Mapping[str, Any]) -> Compiled:

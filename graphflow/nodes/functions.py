@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.context import Context
 from graphflow.nodes.thread_context import ThreadContext
@@ -27,12 +27,12 @@ class FunctionKind:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
 
-    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Issue]:
         given = node.with_ if isinstance(node.with_, Mapping) else {}
         try:
             inspect.signature(self._function).bind(**dict.fromkeys(given))
         except TypeError as error:
-            yield Fault(
+            yield Issue(
                 pointer="/with",
                 message=f"{node.use!r} can't be called with {sorted(given)}: {error}",
                 hint=f"its signature is {inspect.signature(self._function)}",
@@ -68,9 +68,9 @@ class NodeKind:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
 
-    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Issue]:
         if node.set:
-            yield Fault(
+            yield Issue(
                 pointer="/set",
                 message="a `node:` function returns its updates itself",
                 hint="remove `set`, or use fn:NAME",

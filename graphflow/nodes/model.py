@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.context import Context
 from graphflow.nodes.turn import Turns
@@ -67,13 +67,13 @@ class ModelKind:
     def __init__(self, tools: ToolRegistry, providers: Sequence[str] | None = None) -> None:
         self._tools, self._providers = tools, providers
 
-    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Issue]:
         arguments = node.with_ if isinstance(node.with_, Mapping) else {}
         tools = arguments.get("tools")
         if isinstance(tools, list | tuple):
             for index, tool in enumerate(tools):
                 if isinstance(tool, str) and "${" not in tool and tool not in self._tools:
-                    yield Fault(
+                    yield Issue(
                         pointer=f"/with/tools/{index}",
                         message=f"no tool {tool!r} is registered",
                         hint=self._tools.hint(tool),
@@ -81,7 +81,7 @@ class ModelKind:
                     )
         provider = arguments.get("providerKey")
         if isinstance(provider, str) and "${" not in provider and self._providers and provider not in self._providers:
-            yield Fault(
+            yield Issue(
                 pointer="/with/providerKey",
                 message=f"no provider {provider!r}",
                 hint=f"known: {', '.join(self._providers)}",

@@ -14,7 +14,7 @@ from graphflow.graph.engine.context import Context
 from graphflow.messages import AIMessage
 from graphflow.nodes import plan_prompts
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
-from graphflow.nodes.plan_text import PlanFault, only_step, parse_plan
+from graphflow.nodes.plan_text import PlanError, only_step, parse_plan
 from graphflow.nodes.plan_view import PlanView, request_of
 from graphflow.nodes.turn import Turns
 from graphflow.tools.listing import list_tools, with_tools
@@ -89,7 +89,7 @@ class PlanKind(_PlanKind):
         again, steps = False, list[dict[str, str]]()
         try:
             steps = parse_plan(out["text"])
-        except PlanFault:
+        except PlanError:
             again = not drafts
             steps = [] if again else only_step(request)
         plan = {"planId": f"plan_{ctx.run_id}", "steps": _begun(steps, 0)} if steps else {}
@@ -103,8 +103,8 @@ class PlanKind(_PlanKind):
             return plan_prompts.plan_prompt(request, given.get("maxTasks") or 8, tools)
         try:
             parse_plan(drafts[-1]["text"])
-        except PlanFault as fault:
-            return plan_prompts.repair_prompt(str(fault))
+        except PlanError as issue:
+            return plan_prompts.repair_prompt(str(issue))
         return plan_prompts.repair_prompt("it was not taken")
 
 

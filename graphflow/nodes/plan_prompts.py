@@ -26,7 +26,7 @@ _TOOLS = "These tools can be called while the steps are done:\n{tools}"
 _NO_TOOLS = "No tools can be called while the steps are done."
 
 _REPAIR = """\
-That is no plan that can be read: {fault}. Answer again, with the JSON object alone: {{"steps": [{{"title": "…", \
+That is no plan that can be read: {error}. Answer again, with the JSON object alone: {{"steps": [{{"title": "…", \
 "description": "…", "goal": "…", "successCriteria": "…"}}]}}."""
 
 _TASK = """\
@@ -67,9 +67,9 @@ def plan_prompt(request: str, most: int, tools: str | None) -> str:
     return _PLAN.format(request=request, most=most, tools=said)
 
 
-def repair_prompt(fault: str) -> str:
+def repair_prompt(issue: str) -> str:
     """Asks once more, after an answer that was no plan."""
-    return _REPAIR.format(fault=fault)
+    return _REPAIR.format(issue=issue)
 
 
 def task_prompt(step: Mapping[str, Any], number: int, total: int) -> str:

@@ -21,7 +21,7 @@ _FIELDS = {
 """Field of a step → the names under which models write it; the first that is there counts."""
 
 
-class PlanFault(ValueError):
+class PlanError(ValueError):
     """The text is no plan; the message tells the model what is wrong with it."""
 
 
@@ -32,16 +32,16 @@ def parse_plan(text: str) -> list[dict[str, str]]:
     Missing fields: `taskId` is `step-N`, `title` is `Step N`, the rest says what the title says.
 
     Raises:
-        PlanFault: there is no JSON, or it holds no steps.
+        PlanError: there is no JSON, or it holds no steps.
     """
     try:
         given = _steps_in(_decoded(text))
         if not given:
-            raise PlanFault("the plan has no steps")
+            raise PlanError("the plan has no steps")
         ids = _TaskIds()
         return [_step(item, number, ids) for number, item in enumerate(given, 1)]
     except RecursionError as error:  # the decoder reads a little deeper than this code can walk
-        raise PlanFault("its JSON is nested too deeply") from error
+        raise PlanError("its JSON is nested too deeply") from error
 
 
 def only_step(request: str) -> list[dict[str, str]]:
@@ -50,16 +50,16 @@ def only_step(request: str) -> list[dict[str, str]]:
 
 
 def _decoded(text: str) -> Any:
-    fault = "it holds no JSON"
+    issue = "it holds no JSON"
     for candidate in _candidates(text):
         try:
             value = msgspec.json.decode(candidate)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-            fault = f"its JSON can't be read ({error})" if candidate.startswith(("{", "[")) else fault
+            issue = f"its JSON can't be read ({error})" if candidate.startswith(("{", "[")) else issue
             continue
         if isinstance(value, dict | list):
             return value
-    raise PlanFault(fault)
+    raise PlanError(issue)
 
 
 def _candidates(text: str) -> Iterator[str]:
@@ -82,14 +82,14 @@ def _steps_in(value: Any) -> Sequence[Any]:
             return inner
         if isinstance(inner, dict):
             return _steps_in(inner)
-    raise PlanFault(f'it has no list "steps"; its keys are {", ".join(map(repr, value)) or "none"}')
+    raise PlanError(f'it has no list "steps"; its keys are {", ".join(map(repr, value)) or "none"}')
 
 
 def _step(item: Any, number: int, ids: _TaskIds) -> dict[str, str]:
     if isinstance(item, str):
         item = {"title": item}
     if not isinstance(item, Mapping):
-        raise PlanFault(f"steps[{number - 1}] is {item!r:.60}, and a step is an object")
+        raise PlanError(f"steps[{number - 1}] is {item!r:.60}, and a step is an object")
     said = {
         field: next(filter(None, (_text(item.get(name)) for name in names)), "") for field, names in _FIELDS.items()
     }

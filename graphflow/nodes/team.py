@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.graph.core.transcript import answer_open_calls
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.context import Context
@@ -62,10 +62,10 @@ class StageKind(ModelKind):
     name = "stage"
     with_schema: Mapping[str, Any] | None = STAGE_WITH
 
-    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Issue]:
         yield from super().check(name, node, document)
         if TASK_DONE not in self._tools:
-            yield Fault(
+            yield Issue(
                 pointer="/use",
                 message=f"a team ends its work by the tool {TASK_DONE!r}, and none is registered",
                 hint="register the built-in tools",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphflow.errors import Fault, NodeFailed
+from graphflow.errors import Issue, NodeFailed
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.context import Context
 from graphflow.json_data import plain
@@ -74,7 +74,7 @@ class ToolsKind:
         "properties": {"results": {"type": "array"}, "messages": {"type": "array"}},
     }
 
-    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Issue]:
         return ()
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
@@ -180,7 +180,7 @@ class ToolKind:
             "properties": {"data": {}, "text": {"type": "string"}, "status": {"type": "string"}},
         }
 
-    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Issue]:
         return ()
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:

@@ -242,8 +242,8 @@ def _structured(ctx: Context, message: AIMessage, schema: Mapping[str, Any]) -> 
         raise NodeFailed(
             f"node {ctx.node!r} asked for JSON and got {text[:80]!r}: {error}", code="validation"
         ) from None
-    faults = compile_schema(schema).faults(value)
-    if faults or not isinstance(value, dict):
-        first = "; ".join(f"{f.pointer or 'answer'}: {f.message}" for f in faults[:3]) or "it is no object"
+    issues = compile_schema(schema).errors(value)
+    if issues or not isinstance(value, dict):
+        first = "; ".join(f"{f.pointer or 'answer'}: {f.message}" for f in issues[:3]) or "it is no object"
         raise NodeFailed(f"node {ctx.node!r}: the model's answer does not fit the schema: {first}", code="validation")
     return value

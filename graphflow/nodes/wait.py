@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from graphflow.errors import Fault, NodeFailed
+from graphflow.errors import Issue, NodeFailed
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.definition.types import parse_duration_ms
 from graphflow.graph.engine.context import Context
@@ -47,17 +47,17 @@ class WaitKind:
         },
     }
 
-    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Issue]:
         given = node.with_ if isinstance(node.with_, Mapping) else {}
         if not {"signal", "for", "until"} & set(given):
-            yield Fault(
+            yield Issue(
                 pointer="/with",
                 message="a wait needs something to wait for",
                 hint='as in {"signal": "paid"}, {"for": "PT15M"} or {"until": "2027-01-01T00:00:00Z"}; also signal and a time',
                 kind="shape",
             )
         if "for" in given and "until" in given:
-            yield Fault(
+            yield Issue(
                 pointer="/with", message="`for` and `until` both name the time", hint="keep one of them", kind="shape"
             )
         for key, read in (("for", parse_duration_ms), ("until", moment_ms)):
@@ -66,7 +66,7 @@ class WaitKind:
                 try:
                     read(value)
                 except ValueError as error:
-                    yield Fault(pointer=f"/with/{key}", message=str(error), kind="type")
+                    yield Issue(pointer=f"/with/{key}", message=str(error), kind="type")
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
         async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:

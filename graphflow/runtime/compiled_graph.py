@@ -72,7 +72,7 @@ class CompiledGraph:
         """The compiled plan of the newest version.
 
         Raises:
-            DefinitionError: the document has faults.
+            DefinitionError: the document has errors.
         """
         return self.documents.newest()
 

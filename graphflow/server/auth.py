@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import HTTPException, Request, Security
 from fastapi.security import HTTPBearer
 
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from graphflow.server import cors as origins
 from graphflow.server.rate_limits import RateLimit
 from graphflow.service.access import LOCAL, Caller, check_chat, check_run, check_thread
@@ -53,17 +53,17 @@ def parse_tokens(entries: Iterable[str]) -> tuple[Token, ...]:
         name, user, words, secret = match.groups() if match else (f"token {number}", None, "*", entry)
         scopes = SCOPES if words == "*" else tuple(words.split("+"))
         if unknown := [word for word in scopes if word not in SCOPES]:
-            raise _fault(
+            raise _issue(
                 f"token {name!r} names the scope {unknown[0]!r}", f"scopes are {', '.join(SCOPES)}, joined by '+'"
             )
         token = Token(name=name, scopes=frozenset(scopes), digest=_digest(secret.encode()), user=user)
         if (other := tokens.setdefault(token.digest, token)) != token:
-            raise _fault(f"tokens {other.name!r} and {name!r} have one secret", "give each a secret of its own")
+            raise _issue(f"tokens {other.name!r} and {name!r} have one secret", "give each a secret of its own")
     return tuple(tokens.values())
 
 
-def _fault(message: str, hint: str) -> DefinitionError:
-    return DefinitionError([Fault(pointer="", message=message, hint=hint)])
+def _issue(message: str, hint: str) -> DefinitionError:
+    return DefinitionError([Issue(pointer="", message=message, hint=hint)])
 
 
 def needs(scope: str) -> Callable[..., Awaitable[None]]:

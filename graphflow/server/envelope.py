@@ -98,7 +98,7 @@ def _fields(detail: Mapping[str, Any]) -> dict[str, str]:
     if "fields" in detail:
         return dict(detail["fields"])
     return {
-        fault.get("pointer") or "input": fault["message"] for fault in detail.get("faults", ()) if "message" in fault
+        issue.get("pointer") or "input": issue["message"] for issue in detail.get("errors", ()) if "message" in issue
     }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from graphflow.agents.registry import AgentRegistry
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.errors import Fault, GraphflowError
+from graphflow.errors import GraphflowError, Issue
 from graphflow.graph.engine.ports import Clock, Ids
 from graphflow.memory.chat_files import ChatFiles
 from graphflow.memory.chat_recorder import ChatRecorder
@@ -191,6 +191,6 @@ class Application(ServiceContext):
             await self._memory_tables.close()
         await self.models.aclose()
 
-    def faults(self) -> list[Fault]:
-        """Faults of tool files and viewports; those of agents are in `agents.invalid()`."""
-        return self.toolbox.faults()
+    def errors(self) -> list[Issue]:
+        """Errors of tool files and viewports; those of agents are in `agents.invalid()`."""
+        return self.toolbox.errors()

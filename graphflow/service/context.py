@@ -186,7 +186,7 @@ class ServiceContext:
         """The newest version of an agent, ready to run.
 
         Raises:
-            AgentNotFound: names near keys, or the fault of a refused file.
+            AgentNotFound: names near keys, or the error of a refused file.
         """
         agent = self.agents.get(agent_key)
         known = self._graphs.get(agent_key)

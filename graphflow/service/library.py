@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphflow.errors import DefinitionError, Fault, GraphflowError
+from graphflow.errors import DefinitionError, GraphflowError, Issue
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.compiled_graph import CompiledGraph
 
@@ -172,7 +172,7 @@ def _origin(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Any, Path 
         raise TypeError(f"a graph is loaded from a file's path, a key, or a document as a mapping, not {source!r:.80}")
     if isinstance(source, str) and source.lstrip().startswith(("{", "[")):
         hint = "give a mapping: `json.loads(text)`, or build it with `Graph.from_json(text)`"
-        raise DefinitionError([Fault(pointer="", message="this is JSON text, not a file's path or a key", hint=hint)])
+        raise DefinitionError([Issue(pointer="", message="this is JSON text, not a file's path or a key", hint=hint)])
     path = Path(source)
     if path.suffix == ".json" or path.is_file():
         return path, path.parent

@@ -1,4 +1,4 @@
-"""Reading the sources: flags, environment, `.env` and the two TOML files; all their faults at once."""
+"""Reading the sources: flags, environment, `.env` and the two TOML files; all their errors at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from graphflow.settings.table import (
     MCP_FIELDS,
     PRICE_FIELDS,
@@ -43,29 +43,29 @@ def load_settings(
         flags: Setting name → value from the command line; `None` is a flag that was not given.
 
     Raises:
-        DefinitionError: with every fault of every source at once.
+        DefinitionError: with every error of every source at once.
     """
     base = Path(folder or ".").resolve()
     rows = {row.name: row for row in all_settings()}
-    faults: list[Fault] = []
-    env = _merged_environ(base, os.environ if environ is None else environ, faults)
-    files = [(name, _read_toml(base, name, faults)) for name in FILES]
+    issues: list[Issue] = []
+    env = _merged_environ(base, os.environ if environ is None else environ, issues)
+    files = [(name, _read_toml(base, name, issues)) for name in FILES]
     values: dict[str, Any] = {}
-    for place, name, raw in _given_values(rows, files, env, flags or {}, faults):
+    for place, name, raw in _given_values(rows, files, env, flags or {}, issues):
         if name not in values:
             try:
                 values[name] = converted(rows[name], raw, base)
             except ValueError as error:
                 shown = "***" if rows[name].secret else f"{raw!r:.160}"
-                faults.append(
-                    Fault(pointer="", message=f"{place} is {shown}; setting {name} takes {error}", kind="type")
+                issues.append(
+                    Issue(pointer="", message=f"{place} is {shown}; setting {name} takes {error}", kind="type")
                 )
-    providers = _tables("providers", PROVIDER_FIELDS, files, faults)
-    mcp = _tables("mcp", MCP_FIELDS, files, faults)
-    prices = _tables("prices", PRICE_FIELDS, files, faults)
-    faults += _price_faults(prices)
-    if faults:
-        raise DefinitionError(faults)
+    providers = _tables("providers", PROVIDER_FIELDS, files, issues)
+    mcp = _tables("mcp", MCP_FIELDS, files, issues)
+    prices = _tables("prices", PRICE_FIELDS, files, issues)
+    issues += _price_issues(prices)
+    if issues:
+        raise DefinitionError(issues)
     return Settings(
         **{section: _section(section, rows, values, base) for section in SECTIONS},
         providers=providers,
@@ -86,7 +86,7 @@ def _section(section: str, rows: Mapping[str, Setting], values: Mapping[str, Any
     return SECTIONS[section](**given)
 
 
-def _merged_environ(base: Path, environ: Mapping[str, str], faults: list[Fault]) -> dict[str, str]:
+def _merged_environ(base: Path, environ: Mapping[str, str], issues: list[Issue]) -> dict[str, str]:
     dotenv = base / ".env"
     if not dotenv.is_file():
         return dict(environ)
@@ -95,7 +95,7 @@ def _merged_environ(base: Path, environ: Mapping[str, str], faults: list[Fault])
     try:
         from_file = {name: value for name, value in dotenv_values(dotenv, encoding="utf-8").items() if value}
     except (OSError, UnicodeDecodeError) as error:
-        faults.append(Fault(pointer="", message=f"can't be read: {error}", file=".env", kind="syntax"))
+        issues.append(Issue(pointer="", message=f"can't be read: {error}", file=".env", kind="syntax"))
         return dict(environ)
     # An empty variable counts as not set, so it must not hide the file's value.
     return from_file | {name: value for name, value in environ.items() if value or name not in from_file}
@@ -106,7 +106,7 @@ def _given_names(rows: Mapping[str, Setting], values: Mapping[str, Any]) -> dict
     return {variable: as_text(value) for name, value in values.items() for variable in rows[name].env}
 
 
-def _read_toml(base: Path, name: str, faults: list[Fault]) -> dict[str, Any]:
+def _read_toml(base: Path, name: str, issues: list[Issue]) -> dict[str, Any]:
     import tomllib
 
     path = base / name
@@ -117,11 +117,11 @@ def _read_toml(base: Path, name: str, faults: list[Fault]) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         where = re.search(r"line (\d+), column (\d+)", str(error))
         line, column = (int(where[1]), int(where[2])) if where else (None, None)
-        faults.append(
-            Fault(pointer="", message=f"is no TOML: {error}", file=name, line=line, column=column, kind="syntax")
+        issues.append(
+            Issue(pointer="", message=f"is no TOML: {error}", file=name, line=line, column=column, kind="syntax")
         )
     except (OSError, ValueError, RecursionError) as error:  # no UTF-8, a number without end, nested without end
-        faults.append(Fault(pointer="", message=f"can't be read: {error}", file=name, kind="syntax"))
+        issues.append(Issue(pointer="", message=f"can't be read: {error}", file=name, kind="syntax"))
     return {}
 
 
@@ -129,7 +129,7 @@ Files = list[tuple[str, dict[str, Any]]]
 
 
 def _given_values(
-    rows: Mapping[str, Setting], files: Files, env: Mapping[str, str], flags: Mapping[str, Any], faults: list[Fault]
+    rows: Mapping[str, Setting], files: Files, env: Mapping[str, str], flags: Mapping[str, Any], issues: list[Issue]
 ) -> Iterator[tuple[str, str, Any]]:
     """`(place, setting name, raw value)` from every source, the strongest first."""
     for name, value in flags.items():
@@ -143,84 +143,84 @@ def _given_values(
                 yield f"environment variable {variable}", name, env[variable]
                 break
     for file, tables in files:
-        for name, value in _file_values(file, tables, rows, faults):
+        for name, value in _file_values(file, tables, rows, issues):
             yield f"{file}: {name}", name, value
 
 
 def _file_values(
-    file: str, tables: Mapping[str, Any], rows: Mapping[str, Setting], faults: list[Fault]
+    file: str, tables: Mapping[str, Any], rows: Mapping[str, Setting], issues: list[Issue]
 ) -> Iterator[tuple[str, Any]]:
     for key in tables:
         if key not in TABLES:
             hint = "settings stand in [settings.SECTION]" if key in SECTIONS else None
-            faults.append(_unknown(file, f"/{key}", key, TABLES, hint))
-    for key, value in _table(tables, "tools", file, faults).items():
+            issues.append(_unknown(file, f"/{key}", key, TABLES, hint))
+    for key, value in _table(tables, "tools", file, issues).items():
         if key == "modules":
             yield "tools.modules", value
         else:
             hint = "write it under [settings.tools]" if f"tools.{key}" in rows else None
-            faults.append(_unknown(file, f"/tools/{key}", key, ("modules",), hint))
-    settings = _table(tables, "settings", file, faults)
+            issues.append(_unknown(file, f"/tools/{key}", key, ("modules",), hint))
+    settings = _table(tables, "settings", file, issues)
     for section in settings:
         if section not in SECTIONS:
-            faults.append(_unknown(file, f"/settings/{section}", section, SECTIONS))
+            issues.append(_unknown(file, f"/settings/{section}", section, SECTIONS))
             continue
         known = [name.partition(".")[2] for name in rows if name.startswith(section + ".")]
-        for key, value in _table(settings, section, file, faults, "/settings").items():
+        for key, value in _table(settings, section, file, issues, "/settings").items():
             if key in known:
                 yield f"{section}.{key}", value
             else:
-                faults.append(_unknown(file, f"/settings/{section}/{key}", key, known))
+                issues.append(_unknown(file, f"/settings/{section}/{key}", key, known))
 
 
-def _table(tables: Mapping[str, Any], key: str, file: str, faults: list[Fault], above: str = "") -> Mapping[str, Any]:
+def _table(tables: Mapping[str, Any], key: str, file: str, issues: list[Issue], above: str = "") -> Mapping[str, Any]:
     value = tables.get(key, {})
     if isinstance(value, Mapping):
         return value
-    faults.append(Fault(pointer=f"{above}/{key}", message=f"is {value!r}; it must be a table", file=file))
+    issues.append(Issue(pointer=f"{above}/{key}", message=f"is {value!r}; it must be a table", file=file))
     return {}
 
 
-def _tables(kind: str, known: Mapping[str, Kinds], files: Files, faults: list[Fault]) -> dict[str, dict[str, Any]]:
+def _tables(kind: str, known: Mapping[str, Kinds], files: Files, issues: list[Issue]) -> dict[str, dict[str, Any]]:
     """`[providers.KEY]` or `[mcp.NAME]` of both files; the stronger file wins field by field."""
     merged: dict[str, dict[str, Any]] = {}
     for file, tables in reversed(files):
-        entries = _table(tables, kind, file, faults)
+        entries = _table(tables, kind, file, issues)
         for key in entries:
-            fields_ = _table(entries, key, file, faults, f"/{kind}")
+            fields_ = _table(entries, key, file, issues, f"/{kind}")
             for name, value in fields_.items():
                 pointer = f"/{kind}/{key}/{name}"
                 if name not in known:
-                    faults.append(_unknown(file, pointer, name, known))
+                    issues.append(_unknown(file, pointer, name, known))
                 elif type(value) not in known[name]:
                     shown = "***" if name in SECRET_FIELDS else f"{value!r:.160}"
                     rule = f"is {shown}; it must be of type {' or '.join(kind.__name__ for kind in known[name])}"
-                    faults.append(Fault(pointer=pointer, message=rule, file=file, kind="type"))
+                    issues.append(Issue(pointer=pointer, message=rule, file=file, kind="type"))
             merged[key] = merged.get(key, {}) | dict(fields_)
     return merged
 
 
-def _price_faults(prices: Mapping[str, Mapping[str, Any]]) -> Iterator[Fault]:
+def _price_issues(prices: Mapping[str, Mapping[str, Any]]) -> Iterator[Issue]:
     """What the files have to say together of each price, once they are merged."""
     for name, row in prices.items():
         at = f"/prices/{name}"
         provider, _, model = name.partition("/")
         if not provider or not model:
             hint = f'[prices."{name or "PROVIDER"}/MODEL"], or "/*" for all of its models'
-            yield Fault(pointer=at, message=f"{name!r} must name a provider and a model", hint=hint)
+            yield Issue(pointer=at, message=f"{name!r} must name a provider and a model", hint=hint)
         for field in ("prompt", "completion"):
             if field not in row:
-                yield Fault(pointer=at, message=f"has no {field!r}, in USD per million tokens", hint="0 is for free")
+                yield Issue(pointer=at, message=f"has no {field!r}, in USD per million tokens", hint="0 is for free")
         for field, value in row.items():
             if isinstance(value, int | float) and not 0 <= value < float("inf"):
-                yield Fault(
+                yield Issue(
                     pointer=f"{at}/{field}", message=f"is {value!r}; a price is a number from 0 up", kind="type"
                 )
 
 
-def _unknown(file: str, pointer: str, key: str, known: Any, hint: str | None = None) -> Fault:
+def _unknown(file: str, pointer: str, key: str, known: Any, hint: str | None = None) -> Issue:
     hint = hint or did_you_mean(key, known).lstrip("; ") or f"known: {', '.join(known)}"
-    return Fault(pointer=pointer, message=f"unknown key {key!r}", hint=hint, file=file)
+    return Issue(pointer=pointer, message=f"unknown key {key!r}", hint=hint, file=file)
 
 
 def _unknown_variables(rows: Mapping[str, Setting], env: Mapping[str, str]) -> Iterator[str]:

@@ -63,7 +63,7 @@ def check_envelope(envelope: Any, *, tool: str | None = None) -> Report:
         and envelope.get("status") != "error"
         and isinstance(envelope.get("data"), Mapping)
     ):
-        errors += [f"data of {tool}: {fault}" for fault in _SHAPES[tool](envelope["data"])]
+        errors += [f"data of {tool}: {issue}" for issue in _SHAPES[tool](envelope["data"])]
     return Report(errors=tuple(errors), warnings=tuple(_warnings(envelope)) if not errors else ())
 
 

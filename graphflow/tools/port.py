@@ -19,7 +19,7 @@ from graphflow.tools.docstring import parse_docstring
 from graphflow.tools.envelope import completed, wrap
 from graphflow.tools.function import FunctionBody
 from graphflow.tools.result import ArgumentsRefused, ToolFailure, ToolResult, ToolStatus, failed
-from graphflow.tools.schema import schema_faults
+from graphflow.tools.schema import schema_issues
 from graphflow.tools.signature import FunctionSignature, SchemaSignature
 
 ToolKind = Literal["backend", "action", "frontend"]
@@ -37,7 +37,7 @@ class ToolBody(Protocol):
         """JSON Schema of the arguments."""
 
     def prepare(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Checked and converted arguments; raises `ArgumentsRefused` with every fault."""
+        """Checked and converted arguments; raises `ArgumentsRefused` with every error."""
 
     async def run(self, arguments: Mapping[str, Any], ctx: ToolContext) -> Any:
         """The raw value of one call with prepared arguments."""
@@ -109,10 +109,10 @@ class Tool:
         """Checked arguments for `run`.
 
         Raises:
-            ArgumentsRefused: with every fault: which field, what value, what rule.
+            ArgumentsRefused: with every error: which field, what value, what rule.
         """
-        if self.schema is not None and (faults := schema_faults(arguments, self.schema)):
-            raise ArgumentsRefused(faults)
+        if self.schema is not None and (issues := schema_issues(arguments, self.schema)):
+            raise ArgumentsRefused(issues)
         return self.body.prepare(arguments)
 
     async def call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from graphflow.models.options import ToolSpec
 from graphflow.tools.builtin import builtin_tools
 from graphflow.tools.port import Tool, tool
@@ -39,7 +39,7 @@ class ToolRegistry:
         made = new if isinstance(new, Tool) else tool(new)
         if made.name in self._tools:
             hint = "give one of them another name: @tool(name=…)"
-            raise DefinitionError([_fault(f"there is a tool {made.name!r} already", hint)])
+            raise DefinitionError([_issue(f"there is a tool {made.name!r} already", hint)])
         self._tools[made.name] = made
         self._keywords[made.name] = frozenset(word.lower() for word in keywords)
         return made
@@ -55,7 +55,7 @@ class ToolRegistry:
             DefinitionError: there is none; says which one may be meant.
         """
         if (found := self._tools.get(name)) is None:
-            raise DefinitionError([_fault(f"there is no tool {name!r}", self.hint(name))])
+            raise DefinitionError([_issue(f"there is no tool {name!r}", self.hint(name))])
         return found
 
     def hint(self, name: str) -> str:
@@ -100,5 +100,5 @@ class ToolRegistry:
         return len(self._tools)
 
 
-def _fault(message: str, hint: str) -> Fault:
-    return Fault(pointer="", message=message, hint=hint, kind="reference")
+def _issue(message: str, hint: str) -> Issue:
+    return Issue(pointer="", message=message, hint=hint, kind="reference")

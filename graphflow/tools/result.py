@@ -76,8 +76,8 @@ def failed(
 
 
 class ArgumentsRefused(ValueError):
-    """Arguments that do not fit a tool; each fault names the field, the value and the rule."""
+    """Arguments that do not fit a tool; each error names the field, the value and the rule."""
 
-    def __init__(self, faults: Sequence[str]) -> None:
-        self.faults = tuple(faults)
-        super().__init__("; ".join(self.faults))
+    def __init__(self, errors: Sequence[str]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("; ".join(self.errors))

@@ -27,11 +27,11 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def schema_faults(value: Any, schema: Mapping[str, Any], name: str = "") -> list[str]:
+def schema_issues(value: Any, schema: Mapping[str, Any], name: str = "") -> list[str]:
     """Everything in `value` that breaks `schema`: one text each, with the field, the value and the rule."""
     if is_flat(schema):
-        return list(_flat_faults(value, schema, name))
-    return list(_library_faults(value, schema, name))
+        return list(_flat_issues(value, schema, name))
+    return list(_library_issues(value, schema, name))
 
 
 def is_flat(schema: Any) -> bool:
@@ -78,12 +78,12 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
 
 
 def unknown_argument(name: str, known: Sequence[str]) -> str:
-    """The fault text for an argument that the tool does not take."""
+    """The error text for an argument that the tool does not take."""
     listed = ", ".join(known) or "none"
     return f"{name}: no such argument; arguments are {listed}.{did_you_mean(name.rpartition('.')[2], known)}"
 
 
-def _flat_faults(value: Any, schema: Any, name: str) -> Iterator[str]:
+def _flat_issues(value: Any, schema: Any, name: str) -> Iterator[str]:
     if schema is True:
         return
     label = name or "arguments"
@@ -95,13 +95,13 @@ def _flat_faults(value: Any, schema: Any, name: str) -> Iterator[str]:
     if "const" in schema and not _equal(value, schema["const"]):
         yield f"{label}: {shown(value)} is not {schema['const']!r}"
     if isinstance(value, Mapping):
-        yield from _object_faults(value, schema, name)
+        yield from _object_issues(value, schema, name)
     elif isinstance(value, list | tuple) and "items" in schema:
         for index, item in enumerate(value):
-            yield from _flat_faults(item, schema["items"], f"{name}[{index}]")
+            yield from _flat_issues(item, schema["items"], f"{name}[{index}]")
 
 
-def _object_faults(value: Mapping[str, Any], schema: Mapping[str, Any], name: str) -> Iterator[str]:
+def _object_issues(value: Mapping[str, Any], schema: Mapping[str, Any], name: str) -> Iterator[str]:
     properties = schema.get("properties", {})
     prefix = f"{name}." if name else ""
     for required in schema.get("required", ()):
@@ -109,7 +109,7 @@ def _object_faults(value: Mapping[str, Any], schema: Mapping[str, Any], name: st
             yield f"{prefix}{required}: required and not given"
     for key, item in value.items():
         if key in properties:
-            yield from _flat_faults(item, properties[key], prefix + key)
+            yield from _flat_issues(item, properties[key], prefix + key)
         elif schema.get("additionalProperties", True) is False:
             yield unknown_argument(prefix + key, list(properties))
 
@@ -136,7 +136,7 @@ def _type_words(expected: str | Sequence[str]) -> str:
     return expected if isinstance(expected, str) else " or ".join(expected)
 
 
-def _library_faults(value: Any, schema: Mapping[str, Any], name: str) -> Iterator[str]:
+def _library_issues(value: Any, schema: Mapping[str, Any], name: str) -> Iterator[str]:
     import jsonschema_rs
 
     for error in jsonschema_rs.validator_for(dict(schema)).iter_errors(value):

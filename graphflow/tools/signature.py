@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from graphflow.tools.context import ToolContext
 from graphflow.tools.result import ArgumentsRefused
-from graphflow.tools.schema import schema_faults, shown, unknown_argument
+from graphflow.tools.schema import schema_issues, shown, unknown_argument
 
 OPEN_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
 """The schema of a tool that says nothing of its parameters."""
@@ -27,7 +27,7 @@ class Signature(Protocol):
         """The JSON Schema that a model gets."""
 
     def prepare(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The keyword arguments to call with; raises `ArgumentsRefused` with every fault."""
+        """The keyword arguments to call with; raises `ArgumentsRefused` with every error."""
 
 
 class SchemaSignature:
@@ -37,8 +37,8 @@ class SchemaSignature:
         self.parameters = dict(parameters)
 
     def prepare(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        if faults := schema_faults(arguments, self.parameters):
-            raise ArgumentsRefused(faults)
+        if issues := schema_issues(arguments, self.parameters):
+            raise ArgumentsRefused(issues)
         return dict(arguments)
 
 
@@ -101,12 +101,12 @@ class FunctionSignature:
         try:
             checked = model.model_validate(dict(arguments))
         except ValidationError as error:
-            raise ArgumentsRefused([self._fault(item) for item in error.errors(include_url=False)]) from None
+            raise ArgumentsRefused([self._issue(item) for item in error.errors(include_url=False)]) from None
         given = {name: getattr(checked, self._fields[name]) for name in self._takes}
         return {**given, **(checked.model_extra or {})}
 
-    def _fault(self, error: Any) -> str:
-        """One fault of pydantic's list: which field, what value, what rule."""
+    def _issue(self, error: Any) -> str:
+        """One error of pydantic's list: which field, what value, what rule."""
         place = ""
         for part in error["loc"]:
             place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else str(part)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.definition.kinds import NodeFunction
 
@@ -22,10 +22,10 @@ class FakeKind:
     out_schema: Mapping[str, Any] | None = None
     exists: Callable[[str], bool] = field(default=lambda _: True)
 
-    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Issue]:
         use = node.use or ""
         if not self.exists(use.partition(":")[2]):
-            yield Fault(pointer="/use", message=f"{use!r} does not exist", kind="reference")
+            yield Issue(pointer="/use", message=f"{use!r} does not exist", kind="reference")
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""An agent file loads, or is refused with all its faults, each with its place (spec 1.1, 2.3)."""
+"""An agent file loads, or is refused with all its errors, each with its place (spec 1.1, 2.3)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphflow.agents.loader import LoadedAgent, load_agent
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from tests.agents.fakes import PROVIDERS, TOOLS, FakeKinds
 
 GRAPHS = Path(__file__).parents[2] / "graphs"
@@ -22,10 +22,10 @@ def load(origin: Any, **options: Any) -> LoadedAgent:
     return load_agent(origin, tools=TOOLS, providers=PROVIDERS, **options)
 
 
-def faults_of(origin: Any, **options: Any) -> tuple[Fault, ...]:
+def issues_of(origin: Any, **options: Any) -> tuple[Issue, ...]:
     with pytest.raises(DefinitionError) as refused:
         load(origin, **options)
-    return refused.value.faults
+    return refused.value.errors
 
 
 def agent(**fields: Any) -> dict[str, Any]:
@@ -171,12 +171,12 @@ BROKEN: list[tuple[str, Any, str, str]] = [
 def test_a_broken_file_is_refused_with_its_place_and_what_to_do(data, pointer, words, tmp_path):
     file = tmp_path / "helper.json"
     file.write_text(json.dumps(data, indent=2), encoding="utf-8")
-    found = faults_of(file)
-    assert pointer in {fault.pointer for fault in found}, [fault.render() for fault in found]
-    fault = next(fault for fault in found if fault.pointer == pointer)
-    assert words in fault.render()
-    assert fault.file == str(file)
-    assert (fault.line, fault.column) != (None, None)
+    found = issues_of(file)
+    assert pointer in {issue.pointer for issue in found}, [issue.render() for issue in found]
+    issue = next(issue for issue in found if issue.pointer == pointer)
+    assert words in issue.render()
+    assert issue.file == str(file)
+    assert (issue.line, issue.column) != (None, None)
 
 
 @pytest.mark.parametrize(
@@ -196,44 +196,44 @@ def test_a_broken_file_is_refused_with_its_place_and_what_to_do(data, pointer, w
 def test_a_text_that_is_no_agent_is_refused_with_its_line(content, words, tmp_path):
     file = tmp_path / "helper.json"
     file.write_bytes(content)
-    found = faults_of(file)
-    assert words in "\n".join(fault.render() for fault in found)
-    assert all(fault.file == str(file) and fault.line == 1 for fault in found)
+    found = issues_of(file)
+    assert words in "\n".join(issue.render() for issue in found)
+    assert all(issue.file == str(file) and issue.line == 1 for issue in found)
 
 
-def test_a_missing_file_is_a_fault_and_no_traceback(tmp_path):
-    [fault] = faults_of(tmp_path / "none.json")
-    assert "can't be read" in fault.message
+def test_a_missing_file_is_an_error_and_no_traceback(tmp_path):
+    [issue] = issues_of(tmp_path / "none.json")
+    assert "can't be read" in issue.message
 
 
 @pytest.mark.parametrize("name", ["a b.json", "a@1.json", "a:b.json"])
 def test_a_file_name_that_could_not_be_referred_to_is_refused(name, tmp_path):
     file = tmp_path / name
     file.write_text(json.dumps(agent()))
-    assert "rename the file" in faults_of(file)[0].render()
+    assert "rename the file" in issues_of(file)[0].render()
 
 
-def test_all_faults_of_a_file_come_at_once():
+def test_all_errors_of_a_file_come_at_once():
     data = agent(providerKey="x", tools=["y"], options={"temperature": 9}, compute="Z", react={"maxSteps": 0})
-    pointers = {fault.pointer for fault in faults_of(data)}
+    pointers = {issue.pointer for issue in issues_of(data)}
     assert pointers >= {"/providerKey", "/tools/0", "/options/temperature", "/compute", "/react", "/react/maxSteps"}
 
 
-def test_all_faults_of_an_explicit_graph_come_at_once():
+def test_all_errors_of_an_explicit_graph_come_at_once():
     data = graph(providerKey="x", nodes={"say": {"use": "modl", "next": "nowhere"}})
-    assert {fault.pointer for fault in faults_of(data)} >= {"/providerKey", "/nodes/say/use", "/nodes/say/next"}
+    assert {issue.pointer for issue in issues_of(data)} >= {"/providerKey", "/nodes/say/use", "/nodes/say/next"}
 
 
 def test_each_place_is_reported_once():
-    found = faults_of(agent(tools=["nope"], compute="Z", systemPrompt="old"))
-    assert len({fault.pointer for fault in found}) == len(found)
+    found = issues_of(agent(tools=["nope"], compute="Z", systemPrompt="old"))
+    assert len({issue.pointer for issue in found}) == len(found)
 
 
-def test_a_fault_names_line_and_column_of_its_value():
+def test_an_error_names_line_and_column_of_its_value():
     text = json.dumps(agent(tools=["bash", "nope"]), indent=2)
-    [fault] = faults_of(text)
-    line = text.splitlines()[(fault.line or 0) - 1]
-    assert line[(fault.column or 0) - 1 :].startswith('"nope"')
+    [issue] = issues_of(text)
+    line = text.splitlines()[(issue.line or 0) - 1]
+    assert line[(issue.column or 0) - 1 :].startswith('"nope"')
 
 
 # --- anything at all --------------------------------------------------------------------------------------------------
@@ -256,14 +256,14 @@ part = (
 agent_like = st.dictionaries(st.sampled_from(FIELDS), part, max_size=6)
 
 
-def faults_or_none(origin: Any) -> tuple[Fault, ...] | None:
+def issues_or_none(origin: Any) -> tuple[Issue, ...] | None:
     """None of an agent that can run; why another one was refused."""
     try:
         loaded = load(origin)
     except DefinitionError as refused:
-        return refused.faults
+        return refused.errors
     assert loaded.checked.document.nodes and loaded.version.startswith("sha256:")
-    assert all(fault.severity == "warning" for fault in loaded.warnings)
+    assert all(issue.severity == "warning" for issue in loaded.warnings)
     return None
 
 
@@ -282,21 +282,21 @@ def stands_in(data: Any, pointer: str) -> bool:
 
 @given(st.dictionaries(st.text(max_size=8), json_values, max_size=4) | agent_like)
 def test_whatever_is_given_can_run_or_is_refused_with_errors_at_places_that_are_there(data):
-    faults = faults_or_none(data)
-    if faults is not None:
-        assert any(fault.severity == "error" for fault in faults)
-        assert all(fault.message and stands_in(data, fault.pointer) for fault in faults)
+    issues = issues_or_none(data)
+    if issues is not None:
+        assert any(issue.severity == "error" for issue in issues)
+        assert all(issue.message and stands_in(data, issue.pointer) for issue in issues)
 
 
 @given(agent_like)
 def test_a_valid_agent_with_odd_fields_can_run_or_is_refused_for_one_of_them(fields):
-    faults = faults_or_none({**agent(), **fields})
-    if faults is not None:
-        named = {fault.pointer.split("/")[1] for fault in faults if fault.severity == "error" and fault.pointer}
+    issues = issues_or_none({**agent(), **fields})
+    if issues is not None:
+        named = {issue.pointer.split("/")[1] for issue in issues if issue.severity == "error" and issue.pointer}
         assert named & fields.keys() or "mode" in named
 
 
 @given(st.text() | st.binary())
 def test_any_text_is_refused_and_it_is_said_why(text):
-    faults = faults_of(text)
-    assert [fault.message for fault in faults if fault.severity == "error"]
+    issues = issues_of(text)
+    assert [issue.message for issue in issues if issue.severity == "error"]

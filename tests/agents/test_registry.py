@@ -1,4 +1,4 @@
-"""The agents of a folder: last good versions, faults, references between files, hot reload (spec 1.1)."""
+"""The agents of a folder: last good versions, errors, references between files, hot reload (spec 1.1)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_broken_file_takes_no_other_agent_down(folder, registry):
     assert [agent.key for agent in registry.list()] == ["good"]
     [refused] = registry.invalid()
     assert (refused.key, refused.in_service) == ("bad", False)
-    assert refused.faults[0].file == str(folder / "bad.json")
+    assert refused.errors[0].file == str(folder / "bad.json")
 
 
 def test_the_last_good_version_stays_in_service_until_the_file_is_mended(folder, registry):
@@ -108,7 +108,7 @@ def test_what_was_handed_out_does_not_change(folder, registry):
     assert (held.name, registry.get("a").name) == ("one", "two")
 
 
-def test_a_removed_file_removes_its_agent_and_its_faults(folder, registry):
+def test_a_removed_file_removes_its_agent_and_its_errors(folder, registry):
     good, bad = write(folder, "good", plain()), write(folder, "bad", "{")
     registry.reload()
     good.unlink()
@@ -176,7 +176,7 @@ def test_an_unreadable_file_is_reported_with_the_reason(folder, registry, monkey
     monkeypatch.setattr(Path, "read_bytes", refuse)
     registry.reload()
     [refused] = registry.invalid()
-    assert refused.faults[0].render() == f"{file}: can't be read: Permission denied"
+    assert refused.errors[0].render() == f"{file}: can't be read: Permission denied"
 
 
 # --- looking up -------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_an_unknown_key_names_the_near_one_and_all_that_exist(folder, registry):
         registry.get("demo_reakt")
 
 
-def test_asking_for_a_refused_agent_tells_its_fault(folder, registry):
+def test_asking_for_a_refused_agent_tells_its_error(folder, registry):
     write(folder, "a", plain(providerKey="nope"))
     registry.reload()
     with pytest.raises(AgentNotFound, match="no provider is named 'nope'"):
@@ -209,11 +209,11 @@ def test_agents_may_refer_to_agents_in_any_order_of_files(folder, registry, refe
 
 
 @pytest.mark.parametrize("refer", [calling, delegating])
-def test_a_reference_to_an_agent_that_does_not_exist_is_a_fault(folder, registry, refer):
+def test_a_reference_to_an_agent_that_does_not_exist_is_an_error(folder, registry, refer):
     write(folder, "a", refer("z"))
     registry.reload()
     [refused] = registry.invalid()
-    assert refused.faults[0].pointer.startswith("/nodes/ask/")
+    assert refused.errors[0].pointer.startswith("/nodes/ask/")
 
 
 @pytest.mark.parametrize("refer", [calling, delegating])

@@ -60,7 +60,7 @@ def test_an_agent_is_shown_with_its_graph(cli):
     assert cli("agents", "show", "demo_react", "--json").json["graph"]["start"] == "reason"
 
 
-def test_validate_names_place_value_and_fix_of_every_fault_at_once(cli, project, snapshot):
+def test_validate_names_place_value_and_fix_of_every_error_at_once(cli, project, snapshot):
     (project / "graphs" / "broken.json").write_text(BROKEN)
     done = cli("validate", "graphs/broken.json")
     assert done.code == 2
@@ -72,7 +72,7 @@ def test_validate_as_json_is_pure(cli, project):
     (project / "broken.json").write_text(BROKEN)
     done = cli("validate", "broken.json", "--json")
     assert done.code == 2 and done.err == "" and not done.json["valid"]
-    assert {"pointer", "message", "file", "line", "column"} <= set(done.json["faults"][0])
+    assert {"pointer", "message", "file", "line", "column"} <= set(done.json["errors"][0])
 
 
 def test_validate_of_good_files(cli, project):

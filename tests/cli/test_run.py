@@ -168,7 +168,7 @@ def test_an_unknown_agent_names_near_ones(cli):
     assert done.code == 2 and "did you mean 'demo_react'" in done.err and "Traceback" not in done.err
 
 
-def test_a_refused_agent_shows_all_its_faults(cli, project):
+def test_a_refused_agent_shows_all_its_errors(cli, project):
     (project / "graphs" / "broken.json").write_text('{"mode": "REACTT", "reakt": {}}')
     done = cli("run", "broken", "hello")
     assert done.code == 2 and "/mode" in done.err and "/reakt" in done.err

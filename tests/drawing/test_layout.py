@@ -154,7 +154,7 @@ def test_any_nesting_of_bodies_is_laid_out_without_overlap(made: RandomDocument)
     assert set(definition.nodes) <= {box.name for box in plan.nodes}
 
 
-def test_bodies_with_faults_are_drawn_too():
+def test_bodies_with_errors_are_drawn_too():
     """Fans in each other's bodies, a body that is nobody, routes over a border."""
     plan = layout(
         document(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 
 
@@ -18,7 +18,7 @@ class FakeKind:
         *,
         with_schema: Mapping[str, Any] | None = None,
         out_schema: Mapping[str, Any] | None = None,
-        refuses: Callable[[NodeDefinition], Iterable[Fault]] = lambda node: (),
+        refuses: Callable[[NodeDefinition], Iterable[Issue]] = lambda node: (),
     ) -> None:
         self.name = name
         self.effects = "none"
@@ -26,7 +26,7 @@ class FakeKind:
         self.out_schema = out_schema
         self._refuses = refuses
 
-    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Issue]:
         return self._refuses(node)
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Any:
@@ -36,11 +36,11 @@ class FakeKind:
         return run
 
 
-def _unknown_tools(node: NodeDefinition) -> Iterable[Fault]:
+def _unknown_tools(node: NodeDefinition) -> Iterable[Issue]:
     tools = node.with_.get("tools") if isinstance(node.with_, Mapping) else None
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         if tool != "bash":
-            yield Fault(
+            yield Issue(
                 pointer=f"/with/tools/{index}",
                 message=f"no tool is named {tool!r}",
                 hint="one of bash",

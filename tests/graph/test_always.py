@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.definition.document import decode_document
 from graphflow.graph.invariants.model_checker import path_around, path_exceeding
 from graphflow.graph.invariants.properties import entered_by
@@ -28,19 +28,19 @@ def ask(**fields: Any) -> dict[str, Any]:
     }
 
 
-def faults_of(data: dict[str, Any], kinds: FakeKinds | None = None) -> tuple[Fault, ...]:
+def issues_of(data: dict[str, Any], kinds: FakeKinds | None = None) -> tuple[Issue, ...]:
     try:
         return check_document(data, kinds or FakeKinds()).warnings
     except DefinitionError as error:
-        return error.faults
+        return error.errors
 
 
 def proved(nodes: dict[str, Any], *always: str, kinds: FakeKinds | None = None, **keys: Any) -> str | None:
-    """None when every property holds; else the way that the first fault shows."""
-    faults = faults_of(document(nodes, invariants=list(always), **keys), kinds)
-    assert all(fault.kind == "property" and fault.pointer.startswith("/invariants/") for fault in faults), faults
-    assert all(fault.hint for fault in faults)
-    return faults[0].message.rpartition(": ")[2] if faults else None
+    """None when every property holds; else the way that the first error shows."""
+    issues = issues_of(document(nodes, invariants=list(always), **keys), kinds)
+    assert all(issue.kind == "property" and issue.pointer.startswith("/invariants/") for issue in issues), issues
+    assert all(issue.hint for issue in issues)
+    return issues[0].message.rpartition(": ")[2] if issues else None
 
 
 def test_what_is_always_visited_before_is_proved():
@@ -131,9 +131,9 @@ def test_each_attempt_of_a_subgraph_or_a_fan_enters_what_is_inside_again():
     fan = {"fan": {"parallel": {"x": "work"}, "retry": retry}, "work": {"use": "node:worker"}}
     assert proved(fan, "work at most 3") is None
     assert proved(fan, "work at most 2") == "fan → work"
-    (fault,) = faults_of(document(fan, invariants=["work at most 2"]))
+    (issue,) = issues_of(document(fan, invariants=["work at most 2"]))
     assert (
-        fault.hint
+        issue.hint
         == "the branches that 'work' runs in are tried again, up to 3 times: lower `retry.max`, or raise the number"
     )
     assert proved({"sub": {"graph": document(fan), "next": "last"}, "last": END}, "node:worker at most 2") == "sub"
@@ -213,20 +213,20 @@ def test_end_is_reachable_only_when_no_node_is_a_trap():
     ],
 )
 def test_what_states_no_property_or_names_nothing_is_refused_with_what_to_write(text, message, hint):
-    (fault,) = faults_of(document(invariants=[text]))
-    assert (fault.pointer, fault.kind, fault.severity) == ("/invariants/0", "property", "error")
-    assert message in fault.message
-    assert hint in (fault.hint or "")
+    (issue,) = issues_of(document(invariants=[text]))
+    assert (issue.pointer, issue.kind, issue.severity) == ("/invariants/0", "property", "error")
+    assert message in issue.message
+    assert hint in (issue.hint or "")
 
 
 def test_every_property_that_does_not_hold_is_reported_at_once():
-    found = faults_of(document(invariants=["answer at most 0", "end reachable", "before answer visit answer"]))
-    assert [fault.pointer for fault in found] == ["/invariants/0", "/invariants/2"]
+    found = issues_of(document(invariants=["answer at most 0", "end reachable", "before answer visit answer"]))
+    assert [issue.pointer for issue in found] == ["/invariants/0", "/invariants/2"]
 
 
-def test_a_graph_with_other_faults_is_not_proved():
+def test_a_graph_with_other_errors_is_not_proved():
     nodes = {"a": {"use": "model", "next": "nowhere"}, "b": END}
-    assert {fault.kind for fault in faults_of(document(nodes, invariants=["before b visit a"]))} <= {
+    assert {issue.kind for issue in issues_of(document(nodes, invariants=["before b visit a"]))} <= {
         "reference",
         "graph",
     }

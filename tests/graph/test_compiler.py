@@ -1,4 +1,4 @@
-"""A document is checked as a whole: every fault at once, each with its place, the value, and the next step (spec 2.3)."""
+"""A document is checked as a whole: every error at once, each with its place, the value, and the next step (spec 2.3)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GRAPHS = {
 }
 
 TABLE = [
-    # file, how many faults, and of the first: kind, pointer, line, words of the hint
+    # file, how many errors, and of the first: kind, pointer, line, words of the hint
     ("a_list", 1, "shape", "", 1, 'begin with {"graphflow": "1"'),
     ("answer_outside_a_question", 1, "reference", "/nodes/answer/next/0/if", 12, "only `set` and `next` of an"),
     ("append_of_an_item", 1, "type", "/nodes/answer/set/results", 21, "write \"['x']\""),
@@ -173,19 +173,19 @@ def check(source, graphs=GRAPHS) -> CheckedDocument:
     return check_document(source, FakeKinds(graphs))
 
 
-def faults_of(source, graphs=GRAPHS):
+def issues_of(source, graphs=GRAPHS):
     with pytest.raises(DefinitionError) as caught:
         check(source, graphs)
     assert caught.value.code == "invalid_definition"
-    return caught.value.faults
+    return caught.value.errors
 
 
 def broken(name):
-    """The faults of a file of `broken/`, in the order of the text."""
+    """The errors of a file of `broken/`, in the order of the text."""
     with pytest.raises(DefinitionError) as caught:
         check(read_source(BROKEN / f"{name}.json", strict=False))
     assert caught.value.code == "invalid_definition"
-    return caught.value.faults
+    return caught.value.errors
 
 
 def warnings_of(source):
@@ -194,9 +194,9 @@ def warnings_of(source):
 
 @pytest.mark.parametrize(("name", "count", "kind", "pointer", "line", "hint"), TABLE, ids=[row[0] for row in TABLE])
 def test_a_broken_document_is_refused_with_place_and_next_step(name, count, kind, pointer, line, hint):
-    faults = broken(name)
-    first = faults[0]
-    assert (len(faults), first.kind, first.pointer, first.line) == (count, kind, pointer, line)
+    issues = broken(name)
+    first = issues[0]
+    assert (len(issues), first.kind, first.pointer, first.line) == (count, kind, pointer, line)
     assert hint in (first.hint or "")
     assert first.file == str(BROKEN / f"{name}.json")
     assert first.column is not None
@@ -209,7 +209,7 @@ def test_every_broken_file_stands_in_the_table():
 def test_the_reports_read_well(snapshot):
     """Review the snapshot as a person who made the mistake."""
     report = [
-        "\n".join([f"{name}:", *(f"  {replace(fault, file=None).render()}" for fault in broken(name))])
+        "\n".join([f"{name}:", *(f"  {replace(issue, file=None).render()}" for issue in broken(name))])
         for name, *_ in TABLE
     ]
     assert "\n".join(report) == snapshot
@@ -234,16 +234,16 @@ FOLLOWS = [
 
 
 @pytest.mark.parametrize(("keys", "pointer"), [row[1:] for row in FOLLOWS], ids=[row[0] for row in FOLLOWS])
-def test_what_follows_from_a_fault_is_not_told_beside_it(keys, pointer):
-    assert [fault.pointer for fault in faults_of({"graphflow": "1", "start": "a", **keys})] == [pointer]
+def test_what_follows_from_an_error_is_not_told_beside_it(keys, pointer):
+    assert [issue.pointer for issue in issues_of({"graphflow": "1", "start": "a", **keys})] == [pointer]
 
 
-def test_a_document_with_more_faults_than_anybody_reads_is_refused_like_any_other():
+def test_a_document_with_more_errors_than_anybody_reads_is_refused_like_any_other():
     nodes = {f"n{number}": {"use": "model", "nxet": "end"} for number in range(300)}
-    assert [fault.pointer for fault in faults_of(document(nodes))] == [f"/nodes/{name}/nxet" for name in nodes]
-    *first, last = faults_of(document({f"n{number}": {"use": "model", "next": number} for number in range(2_000)}))
+    assert [issue.pointer for issue in issues_of(document(nodes))] == [f"/nodes/{name}/nxet" for name in nodes]
+    *first, last = issues_of(document({f"n{number}": {"use": "model", "next": number} for number in range(2_000)}))
     assert len(first) == 1_000
-    assert last.message == "only the first 1000 faults are told"
+    assert last.message == "only the first 1000 errors are told"
 
 
 # --- what is sound --------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ REVIEW = document(
 )
 
 
-def test_a_sound_document_has_no_faults_and_no_warnings():
+def test_a_sound_document_has_no_errors_and_no_warnings():
     checked = check(REVIEW)
     assert checked.warnings == ()
     assert checked.data == REVIEW
@@ -330,14 +330,14 @@ def test_any_other_change_changes_the_hash():
 
 
 def test_data_without_a_text_has_pointers_and_no_lines():
-    (fault,) = faults_of(document({"answer": {"use": "modle", "next": "end"}}))
-    assert (fault.pointer, fault.line, fault.file) == ("/nodes/answer/use", None, None)
+    (issue,) = issues_of(document({"answer": {"use": "modle", "next": "end"}}))
+    assert (issue.pointer, issue.line, issue.file) == ("/nodes/answer/use", None, None)
 
 
-def test_a_name_can_be_given_for_faults():
+def test_a_name_can_be_given_for_errors():
     with pytest.raises(DefinitionError) as caught:
         check_document(document({"answer": {"use": "modle"}}), FakeKinds(), file="built.py")
-    assert caught.value.faults[0].file == "built.py"
+    assert caught.value.errors[0].file == "built.py"
 
 
 def test_a_missing_next_ends_the_graph():
@@ -347,8 +347,8 @@ def test_a_missing_next_ends_the_graph():
 def test_a_python_node_may_choose_its_route():
     nodes = {"work": {"use": "node:worker", "next": {"choose": ["work", "end"]}}}
     assert isinstance(check(document(nodes, budget={"maxSteps": 9})), CheckedDocument)
-    (fault,) = faults_of(document(nodes))
-    assert "no budget that ends it" in fault.message
+    (issue,) = issues_of(document(nodes))
+    assert "no budget that ends it" in issue.message
 
 
 def test_a_wrong_route_is_reported_once_and_not_as_all_that_follows_from_it():
@@ -357,7 +357,7 @@ def test_a_wrong_route_is_reported_once_and_not_as_all_that_follows_from_it():
         "b": {"use": "model", "next": "c"},
         "c": {"use": "model", "next": "end"},
     }
-    assert [fault.pointer for fault in faults_of(document(nodes))] == ["/nodes/a/next"]
+    assert [issue.pointer for issue in issues_of(document(nodes))] == ["/nodes/a/next"]
 
 
 def test_the_node_that_wraps_up_counts_as_reachable():
@@ -365,9 +365,9 @@ def test_the_node_that_wraps_up_counts_as_reachable():
     assert isinstance(check(document(nodes, budget={"maxSteps": 5, "onExceeded": "wrap"})), CheckedDocument)
 
 
-def test_the_fault_of_a_kind_stands_at_its_place_in_the_document():
-    (fault,) = faults_of(document({"a/b": {"use": "model", "with": {"tools": ["rm"]}}}))[1:]
-    assert fault.pointer == "/nodes/a~1b/with/tools/0"
+def test_the_error_of_a_kind_stands_at_its_place_in_the_document():
+    (issue,) = issues_of(document({"a/b": {"use": "model", "with": {"tools": ["rm"]}}}))[1:]
+    assert issue.pointer == "/nodes/a~1b/with/tools/0"
 
 
 def test_a_kind_may_tell_the_output_of_this_very_node():
@@ -389,7 +389,7 @@ def test_known_prices_allow_a_limit_in_money():
     kinds.priced = lambda provider, model: (provider, model) == ("qwen", "m")  # type: ignore[attr-defined]
     costly = document(budget={"maxCostUsd": 0.5}, providerKey="qwen", model="m")
     assert isinstance(check_document(costly, kinds), CheckedDocument)
-    assert faults_of(costly)[0].pointer == "/budget/maxCostUsd"
+    assert issues_of(costly)[0].pointer == "/budget/maxCostUsd"
 
 
 # --- warnings -------------------------------------------------------------------------------------
@@ -439,16 +439,16 @@ def test_graphs_in_graphs_are_checked_to_a_depth_that_is_told():
         return {f"g{n}": document({"a": {"graph": f"g{n + 1}"}}) for n in range(depth)} | {f"g{depth}": document()}
 
     assert isinstance(check(document({"a": {"graph": "g1"}}), chain(100)), CheckedDocument)
-    (fault,) = faults_of(document({"a": {"graph": "g1"}}), chain(400))
-    assert fault.message.endswith("graph 'g101' stands more than 100 graphs deep")
+    (issue,) = issues_of(document({"a": {"graph": "g1"}}), chain(400))
+    assert issue.message.endswith("graph 'g101' stands more than 100 graphs deep")
 
 
 def test_a_graph_in_place_is_checked_with_lines_of_the_same_file():
     inner = document({"answer": {"use": "model", "next": "edn"}})
     text = json.dumps(document({"child": {"graph": inner}}), indent=1)
-    (fault,) = faults_of(parse_source(text, file="x.json"))
-    assert fault.pointer == "/nodes/child/graph/nodes/answer/next"
-    assert text.splitlines()[fault.line - 1].strip() == '"next": "edn"'
+    (issue,) = issues_of(parse_source(text, file="x.json"))
+    assert issue.pointer == "/nodes/child/graph/nodes/answer/next"
+    assert text.splitlines()[issue.line - 1].strip() == '"next": "edn"'
     assert check(document({"child": {"graph": document()}})).subgraphs["child"].digest == check(document()).digest
 
 
@@ -557,14 +557,14 @@ def test_data_that_looks_like_a_document_is_checked_or_refused(nodes, more):
 
 @pytest.mark.parametrize("data", [{1: 2}, {"a": object()}, {"a": b"x"}, {"graphflow": "\ud800"}, {"a": {1, 2}}])
 def test_python_data_that_is_no_json_is_refused(data):
-    assert faults_of(data)
+    assert issues_of(data)
 
 
 def test_deep_nesting_is_refused_and_not_a_crash():
     deep: list = []
     for _ in range(10_000):
         deep = [deep]
-    assert any("nested deeper" in fault.message for fault in faults_of(document(description=deep)))
+    assert any("nested deeper" in issue.message for issue in issues_of(document(description=deep)))
 
 
 def test_a_document_of_a_thousand_nodes_is_checked_in_its_stride():
@@ -583,8 +583,8 @@ def test_loading_the_compiler_imports_no_heavy_library():
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_source_with_faults_of_its_text_is_checked_as_far_as_it_can_be_read():
-    pointers = [(fault.kind, fault.pointer) for fault in broken("duplicate_key_and_more")]
+def test_a_source_with_errors_of_its_text_is_checked_as_far_as_it_can_be_read():
+    pointers = [(issue.kind, issue.pointer) for issue in broken("duplicate_key_and_more")]
     assert pointers == [("syntax", "/start"), ("reference", "/start"), ("reference", "/nodes/answer/next")]
 
 
@@ -612,9 +612,9 @@ def test_a_source_is_located_by_its_text():
 )
 def test_extremes_are_refused_with_their_place(data, pointer, word):
     graphs = {"itself": document({"a": {"graph": "itself"}}), "list": []}
-    fault = faults_of(data, graphs)[0]
-    assert fault.pointer == pointer
-    assert word in fault.message
+    issue = issues_of(data, graphs)[0]
+    assert issue.pointer == pointer
+    assert word in issue.message
 
 
 def test_state_keys_may_refer_to_definitions_beside_them():
@@ -622,4 +622,4 @@ def test_state_keys_may_refer_to_definitions_beside_them():
     doc["state"]["$defs"] = {"plan": {"type": "object", "required": ["steps"]}}
     assert isinstance(check(doc), CheckedDocument)
     doc["state"]["properties"]["plan"]["default"] = {}
-    assert faults_of(doc)[0].pointer == "/state/properties/plan/default"
+    assert issues_of(doc)[0].pointer == "/state/properties/plan/default"

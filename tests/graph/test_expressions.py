@@ -69,10 +69,10 @@ def value(source, scope=SCOPE):
     return compile_expression(source, ROOTS).evaluate(scope)
 
 
-def faults(source, environment=ROOTS):
+def issues(source, environment=ROOTS):
     with pytest.raises(DefinitionError) as caught:
         compile_expression(source, environment)
-    return caught.value.faults
+    return caught.value.errors
 
 
 def failure(source, scope=SCOPE):
@@ -220,19 +220,19 @@ def test_refs_name_what_is_read_with_and_without_checking(source, refs):
     ],
 )
 def test_what_is_wrong_is_said_with_the_place_and_the_next_step(source, message, hint):
-    (first, *_) = faults(source)
+    (first, *_) = issues(source)
     assert message in first.message
     assert hint is None or hint in (first.hint or "")
     assert first.pointer == ""
 
 
 def test_all_unknown_names_of_an_expression_are_reported_at_once():
-    assert len(faults("state.a > 1 && visits.b > 1 && zzz == 1")) == 3
+    assert len(issues("state.a > 1 && visits.b > 1 && zzz == 1")) == 3
 
 
-def test_the_place_of_a_type_fault_is_that_of_the_text_as_written():
-    (fault,) = faults("state.done && state.score + 1 > 2.0")
-    assert "character 27" in fault.message
+def test_the_place_of_a_type_error_is_that_of_the_text_as_written():
+    (issue,) = issues("state.done && state.score + 1 > 2.0")
+    assert "character 27" in issue.message
 
 
 def test_caps_allow_what_they_say():
@@ -241,9 +241,9 @@ def test_caps_allow_what_they_say():
 
 
 def test_roots_that_a_place_lacks_say_why():
-    (fault,) = faults("out.text", ROOTS.without(out="only `set` and `next` see it"))
-    assert "no 'out' here" in fault.message
-    assert "only `set`" in (fault.hint or "")
+    (issue,) = issues("out.text", ROOTS.without(out="only `set` and `next` see it"))
+    assert "no 'out' here" in issue.message
+    assert "only `set`" in (issue.hint or "")
 
 
 def test_a_closed_schema_of_a_root_is_held_and_types_its_bare_paths():
@@ -251,8 +251,8 @@ def test_a_closed_schema_of_a_root_is_held_and_types_its_bare_paths():
         out={"type": "object", "properties": {"code": {"type": "integer"}}, "additionalProperties": False}
     )
     assert compile_expression("out.code", environment).type == "int"
-    (fault,) = faults("out.cod", environment)
-    assert fault.hint == "did you mean 'code'?"
+    (issue,) = issues("out.cod", environment)
+    assert issue.hint == "did you mean 'code'?"
 
 
 @pytest.mark.parametrize(
@@ -427,8 +427,8 @@ def test_a_template_tells_what_it_reads():
 def test_a_broken_template_names_the_place(template, pointer, word):
     with pytest.raises(DefinitionError) as caught:
         compile_template(template, ROOTS)
-    assert caught.value.faults[0].pointer == pointer
-    assert word in caught.value.faults[0].message
+    assert caught.value.errors[0].pointer == pointer
+    assert word in caught.value.errors[0].message
 
 
 @given(st.text(alphabet="ab$${}'\" .", max_size=30))

@@ -30,14 +30,14 @@ DECISION = {
 
 
 def found(schema, value):
-    return [(fault.pointer, fault.message) for fault in compile_schema(schema).faults(value)]
+    return [(issue.pointer, issue.message) for issue in compile_schema(schema).errors(value)]
 
 
-def test_a_fitting_value_has_no_faults():
+def test_a_fitting_value_has_no_errors():
     assert found(DECISION, {"decision": "edit", "note": "ok", "n": 1.0, "tags": ["a", None]}) == []
 
 
-def test_all_faults_of_a_value_are_told_at_once():
+def test_all_errors_of_a_value_are_told_at_once():
     value = {"decision": "aprove", "note": "longer", "n": True, "tags": [1, "a", "b"], "x": 1}
     assert found(DECISION, value) == [
         ("/decision", "expected one of 'approve', 'edit', 'reject', not 'aprove'"),
@@ -50,9 +50,9 @@ def test_all_faults_of_a_value_are_told_at_once():
 
 
 def test_a_missing_key_says_what_it_is():
-    (fault,) = compile_schema({**DECISION, "required": ["note"]}).faults({})
-    assert fault.message == "'note' is missing"
-    assert fault.hint == "it is text: What to change"
+    (issue,) = compile_schema({**DECISION, "required": ["note"]}).errors({})
+    assert issue.message == "'note' is missing"
+    assert issue.hint == "it is text: What to change"
 
 
 def test_frozen_and_lazy_collections_count_as_what_they_stand_for():
@@ -98,13 +98,13 @@ def test_flat_schemas_mean_what_the_standard_says(schema, good, bad):
 def test_schemas_beyond_flat_go_to_the_library(schema, good, bad, pointer):
     checker = compile_schema(schema)
     assert not checker.is_flat
-    assert checker.faults(good) == []
-    (fault,) = checker.faults(bad)
-    assert fault.pointer == pointer
+    assert checker.errors(good) == []
+    (issue,) = checker.errors(bad)
+    assert issue.pointer == pointer
 
 
-def test_a_value_that_is_no_json_is_a_fault_of_a_library_schema_too():
-    assert compile_schema({"anyOf": [{"type": "string"}]}).faults(object())
+def test_a_value_that_is_no_json_is_an_error_of_a_library_schema_too():
+    assert compile_schema({"anyOf": [{"type": "string"}]}).errors(object())
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_a_value_that_is_no_json_is_a_fault_of_a_library_schema_too():
     ],
 )
 def test_a_schema_that_is_itself_wrong_is_told_with_its_place(schema, pointer, hint):
-    (fault,) = check_schema(schema)
-    assert fault.pointer == pointer
-    assert hint in (fault.hint or "")
+    (issue,) = check_schema(schema)
+    assert issue.pointer == pointer
+    assert hint in (issue.hint or "")
 
 
 def test_keywords_of_others_are_allowed():
@@ -140,8 +140,8 @@ def test_keywords_of_others_are_allowed():
 def test_holes_are_checked_by_their_type_alone():
     sketch = {"decision": Hole("string", "out.text"), "n": Hole("string", "out.text"), "tags": Hole("dyn", "out.tags")}
     assert has_holes(sketch)
-    (fault,) = check_sketch(sketch, DECISION)
-    assert (fault.pointer, fault.message) == ("/n", "expected a whole number, and expression 'out.text' gives string")
+    (issue,) = check_sketch(sketch, DECISION)
+    assert (issue.pointer, issue.message) == ("/n", "expected a whole number, and expression 'out.text' gives string")
     assert check_sketch({"a": Hole("string", "x")}, {"oneOf": [{"type": "integer"}]}) == []
 
 
@@ -195,17 +195,17 @@ PYTHON_VALUE = st.recursive(
 
 
 def alone(schema, value):
-    """The faults by our own lines, as where the library is not loaded."""
+    """The errors by our own lines, as where the library is not loaded."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delitem(sys.modules, "jsonschema_rs")
-        return compile_schema(schema).faults(value)
+        return compile_schema(schema).errors(value)
 
 
 @settings(max_examples=300)
 @given(SCHEMA, VALUE)
 def test_our_lines_and_the_library_agree_on_flat_schemas(schema, value):
     assert compile_schema(schema).is_flat
-    assert "required" in repr(schema) or check_schema(schema) == []  # required and not allowed is a fault
+    assert "required" in repr(schema) or check_schema(schema) == []  # required and not allowed is an error
     assert (alone(schema, value) == []) == jsonschema_rs.is_valid(schema, value)
 
 
@@ -213,7 +213,7 @@ def test_our_lines_and_the_library_agree_on_flat_schemas(schema, value):
 @given(SCHEMA, PYTHON_VALUE)
 def test_a_flat_schema_finds_the_same_whether_the_library_is_loaded_or_not(schema, value):
     """Values that JSON can't hold included."""
-    assert compile_schema(schema).faults(value) == alone(schema, value)
+    assert compile_schema(schema).errors(value) == alone(schema, value)
 
 
 def test_a_loaded_library_accepts_values_for_flat_schemas(monkeypatch):
@@ -221,7 +221,7 @@ def test_a_loaded_library_accepts_values_for_flat_schemas(monkeypatch):
         raise AssertionError("our own lines were asked")
 
     monkeypatch.setattr(json_schema, "_check", refuse)
-    assert compile_schema(DECISION).faults({"decision": "edit", "note": "ok", "n": 1.0, "tags": ["a", None]}) == []
+    assert compile_schema(DECISION).errors({"decision": "edit", "note": "ok", "n": 1.0, "tags": ["a", None]}) == []
 
 
 def test_flat_schemas_load_no_library():
@@ -229,7 +229,7 @@ def test_flat_schemas_load_no_library():
         "import sys\n"
         "from graphflow.graph.definition.json_schema import check_schema, compile_schema\n"
         "schema = {'type': 'object', 'required': ['a'], 'properties': {'a': {'enum': [1]}}}\n"
-        "assert not check_schema(schema) and compile_schema(schema).faults({})\n"
+        "assert not check_schema(schema) and compile_schema(schema).errors({})\n"
         "assert 'jsonschema_rs' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from graphflow import errors
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.core.route_trace import read_moves
 from graphflow.graph.definition.old_words import ERROR_CODES, old_words, renewed, renewed_error
 from graphflow.graph.definition.source import parse_source
@@ -16,10 +16,10 @@ from graphflow.graph.validation.validate import check_document
 from tests.graph.documents import FakeKinds, document
 
 
-def faults_of(source: Any) -> tuple[Fault, ...]:
+def issues_of(source: Any) -> tuple[Issue, ...]:
     with pytest.raises(DefinitionError) as raised:
         check_document(source, FakeKinds())
-    return raised.value.faults
+    return raised.value.errors
 
 
 def with_key(**schema: Any) -> dict[str, Any]:
@@ -38,15 +38,15 @@ OLD = [
 
 @pytest.mark.parametrize(("keys", "pointer", "old", "new"), OLD, ids=[old for _, _, old, _ in OLD])
 def test_an_authored_document_with_an_old_word_is_refused_with_the_new_one(keys, pointer, old, new):
-    (fault,) = faults_of(document(**keys))
-    assert (fault.pointer, fault.severity) == (pointer, "error")
-    assert repr(old) in fault.message and repr(new) in fault.message and fault.hint == f"write {new!r}"
+    (issue,) = issues_of(document(**keys))
+    assert (issue.pointer, issue.severity) == (pointer, "error")
+    assert repr(old) in issue.message and repr(new) in issue.message and issue.hint == f"write {new!r}"
 
 
 def test_the_error_stands_where_the_old_word_is_written():
     text = msgspec.json.format(msgspec.json.encode(document(always=["end reachable"])), indent=1).decode()
-    (fault,) = faults_of(parse_source(text))
-    assert text.splitlines()[(fault.line or 0) - 1].lstrip().startswith('"always"')
+    (issue,) = issues_of(parse_source(text))
+    assert text.splitlines()[(issue.line or 0) - 1].lstrip().startswith('"always"')
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_a_document_without_old_words_is_read_as_it_is():
 
 
 def test_what_is_wrong_below_an_old_word_is_reported_where_it_stands():
-    found = faults_of(document(always=[5], **with_key(**{"x-life": "runs", "x-reduce": "add"})))
-    assert {fault.pointer for fault in found} == {"/always", "/always/0", f"{LOG}/x-life", f"{LOG}/x-reduce"}
+    found = issues_of(document(always=[5], **with_key(**{"x-life": "runs", "x-reduce": "add"})))
+    assert {issue.pointer for issue in found} == {"/always", "/always/0", f"{LOG}/x-life", f"{LOG}/x-reduce"}
 
 
 def test_a_document_in_place_is_refused_too():
     inner = document(always=["end reachable"])
-    (fault,) = faults_of(document({"answer": {"graph": inner}}))
-    assert fault.pointer == "/nodes/answer/graph/always" and "'invariants'" in fault.message
+    (issue,) = issues_of(document({"answer": {"graph": inner}}))
+    assert issue.pointer == "/nodes/answer/graph/always" and "'invariants'" in issue.message
 
 
 @pytest.mark.parametrize(("old", "new"), ERROR_CODES.items())

@@ -46,14 +46,14 @@ def check(source: dict[str, Any]) -> CheckedDocument:
     return check_document(source, FakeKinds({"child": CHILD, "sub": document()}))
 
 
-def faults(source: dict[str, Any]) -> dict[str, Any]:
+def issues(source: dict[str, Any]) -> dict[str, Any]:
     with pytest.raises(DefinitionError) as caught:
         check(source)
-    return {fault.pointer: fault for fault in caught.value.faults if fault.severity == "error"}
+    return {issue.pointer: issue for issue in caught.value.errors if issue.severity == "error"}
 
 
-def only_fault(source: dict[str, Any]) -> Any:
-    found = faults(source)
+def only_issue(source: dict[str, Any]) -> Any:
+    found = issues(source)
     assert len(found) == 1, found
     return next(iter(found.values()))
 
@@ -192,10 +192,10 @@ BORDERS = [
 
 @pytest.mark.parametrize(("nodes", "keys", "pointer", "message", "hint"), [row[1:] for row in BORDERS], ids=[row[0] for row in BORDERS])  # fmt: skip
 def test_no_way_crosses_the_border_of_a_region(nodes, keys, pointer, message, hint):
-    fault = only_fault(build(nodes, **keys))
-    assert (fault.pointer, fault.kind) == (pointer, "graph")
-    assert message in fault.message
-    assert hint in fault.hint
+    issue = only_issue(build(nodes, **keys))
+    assert (issue.pointer, issue.kind) == (pointer, "graph")
+    assert message in issue.message
+    assert hint in issue.hint
 
 
 def test_a_fan_that_lies_in_its_own_body_is_told_with_the_cycle():
@@ -204,7 +204,7 @@ def test_a_fan_that_lies_in_its_own_body_is_told_with_the_cycle():
         "one": fan(do="two"),
         "two": {"map": "state.names", "as": "name", "do": "one"},
     }
-    found = faults(build(nodes))
+    found = issues(build(nodes))
     assert "the body of 'one' contains 'one' itself: one → two → one" in found["/nodes/one"].message
 
 
@@ -231,10 +231,10 @@ PARTS = [
 
 @pytest.mark.parametrize(("node", "pointer", "message", "hint"), [row[1:] for row in PARTS], ids=[row[0] for row in PARTS])  # fmt: skip
 def test_a_map_has_its_parts_and_no_others(node, pointer, message, hint):
-    found = faults(build({"fan": node, "gather": model()}))
-    fault = found[f"/nodes/fan{pointer}"]
-    assert message in fault.message
-    assert hint in (fault.hint or "")
+    found = issues(build({"fan": node, "gather": model()}))
+    issue = found[f"/nodes/fan{pointer}"]
+    assert message in issue.message
+    assert hint in (issue.hint or "")
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -249,14 +249,14 @@ def nested(depth: int) -> dict[str, Any]:
 def test_branches_in_branches_are_checked_and_drawn_to_a_depth_that_is_told():
     drawn = draw_svg(check(nested(100)).document)
     assert drawn.count('class="group"') == 100
-    fault = only_fault(nested(400))
-    assert fault.message == "node 'f100' opens branches in more than 100 others"
+    issue = only_issue(nested(400))
+    assert issue.message == "node 'f100' opens branches in more than 100 others"
 
 
 def test_an_item_may_not_hide_the_item_of_a_map_around_it():
-    fault = only_fault(build({"fan": fan(), "gather": fan(do="deep"), "deep": model()}))
-    assert fault.pointer == "/nodes/gather/as"
-    assert "the map 'fan' around this one" in fault.message
+    issue = only_issue(build({"fan": fan(), "gather": fan(do="deep"), "deep": model()}))
+    assert issue.pointer == "/nodes/gather/as"
+    assert "the map 'fan' around this one" in issue.message
 
 
 def test_two_maps_beside_each_other_may_name_their_items_alike():
@@ -279,15 +279,15 @@ PARALLELS = [
 def test_a_parallel_has_named_branches_that_can_all_open(branches, keys, pointer, message, hint):
     nodes = {"both": {"parallel": branches, **keys}, "x": model(), "y": model()}
     place = "/nodes/both" + (pointer.removeprefix("..") if pointer.startswith("..") else "/parallel" + pointer)
-    fault = faults(build(nodes))[place]
-    assert message in fault.message
-    assert hint in (fault.hint or "")
+    issue = issues(build(nodes))[place]
+    assert message in issue.message
+    assert hint in (issue.hint or "")
 
 
 @pytest.mark.parametrize("key", ["as", "do", "max"])
 def test_the_parts_of_a_map_stand_at_no_other_form(key):
     value = {"as": "item", "do": "other", "max": 2}[key]
-    found = faults(build({"both": {"parallel": {"a": "x"}, key: value}, "x": model(), "other": model(**{key: value})}))
+    found = issues(build({"both": {"parallel": {"a": "x"}, key: value}, "x": model(), "other": model(**{key: value})}))
     assert {f"/nodes/both/{key}", f"/nodes/other/{key}"} <= set(found)
 
 
@@ -296,7 +296,7 @@ def test_the_parts_of_a_map_stand_at_no_other_form(key):
 
 def test_a_body_does_not_lead_its_fan_to_the_end():
     nodes = {"fan": fan(next="lost"), "gather": model(), "lost": model(next="lost")}
-    found = faults(build(nodes, budget={"maxSteps": 5}))
+    found = issues(build(nodes, budget={"maxSteps": 5}))
     assert set(found) == {"/nodes/lost/next"}
 
 
@@ -307,40 +307,40 @@ def test_every_node_of_a_body_can_end_its_branch():
         "stuck": {"use": "node:worker", "next": {"choose": ["stuck", "again"]}},
         "again": model(next="stuck"),
     }
-    found = faults(build(nodes, budget={"maxSteps": 5}))
+    found = issues(build(nodes, budget={"maxSteps": 5}))
     assert "no path from node 'stuck' reaches 'end'" in found["/nodes/stuck"].message
 
 
 def test_a_node_that_only_a_wrong_body_names_is_unreachable():
-    found = faults(build({"plan": model(), "gather": model()}))
+    found = issues(build({"plan": model(), "gather": model()}))
     assert set(found) == {"/nodes/gather"}
 
 
 def test_a_cycle_inside_a_body_needs_a_budget_and_a_condition():
     loop = [{"if": "visits.gather < 3", "to": "gather"}, {"to": "end"}]
-    assert "no budget" in only_fault(build({"fan": fan(), "gather": model(next=loop)})).message
+    assert "no budget" in only_issue(build({"fan": fan(), "gather": model(next=loop)})).message
     assert (
         "never ends"
-        in only_fault(build({"fan": fan(), "gather": model(next="gather")}, budget={"maxSteps": 5})).message
+        in only_issue(build({"fan": fan(), "gather": model(next="gather")}, budget={"maxSteps": 5})).message
     )
     check(build({"fan": fan(), "gather": model(next=loop)}, budget={"maxSteps": 5}))
 
 
 def test_a_cycle_through_a_fan_needs_a_condition_too():
     nodes = {"fan": fan(next="plan"), "gather": model(), "plan": model(next="fan")}
-    assert "never ends" in only_fault(build(nodes, budget={"maxSteps": 5})).message
+    assert "never ends" in only_issue(build(nodes, budget={"maxSteps": 5})).message
 
 
 # --- writers
 
 
 def test_every_branch_of_a_map_replacing_one_key_is_refused_with_both_places():
-    fault = only_fault(build({"fan": fan(), "gather": model(set={"draft": "out.text"})}))
-    assert fault.pointer == "/nodes/gather/set/draft"
-    assert "/nodes/fan/map" in fault.message
-    assert "/nodes/gather/set/draft" in fault.message
-    assert "x-reducer" in fault.hint
-    assert "x-scope" in fault.hint
+    issue = only_issue(build({"fan": fan(), "gather": model(set={"draft": "out.text"})}))
+    assert issue.pointer == "/nodes/gather/set/draft"
+    assert "/nodes/fan/map" in issue.message
+    assert "/nodes/gather/set/draft" in issue.message
+    assert "x-reducer" in issue.hint
+    assert "x-scope" in issue.hint
 
 
 @pytest.mark.parametrize("key", ["results", "total", "scratch"])
@@ -362,10 +362,10 @@ def test_two_branches_replacing_one_key_are_refused_with_both_places():
         "x": model(set={"draft": "out.text"}),
         "y": model(set={"draft": "out.text"}),
     }
-    fault = only_fault(build(nodes))
-    assert fault.pointer == "/nodes/y/set/draft"
-    assert "'a' (/nodes/x/set/draft) and 'b' (/nodes/y/set/draft)" in fault.message
-    assert '"after": ["a"]' in fault.hint
+    issue = only_issue(build(nodes))
+    assert issue.pointer == "/nodes/y/set/draft"
+    assert "'a' (/nodes/x/set/draft) and 'b' (/nodes/y/set/draft)" in issue.message
+    assert '"after": ["a"]' in issue.hint
 
 
 @pytest.mark.parametrize("after", [{"b": ["a"]}, {"a": ["b"]}, {"c": ["a"], "b": ["c"]}])
@@ -382,7 +382,7 @@ def test_a_rival_may_be_any_of_several_branches_before():
     branches = {"a": "x", "b": "y", "c": {"do": "z", "after": ["b"]}}
     written = model(set={"draft": "out.text"})
     nodes = {"both": {"parallel": branches}, "x": written, "y": model(), "z": written}
-    assert "'a'" in only_fault(build(nodes)).message
+    assert "'a'" in only_issue(build(nodes)).message
 
 
 def test_a_writer_deep_in_a_nested_body_is_found():
@@ -392,9 +392,9 @@ def test_a_writer_deep_in_a_nested_body_is_found():
         "deep": model(set={"draft": "name"}),
         "two": model(set={"draft": "'x'"}),
     }
-    fault = only_fault(build(nodes))
-    assert fault.pointer == "/nodes/two/set/draft"
-    assert "/nodes/deep/set/draft" in fault.message
+    issue = only_issue(build(nodes))
+    assert issue.pointer == "/nodes/two/set/draft"
+    assert "/nodes/deep/set/draft" in issue.message
 
 
 def test_the_fan_itself_writes_after_its_join_and_is_no_rival():
@@ -410,20 +410,20 @@ def test_an_item_is_only_seen_in_the_body_of_its_map():
         "gather": model(set={"results": "[part.name]"}),
         "after": {"use": "model", "with": {"prompt": "${part.name}"}},
     }
-    found = faults(build(nodes))
+    found = issues(build(nodes))
     assert set(found) == {"/nodes/fan/set/draft", "/nodes/after/with/prompt"}
     assert "item of the map 'fan'" in found["/nodes/after/with/prompt"].hint
 
 
 def test_an_item_is_not_seen_by_its_own_list_nor_by_the_result():
     nodes = {"fan": fan(map="part.parts"), "gather": model()}
-    found = faults(build(nodes, result="part.name"))
+    found = issues(build(nodes, result="part.name"))
     assert set(found) == {"/nodes/fan/map", "/result"}
 
 
 def test_the_type_of_an_item_comes_from_the_schema_of_its_list():
     nodes = {"fan": fan(), "gather": model(set={"count": "part.name", "results": "[part.nme]"})}
-    found = faults(build(nodes))
+    found = issues(build(nodes))
     assert "takes a whole number" in found["/nodes/gather/set/count"].message
     assert found["/nodes/gather/set/results"].hint == "did you mean 'name'?"
 
@@ -438,8 +438,8 @@ def test_an_item_of_a_list_of_items_is_known_too():
         "inner": {"map": "group", "as": "name", "do": "gather"},
         "gather": model(set={"total": "name"}),
     }
-    fault = only_fault(document(nodes, state=state))
-    assert fault.pointer == "/nodes/gather/set/total"
+    issue = only_issue(document(nodes, state=state))
+    assert issue.pointer == "/nodes/gather/set/total"
 
 
 def test_an_item_of_any_list_may_be_anything():
@@ -453,7 +453,7 @@ def test_an_item_of_any_list_may_be_anything():
 def test_set_and_next_of_a_map_see_a_list_of_outcomes():
     ok = fan(set={"count": "size(out)", "results": "out.map(o, o.status)"}, next=[{"if": "out.exists(o, o.status == 'failed')", "to": "end"}, {"to": "end"}])  # fmt: skip
     check(build({"fan": ok, "gather": model()}))
-    found = faults(build({"fan": fan(set={"draft": "out", "results": "[out[0].state]"}), "gather": model()}))
+    found = issues(build({"fan": fan(set={"draft": "out", "results": "[out[0].state]"}), "gather": model()}))
     assert "gives a list" in found["/nodes/fan/set/draft"].message
     assert "has no 'state'" in found["/nodes/fan/set/results"].message
 
@@ -463,7 +463,7 @@ def test_set_of_a_parallel_sees_its_branches_by_name_and_what_ended_them():
     bash = {"use": "tool:bash", "with": {"command": "ls"}}
     nodes = {"x": bash, "y": model()}
     check(build({"both": {**both, "set": {"draft": "out.a.out.text", "results": "[out.b.status]"}}, **nodes}))
-    found = faults(build({"both": {**both, "set": {"draft": "out.c.status", "count": "out.a.out.text"}}, **nodes}))
+    found = issues(build({"both": {**both, "set": {"draft": "out.c.status", "count": "out.a.out.text"}}, **nodes}))
     assert found["/nodes/both/set/draft"].hint == "one of a, b"
     assert "takes a whole number" in found["/nodes/both/set/count"].message
 
@@ -472,14 +472,14 @@ def test_the_input_of_a_subgraph_body_is_checked_against_its_schema():
     def body(do):
         return build({"fan": {"map": "state.names", "as": "name", "do": do}})
 
-    assert "'part' is missing" in only_fault(body({"graph": "child"})).message
+    assert "'part' is missing" in only_issue(body({"graph": "child"})).message
     check(body({"graph": "child", "with": {"part": "${name}"}}))
-    wrong = only_fault(body({"graph": "child", "with": {"part": "${size(name)}"}}))
+    wrong = only_issue(body({"graph": "child", "with": {"part": "${size(name)}"}}))
     assert wrong.pointer == "/nodes/fan/do/with/part"
     at_the_fan = {"fan": {"map": "state.names", "as": "name", "do": {"graph": "child"}, "with": {"part": "${name}"}}}
     check(build(at_the_fan))
     at_the_fan["fan"]["with"] = {"part": 1}
-    assert only_fault(build(at_the_fan)).pointer == "/nodes/fan/with/part"
+    assert only_issue(build(at_the_fan)).pointer == "/nodes/fan/with/part"
     named_like_the_input = {"fan": {"map": "state.names", "as": "part", "do": {"graph": "child"}}}
     check(build(named_like_the_input))
 
@@ -491,20 +491,20 @@ def test_the_input_of_a_subgraph_branch_sees_the_state_and_the_items_around():
     }
     check(build(nodes))
     nodes["gather"] = {"parallel": {"a": {"do": {"graph": "child", "with": {"part": "${prat.name}"}}}}}
-    assert only_fault(build(nodes)).hint.startswith("did you mean 'part'? variables are state,")
+    assert only_issue(build(nodes)).hint.startswith("did you mean 'part'? variables are state,")
 
 
 # --- the whole
 
 
-def test_every_fault_of_several_fans_is_told_at_once():
+def test_every_error_of_several_fans_is_told_at_once():
     nodes = {
         "fan": {"map": "state.parts", "do": "gather", "join": {"wait": 0}, "next": "both"},
         "gather": model(set={"draft": "'x'"}, next="both"),
         "both": {"parallel": {"a": "x", "b": {"do": "nobody", "after": ["z"]}}},
         "x": model(),
     }
-    assert set(faults(build(nodes))) == {
+    assert set(issues(build(nodes))) == {
         "/nodes/fan", "/nodes/fan/join/wait", "/nodes/gather/set/draft", "/nodes/gather/next",
         "/nodes/both/parallel/b/do", "/nodes/both/parallel/b/after/0",
     }  # fmt: skip

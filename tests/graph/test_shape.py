@@ -1,4 +1,4 @@
-"""Plain data against structs: all faults at once, each with its JSON pointer."""
+"""Plain data against structs: all errors at once, each with its JSON pointer."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Whole(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 
 
 def found(data):
-    return [(fault.pointer, fault.message) for fault in check_shape(data, Whole)]
+    return [(issue.pointer, issue.message) for issue in check_shape(data, Whole)]
 
 
-def test_data_of_the_right_shape_has_no_faults():
+def test_data_of_the_right_shape_has_no_errors():
     data = {
         "name": "x", "ratio": 1, "flag": None, "part": {"sizeKb": 3}, "parts": [{"sizeKb": 1, "mode": "slow"}],
         "byName": {"a/b": {"sizeKb": 2}}, "extra": [object],
@@ -41,7 +41,7 @@ def test_data_of_the_right_shape_has_no_faults():
     assert found({"name": "x", "part": "text"}) == []
 
 
-def test_all_faults_are_reported_at_once():
+def test_all_errors_are_reported_at_once():
     data = {
         "nmae": "x", "ratio": "1", "flag": 1, "part": {"sizeKb": 1.5, "mod": "fast"}, "parts": {"sizeKb": 1},
         "byName": {"a/b": {"mode": "Slow"}},
@@ -68,7 +68,7 @@ def test_all_faults_are_reported_at_once():
         ({"name": "x", "zzzzzz": 1}, "one of byName, extra, flag, name, part, parts, ratio"),
     ],
 )
-def test_a_fault_says_the_next_step(data, hint):
+def test_an_error_says_the_next_step(data, hint):
     assert check_shape(data, Whole)[0].hint == hint
 
 
@@ -111,7 +111,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_what_has_no_faults_is_what_msgspec_converts(data):
+def test_what_has_no_errors_is_what_msgspec_converts(data):
     """`check_shape` and the decoder never disagree, so a checked document always decodes."""
     for candidate in (
         data,

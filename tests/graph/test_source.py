@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.definition.source import parse_source, read_source
 
 JSON = st.recursive(
@@ -19,11 +19,11 @@ JSON = st.recursive(
 )
 
 
-def faults(text):
+def issues(text):
     with pytest.raises(DefinitionError) as caught:
         parse_source(text, file="f.json")
-    assert {fault.kind for fault in caught.value.faults} == {"syntax"}
-    return caught.value.faults
+    assert {issue.kind for issue in caught.value.errors} == {"syntax"}
+    return caught.value.errors
 
 
 @given(JSON, st.sampled_from([None, 1]), st.booleans())
@@ -45,7 +45,7 @@ def test_any_other_text_is_refused_exactly_when_the_standard_library_refuses_it(
     try:
         expected = json.loads(text, object_pairs_hook=pairs_once, parse_constant=refuse)
     except ValueError:
-        assert faults(text)
+        assert issues(text)
         return
     if "\\u" in text or "e" in text.lower():  # half a surrogate pair and 1e999 are JSON, and refused
         with suppress(DefinitionError):
@@ -77,11 +77,11 @@ def test_every_value_and_key_has_its_place(pointer, place, key):
     assert source.key_place(pointer) == key
 
 
-def test_a_fault_is_placed_at_its_value_and_an_unknown_key_at_the_key():
+def test_an_error_is_placed_at_its_value_and_an_unknown_key_at_the_key():
     source = parse_source(TEXT, file="f.json")
-    placed = source.locate(Fault(pointer="/a/b~1c/0", message="wrong"))
+    placed = source.locate(Issue(pointer="/a/b~1c/0", message="wrong"))
     assert (placed.file, placed.line, placed.column) == ("f.json", 2, 17)
-    assert source.locate(Fault(pointer="/d", message="unknown key 'd'")).column == 2
+    assert source.locate(Issue(pointer="/d", message="unknown key 'd'")).column == 2
     assert source.locate(placed) is placed
 
 
@@ -110,8 +110,8 @@ def test_one_line_break_at_each_end_of_a_three_quoted_prompt_is_layout(written, 
 
 
 def test_lines_after_a_three_quoted_prompt_are_counted_rightly():
-    (fault,) = faults('{"systemPrompt": """\na\nb\n""",\n "x": nope}')
-    assert (fault.line, fault.pointer) == (5, "/x")
+    (issue,) = issues('{"systemPrompt": """\na\nb\n""",\n "x": nope}')
+    assert (issue.line, issue.pointer) == (5, "/x")
 
 
 @pytest.mark.parametrize(
@@ -148,28 +148,28 @@ def test_lines_after_a_three_quoted_prompt_are_counted_rightly():
         ("[" * 200, (1, 101), "nested deeper than 100", "flatten"),
     ],
 )
-def test_a_fault_of_the_text_has_its_place_and_the_next_step(text, place, message, hint):
-    (fault,) = faults(text)
-    assert (fault.line, fault.column) == place
-    assert message in fault.message
-    assert hint is None or hint in (fault.hint or "")
-    assert fault.file == "f.json"
+def test_an_error_of_the_text_has_its_place_and_the_next_step(text, place, message, hint):
+    (issue,) = issues(text)
+    assert (issue.line, issue.column) == place
+    assert message in issue.message
+    assert hint is None or hint in (issue.hint or "")
+    assert issue.file == "f.json"
 
 
-def test_all_faults_that_can_be_gone_past_are_reported_at_once():
-    found = faults('{"a": NaN, "a": 2,\n "b": [1 2], // no\n "c": "\\q",}')
-    assert [(fault.line, fault.column) for fault in found] == [(1, 7), (1, 12), (2, 10), (2, 14), (3, 8), (3, 11)]
+def test_all_errors_that_can_be_gone_past_are_reported_at_once():
+    found = issues('{"a": NaN, "a": 2,\n "b": [1 2], // no\n "c": "\\q",}')
+    assert [(issue.line, issue.column) for issue in found] == [(1, 7), (1, 12), (2, 10), (2, 14), (3, 8), (3, 11)]
 
 
-def test_readable_data_may_be_had_with_its_faults():
+def test_readable_data_may_be_had_with_its_errors():
     source = parse_source('{"a": 1, "a": 2,}', strict=False)
     assert source.data == {"a": 1}
-    assert len(source.faults) == 2
+    assert len(source.errors) == 2
     with pytest.raises(DefinitionError):
         parse_source('{"a": ', strict=False)
 
 
-def test_a_byte_order_mark_is_tolerated_and_bad_utf8_is_a_fault_with_its_place(tmp_path: Path):
+def test_a_byte_order_mark_is_tolerated_and_bad_utf8_is_an_error_with_its_place(tmp_path: Path):
     good, bad = tmp_path / "good.json", tmp_path / "bad.json"
     good.write_bytes(b"\xef\xbb\xbf" + '{"a": "ü"}'.encode())
     bad.write_bytes('{\n "ü": "'.encode() + b'\xff"}')
@@ -177,13 +177,13 @@ def test_a_byte_order_mark_is_tolerated_and_bad_utf8_is_a_fault_with_its_place(t
     assert parse_source('\ufeff{"a": 1}').data == {"a": 1}
     with pytest.raises(DefinitionError) as caught:
         read_source(bad)
-    (fault,) = caught.value.faults
-    assert (fault.line, fault.column, fault.file) == (2, 8, str(bad))
-    assert "0xff" in fault.message
+    (issue,) = caught.value.errors
+    assert (issue.line, issue.column, issue.file) == (2, 8, str(bad))
+    assert "0xff" in issue.message
 
 
 @pytest.mark.parametrize("name", ["missing.json", "."])
-def test_a_file_that_can_not_be_read_is_a_fault(tmp_path: Path, name: str):
+def test_a_file_that_can_not_be_read_is_an_error(tmp_path: Path, name: str):
     with pytest.raises(DefinitionError, match="can't be read"):
         read_source(tmp_path / name)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from graphflow.agents.loader import load_agent
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from graphflow.modes.definition import BLOCKS
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.tools.registry import ToolRegistry
@@ -17,10 +17,10 @@ from tests.modes.conftest import EVERY_MODE
 KINDS = NodeKinds(ToolRegistry())
 
 
-def faults_of(text: str) -> tuple[Fault, ...]:
+def issues_of(text: str) -> tuple[Issue, ...]:
     with pytest.raises(DefinitionError) as refused:
         load_agent(text, kinds=KINDS, key="agent")
-    return refused.value.faults
+    return refused.value.errors
 
 
 BROKEN: dict[str, tuple[str, str, tuple[int, int], str]] = {
@@ -40,36 +40,36 @@ BROKEN: dict[str, tuple[str, str, tuple[int, int], str]] = {
 
 @pytest.mark.parametrize("case", BROKEN)
 @pytest.mark.parametrize("mode", EVERY_MODE)
-def test_a_block_with_a_fault_is_refused_at_its_place(mode: str, case: str) -> None:
+def test_a_block_with_an_error_is_refused_at_its_place(mode: str, case: str) -> None:
     written, pointer, place, words = BROKEN[case]
     block = BLOCKS[mode]
     more = ",\n  " + written.replace("BLOCK", block) if written else ""
     pointer = pointer.replace("BLOCK", block)
-    found = faults_of(f'{{\n  "mode": "{mode}"{more}\n}}')
-    fault = next(fault for fault in found if fault.pointer == pointer)
+    found = issues_of(f'{{\n  "mode": "{mode}"{more}\n}}')
+    issue = next(issue for issue in found if issue.pointer == pointer)
     shift = len(block) - len("BLOCK") if place[0] == 3 else 0
-    assert (fault.line, fault.column) == (place[0], place[1] + shift)
-    assert words in fault.render()
+    assert (issue.line, issue.column) == (place[0], place[1] + shift)
+    assert words in issue.render()
 
 
 @pytest.mark.parametrize("mode", EVERY_MODE[:-1])
 def test_rounds_belong_to_the_block_of_a_mode_with_a_loop(mode: str) -> None:
     block = BLOCKS[mode]
-    [fault] = faults_of(f'{{"mode": "{mode}", "{block}": {{"systemPrompt": "x", "maxSteps": 3}}}}')
-    assert fault.pointer == f"/{block}/maxSteps" and "exposeReasoningToUser, systemPrompt" in fault.render()
+    [issue] = issues_of(f'{{"mode": "{mode}", "{block}": {{"systemPrompt": "x", "maxSteps": 3}}}}')
+    assert issue.pointer == f"/{block}/maxSteps" and "exposeReasoningToUser, systemPrompt" in issue.render()
 
 
 @pytest.mark.parametrize("field", ["output", "toolPolicy", "verify", "compute"])
 @pytest.mark.parametrize("mode", EVERY_MODE)
 def test_a_policy_is_one_of_its_words(mode: str, field: str) -> None:
     text = f'{{\n  "mode": "{mode}",\n  "{field}": "MAYBE",\n  "{BLOCKS[mode]}": {{"systemPrompt": "x"}}\n}}'
-    [fault] = faults_of(text)
-    assert (fault.pointer, fault.line, fault.column) == (f"/{field}", 3, len(field) + 7)
-    assert "expected one of" in fault.message
+    [issue] = issues_of(text)
+    assert (issue.pointer, issue.line, issue.column) == (f"/{field}", 3, len(field) + 7)
+    assert "expected one of" in issue.message
 
 
-def test_all_faults_of_a_file_are_told_at_once() -> None:
+def test_all_errors_of_a_file_are_told_at_once() -> None:
     data: dict[str, Any] = {"mode": "THINKING", "thinking": {"systemPrompt": 5, "maxSteps": 1}, "verify": "TWICE"}
-    assert {fault.pointer for fault in faults_of(json.dumps(data))} == {
+    assert {issue.pointer for issue in issues_of(json.dumps(data))} == {
         "/thinking/systemPrompt", "/thinking/maxSteps", "/verify",
     }  # fmt: skip

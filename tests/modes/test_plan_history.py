@@ -67,4 +67,4 @@ def test_an_ejected_demo_is_the_same_version(key: str, tmp_path: Path) -> None:
     saved.write_text(json.dumps(agent.data), encoding="utf-8")
     ejected = load_agent(saved, kinds=kinds)
     assert ejected.mode == "GRAPH" and ejected.version == agent.version
-    assert ejected.instructions and not [fault for fault in ejected.warnings if fault.severity == "error"]
+    assert ejected.instructions and not [issue for issue in ejected.warnings if issue.severity == "error"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphflow.nodes.plan_text import PlanFault, only_step, parse_plan
+from graphflow.nodes.plan_text import PlanError, only_step, parse_plan
 
 STEP = {"taskId": "a", "title": "T", "description": "D", "goal": "G", "successCriteria": "C", "status": "init"}
 FIELDS = set(STEP)
@@ -66,7 +66,7 @@ def test_ids_are_unique_and_texts_also_where_the_model_gives_numbers_or_lists():
     ],
 )
 def test_what_is_no_plan_is_refused_with_what_is_wrong(text: str, said: str):
-    with pytest.raises(PlanFault) as refused:
+    with pytest.raises(PlanError) as refused:
         parse_plan(text)
     assert said in str(refused.value)
 
@@ -88,7 +88,7 @@ def read(text: str) -> list[dict[str, str]] | None:
     """The steps; None for a text that is refused."""
     try:
         return parse_plan(text)
-    except PlanFault:
+    except PlanError:
         return None
 
 
@@ -111,7 +111,7 @@ def test_any_text_is_a_plan_or_refused(text: str):
 )
 def test_a_long_text_without_a_plan_is_refused_in_one_pass(text: str):
     """One pass takes milliseconds; a pattern that tries each position again takes most of a minute."""
-    with pytest.raises(PlanFault):
+    with pytest.raises(PlanError):
         parse_plan(text)
 
 
@@ -124,5 +124,5 @@ def test_many_steps_of_one_id_are_numbered_in_one_pass():
 
 
 def test_json_that_is_nested_too_deeply_is_no_plan():
-    with pytest.raises(PlanFault):
+    with pytest.raises(PlanError):
         parse_plan('[{"title":' + "[" * 900 + "]" * 900 + "}]")

@@ -9,7 +9,7 @@ import pytest
 
 from graphflow.errors import DefinitionError
 from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage
-from graphflow.modes.checks import agent_faults
+from graphflow.modes.checks import agent_issues
 from graphflow.modes.definition import decode_definition
 from graphflow.modes.registry import compile_agent
 from graphflow.nodes.message_pairing import paired
@@ -248,8 +248,8 @@ async def test_an_ejected_team_sends_the_same_events() -> None:
     ],
 )
 def test_what_a_stage_can_not_have_is_told_at_its_place(team: dict[str, Any], pointer: str) -> None:
-    faults = agent_faults({"reactTeam": team}, tools=["look_up"], providers=["auto"])
-    assert [fault.pointer for fault in faults] == [pointer]
+    issues = agent_issues({"reactTeam": team}, tools=["look_up"], providers=["auto"])
+    assert [issue.pointer for issue in issues] == [pointer]
 
 
 def ai(*ids: str) -> AIMessage:

@@ -149,9 +149,9 @@ def test_an_agent_that_is_not_there_is_told_where_the_file_names_it() -> None:
     text = '{"mode": "REACT_TEAM", "reactTeam": {\n  "thinking": {"agent": "nobody"}\n}}'
     with pytest.raises(DefinitionError) as refused:
         load_agent(text, kinds=NodeKinds(ToolRegistry()))
-    [fault] = refused.value.faults
-    assert (fault.pointer, fault.line, fault.column) == ("/reactTeam/thinking/agent", 2, 25)
-    assert "'nobody'" in fault.message and "in the mode's graph" not in fault.message
+    [issue] = refused.value.errors
+    assert (issue.pointer, issue.line, issue.column) == ("/reactTeam/thinking/agent", 2, 25)
+    assert "'nobody'" in issue.message and "in the mode's graph" not in issue.message
 
 
 def registry() -> ToolRegistry:

@@ -78,7 +78,7 @@ async def test_a_branch_does_not_speak_whatever_is_said_in_it(tmp_path: Path) ->
 def test_only_a_subgraph_takes_the_word_and_only_this_one(node: dict[str, Any], pointer: str) -> None:
     with pytest.raises(DefinitionError) as refused:
         load_agent({"graphflow": "1", "start": "a", "nodes": {"a": node}}, kinds=NodeKinds(ToolRegistry()))
-    assert pointer in [fault.pointer for fault in refused.value.faults]
+    assert pointer in [issue.pointer for issue in refused.value.errors]
 
 
 async def test_live_memory_and_history_of_a_team_with_another_spokesman_have_the_same_text(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 from graphflow import Goto, MemoryCheckpointer, NodeFailed
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.context import Context
@@ -31,7 +31,7 @@ class WorkKind:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Issue]:
         return ()
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Any:

@@ -204,7 +204,7 @@ def test_the_nodes_of_a_plan_must_exist(nodes: Any) -> None:
     properties = {"plan": {"type": ["object", "null"], "default": None, "x-tasks": nodes}}
     with pytest.raises(DefinitionError) as refused:
         load_graph({**DOCUMENT, "state": {"type": "object", "properties": properties}}, nodes={"make": make})
-    assert any(fault.pointer.startswith("/state/properties/plan/x-tasks") for fault in refused.value.faults)
+    assert any(issue.pointer.startswith("/state/properties/plan/x-tasks") for issue in refused.value.errors)
 
 
 async def test_without_a_store_no_time_falls_behind_the_one_before() -> None:

@@ -214,4 +214,4 @@ async def test_a_held_wait_goes_on_in_its_own_process(store: Checkpointer, clock
 def test_a_wait_that_waits_for_nothing_is_refused(given: dict[str, Any], place: str) -> None:
     with pytest.raises(DefinitionError) as refused:
         _ = load_graph(document(("rest", wait(**given)))).plan
-    assert any(fault.pointer.startswith(f"/nodes/rest{place}") for fault in refused.value.faults)
+    assert any(issue.pointer.startswith(f"/nodes/rest{place}") for issue in refused.value.errors)

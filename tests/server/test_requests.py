@@ -1,4 +1,4 @@
-"""Requests and refusals: the envelope, fifty broken requests, tokens, agents with faults, threads (spec 3)."""
+"""Requests and refusals: the envelope, fifty broken requests, tokens, agents with errors, threads (spec 3)."""
 
 from __future__ import annotations
 
@@ -230,8 +230,8 @@ async def test_a_broken_agent_file_is_shown_while_the_others_work(folder: Path) 
     (folder / "graphs" / "broken.json").write_text('{"mode": "PLAIN",\n  "plan": {}}', encoding="utf-8")
     async with serving(make_application(folder)) as (client, _), asyncio.timeout(15):
         agents = {agent["key"]: agent for agent in (await client.get("/api/agents")).json()["data"]}
-        fault = agents["broken"]["invalid"]
-        assert fault["file"].endswith("broken.json") and fault["line"] and fault["message"]
+        issue = agents["broken"]["invalid"]
+        assert issue["file"].endswith("broken.json") and issue["line"] and issue["message"]
         assert set(agents["plain"]) == {"key", "name", "icon", "description", "mode", "model", "tools", "version"}
         assert (await ask(client, agentKey="plain")).events[-1]["type"] == "run.complete"
         refused = await client.post("/api/query", json={**OK, "agentKey": "broken"})

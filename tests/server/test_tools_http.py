@@ -407,7 +407,7 @@ async def test_viewports_are_served_by_their_key_html_as_text_and_the_others_as_
         assert (await client.get("/api/viewport")).status_code == 400
 
 
-async def test_tools_are_listed_with_kind_schema_and_faults_both_of_two_of_a_name(folder: Path):
+async def test_tools_are_listed_with_kind_schema_and_errors_both_of_two_of_a_name(folder: Path):
     tools = folder / "graphs" / "tools"
     write(tools / "a.action", {"tools": [{"name": "twice"}, {"name": "fine", "prompt": "p"}, {"name": "bad", "x": 1}]})
     write(tools / "b.action", {"tools": [{"name": "twice"}]})

@@ -84,7 +84,7 @@ async def test_an_id_that_is_none_writes_nothing(create: Any, folder: Path, agen
         ({"systemPrompt": "x", "config": {"nonsense": 1}}, "nonsense"),
     ],
 )
-async def test_what_the_loader_refuses_is_not_written_and_its_faults_are_told(
+async def test_what_the_loader_refuses_is_not_written_and_its_errors_are_told(
     create: Any, folder: Path, arguments: Any, word: str
 ):
     _, run = create

@@ -68,17 +68,17 @@ def test_every_module_that_can_not_be_imported_is_told_at_once(tmp_path: Path) -
     good, bad = offering(tmp_path), module(tmp_path, "1 / 0\n")
     with pytest.raises(DefinitionError) as caught:
         import_modules([bad, good, "my_missing"], tmp_path)
-    faults = caught.value.faults
-    assert [fault.pointer for fault in faults] == ["/tools/modules/0", "/tools/modules/2"]
-    assert "ZeroDivisionError" in faults[0].message
-    assert "put my_missing.py into" in (faults[1].hint or "")
+    issues = caught.value.errors
+    assert [issue.pointer for issue in issues] == ["/tools/modules/0", "/tools/modules/2"]
+    assert "ZeroDivisionError" in issues[0].message
+    assert "put my_missing.py into" in (issues[1].hint or "")
 
 
-def test_two_functions_of_one_name_are_a_fault_that_names_both(tmp_path: Path) -> None:
+def test_two_functions_of_one_name_are_an_error_that_names_both(tmp_path: Path) -> None:
     one, other = (module(tmp_path, f"from graphflow import function\n@function\ndef f(): return {n}\n") for n in (1, 2))
     with pytest.raises(DefinitionError) as caught:
         import_modules([one, other], tmp_path)
-    assert [(f.pointer, f.message) for f in caught.value.faults] == [
+    assert [(f.pointer, f.message) for f in caught.value.errors] == [
         ("/tools/modules/1", f"fn:f is offered twice: by {one}.f and {other}.f")
     ]
 

@@ -1,4 +1,4 @@
-"""Tool files and viewports that change while the application runs: last good versions, faults, half-written files."""
+"""Tool files and viewports that change while the application runs: last good versions, errors, half-written files."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ async def test_what_is_broken_now_serves_on_as_it_was_and_is_reported_until_it_i
         await app.toolbox.refresh()
     assert app.tools.require("one").description == "Good."
     assert app.tools.require("two").description == "Newer."
-    (fault,) = app.faults()
-    assert (Path(fault.file or "").name, caplog.text.count("a.action")) == ("a.action", 1)
+    (issue,) = app.errors()
+    assert (Path(issue.file or "").name, caplog.text.count("a.action")) == ("a.action", 1)
     write(folder, "a.action", {"name": "one", "description": "Mended."})
     await app.toolbox.refresh()
-    assert app.faults() == []
+    assert app.errors() == []
     assert app.tools.require("one").description == "Mended."
 
 
@@ -75,7 +75,7 @@ async def test_a_second_tool_of_a_name_takes_both_out_and_reports_both(app: Appl
     second = write(folder, "b.html", {"name": "one"})
     await app.toolbox.refresh()
     assert kinds(app) == {"other": "action"}
-    assert [Path(fault.file or "").name for fault in app.faults()] == ["a.action", "b.html"]
+    assert [Path(issue.file or "").name for issue in app.errors()] == ["a.action", "b.html"]
     second.unlink()
     await app.toolbox.refresh()
     assert kinds(app) == {"one": "action", "other": "action"}
@@ -89,8 +89,8 @@ async def test_a_frontend_tool_takes_its_files_name_or_tool_api_as_its_viewport_
     await app.toolbox.refresh()
     one, two = app.tools.require("one"), app.tools.require("two")
     assert (one.viewport, one.viewport_type, two.viewport) == ("my_form", "qlc", "other")
-    (fault,) = app.faults()
-    assert (fault.severity, fault.pointer) == ("warning", "/tools/1/name")
+    (issue,) = app.errors()
+    assert (issue.severity, issue.pointer) == ("warning", "/tools/1/name")
 
 
 async def test_viewports_change_too_and_a_broken_or_doubled_one_is_reported(app: Application, folder: Path):
@@ -102,12 +102,12 @@ async def test_viewports_change_too_and_a_broken_or_doubled_one_is_reported(app:
     found = app.toolbox.viewports.get("a")
     assert found is not None
     assert found.content == {"v": 1}
-    assert [fault.kind for fault in app.faults()] == ["syntax"]
+    assert [issue.kind for issue in app.errors()] == ["syntax"]
     (viewports / "A.dqlc").write_text('{"v": 2}', encoding="utf-8")
     (viewports / "a.html").write_text("<p>", encoding="utf-8")
     await app.toolbox.refresh()
     assert app.toolbox.viewports.get("a") is None
-    assert len(app.faults()) == 2
+    assert len(app.errors()) == 2
 
 
 async def test_an_agent_is_checked_again_when_its_tools_come_and_keeps_serving_when_they_go(

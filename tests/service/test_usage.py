@@ -166,11 +166,11 @@ async def test_a_limit_in_money_without_a_price_is_refused_before_anything_runs(
     other["nodes"]["two"]["with"] = {"model": "another"}
     setting = Setting(tmp_path, toml="", costly=costly, other=other)
     async with setting.app:
-        fault = setting.app.agents.invalid()[0].faults[0]
-        assert (fault.pointer, fault.kind) == (
+        issue = setting.app.agents.invalid()[0].errors[0]
+        assert (issue.pointer, issue.kind) == (
             "/budget/maxCostUsd",
             "property",
-        ) and "never counts as 0" in fault.message
+        ) and "never counts as 0" in issue.message
         with pytest.raises(GraphflowError, match="auto/another is not known") as refused:
             await setting.app.graph("other").run("go", budget={"maxCostUsd": 1})
         assert refused.value.code == "invalid_input" and not await setting.app.store.threads()

@@ -20,10 +20,10 @@ def write(folder: Path, name: str, text: str) -> None:
     (folder / name).write_text(text, encoding="utf-8")
 
 
-def faults(folder: Path, **kwargs) -> list[str]:
+def issues(folder: Path, **kwargs) -> list[str]:
     with pytest.raises(DefinitionError) as caught:
         load_settings(folder, **({"environ": {}} | kwargs))
-    return [fault.render() for fault in caught.value.faults]
+    return [issue.render() for issue in caught.value.errors]
 
 
 def test_defaults_hold_where_no_source_says_anything(tmp_path):
@@ -128,10 +128,10 @@ def test_provider_tables_of_both_files_are_merged_field_by_field(tmp_path):
     assert settings.providers == {"mine": {"base_url": "http://a/v1", "model": "n"}}
 
 
-def test_all_faults_of_all_sources_come_at_once_each_with_place_value_and_rule(tmp_path):
+def test_all_errors_of_all_sources_come_at_once_each_with_place_value_and_rule(tmp_path):
     toml = "[settings.server]\nport = 70000\n[settings.llm]\ntimeout = 3\n[settings.memroy]\nx = 1\n[providers.p]\nmodle = 'm'"
     write(tmp_path, "graphflow.toml", toml)
-    found = faults(tmp_path, environ={"LLM_MAX_RETRIES": "many", "AGENT_TOOLS_APPROVAL_MODE": "ASK"})
+    found = issues(tmp_path, environ={"LLM_MAX_RETRIES": "many", "AGENT_TOOLS_APPROVAL_MODE": "ASK"})
     text = "\n".join(found)
     assert len(found) == 6
     assert "graphflow.toml: server.port is 70000; setting server.port takes a whole number from 0 to 65535" in text
@@ -153,29 +153,29 @@ def test_all_faults_of_all_sources_come_at_once_each_with_place_value_and_rule(t
     ],
     ids=["a number without end", "depth", "no UTF-8", "a folder", ".env of no UTF-8"],
 )
-def test_a_file_that_can_not_be_read_is_a_fault_that_names_it(tmp_path, name, content, rule):
+def test_a_file_that_can_not_be_read_is_an_error_that_names_it(tmp_path, name, content, rule):
     if content is None:
         (tmp_path / name).mkdir()
     else:
         (tmp_path / name).write_bytes(content)
-    (fault,) = faults(tmp_path)
-    assert fault.startswith(f"{name}: can't be read: ") and rule in fault
+    (issue,) = issues(tmp_path)
+    assert issue.startswith(f"{name}: can't be read: ") and rule in issue
 
 
 @pytest.mark.parametrize("text", ["~nobody-of-this-name/chats", "a\0b"])
 def test_what_can_be_no_path_is_refused_as_any_wrong_value(tmp_path, text):
-    (fault,) = faults(tmp_path, environ={"MEMORY_CHAT_DIR": text})
-    assert "takes a path" in fault and "MEMORY_CHAT_DIR" in fault
+    (issue,) = issues(tmp_path, environ={"MEMORY_CHAT_DIR": text})
+    assert "takes a path" in issue and "MEMORY_CHAT_DIR" in issue
 
 
 def test_a_long_value_is_shown_by_its_beginning(tmp_path):
-    (fault,) = faults(tmp_path, environ={"SERVER_PORT": "9" * 100_000})
-    assert len(fault) < 400 and "a whole number from 0 to 65535" in fault
+    (issue,) = issues(tmp_path, environ={"SERVER_PORT": "9" * 100_000})
+    assert len(issue) < 400 and "a whole number from 0 to 65535" in issue
 
 
 def test_a_file_that_is_no_toml_is_named_with_line_and_column(tmp_path):
     write(tmp_path, "graphflow.toml", "[settings]\nserver = = 1")
-    (found,) = faults(tmp_path)
+    (found,) = issues(tmp_path)
     assert found.startswith("graphflow.toml:2:10: is no TOML")
 
 
@@ -197,13 +197,13 @@ def test_a_file_that_is_no_toml_is_named_with_line_and_column(tmp_path):
 )
 def test_a_wrong_value_names_the_rule(tmp_path, toml, rule):
     write(tmp_path, "graphflow.toml", toml)
-    (found,) = faults(tmp_path)
+    (found,) = issues(tmp_path)
     assert rule in found
 
 
 def test_a_secret_is_never_shown(tmp_path):
     write(tmp_path, "graphflow.toml", "[settings.llm]\napi_key = 12345678")
-    (found,) = faults(tmp_path)
+    (found,) = issues(tmp_path)
     assert "12345678" not in found
     settings = load_settings(tmp_path / "none", environ={"LLM_API_KEY": "sk-verysecret"})
     assert settings.llm.api_key == "sk-verysecret"
@@ -212,7 +212,7 @@ def test_a_secret_is_never_shown(tmp_path):
 
 def test_headers_that_are_no_table_are_not_shown(tmp_path):
     write(tmp_path, "graphflow.toml", '[providers.mine]\nheaders = "Bearer hunter2"\n[mcp.x]\nenv = "KEY=hunter2"')
-    found = faults(tmp_path)
+    found = issues(tmp_path)
     assert len(found) == 2 and "hunter2" not in "".join(found)
 
 

@@ -168,7 +168,7 @@ def test_without_any_result_the_refusal_says_that_there_is_none():
 def test_all_references_that_cannot_be_resolved_are_named_at_once():
     with pytest.raises(ArgumentsRefused) as caught:
         resolve_templates({"a": "{{x.y}} {{z.w}}", "b": "{{v.u}}"}, {})
-    assert len(caught.value.faults) == 3
+    assert len(caught.value.errors) == 3
 
 
 @pytest.mark.parametrize("text", ["{{}}", "{{1, 2}, {3}}", "{% if x %}", "{ {a.b} }", "{{'a'}}", "plain"])

@@ -36,7 +36,7 @@ async def answer_of(app: Application, agent: str, message: str) -> str:
 
 
 def test_every_demo_file_is_good_and_every_form_has_its_viewport(app: Application):
-    assert app.faults() == []
+    assert app.errors() == []
     assert app.agents.invalid() == ()
     made = {tool.name: tool for tool in app.toolbox.files.tools}
     assert made["switch_theme"].kind == "action"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from graphflow.messages import ToolCall
 from graphflow.models.options import ToolSpec
 from graphflow.tools.files.tool_files import load_tool_files
@@ -88,9 +88,9 @@ def write(folder: Path, name: str, *tools: Any) -> None:
     (folder / name).write_text(json.dumps({"tools": tools}), encoding="utf-8")
 
 
-def load(folder: Path) -> tuple[dict[str, Tool], list[Fault]]:
+def load(folder: Path) -> tuple[dict[str, Tool], list[Issue]]:
     found = load_tool_files(folder, ToolRegistry([lookup]))
-    return {each.name: each for each in found.tools}, list(found.faults)
+    return {each.name: each for each in found.tools}, list(found.errors)
 
 
 def test_a_folder_that_does_not_exist_has_no_tools(tmp_path: Path):
@@ -104,8 +104,8 @@ def test_a_backend_file_overrides_what_the_model_is_told(tmp_path: Path):
         "x.backend",
         {"name": "lookup", "description": "New.", "prompt": "Use it.", "parameters": schema, "afterCallHint": "h"},
     )
-    tools, faults = load(tmp_path)
-    assert faults == []
+    tools, issues = load(tmp_path)
+    assert issues == []
     changed = tools["lookup"]
     assert changed.spec == ToolSpec(name="lookup", description="New.", parameters=schema)
     assert (changed.prompt, changed.after_call_hint, changed.effects) == ("Use it.", "h", "read")
@@ -132,8 +132,8 @@ async def test_an_action_file_makes_a_tool_that_is_ok_at_once(tmp_path: Path):
         {"name": "switch_theme", "description": "Switches.", "parameters": schema},
         {"name": "bang"},
     )
-    tools, faults = load(tmp_path)
-    assert faults == []
+    tools, issues = load(tmp_path)
+    assert issues == []
     assert (tools["switch_theme"].kind, tools["switch_theme"].effects) == ("action", "none")
     assert tools["bang"].parameters["additionalProperties"] is True
     runner = ToolRunner(ToolRegistry(tools.values(), builtins=()))
@@ -162,19 +162,19 @@ def test_other_files_are_passed_over(tmp_path: Path):
         ('{"tools": [], "more": 1}', "unknown key 'more'"),
     ],
 )
-def test_a_broken_file_is_a_fault_and_the_others_stay(tmp_path: Path, text: str, words: str):
+def test_a_broken_file_is_an_error_and_the_others_stay(tmp_path: Path, text: str, words: str):
     (tmp_path / "broken.action").write_text(text, encoding="utf-8")
     write(tmp_path, "good.backend", {"name": "lookup", "description": "New."})
-    tools, faults = load(tmp_path)
+    tools, issues = load(tmp_path)
     assert list(tools) == ["lookup"]
-    assert words in faults[0].render()
-    assert (faults[0].file or "").endswith("broken.action")
+    assert words in issues[0].render()
+    assert (issues[0].file or "").endswith("broken.action")
 
 
-def test_a_syntax_fault_names_line_and_column(tmp_path: Path):
+def test_a_syntax_error_names_line_and_column(tmp_path: Path):
     (tmp_path / "broken.action").write_text('{"tools": [\n  oops]}', encoding="utf-8")
-    _, faults = load(tmp_path)
-    assert (faults[0].line, faults[0].column) == (2, 3)
+    _, issues = load(tmp_path)
+    assert (issues[0].line, issues[0].column) == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -200,10 +200,10 @@ def test_a_faulty_entry_names_its_place_value_and_rule_and_the_others_stay(
     tmp_path: Path, entry: dict[str, Any], pointer: str, words: str
 ):
     write(tmp_path, "x.backend", entry, {"name": "task_done", "description": "New."})
-    tools, faults = load(tmp_path)
+    tools, issues = load(tmp_path)
     assert list(tools) == ["task_done"]
-    assert [fault.pointer for fault in faults] == [pointer]
-    assert words in faults[0].render()
+    assert [issue.pointer for issue in issues] == [pointer]
+    assert words in issues[0].render()
 
 
 @pytest.mark.parametrize(
@@ -217,24 +217,24 @@ def test_a_faulty_entry_names_its_place_value_and_rule_and_the_others_stay(
 )
 def test_only_a_form_has_a_payload_and_it_is_a_schema(tmp_path: Path, suffix: str, payload: Any, words: str):
     write(tmp_path, f"x.{suffix}", {"name": "other" if suffix != "backend" else "lookup", "payload": payload})
-    tools, faults = load(tmp_path)
+    tools, issues = load(tmp_path)
     assert tools == {}
-    assert [fault.pointer for fault in faults] == ["/tools/0/payload"]
-    assert words in faults[0].render()
+    assert [issue.pointer for issue in issues] == ["/tools/0/payload"]
+    assert words in issues[0].render()
 
 
 def test_a_name_that_stands_twice_anywhere_counts_nowhere(tmp_path: Path):
     write(tmp_path, "a.backend", {"name": "lookup", "description": "A."})
     write(tmp_path, "b.backend", {"name": "lookup", "description": "B."})
-    tools, faults = load(tmp_path)
+    tools, issues = load(tmp_path)
     assert tools == {}
-    assert len(faults) == 2
-    assert "a.backend/tools/0 and b.backend/tools/0" in faults[0].message
+    assert len(issues) == 2
+    assert "a.backend/tools/0 and b.backend/tools/0" in issues[0].message
 
 
 def test_an_action_may_not_take_the_name_of_a_python_tool_or_one_that_providers_refuse(tmp_path: Path):
     write(tmp_path, "a.action", {"name": "lookup"}, {"name": "no spaces"})
-    tools, faults = load(tmp_path)
+    tools, issues = load(tmp_path)
     assert tools == {}
-    assert "name of a Python tool" in faults[0].message
-    assert "letters, digits" in faults[1].message
+    assert "name of a Python tool" in issues[0].message
+    assert "letters, digits" in issues[1].message

@@ -393,7 +393,7 @@ class Writer:
                 head = row.head if row else None
                 return _whose(promise, row) or refusals.fenced_head(promise.thread_id, promise.expected_head, head)
             return refusal(error, promise) or store_error(self._target.name, error, "written")
-        except Exception as error:  # noqa: BLE001 – what can't be written down is this commit's fault alone
+        except Exception as error:  # noqa: BLE001 – what can't be written down is this commit's error alone
             return store_error(self._target.name, error, "written")
         return None
 

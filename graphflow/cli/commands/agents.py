@@ -40,8 +40,8 @@ async def list_agents(as_json: AsJson = False) -> int:
         else:
             note(f"no agents found in {app.settings.agents.dir}; `graphflow new NAME` creates one")
         for agent in refused:
-            for fault in agent.faults:
-                note(f"{fault.severity}: {fault.render()}")
+            for issue in agent.errors:
+                note(f"{issue.severity}: {issue.render()}")
     return exits.USAGE if refused else exits.OK
 
 
@@ -61,8 +61,8 @@ async def show_agent(
     for name, value in agent_dict(loaded).items():
         if name not in ("key", "instructions", "icon"):
             say(f"{name:<12} {' '.join(value) if isinstance(value, list | tuple) else value}")
-    for fault in loaded.warnings:
-        say(f"{'warning':<12} {fault.render()}")
+    for issue in loaded.warnings:
+        say(f"{'warning':<12} {issue.render()}")
     if loaded.instructions:
         say(f"\n{loaded.instructions.strip()}")
     say(f"\n{draw_text(loaded.checked.document)}")
@@ -88,4 +88,4 @@ def agent_dict(agent: LoadedAgent) -> dict[str, Any]:
 
 
 def _refused_dict(agent: InvalidAgent) -> dict[str, Any]:
-    return {"key": agent.key, "invalid": [fault.as_dict() for fault in agent.faults]}
+    return {"key": agent.key, "invalid": [issue.as_dict() for issue in agent.errors]}

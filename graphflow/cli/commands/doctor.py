@@ -50,7 +50,7 @@ async def doctor(as_json: AsJson = False) -> int:
     try:
         settings = load_settings()
     except DefinitionError as error:
-        findings += [("settings", "error", fault.render()) for fault in error.faults]
+        findings += [("settings", "error", issue.render()) for issue in error.errors]
     else:
         quiet_logs(settings)
         findings += [("settings", "warning", text) for text in settings.warnings]
@@ -179,7 +179,7 @@ def _agents(settings: Settings) -> Iterator[Finding]:
     except GraphflowError as error:
         yield "agents", "error", error.message
         return
-    loaded, refused, faults = app.agents.list(), app.agents.invalid(), app.faults()
+    loaded, refused, issues = app.agents.list(), app.agents.invalid(), app.errors()
     if refused:
         names = ", ".join(agent.key for agent in refused)
         yield "agents", "error", f"{len(loaded)} in {settings.agents.dir}; rejected: {names} (`graphflow validate`)"
@@ -187,5 +187,5 @@ def _agents(settings: Settings) -> Iterator[Finding]:
         yield "agents", "ok", f"{len(loaded)} in {settings.agents.dir}"
     else:
         yield "agents", "warning", f"none in {settings.agents.dir}; `graphflow new NAME` creates one"
-    if faults:
-        yield "tools", "error", f"{len(faults)} faults in tool files (`graphflow validate`)"
+    if issues:
+        yield "tools", "error", f"{len(issues)} errors in tool files (`graphflow validate`)"

@@ -14,7 +14,7 @@ from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import count, note, say, say_json, stop
 
 if TYPE_CHECKING:
-    from graphflow.errors import Fault
+    from graphflow.errors import Issue
     from graphflow.service.application import Application
 
 
@@ -36,43 +36,43 @@ def validate(
     quiet_logs(settings)
     app = Application(settings)
     app.agents.reload()
-    checked, faults = _checked(app, paths or [])
-    errors = [fault for fault in faults if fault.severity == "error"]
+    checked, issues = _checked(app, paths or [])
+    errors = [issue for issue in issues if issue.severity == "error"]
     if as_json:
-        say_json({"files": checked, "valid": not errors, "faults": [fault.as_dict() for fault in faults]})
+        say_json({"files": checked, "valid": not errors, "errors": [issue.as_dict() for issue in issues]})
     else:
-        for fault in faults:
-            say(f"{fault.severity}: {_relative(fault)}")
-        note(_summary(checked, len(errors), len(faults) - len(errors)))
+        for issue in issues:
+            say(f"{issue.severity}: {_relative(issue)}")
+        note(_summary(checked, len(errors), len(issues) - len(errors)))
     return exits.USAGE if errors else exits.OK
 
 
-def _checked(app: Application, paths: list[str]) -> tuple[int, list[Fault]]:
-    """How many files were looked at, and all their faults."""
+def _checked(app: Application, paths: list[str]) -> tuple[int, list[Issue]]:
+    """How many files were looked at, and all their errors."""
     if not paths:
-        count, faults = _folder(app, Path(app.settings.agents.dir))
-        return count + len(app.toolbox.names()), [*faults, *app.faults()]
-    count, faults = 0, []
-    found: list[Fault]
+        count, issues = _folder(app, Path(app.settings.agents.dir))
+        return count + len(app.toolbox.names()), [*issues, *app.errors()]
+    count, issues = 0, []
+    found: list[Issue]
     for given in paths:
         path = Path(given)
         if not path.exists():
             stop(exits.USAGE, f"no file or folder {given!r}")
-        own = [fault for fault in app.faults() if _lies_in(fault, path)]
+        own = [issue for issue in app.errors() if _lies_in(issue, path)]
         files, found = 0, []
         if not app.toolbox.reads(path):
             files, found = _folder(app, path) if path.is_dir() else _file(app, path)
         count += files + len(app.toolbox.names(path))
-        faults += [*found, *own]
-    return count, faults
+        issues += [*found, *own]
+    return count, issues
 
 
-def _lies_in(fault: Fault, path: Path) -> bool:
-    """Whether the fault's file is this one, or one below this folder."""
-    return fault.file is not None and Path(fault.file).resolve().is_relative_to(path.resolve())
+def _lies_in(issue: Issue, path: Path) -> bool:
+    """Whether the error's file is this one, or one below this folder."""
+    return issue.file is not None and Path(issue.file).resolve().is_relative_to(path.resolve())
 
 
-def _folder(app: Application, folder: Path) -> tuple[int, list[Fault]]:
+def _folder(app: Application, folder: Path) -> tuple[int, list[Issue]]:
     """The agents of a folder, checked against each other."""
     registry = app.agents
     if folder.resolve() != registry.folder.resolve():
@@ -86,36 +86,36 @@ def _folder(app: Application, folder: Path) -> tuple[int, list[Fault]]:
             providers=app.providers,
         )
         registry.reload()
-    faults = [fault for agent in registry.list() for fault in agent.warnings]
-    faults += [fault for agent in registry.invalid() for fault in agent.faults]
-    return len(registry.list()) + len(registry.invalid()), sorted(faults, key=_place)
+    issues = [issue for agent in registry.list() for issue in agent.warnings]
+    issues += [issue for agent in registry.invalid() for issue in agent.errors]
+    return len(registry.list()) + len(registry.invalid()), sorted(issues, key=_place)
 
 
-def _file(app: Application, path: Path) -> tuple[int, list[Fault]]:
+def _file(app: Application, path: Path) -> tuple[int, list[Issue]]:
     """One file; what it refers to is looked up beside it when it stands in the agents' folder, which knows it."""
     from graphflow.errors import DefinitionError
 
     try:
         return 1, sorted(app.load(path).warnings, key=_place)
     except DefinitionError as error:
-        return 1, sorted(error.faults, key=_place)
+        return 1, sorted(error.errors, key=_place)
 
 
-def _place(fault: Fault) -> tuple[str, int, int, str]:
-    return fault.file or "", fault.line or 0, fault.column or 0, fault.pointer
+def _place(issue: Issue) -> tuple[str, int, int, str]:
+    return issue.file or "", issue.line or 0, issue.column or 0, issue.pointer
 
 
-def _relative(fault: Fault) -> str:
-    """The fault with its file as seen from here, when it lies below."""
+def _relative(issue: Issue) -> str:
+    """The error with its file as seen from here, when it lies below."""
     import dataclasses
 
-    if fault.file is None:
-        return fault.render()
+    if issue.file is None:
+        return issue.render()
     try:
-        shown = Path(fault.file).resolve().relative_to(Path.cwd()).as_posix()
+        shown = Path(issue.file).resolve().relative_to(Path.cwd()).as_posix()
     except ValueError:
-        shown = fault.file
-    return dataclasses.replace(fault, file=shown).render()
+        shown = issue.file
+    return dataclasses.replace(issue, file=shown).render()
 
 
 def _summary(files: int, errors: int, warnings: int) -> str:

@@ -343,9 +343,9 @@ class _Planner:
             return
         from graphflow.graph.definition.json_schema import compile_schema
 
-        for fault in compile_schema(self._new.input_schema).faults(thaw(root.input)):
-            where = f"input{fault.pointer}"
-            self._problem(None, where, f"the run's input does not fit: {fault.message}", "begin a new run instead")
+        for issue in compile_schema(self._new.input_schema).errors(thaw(root.input)):
+            where = f"input{issue.pointer}"
+            self._problem(None, where, f"the run's input does not fit: {issue.message}", "begin a new run instead")
 
     # --- questions
 

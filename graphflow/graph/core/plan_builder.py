@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.core.channels import StateSchema, channel_of
 from graphflow.graph.definition.document import (
     DEFAULT_INPUT_SCHEMA,
@@ -115,7 +115,7 @@ def _build_node(
         if found is None:
             raise DefinitionError(
                 [
-                    Fault(
+                    Issue(
                         pointer=f"/nodes/{name}/use",
                         message=f"{use!r} is not registered here",
                         hint=f"known: {', '.join(kinds.names())}",

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.graph.definition.document import GraphDefinition
 
 
@@ -20,6 +20,6 @@ class CheckedDocument:
     """Normalised plain JSON, defaults left out: what is stored under the hash and printed."""
     digest: str
     """The version hash (E23): `sha256:` and hex digits."""
-    warnings: tuple[Fault, ...] = ()
+    warnings: tuple[Issue, ...] = ()
     subgraphs: dict[str, CheckedDocument] = field(default_factory=dict)
     """By the `KEY` or `KEY@VERSION` that a node names; a graph in place by its node's name."""

@@ -1,4 +1,4 @@
-"""The scanner behind `source.py`: one pass over the text, every fault that it can go past collected."""
+"""The scanner behind `source.py`: one pass over the text, every error that it can go past collected."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _PYTHON_WORDS = {
 class Scanned:
     """What the scanner found; offsets are by JSON pointer."""
 
-    __slots__ = ("data", "faults", "keys", "unreadable", "values")
+    __slots__ = ("data", "errors", "keys", "unreadable", "values")
 
     def __init__(self) -> None:
         self.data: Any = None
         self.values: dict[str, int] = {}
         self.keys: dict[str, int] = {}
-        self.faults: list[tuple[int, str, str, str | None]] = []
+        self.errors: list[tuple[int, str, str, str | None]] = []
         """Offset, pointer, message, hint."""
         self.unreadable = False
         """The scan ended before the text did."""
@@ -61,12 +61,12 @@ def scan(text: str) -> Scanned:
         out.data, at = scanner.value(at, "", 0, False)
         at = scanner.space(at)
         if at < len(text):
-            scanner.fault(
+            scanner.issue(
                 at, "", f"unexpected {_shown(text, at)} after the end", "remove what follows the last bracket"
             )
     except _Stop:
         out.unreadable = True
-    out.faults.sort(key=lambda fault: fault[0])
+    out.errors.sort(key=lambda issue: issue[0])
     return out
 
 
@@ -75,25 +75,25 @@ class _Scanner:
         self.text = text
         self.out = Scanned()
 
-    # --- faults
+    # --- errors
 
-    def fault(self, at: int, pointer: str, message: str, hint: str | None = None) -> None:
-        self.out.faults.append((at, pointer, message, hint))
-        if len(self.out.faults) >= MAX_FAULTS:
+    def issue(self, at: int, pointer: str, message: str, hint: str | None = None) -> None:
+        self.out.errors.append((at, pointer, message, hint))
+        if len(self.out.errors) >= MAX_FAULTS:
             raise _Stop
 
     def stop(self, at: int, pointer: str, message: str, hint: str | None = None) -> None:
-        self.out.faults.append((at, pointer, message, hint))
+        self.out.errors.append((at, pointer, message, hint))
         raise _Stop
 
     # --- parts
 
     def space(self, at: int) -> int:
-        """Past white space; comments are a fault and skipped."""
+        """Past white space; comments are an error and skipped."""
         match = _SPACE.match(self.text, at)
         at = match.end() if match else at
         while self.text.startswith(("//", "/*", "#"), at):
-            self.fault(at, "", "JSON has no comments", "put it into a `description`, or remove it")
+            self.issue(at, "", "JSON has no comments", "put it into a `description`, or remove it")
             closing = "*/" if self.text.startswith("/*", at) else "\n"
             end = self.text.find(closing, at + 1)
             at = len(self.text) if end < 0 else end + len(closing)
@@ -109,7 +109,7 @@ class _Scanner:
         if character == '"':
             if text.startswith(_QUOTES, at):
                 if not prompt:
-                    self.fault(at, pointer, "three-quoted text is not allowed here", _WHERE_THREE_QUOTED)
+                    self.issue(at, pointer, "three-quoted text is not allowed here", _WHERE_THREE_QUOTED)
                 return self.three_quoted(at, pointer)
             return self.string(at, pointer)
         if character in ("{", "["):
@@ -119,7 +119,7 @@ class _Scanner:
         return self.scalar(at, pointer)
 
     def scalar(self, at: int, pointer: str) -> tuple[Any, int]:
-        """A number, or one of the three words; a wrong word is a fault and counts as null."""
+        """A number, or one of the three words; a wrong word is an error and counts as null."""
         text = self.text
         word = _WORD.match(text, at)
         if word is None:
@@ -131,7 +131,7 @@ class _Scanner:
         number = _NUMBER.match(text, at)
         if number is not None and number.end() == end:
             return self.number(at, pointer, number), end
-        self.fault(at, pointer, *_wrong_word(found))
+        self.issue(at, pointer, *_wrong_word(found))
         return None, end
 
     def no_value(self, at: int, pointer: str) -> None:
@@ -147,11 +147,11 @@ class _Scanner:
         if fraction or exponent:
             value = float(match.group())
             if value in (float("inf"), float("-inf")):
-                self.fault(at, pointer, f"{_short(match.group())} is too large for a number")
+                self.issue(at, pointer, f"{_short(match.group())} is too large for a number")
                 return None
             return value
         if len(match.group()) > 400:
-            self.fault(at, pointer, f"a whole number of {len(match.group())} digits is too large")
+            self.issue(at, pointer, f"a whole number of {len(match.group())} digits is too large")
             return None
         return int(match.group())
 
@@ -177,7 +177,7 @@ class _Scanner:
             below = f"{pointer}/{escape(key)}"
             if key in out:
                 line, column = self.line_column(self.out.keys[below])
-                self.fault(
+                self.issue(
                     begin, below, f"key {key!r} is given twice", f"the first stands at line {line}, column {column}"
                 )
             else:
@@ -209,13 +209,13 @@ class _Scanner:
         if text.startswith(",", at):
             after = self.space(at + 1)
             if text.startswith(closing, after):
-                self.fault(at, pointer, f"a comma stands before {closing!r}", "remove the comma")
+                self.issue(at, pointer, f"a comma stands before {closing!r}", "remove the comma")
             return after
         if at >= len(text):
             what = "an object" if closing == "}" else "a list"
             self.stop(at, pointer, f"the text ends inside {what}", "close every bracket and quotation mark")
         if text[at] in openers:
-            self.fault(at, pointer, f"expected ',' or {closing!r}, found {_shown(text, at)}", "put a comma before it")
+            self.issue(at, pointer, f"expected ',' or {closing!r}, found {_shown(text, at)}", "put a comma before it")
             return at
         self.stop(at, pointer, f"expected ',' or {closing!r}, found {_shown(text, at)}")
         return at
@@ -242,7 +242,7 @@ class _Scanner:
         character = self.text[at]
         if character == "\n":
             self.stop(at, pointer, "a line break inside text", "close the text, or write \\n")
-        self.fault(at, pointer, f"a control character {character!r} inside text", f"write \\u{ord(character):04x}")
+        self.issue(at, pointer, f"a control character {character!r} inside text", f"write \\u{ord(character):04x}")
         return character, at + 1
 
     def escape(self, at: int, pointer: str) -> tuple[str, int]:
@@ -255,14 +255,14 @@ class _Scanner:
             return self.unicode_escape(at, pointer)
         if not letter:
             return "", at + 1
-        self.fault(at, pointer, f"\\{letter} is no escape", f"write \\\\{letter} for a backslash")
+        self.issue(at, pointer, f"\\{letter} is no escape", f"write \\\\{letter} for a backslash")
         return letter, at + 2
 
     def unicode_escape(self, at: int, pointer: str) -> tuple[str, int]:
         text = self.text
         digits = _UNICODE.match(text, at + 2)
         if digits is None:
-            self.fault(at, pointer, f"{text[at : at + 6]!r} is no escape", "\\u takes four hexadecimal digits")
+            self.issue(at, pointer, f"{text[at : at + 6]!r} is no escape", "\\u takes four hexadecimal digits")
             return "\ufffd", at + 2
         code = int(digits.group(), 16)
         if 0xD800 <= code < 0xDC00 and text.startswith("\\u", at + 6):
@@ -270,7 +270,7 @@ class _Scanner:
             if low is not None and 0xDC00 <= (second := int(low.group(), 16)) < 0xE000:
                 return chr(0x10000 + ((code - 0xD800) << 10) + (second - 0xDC00)), at + 12
         if 0xD800 <= code < 0xE000:
-            self.fault(
+            self.issue(
                 at, pointer, f"\\u{digits.group()} is half of a surrogate pair", "write both halves, or the character"
             )
             return "\ufffd", at + 6

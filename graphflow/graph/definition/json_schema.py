@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.graph.definition.json_pointer import escape
 from graphflow.graph.definition.suggestions import choose, meant, nearest
 from graphflow.graph.definition.types import JSON_TYPES, Hole, declared_types, fits, json_type, show, show_types
@@ -52,7 +52,7 @@ class Checker:
         self.is_flat = validator is None
         """Whether no library is involved."""
 
-    def faults(self, value: Any) -> list[Fault]:
+    def errors(self, value: Any) -> list[Issue]:
         """What does not fit, with pointers relative to the value; `[]` when it fits.
 
         Frozen and lazy collections of the state count as the plain ones they stand for.
@@ -73,29 +73,29 @@ def compile_schema(schema: Mapping[str, Any] | bool) -> Checker:
     return Checker(schema, _validator(msgspec.json.encode(_plain(schema))))
 
 
-def check_schema(schema: Any) -> list[Fault]:
+def check_schema(schema: Any) -> list[Issue]:
     """What is wrong with the schema itself; pointers are relative to it.
 
-    A key that is no keyword is a fault only when it looks like a misspelt one: JSON Schema allows others.
+    A key that is no keyword is an error only when it looks like a misspelt one: JSON Schema allows others.
     """
-    faults = _first(_check_schema(schema, "", 0))
-    if faults or _is_flat(schema):
-        return faults
+    issues = _first(_check_schema(schema, "", 0))
+    if issues or _is_flat(schema):
+        return issues
     try:
         compile_schema(schema)
     except ValueError as error:
-        return [Fault(pointer="", message=f"no valid JSON Schema: {error}", kind="type")]
+        return [Issue(pointer="", message=f"no valid JSON Schema: {error}", kind="type")]
     return []
 
 
-def check_sketch(sketch: Any, schema: Any) -> list[Fault]:
-    """Faults of a value with holes in it (`Template.sketch`); only what is certain is reported.
+def check_sketch(sketch: Any, schema: Any) -> list[Issue]:
+    """Errors of a value with holes in it (`Template.sketch`); only what is certain is reported.
 
     Beyond flat schemas a value with holes is not looked into.
     """
     if not isinstance(schema, Mapping) or (has_holes(sketch) and not _is_flat(schema)):
         return []
-    return compile_schema(schema).faults(sketch) if not _is_flat(schema) else _first(_check(sketch, schema, "", 0))
+    return compile_schema(schema).errors(sketch) if not _is_flat(schema) else _first(_check(sketch, schema, "", 0))
 
 
 def has_holes(sketch: Any) -> bool:
@@ -123,11 +123,11 @@ def _is_flat(schema: Any, depth: int = 0) -> bool:
     return all(_is_flat(part, depth + 1) for part in below)
 
 
-def _check(value: Any, schema: Any, pointer: str, depth: int) -> Iterator[Fault]:
+def _check(value: Any, schema: Any, pointer: str, depth: int) -> Iterator[Issue]:
     if schema is True or depth > MAX_DEPTH:
         return
     if schema is False:
-        yield _fault(pointer, "nothing is allowed here")
+        yield _issue(pointer, "nothing is allowed here")
         return
     if isinstance(value, Hole):
         yield from _check_hole(value, schema, pointer)
@@ -135,14 +135,14 @@ def _check(value: Any, schema: Any, pointer: str, depth: int) -> Iterator[Fault]
     word = json_type(value)
     declared = schema.get("type")
     if declared is not None and not _is_type(value, word, declared):
-        yield _fault(pointer, f"expected {_shown_type(declared)}, not {show(value)}")
+        yield _issue(pointer, f"expected {_shown_type(declared)}, not {show(value)}")
         return
     if "enum" in schema and not any(_same(value, allowed) for allowed in schema["enum"]):
         words = [show(allowed) for allowed in schema["enum"]]
         hint = meant(value, [w for w in schema["enum"] if isinstance(w, str)]) if isinstance(value, str) else None
-        yield _fault(pointer, f"expected one of {', '.join(words)}, not {show(value)}", hint)
+        yield _issue(pointer, f"expected one of {', '.join(words)}, not {show(value)}", hint)
     if "const" in schema and not _same(value, schema["const"]):
-        yield _fault(pointer, f"expected {show(schema['const'])}, not {show(value)}")
+        yield _issue(pointer, f"expected {show(schema['const'])}, not {show(value)}")
     match word:
         case "object":
             yield from _check_object(value, schema, pointer, depth)
@@ -154,30 +154,30 @@ def _check(value: Any, schema: Any, pointer: str, depth: int) -> Iterator[Fault]
             yield from _check_number(value, schema, pointer)
 
 
-def _check_hole(hole: Hole, schema: Mapping[str, Any], pointer: str) -> Iterator[Fault]:
+def _check_hole(hole: Hole, schema: Mapping[str, Any], pointer: str) -> Iterator[Issue]:
     names = declared_types(schema)
     if not fits(hole.type, names):
-        yield _fault(pointer, f"expected {show_types(names)}, and expression {hole.source!r} gives {hole.type}")
+        yield _issue(pointer, f"expected {show_types(names)}, and expression {hole.source!r} gives {hole.type}")
 
 
-def _check_object(value: Mapping[str, Any], schema: Mapping[str, Any], pointer: str, depth: int) -> Iterator[Fault]:
+def _check_object(value: Mapping[str, Any], schema: Mapping[str, Any], pointer: str, depth: int) -> Iterator[Issue]:
     properties = _mapping(schema.get("properties"))
     others = schema.get("additionalProperties", True)
     for name in schema.get("required", ()):
         if name not in value:
-            yield _fault(pointer, f"{name!r} is missing", _describe(properties.get(name)))
+            yield _issue(pointer, f"{name!r} is missing", _describe(properties.get(name)))
     yield from _check_length(len(value), schema, pointer, "minProperties", "maxProperties", "keys")
     for name, item in value.items():
         below = f"{pointer}/{escape(str(name))}"
         if name in properties:
             yield from _check(item, properties[name], below, depth + 1)
         elif others is False:
-            yield _fault(below, f"unknown key {name!r}", choose(str(name), properties, none="no keys are allowed"))
+            yield _issue(below, f"unknown key {name!r}", choose(str(name), properties, none="no keys are allowed"))
         elif others is not True:
             yield from _check(item, others, below, depth + 1)
 
 
-def _check_array(value: Sequence[Any], schema: Mapping[str, Any], pointer: str, depth: int) -> Iterator[Fault]:
+def _check_array(value: Sequence[Any], schema: Mapping[str, Any], pointer: str, depth: int) -> Iterator[Issue]:
     yield from _check_length(len(value), schema, pointer, "minItems", "maxItems", "items")
     items = schema.get("items", True)
     if items is not True:
@@ -187,22 +187,22 @@ def _check_array(value: Sequence[Any], schema: Mapping[str, Any], pointer: str, 
 
 def _check_length(
     length: int, schema: Mapping[str, Any], pointer: str, least: str, most: str, what: str
-) -> Iterator[Fault]:
+) -> Iterator[Issue]:
     if least in schema and length < schema[least]:
-        yield _fault(pointer, f"at least {schema[least]} {what}, not {length}")
+        yield _issue(pointer, f"at least {schema[least]} {what}, not {length}")
     if most in schema and length > schema[most]:
-        yield _fault(pointer, f"at most {schema[most]} {what}, not {length}")
+        yield _issue(pointer, f"at most {schema[most]} {what}, not {length}")
 
 
-def _check_number(value: float, schema: Mapping[str, Any], pointer: str) -> Iterator[Fault]:
+def _check_number(value: float, schema: Mapping[str, Any], pointer: str) -> Iterator[Issue]:
     if "minimum" in schema and value < schema["minimum"]:
-        yield _fault(pointer, f"must be at least {schema['minimum']}, not {show(value)}")
+        yield _issue(pointer, f"must be at least {schema['minimum']}, not {show(value)}")
     if "maximum" in schema and value > schema["maximum"]:
-        yield _fault(pointer, f"must be at most {schema['maximum']}, not {show(value)}")
+        yield _issue(pointer, f"must be at most {schema['maximum']}, not {show(value)}")
     if "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]:
-        yield _fault(pointer, f"must be above {schema['exclusiveMinimum']}, not {show(value)}")
+        yield _issue(pointer, f"must be above {schema['exclusiveMinimum']}, not {show(value)}")
     if "exclusiveMaximum" in schema and value >= schema["exclusiveMaximum"]:
-        yield _fault(pointer, f"must be below {schema['exclusiveMaximum']}, not {show(value)}")
+        yield _issue(pointer, f"must be below {schema['exclusiveMaximum']}, not {show(value)}")
 
 
 def _is_type(value: Any, word: str, declared: Any) -> bool:
@@ -249,14 +249,14 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _fault(pointer: str, message: str, hint: str | None = None) -> Fault:
-    return Fault(pointer=pointer, message=message, hint=hint, kind="type")
+def _issue(pointer: str, message: str, hint: str | None = None) -> Issue:
+    return Issue(pointer=pointer, message=message, hint=hint, kind="type")
 
 
-def _first(faults: Iterator[Fault]) -> list[Fault]:
+def _first(issues: Iterator[Issue]) -> list[Issue]:
     out = []
-    for fault in faults:
-        out.append(fault)
+    for issue in issues:
+        out.append(issue)
         if len(out) >= MAX_FAULTS:
             break
     return out
@@ -265,14 +265,14 @@ def _first(faults: Iterator[Fault]) -> list[Fault]:
 # --- schemas themselves ---------------------------------------------------------------------------
 
 
-def _check_schema(schema: Any, pointer: str, depth: int) -> Iterator[Fault]:
+def _check_schema(schema: Any, pointer: str, depth: int) -> Iterator[Issue]:
     if isinstance(schema, bool):
         return
     if not isinstance(schema, Mapping):
-        yield _fault(pointer, f"a schema is an object, not {show(schema)}", 'as in {"type": "string"}')
+        yield _issue(pointer, f"a schema is an object, not {show(schema)}", 'as in {"type": "string"}')
         return
     if depth > MAX_DEPTH:
-        yield _fault(pointer, f"a schema nested deeper than {MAX_DEPTH} levels")
+        yield _issue(pointer, f"a schema nested deeper than {MAX_DEPTH} levels")
         return
     for key in schema:
         if (
@@ -280,7 +280,7 @@ def _check_schema(schema: Any, pointer: str, depth: int) -> Iterator[Fault]:
             and not str(key).startswith("x-")
             and (near := nearest(str(key), KEYWORDS, likeness=0.8)) is not None
         ):
-            yield _fault(
+            yield _issue(
                 f"{pointer}/{escape(str(key))}", f"{key!r} is no keyword of JSON Schema", f"did you mean {near!r}?"
             )
     yield from _check_type_keyword(schema, pointer)
@@ -288,7 +288,7 @@ def _check_schema(schema: Any, pointer: str, depth: int) -> Iterator[Fault]:
     yield from _check_bounds(schema, pointer)
     properties = schema.get("properties", {})
     if not isinstance(properties, Mapping):
-        yield _fault(f"{pointer}/properties", f"expected an object, not {show(properties)}", "name → schema")
+        yield _issue(f"{pointer}/properties", f"expected an object, not {show(properties)}", "name → schema")
         properties = {}
     for name, part in properties.items():
         yield from _check_schema(part, f"{pointer}/properties/{escape(str(name))}", depth + 1)
@@ -297,18 +297,18 @@ def _check_schema(schema: Any, pointer: str, depth: int) -> Iterator[Fault]:
             yield from _check_schema(schema[key], f"{pointer}/{key}", depth + 1)
 
 
-def _check_type_keyword(schema: Mapping[str, Any], pointer: str) -> Iterator[Fault]:
+def _check_type_keyword(schema: Mapping[str, Any], pointer: str) -> Iterator[Issue]:
     if "type" not in schema:
         return
     declared = schema["type"]
     names = [declared] if isinstance(declared, str) else declared
     if not isinstance(names, list | tuple) or not names:
-        yield _fault(f"{pointer}/type", f"expected a type or a list of types, not {show(declared)}")
+        yield _issue(f"{pointer}/type", f"expected a type or a list of types, not {show(declared)}")
         return
     for index, name in enumerate(names):
         if name not in JSON_TYPES:
             place = f"{pointer}/type" if isinstance(declared, str) else f"{pointer}/type/{index}"
-            yield _fault(place, f"{show(name)} is no JSON type", _choose_type(str(name)))
+            yield _issue(place, f"{show(name)} is no JSON type", _choose_type(str(name)))
 
 
 _FOREIGN_TYPES = {
@@ -323,14 +323,14 @@ def _choose_type(name: str) -> str:
     return choose(name, JSON_TYPES)
 
 
-def _check_lists(schema: Mapping[str, Any], pointer: str) -> Iterator[Fault]:
+def _check_lists(schema: Mapping[str, Any], pointer: str) -> Iterator[Issue]:
     if "enum" in schema and (not isinstance(schema["enum"], list | tuple) or not schema["enum"]):
-        yield _fault(f"{pointer}/enum", f"expected a list of allowed values, not {show(schema['enum'])}")
+        yield _issue(f"{pointer}/enum", f"expected a list of allowed values, not {show(schema['enum'])}")
     if "required" not in schema:
         return
     required = schema["required"]
     if not isinstance(required, list | tuple) or not all(isinstance(name, str) for name in required):
-        yield _fault(
+        yield _issue(
             f"{pointer}/required",
             f"expected a list of keys, not {show(required)}",
             '"required": ["key"], beside `properties`',
@@ -340,17 +340,17 @@ def _check_lists(schema: Mapping[str, Any], pointer: str) -> Iterator[Fault]:
     if isinstance(properties, Mapping) and schema.get("additionalProperties") is False:
         for index, name in enumerate(required):
             if name not in properties:
-                yield _fault(
+                yield _issue(
                     f"{pointer}/required/{index}", f"{name!r} is required and not allowed", choose(name, properties)
                 )
 
 
-def _check_bounds(schema: Mapping[str, Any], pointer: str) -> Iterator[Fault]:
+def _check_bounds(schema: Mapping[str, Any], pointer: str) -> Iterator[Issue]:
     for key in _BOUNDS & schema.keys():
         bound = schema[key]
         number = json_type(bound) in ("integer", "number")
         if not number or (not key.endswith("imum") and (bound < 0 or bound != int(bound))):
-            yield _fault(f"{pointer}/{key}", f"expected a number, not {show(bound)}")
+            yield _issue(f"{pointer}/{key}", f"expected a number, not {show(bound)}")
 
 
 # --- the library ----------------------------------------------------------------------------------
@@ -406,15 +406,15 @@ def _refuse_to_fetch(uri: str) -> Any:
     raise ValueError(f"{uri} is another document; put the schema under `$defs`")
 
 
-def _by_library(validator: Any, value: Any) -> Iterator[Fault]:
+def _by_library(validator: Any, value: Any) -> Iterator[Issue]:
     try:
         errors = list(validator.iter_errors(_plain(value)))
     except (ValueError, TypeError, OverflowError) as error:  # what JSON can't hold
-        yield _fault("", f"{show(value)} is no JSON value: {error}")
+        yield _issue("", f"{show(value)} is no JSON value: {error}")
         return
     for found in errors:
         pointer = "".join(f"/{escape(str(step))}" for step in found.instance_path)
-        yield _fault(pointer, found.message)
+        yield _issue(pointer, found.message)
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 
 if TYPE_CHECKING:
-    from graphflow.errors import Fault
+    from graphflow.errors import Issue
 
 NodeFunction = Callable[[Any, Any], Awaitable[Any]]
 """What runs a node: `(arguments, context) → out`. `arguments` is the evaluated `with`."""
@@ -35,8 +35,8 @@ class Kind(Protocol):
     def out_schema(self) -> Mapping[str, Any] | None:
         """JSON Schema of `out`, for type-checking `set` and `next`; `None` is dynamic."""
 
-    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Fault]:
-        """Faults of this node beyond its shape: unknown tool, unknown function, …
+    def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Issue]:
+        """Errors of this node beyond its shape: unknown tool, unknown function, …
 
         Pointers are relative to the node (`/use`, `/with/tools/0`).
         """

@@ -1,4 +1,4 @@
-"""Data from Python callers made plain: exactly what JSON can hold, or a fault for each part that it can't."""
+"""Data from Python callers made plain: exactly what JSON can hold, or an error for each part that it can't."""
 
 from __future__ import annotations
 
@@ -6,68 +6,68 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.graph.definition.json_pointer import escape
 
 MAX_NESTING = 100
 
 
-def plain_data(value: Any) -> tuple[Any, list[Fault]]:
-    """A copy of dicts, lists, text, numbers, booleans and null; what is no JSON becomes null with a fault."""
-    faults: list[Fault] = []
-    return _plain(value, "", 0, faults), faults
+def plain_data(value: Any) -> tuple[Any, list[Issue]]:
+    """A copy of dicts, lists, text, numbers, booleans and null; what is no JSON becomes null with an error."""
+    issues: list[Issue] = []
+    return _plain(value, "", 0, issues), issues
 
 
-def _plain(value: Any, pointer: str, depth: int, faults: list[Fault]) -> Any:
+def _plain(value: Any, pointer: str, depth: int, issues: list[Issue]) -> Any:
     if value is None or value is True or value is False:
         return value
     if isinstance(value, str):
-        return _text(value, pointer, faults)
+        return _text(value, pointer, issues)
     if isinstance(value, int):
-        return _whole(int(value), pointer, faults)
+        return _whole(int(value), pointer, issues)
     if isinstance(value, float):
         if math.isfinite(value):
             return float(value)
-        faults.append(Fault(pointer=pointer, message=f"{value} is no JSON number", hint="leave it out, or write null"))
+        issues.append(Issue(pointer=pointer, message=f"{value} is no JSON number", hint="leave it out, or write null"))
         return None
     if depth >= MAX_NESTING:
-        faults.append(Fault(pointer=pointer, message=f"nested deeper than {MAX_NESTING} levels", hint="flatten it"))
+        issues.append(Issue(pointer=pointer, message=f"nested deeper than {MAX_NESTING} levels", hint="flatten it"))
         return None
     if isinstance(value, Mapping):
-        return _object(value, pointer, depth, faults)
+        return _object(value, pointer, depth, issues)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return [_plain(item, f"{pointer}/{index}", depth + 1, faults) for index, item in enumerate(value)]
-    faults.append(Fault(pointer=pointer, message=f"a {type(value).__name__} is no JSON value: {value!r:.60}"))
+        return [_plain(item, f"{pointer}/{index}", depth + 1, issues) for index, item in enumerate(value)]
+    issues.append(Issue(pointer=pointer, message=f"a {type(value).__name__} is no JSON value: {value!r:.60}"))
     return None
 
 
-def _object(value: Mapping[Any, Any], pointer: str, depth: int, faults: list[Fault]) -> dict[str, Any]:
+def _object(value: Mapping[Any, Any], pointer: str, depth: int, issues: list[Issue]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key, item in value.items():
         if not isinstance(key, str):
-            faults.append(Fault(pointer=pointer, message=f"a key is text, not {key!r:.60}"))
+            issues.append(Issue(pointer=pointer, message=f"a key is text, not {key!r:.60}"))
             continue
-        name = _text(key, pointer, faults)
-        out[name] = _plain(item, f"{pointer}/{escape(name)}", depth + 1, faults)
+        name = _text(key, pointer, issues)
+        out[name] = _plain(item, f"{pointer}/{escape(name)}", depth + 1, issues)
     return out
 
 
-def _whole(value: int, pointer: str, faults: list[Fault]) -> int:
+def _whole(value: int, pointer: str, issues: list[Issue]) -> int:
     """A whole number of at most 64 bits: no store and no other language keeps larger ones."""
     if -(2**63) <= value < 2**64:
         return value
-    faults.append(Fault(pointer=pointer, message="a whole number beyond 64 bits", hint="write it as text"))
+    issues.append(Issue(pointer=pointer, message="a whole number beyond 64 bits", hint="write it as text"))
     return 0
 
 
-def _text(value: str, pointer: str, faults: list[Fault]) -> str:
-    """Plain text; half a surrogate pair can't be stored or sent, so it is a fault."""
+def _text(value: str, pointer: str, issues: list[Issue]) -> str:
+    """Plain text; half a surrogate pair can't be stored or sent, so it is an error."""
     text = str.__str__(value)
     if text.isascii():
         return text
     try:
         text.encode()
     except UnicodeEncodeError:
-        faults.append(Fault(pointer=pointer, message=f"text with half of a surrogate pair: {text!r:.60}"))
+        issues.append(Issue(pointer=pointer, message=f"text with half of a surrogate pair: {text!r:.60}"))
         return text.encode("utf-8", "replace").decode()
     return text

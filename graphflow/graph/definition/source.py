@@ -1,7 +1,7 @@
 """Strict JSON that remembers where everything stands, and three-quoted prompts (spec 1.1).
 
 `parse_source` reads a text into plain data; `Source.place(pointer)` then tells line and column of
-any value, so that a fault found much later still names its place. It is JSON with one addition: the
+any value, so that an error found much later still names its place. It is JSON with one addition: the
 value of a key whose name contains `systemPrompt` may stand between three quotation marks, with real
 line breaks and no escapes.
 """
@@ -14,22 +14,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.definition.json_scanner import Scanned, scan
 
 
 class Source:
     """A parsed text: its data, and the place of every value and key."""
 
-    __slots__ = ("_keys", "_lines", "_values", "data", "faults", "file", "text")
+    __slots__ = ("_keys", "_lines", "_values", "data", "errors", "file", "text")
 
-    def __init__(self, text: str, scanned: Scanned, *, file: str | None, faults: Sequence[Fault] = ()) -> None:
+    def __init__(self, text: str, scanned: Scanned, *, file: str | None, errors: Sequence[Issue] = ()) -> None:
         self.text = text
         self.data: Any = scanned.data
         """Plain dicts, lists, str, int, float, bool, None."""
         self.file = file
-        self.faults = tuple(faults)
-        """Faults of the text that left readable data, only with `strict=False`."""
+        self.errors = tuple(errors)
+        """Errors of the text that left readable data, only with `strict=False`."""
         self._values, self._keys = scanned.values, scanned.keys
         self._lines = _line_starts(text)
 
@@ -51,16 +51,16 @@ class Source:
         line = bisect.bisect_right(self._lines, offset)
         return line, offset - self._lines[line - 1] + 1
 
-    def locate(self, fault: Fault) -> Fault:
-        """The fault with file, line and column; one that has a line is returned as it is.
+    def locate(self, issue: Issue) -> Issue:
+        """The error with file, line and column; one that has a line is returned as it is.
 
-        A fault about a key that should not be there points at the key, any other at the value.
+        An error about a key that should not be there points at the key, any other at the value.
         """
-        if fault.line is not None:
-            return fault
-        found = self.key_place(fault.pointer) if _about_key(fault) else self.place(fault.pointer)
+        if issue.line is not None:
+            return issue
+        found = self.key_place(issue.pointer) if _about_key(issue) else self.place(issue.pointer)
         line, column = found or (None, None)
-        return replace(fault, file=fault.file or self.file, line=line, column=column)
+        return replace(issue, file=issue.file or self.file, line=line, column=column)
 
 
 def parse_source(text: str, *, file: str | None = None, strict: bool = True) -> Source:
@@ -68,20 +68,20 @@ def parse_source(text: str, *, file: str | None = None, strict: bool = True) -> 
 
     Args:
         text: the whole file; a byte order mark is skipped.
-        file: its name, for faults.
-        strict: raise for any fault. `False` raises only when there is no readable data and leaves the
-            rest (a key given twice, a trailing comma) in `Source.faults`, to be reported with what
+        file: its name, for errors.
+        strict: raise for any error. `False` raises only when there is no readable data and leaves the
+            rest (a key given twice, a trailing comma) in `Source.errors`, to be reported with what
             else is wrong.
 
     Raises:
-        DefinitionError: with every fault of kind `syntax`.
+        DefinitionError: with every error of kind `syntax`.
     """
     scanned = scan(text)
     bare = Source(text, scanned, file=file)
-    faults = tuple(_syntax_fault(bare, found) for found in scanned.faults)
-    if faults and (strict or scanned.unreadable):
-        raise DefinitionError(faults)
-    return Source(text, scanned, file=file, faults=faults)
+    issues = tuple(_syntax_issue(bare, found) for found in scanned.errors)
+    if issues and (strict or scanned.unreadable):
+        raise DefinitionError(issues)
+    return Source(text, scanned, file=file, errors=issues)
 
 
 def read_source(path: str | Path, *, strict: bool = True) -> Source:
@@ -96,7 +96,7 @@ def read_source(path: str | Path, *, strict: bool = True) -> Source:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise DefinitionError(
-            [Fault(pointer="", message=f"can't be read: {reason}", file=name, kind="syntax")]
+            [Issue(pointer="", message=f"can't be read: {reason}", file=name, kind="syntax")]
         ) from error
     return parse_source(decode_utf8(content, file=name), file=name, strict=strict)
 
@@ -113,7 +113,7 @@ def decode_utf8(content: bytes, *, file: str | None = None) -> str:
         before = content[: error.start]
         line = before.count(b"\n") + 1
         column = len(before.rpartition(b"\n")[2].decode("utf-8", "replace")) + 1
-        fault = Fault(
+        issue = Issue(
             pointer="",
             message=f"byte {content[error.start]:#04x} is no UTF-8",
             hint="save the file as UTF-8",
@@ -122,17 +122,17 @@ def decode_utf8(content: bytes, *, file: str | None = None) -> str:
             column=column,
             kind="syntax",
         )
-        raise DefinitionError([fault]) from error
+        raise DefinitionError([issue]) from error
 
 
-def _syntax_fault(source: Source, found: tuple[int, str, str, str | None]) -> Fault:
+def _syntax_issue(source: Source, found: tuple[int, str, str, str | None]) -> Issue:
     at, pointer, message, hint = found
     line, column = source.position(at)
-    return Fault(pointer=pointer, message=message, hint=hint, file=source.file, line=line, column=column, kind="syntax")
+    return Issue(pointer=pointer, message=message, hint=hint, file=source.file, line=line, column=column, kind="syntax")
 
 
-def _about_key(fault: Fault) -> bool:
-    return fault.message.startswith("unknown key ") or " can't name a " in fault.message
+def _about_key(issue: Issue) -> bool:
+    return issue.message.startswith("unknown key ") or " can't name a " in issue.message
 
 
 def _line_starts(text: str) -> list[int]:

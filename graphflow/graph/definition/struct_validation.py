@@ -1,6 +1,6 @@
-"""Checks plain data against msgspec structs and reports every fault at once, each with its JSON pointer.
+"""Checks plain data against msgspec structs and reports every error at once, each with its JSON pointer.
 
-msgspec itself stops at the first fault. The structs stay the one definition of a format: documents
+msgspec itself stops at the first error. The structs stay the one definition of a format: documents
 (`document.py`) and agent files are both checked here.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import msgspec.inspect as mi
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.graph.definition.json_pointer import escape
 from graphflow.graph.definition.suggestions import choose, meant
 from graphflow.graph.definition.types import TYPE_NAMES, json_type, show
@@ -23,19 +23,19 @@ from graphflow.graph.definition.types import TYPE_NAMES, json_type, show
 MAX_FAULTS = 1_000
 
 
-def check_shape(data: Any, struct_type: type) -> list[Fault]:
+def check_shape(data: Any, struct_type: type) -> list[Issue]:
     """Every place where the data has not the struct's shape, at most `MAX_FAULTS`; `[]` means that msgspec converts it.
 
     Args:
         data: plain JSON data.
         struct_type: a `msgspec.Struct` (or any type that msgspec knows).
     """
-    faults: list[Fault] = []
-    for fault in _check(data, _type_info(struct_type), ""):
-        faults.append(fault)
-        if len(faults) >= MAX_FAULTS:
+    issues: list[Issue] = []
+    for issue in _check(data, _type_info(struct_type), ""):
+        issues.append(issue)
+        if len(issues) >= MAX_FAULTS:
             break
-    return faults
+    return issues
 
 
 @functools.lru_cache(maxsize=256)
@@ -43,7 +43,7 @@ def _type_info(kind: type) -> mi.Type:
     return mi.type_info(kind)
 
 
-def _check(value: Any, kind: mi.Type, pointer: str) -> Iterator[Fault]:
+def _check(value: Any, kind: mi.Type, pointer: str) -> Iterator[Issue]:
     match kind:
         case mi.AnyType() | mi.RawType():
             return
@@ -53,7 +53,7 @@ def _check(value: Any, kind: mi.Type, pointer: str) -> Iterator[Fault]:
             yield from _union(value, kind, pointer)
         case mi.LiteralType():
             if not any(value is word or (type(value) is type(word) and value == word) for word in kind.values):
-                yield _literal_fault(value, kind, pointer)
+                yield _literal_issue(value, kind, pointer)
         case mi.DictType():
             yield from _dict(value, kind, pointer)
         case mi.ListType() | mi.VarTupleType() | mi.SetType() | mi.FrozenSetType():
@@ -62,7 +62,7 @@ def _check(value: Any, kind: mi.Type, pointer: str) -> Iterator[Fault]:
             yield from _scalar(value, kind, pointer)
 
 
-def _struct(value: Any, kind: mi.StructType, pointer: str) -> Iterator[Fault]:
+def _struct(value: Any, kind: mi.StructType, pointer: str) -> Iterator[Issue]:
     if not isinstance(value, Mapping):
         yield _wrong_type(value, [kind], pointer)
         return
@@ -72,21 +72,21 @@ def _struct(value: Any, kind: mi.StructType, pointer: str) -> Iterator[Fault]:
         if field is not None:
             yield from _check(item, field.type, f"{pointer}/{escape(name)}")
         elif kind.forbid_unknown_fields and name != kind.tag_field:
-            yield Fault(
+            yield Issue(
                 pointer=f"{pointer}/{escape(str(name))}",
                 message=f"unknown key {name!r}",
                 hint=choose(str(name), known, limit=len(known)),
             )
     for field in kind.fields:
         if field.required and field.encode_name not in value:
-            yield Fault(
+            yield Issue(
                 pointer=pointer,
                 message=f"key {field.encode_name!r} is missing",
                 hint=f"it is {_expected([field.type])}",
             )
 
 
-def _union(value: Any, kind: mi.UnionType, pointer: str) -> Iterator[Fault]:
+def _union(value: Any, kind: mi.UnionType, pointer: str) -> Iterator[Issue]:
     """The member that takes this JSON type tells what is wrong; members are told apart by JSON type."""
     word = json_type(value)
     fitting = [member for member in kind.types if word in _json_types(member)]
@@ -97,18 +97,18 @@ def _union(value: Any, kind: mi.UnionType, pointer: str) -> Iterator[Fault]:
     yield from min(attempts, key=len)
 
 
-def _dict(value: Any, kind: mi.DictType, pointer: str) -> Iterator[Fault]:
+def _dict(value: Any, kind: mi.DictType, pointer: str) -> Iterator[Issue]:
     if not isinstance(value, Mapping):
         yield _wrong_type(value, [kind], pointer)
         return
     for name, item in value.items():
         if not isinstance(name, str):
-            yield Fault(pointer=pointer, message=f"a key is text, not {show(name)}")
+            yield Issue(pointer=pointer, message=f"a key is text, not {show(name)}")
             continue
         yield from _check(item, kind.value_type, f"{pointer}/{escape(name)}")
 
 
-def _list(value: Any, kind: Any, pointer: str) -> Iterator[Fault]:
+def _list(value: Any, kind: Any, pointer: str) -> Iterator[Issue]:
     if json_type(value) != "array":
         yield _wrong_type(value, [kind], pointer)
         return
@@ -117,26 +117,26 @@ def _list(value: Any, kind: Any, pointer: str) -> Iterator[Fault]:
         yield from _check(item, kind.item_type, f"{pointer}/{index}")
 
 
-def _scalar(value: Any, kind: mi.Type, pointer: str) -> Iterator[Fault]:
+def _scalar(value: Any, kind: mi.Type, pointer: str) -> Iterator[Issue]:
     if json_type(value) not in _json_types(kind):
         yield _wrong_type(value, [kind], pointer)
     elif isinstance(kind, mi.StrType):
         yield from _lengths(value, kind, pointer, "characters")
         if kind.pattern is not None and re.search(kind.pattern, value) is None:
-            yield Fault(pointer=pointer, message=f"{show(value)} does not match {kind.pattern!r}", kind="type")
+            yield Issue(pointer=pointer, message=f"{show(value)} does not match {kind.pattern!r}", kind="type")
     elif isinstance(kind, mi.IntType | mi.FloatType):
         yield from _range(value, kind, pointer)
 
 
-def _lengths(value: Any, kind: Any, pointer: str, what: str) -> Iterator[Fault]:
+def _lengths(value: Any, kind: Any, pointer: str, what: str) -> Iterator[Issue]:
     least, most = getattr(kind, "min_length", None), getattr(kind, "max_length", None)
     if least is not None and len(value) < least:
-        yield Fault(pointer=pointer, message=f"at least {least} {what}, not {len(value)}", kind="type")
+        yield Issue(pointer=pointer, message=f"at least {least} {what}, not {len(value)}", kind="type")
     if most is not None and len(value) > most:
-        yield Fault(pointer=pointer, message=f"at most {most} {what}, not {len(value)}", kind="type")
+        yield Issue(pointer=pointer, message=f"at most {most} {what}, not {len(value)}", kind="type")
 
 
-def _range(value: Any, kind: mi.IntType | mi.FloatType, pointer: str) -> Iterator[Fault]:
+def _range(value: Any, kind: mi.IntType | mi.FloatType, pointer: str) -> Iterator[Issue]:
     rules: tuple[tuple[Any, Callable[[Any, Any], bool], str], ...] = (
         (kind.ge, operator.ge, "at least"),
         (kind.gt, operator.gt, "above"),
@@ -145,23 +145,23 @@ def _range(value: Any, kind: mi.IntType | mi.FloatType, pointer: str) -> Iterato
     )
     for bound, holds, words in rules:
         if bound is not None and not holds(value, bound):
-            yield Fault(pointer=pointer, message=f"must be {words} {bound}, not {show(value)}", kind="type")
+            yield Issue(pointer=pointer, message=f"must be {words} {bound}, not {show(value)}", kind="type")
 
 
-def _wrong_type(value: Any, kinds: Sequence[mi.Type], pointer: str) -> Fault:
-    return Fault(pointer=pointer, message=f"expected {_expected(kinds)}, not {show(value)}")
+def _wrong_type(value: Any, kinds: Sequence[mi.Type], pointer: str) -> Issue:
+    return Issue(pointer=pointer, message=f"expected {_expected(kinds)}, not {show(value)}")
 
 
-def _literal_fault(value: Any, kind: mi.LiteralType, pointer: str) -> Fault:
+def _literal_issue(value: Any, kind: mi.LiteralType, pointer: str) -> Issue:
     words = [str(word) for word in kind.values]
     shown = " or ".join(show(word) for word in kind.values)
     if len(words) == 1:
-        return Fault(
+        return Issue(
             pointer=pointer,
             message=f"expected {shown}, not {show(value)}",
             hint=f"write {msgspec.json.encode(kind.values[0]).decode()}",
         )
-    return Fault(
+    return Issue(
         pointer=pointer,
         message=f"expected one of {', '.join(words)}, not {show(value)}",
         hint=meant(str(value), words),

@@ -174,7 +174,7 @@ class _HierarchyBuilder:
     ) -> Link:
         end = target if self._place.get(target) == level.id or not level.id else f"{level.id}/{target}"
         if not level.id and self._place.get(target, "") != "":
-            end = f"/{target}"  # a route into a body, which is a fault: it leads to a name without a node
+            end = f"/{target}"  # a route into a body, which is an error: it leads to a name without a node
         return Link((source_id, end), source, target, condition, kind)
 
     def _body_links(self, name: str, regions: Mapping[str, Region]) -> Iterator[Link]:

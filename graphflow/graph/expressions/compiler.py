@@ -13,13 +13,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from graphflow.errors import DefinitionError, ExpressionFailed, Fault
+from graphflow.errors import DefinitionError, ExpressionFailed, Issue
 from graphflow.graph.expressions import cel_library, parser
 from graphflow.graph.expressions.ast import Choice, Constant, Index, ListOf, MapOf, Node, Outline, Path
 from graphflow.graph.expressions.diagnostics import reworded, unknown_functions
 from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.native_eval import decided
-from graphflow.graph.expressions.parser import SyntaxFault
+from graphflow.graph.expressions.parser import ExpressionSyntaxError
 from graphflow.graph.expressions.paths import Missing, Read, reader, show_path
 
 Scope = Mapping[str, Any]
@@ -84,26 +84,26 @@ def compile_expression(source: str, environment: Environment, *, check: bool = T
             checked before, and then `type` is `dyn` where only CEL could tell.
 
     Raises:
-        DefinitionError: with all faults of the expression; their pointers are `""`.
+        DefinitionError: with all errors of the expression; their pointers are `""`.
     """
     if not isinstance(source, str):
-        raise DefinitionError([Fault(pointer="", message=f"an expression is text, not {source!r:.60}", kind="type")])
+        raise DefinitionError([Issue(pointer="", message=f"an expression is text, not {source!r:.60}", kind="type")])
     try:
         outline = parser.parse(source)
-    except SyntaxFault as error:
-        raise DefinitionError([_fault(source, error.message, error.at, error.hint, "syntax")]) from None
+    except ExpressionSyntaxError as error:
+        raise DefinitionError([_issue(source, error.message, error.at, error.hint, "syntax")]) from None
     try:
         kind = _check(outline, environment) if check else _known_type(outline.root, environment)
         evaluate = _compose(outline, outline.root, environment)
         return Expression(source, tuple(_refs(outline)), kind, evaluate, is_constant=isinstance(outline.root, Constant))
-    except SyntaxFault as error:
-        raise DefinitionError([_fault(source, error.message, error.at, error.hint, "syntax")]) from None
+    except ExpressionSyntaxError as error:
+        raise DefinitionError([_issue(source, error.message, error.at, error.hint, "syntax")]) from None
 
 
-def _fault(source: str, message: str, at: int, hint: str | None = None, kind: str = "type") -> Fault:
+def _issue(source: str, message: str, at: int, hint: str | None = None, kind: str = "type") -> Issue:
     shown = source if len(source) <= 80 else source[:79] + "…"
     where = f", character {at + 1}" if at > 0 else ""
-    return Fault(pointer="", message=f"expression {shown!r}{where}: {message}", hint=hint, kind=kind)
+    return Issue(pointer="", message=f"expression {shown!r}{where}: {message}", hint=hint, kind=kind)
 
 
 def _refs(outline: Outline) -> Iterable[Ref]:
@@ -294,16 +294,16 @@ def _known_type(node: Node, environment: Environment) -> str:
 
 
 def _check(outline: Outline, environment: Environment) -> str:
-    """The type of the whole expression; raises every fault at once."""
-    if unknown := [_fault(outline.text, *problem) for problem in unknown_functions(outline)]:
+    """The type of the whole expression; raises every error at once."""
+    if unknown := [_issue(outline.text, *problem) for problem in unknown_functions(outline)]:
         raise DefinitionError(unknown)  # the variables of a misspelt macro would only add to it
-    faults = [_fault(outline.text, *problem) for path in outline.paths for problem in environment.problems(path)]
+    issues = [_issue(outline.text, *problem) for path in outline.paths for problem in environment.problems(path)]
     for path in outline.paths:
         for step in path.steps:
             if isinstance(step, Index):
-                faults += _index_faults(outline, step, environment)
-    if faults:
-        raise DefinitionError(faults)
+                issues += _index_issues(outline, step, environment)
+    if issues:
+        raise DefinitionError(issues)
     if isinstance(outline.root, Constant):
         return outline.root.type
     if isinstance(outline.root, Path):
@@ -315,21 +315,21 @@ def _check(outline: Outline, environment: Environment) -> str:
         told = [_complaint(outline, rewritten, complaint) for complaint in error.complaints]
         raise DefinitionError(list(dict.fromkeys(told))) from None
     if kind == "type":
-        raise DefinitionError([_fault(outline.text, "the result is a type, not a value", 0)])
+        raise DefinitionError([_issue(outline.text, "the result is a type, not a value", 0)])
     return kind
 
 
-def _index_faults(outline: Outline, step: Index, environment: Environment) -> list[Fault]:
+def _index_issues(outline: Outline, step: Index, environment: Environment) -> list[Issue]:
     try:
         kind = _check(step.outline, environment)
     except DefinitionError as error:
-        return list(error.faults)
+        return list(error.errors)
     if kind in ("int", "uint", "string", "dyn"):
         return []
-    return [_fault(outline.text, f"an index is a whole number or a key, not {kind}", step.outline.root.start)]
+    return [_issue(outline.text, f"an index is a whole number or a key, not {kind}", step.outline.root.start)]
 
 
-def _complaint(outline: Outline, rewritten: Rewritten, complaint: cel_library.Complaint) -> Fault:
+def _complaint(outline: Outline, rewritten: Rewritten, complaint: cel_library.Complaint) -> Issue:
     at = rewritten.offset(complaint.line, complaint.column)
     message, hint, kind = reworded(complaint.text, outline, at)
-    return _fault(outline.text, message, at, hint, kind)
+    return _issue(outline.text, message, at, hint, kind)

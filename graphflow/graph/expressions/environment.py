@@ -36,7 +36,7 @@ ANY_VARIABLE = "*"
 """Among `loose`: whatever name may be a variable."""
 
 Problem = tuple[str, int, str | None, str]
-"""Message, offset, hint and kind of a fault."""
+"""Message, offset, hint and kind of an error."""
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     absent: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Variable that exists elsewhere → why not here."""
     loose: frozenset[str] = frozenset()
-    """Variables, or `ANY_VARIABLE`, of which too little is known to call a name wrong: a fault that was told has hidden the rest."""
+    """Variables, or `ANY_VARIABLE`, of which too little is known to call a name wrong: an error that was told has hidden the rest."""
 
     @classmethod
     def of(cls, document: GraphDefinition) -> Environment:

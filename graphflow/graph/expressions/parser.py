@@ -44,7 +44,7 @@ _BINDING = {"||": 1, "&&": 2, **dict.fromkeys((*COMPARISONS, "in"), 3), "+": 4, 
 """How strongly each binary operator binds. No other token has one of these texts: text literals carry their quotes."""
 
 
-class SyntaxFault(ValueError):
+class ExpressionSyntaxError(ValueError):
     """The text is no CEL; `at` is the offset of the place."""
 
     def __init__(self, message: str, at: int, hint: str | None = None) -> None:
@@ -74,13 +74,13 @@ def tokens(text: str, start: int = 0) -> Iterator[Token]:
     """The tokens of `text` from `start`, white space left out.
 
     Raises:
-        SyntaxFault: at the first character that begins no token.
+        ExpressionSyntaxError: at the first character that begins no token.
     """
     at = start
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise SyntaxFault(*_stray(text, at))
+            raise ExpressionSyntaxError(*_stray(text, at))
         kind = match.lastgroup or "op"
         if kind != "space":
             yield kind, match.group(), at
@@ -102,21 +102,21 @@ def parse(text: str) -> Outline:
     """The outline of an expression.
 
     Raises:
-        SyntaxFault: the text is no CEL, or passes a cap of spec 2.1 rule 7.
+        ExpressionSyntaxError: the text is no CEL, or passes a cap of spec 2.1 rule 7.
     """
     if len(text) > MAX_CHARACTERS:
-        raise SyntaxFault(
+        raise ExpressionSyntaxError(
             f"an expression has at most {MAX_CHARACTERS} characters, this one has {len(text)}",
             MAX_CHARACTERS,
             "split it over several nodes, or register a function",
         )
     if not text.strip():
-        raise SyntaxFault("the expression is empty", 0)
+        raise ExpressionSyntaxError("the expression is empty", 0)
     parser = _Parser(text)
     root = parser.expression()
     kind, word, at = parser.token
     if kind != "end":
-        raise SyntaxFault(f"unexpected {word!r} after the expression", at)
+        raise ExpressionSyntaxError(f"unexpected {word!r} after the expression", at)
     return Outline(text, root, tuple(parser.paths), tuple(parser.integers), tuple(parser.calls))
 
 
@@ -159,7 +159,7 @@ class _Parser:
         if not self._is(word):
             kind, found, at = self.token
             shown = "the end" if kind == "end" else repr(found)
-            raise SyntaxFault(f"expected {word!r}, found {shown}", at)
+            raise ExpressionSyntaxError(f"expected {word!r}, found {shown}", at)
         self._take()
 
     # --- grammar
@@ -167,7 +167,7 @@ class _Parser:
     def expression(self) -> Node:
         self._depth += 1
         if self._depth > MAX_NESTING + 1:
-            raise SyntaxFault(
+            raise ExpressionSyntaxError(
                 f"nested deeper than {MAX_NESTING} levels",
                 self.token[2],
                 "split it over several nodes, or register a function",
@@ -197,7 +197,7 @@ class _Parser:
         signs: list[tuple[str, int]] = []
         while self._is("!", "-"):
             if self._depth + len(signs) > MAX_NESTING:
-                raise SyntaxFault(f"nested deeper than {MAX_NESTING} levels", self.token[2])
+                raise ExpressionSyntaxError(f"nested deeper than {MAX_NESTING} levels", self.token[2])
             _, sign, at = self._take()
             signs.append((sign, at))
         node = self._member()
@@ -213,7 +213,7 @@ class _Parser:
         while self._is(".", "[", "{"):
             word = self.token[1]
             if word == "{":
-                raise SyntaxFault(
+                raise ExpressionSyntaxError(
                     "messages (NAME{…}) can't be built here", self.token[2], "build a map: {'key': value}"
                 )
             self._take()
@@ -223,7 +223,7 @@ class _Parser:
     def _select(self, node: Node, start: int) -> Node:
         kind, name, at = self._take()
         if kind != "name":
-            raise SyntaxFault(f"expected a name after '.', found {name or 'the end'!r}", at)
+            raise ExpressionSyntaxError(f"expected a name after '.', found {name or 'the end'!r}", at)
         if self._is("("):
             self.calls.append((at, name))
             return self._method(node, name, start)
@@ -304,7 +304,7 @@ class _Parser:
             case "{":
                 return self._map(at)
         shown = "the end" if kind == "end" else repr(word)
-        raise SyntaxFault(f"expected a value, found {shown}", at)
+        raise ExpressionSyntaxError(f"expected a value, found {shown}", at)
 
     def _name(self, word: str, at: int) -> Node:
         if word in ("true", "false"):
@@ -312,7 +312,7 @@ class _Parser:
         if word == "null":
             return Constant(None, "null", at, self._last_end)
         if word in RESERVED:
-            raise SyntaxFault(f"{word!r} is a word that CEL keeps for itself", at)
+            raise ExpressionSyntaxError(f"{word!r} is a word that CEL keeps for itself", at)
         if self._is("("):
             self.calls.append((at, word))
             return self._call(word, at)
@@ -383,7 +383,7 @@ class _Parser:
         try:
             value = body if "r" in prefix else _ESCAPE.sub(_unescape, body)
         except ValueError as error:
-            raise SyntaxFault(str(error), at) from None
+            raise ExpressionSyntaxError(str(error), at) from None
         return Constant(value, "string", at, self._last_end)
 
 

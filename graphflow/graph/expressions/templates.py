@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import DefinitionError, ExpressionFailed, Fault
+from graphflow.errors import DefinitionError, ExpressionFailed, Issue
 from graphflow.graph.definition.json_pointer import escape
 from graphflow.graph.definition.types import Hole
 from graphflow.graph.expressions import cel_library, parser
 from graphflow.graph.expressions.compiler import Expression, Ref, Scope, compile_expression
 from graphflow.graph.expressions.environment import Environment
-from graphflow.graph.expressions.parser import SyntaxFault
+from graphflow.graph.expressions.parser import ExpressionSyntaxError
 
 Evaluate = Callable[[Scope], Any]
 
@@ -62,29 +62,29 @@ def compile_template(value: Any, environment: Environment, *, check: bool = True
     lists and maps are rendered as JSON, null as nothing. `$${` is a literal `${`.
 
     Raises:
-        DefinitionError: with all faults; their pointers are relative to `value`.
+        DefinitionError: with all errors; their pointers are relative to `value`.
     """
-    faults: list[Fault] = []
-    part = _compile(value, environment, check, "", faults)
-    if faults:
-        raise DefinitionError(faults)
+    issues: list[Issue] = []
+    part = _compile(value, environment, check, "", issues)
+    if issues:
+        raise DefinitionError(issues)
     return Template(part.evaluate, part.value, tuple(dict.fromkeys(part.refs)), part.sketch)
 
 
-def _compile(value: Any, environment: Environment, check: bool, pointer: str, faults: list[Fault]) -> _CompiledPart:
+def _compile(value: Any, environment: Environment, check: bool, pointer: str, issues: list[Issue]) -> _CompiledPart:
     if isinstance(value, str):
-        return _text(value, environment, check, pointer, faults) if "${" in value else _CompiledPart(value)
+        return _text(value, environment, check, pointer, issues) if "${" in value else _CompiledPart(value)
     if isinstance(value, Mapping):
-        return _map(value, environment, check, pointer, faults)
+        return _map(value, environment, check, pointer, issues)
     if isinstance(value, list | tuple):
-        return _list(value, environment, check, pointer, faults)
+        return _list(value, environment, check, pointer, issues)
     return _CompiledPart(value)
 
 
 def _map(
-    value: Mapping[str, Any], environment: Environment, check: bool, pointer: str, faults: list[Fault]
+    value: Mapping[str, Any], environment: Environment, check: bool, pointer: str, issues: list[Issue]
 ) -> _CompiledPart:
-    parts = {key: _compile(item, environment, check, f"{pointer}/{escape(key)}", faults) for key, item in value.items()}
+    parts = {key: _compile(item, environment, check, f"{pointer}/{escape(key)}", issues) for key, item in value.items()}
     if all(part.evaluate is None for part in parts.values()):
         return _CompiledPart({key: part.value for key, part in parts.items()})
     fixed = {key: part.value for key, part in parts.items()}  # keeps the order of keys
@@ -100,8 +100,8 @@ def _map(
     return _CompiledPart(evaluate=evaluate, sketch=sketch, refs=[ref for part in parts.values() for ref in part.refs])
 
 
-def _list(value: Any, environment: Environment, check: bool, pointer: str, faults: list[Fault]) -> _CompiledPart:
-    parts = [_compile(item, environment, check, f"{pointer}/{index}", faults) for index, item in enumerate(value)]
+def _list(value: Any, environment: Environment, check: bool, pointer: str, issues: list[Issue]) -> _CompiledPart:
+    parts = [_compile(item, environment, check, f"{pointer}/{index}", issues) for index, item in enumerate(value)]
     if all(part.evaluate is None for part in parts):
         return _CompiledPart([part.value for part in parts])
 
@@ -112,7 +112,7 @@ def _list(value: Any, environment: Environment, check: bool, pointer: str, fault
     return _CompiledPart(evaluate=evaluate, sketch=sketch, refs=[ref for part in parts for ref in part.refs])
 
 
-def _text(text: str, environment: Environment, check: bool, pointer: str, faults: list[Fault]) -> _CompiledPart:
+def _text(text: str, environment: Environment, check: bool, pointer: str, issues: list[Issue]) -> _CompiledPart:
     pieces: list[str | Expression] = []
     sound = True
     try:
@@ -124,9 +124,9 @@ def _text(text: str, environment: Environment, check: bool, pointer: str, faults
                 pieces.append(_folded(compile_expression(piece, environment, check=check)))
             except DefinitionError as error:
                 sound = False
-                faults += [_moved(fault, pointer) for fault in error.faults]
-    except SyntaxFault as error:
-        faults.append(Fault(pointer=pointer, message=error.message, hint=error.hint, kind="syntax"))
+                issues += [_moved(issue, pointer) for issue in error.errors]
+    except ExpressionSyntaxError as error:
+        issues.append(Issue(pointer=pointer, message=error.message, hint=error.hint, kind="syntax"))
         sound = False
     return _joined(pieces) if sound else _CompiledPart(evaluate=lambda scope: None, sketch=Hole("dyn", text))
 
@@ -188,15 +188,15 @@ def render(value: Any) -> str:
     return msgspec.json.encode(plain).decode()
 
 
-def _moved(fault: Fault, pointer: str) -> Fault:
-    return replace(fault, pointer=pointer + fault.pointer)
+def _moved(issue: Issue, pointer: str) -> Issue:
+    return replace(issue, pointer=pointer + issue.pointer)
 
 
 def _split(text: str) -> list[tuple[bool, str]]:
     """`(is an expression, piece)` in order.
 
     Raises:
-        SyntaxFault: a `${` without its `}`.
+        ExpressionSyntaxError: a `${` without its `}`.
     """
     out: list[tuple[bool, str]] = []
     at = 0
@@ -228,10 +228,10 @@ def _closing(text: str, start: int) -> int:
                 if depth == 0:
                     return at
                 depth -= 1
-    except SyntaxFault as error:
+    except ExpressionSyntaxError as error:
         shown = text[start - 2 : start + 40]
-        raise SyntaxFault(f"in {shown!r}: {error.message}", start, error.hint or _UNBALANCED) from None
-    raise SyntaxFault(f"the '${{' in {text[start - 2 : start + 40]!r} has no '}}'", start, _UNBALANCED)
+        raise ExpressionSyntaxError(f"in {shown!r}: {error.message}", start, error.hint or _UNBALANCED) from None
+    raise ExpressionSyntaxError(f"the '${{' in {text[start - 2 : start + 40]!r} has no '}}'", start, _UNBALANCED)
 
 
 _UNBALANCED = "close it with '}', or write '$${' for a literal '${'"

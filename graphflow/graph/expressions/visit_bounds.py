@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from graphflow.graph.expressions.ast import COMPARISONS, Binary, Constant, Node, Path, Unary
-from graphflow.graph.expressions.parser import SyntaxFault, parse
+from graphflow.graph.expressions.parser import ExpressionSyntaxError, parse
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -48,7 +48,7 @@ def read_condition(text: str | None, figures: Mapping[str, Any]) -> Condition | 
         return None
     try:
         return _read(parse(text).root, figures)
-    except SyntaxFault:
+    except ExpressionSyntaxError:
         return None
 
 

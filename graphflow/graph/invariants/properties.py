@@ -50,7 +50,7 @@ class EndReachable(msgspec.Struct, frozen=True):
 Property = Before | AtMost | EndReachable
 
 
-class PropertyFault(ValueError):
+class PropertySyntaxError(ValueError):
     """The text is no property; `hint` says what to write."""
 
     def __init__(self, message: str, hint: str) -> None:
@@ -62,7 +62,7 @@ def parse(text: str) -> Property:
     """The property that a text states.
 
     Raises:
-        PropertyFault: it states none.
+        PropertySyntaxError: it states none.
     """
     words = text.split()
     match words:
@@ -72,12 +72,12 @@ def parse(text: str) -> Property:
             return AtMost(text, node, _count(text, count))
         case ["end", "reachable"]:
             return EndReachable(text)
-    raise PropertyFault(f"{show(text)} is no property: it is {FORMS}", _meant(words))
+    raise PropertySyntaxError(f"{show(text)} is no property: it is {FORMS}", _meant(words))
 
 
 def _count(text: str, count: str) -> int:
     if not (count.isascii() and count.isdigit()) or len(count.lstrip("0")) > len(str(MOST)) or int(count) > MOST:
-        raise PropertyFault(
+        raise PropertySyntaxError(
             f"{show(text)}: {show(count)} is no whole number from 0 to {MOST}", "write digits, as in 'send at most 1'"
         )
     return int(count)

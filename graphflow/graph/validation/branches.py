@@ -44,21 +44,21 @@ def _check_map(context: ValidationContext, name: str, node: NodeDefinition) -> N
     pointer = at("nodes", name)
     if node.do is None and not context.is_lost(name, "do"):
         hint = 'add "do": "NODE", the first node of each branch, or "do": {"graph": "KEY"}'
-        context.fault(pointer, "a map has no body: `do` is missing", hint, kind="shape")
+        context.issue(pointer, "a map has no body: `do` is missing", hint, kind="shape")
     if node.as_ is None:
         if not context.is_lost(name, "as"):
             hint = 'add "as": "item": expressions in the body read the item by this name'
-            context.fault(pointer, "a map has no name for its items: `as` is missing", hint, kind="shape")
+            context.issue(pointer, "a map has no name for its items: `as` is missing", hint, kind="shape")
         return
     if node.as_ in VARIABLES:
         message = f"`as` can't be {node.as_!r}: expressions have a variable of that name"
-        context.fault(f"{pointer}/as", message, "choose another name, such as 'item'")
+        context.issue(f"{pointer}/as", message, "choose another name, such as 'item'")
         return
     check_name(context, f"{pointer}/as", node.as_, "map's item")
     for region in context.survey.around(name):
         if context.nodes[region.fan].as_ == node.as_ and region.fan != name:
             message = f"`as` can't be {node.as_!r}: the map {region.fan!r} around this one has an item of that name"
-            context.fault(f"{pointer}/as", message, "choose another name, so that the body can read both")
+            context.issue(f"{pointer}/as", message, "choose another name, so that the body can read both")
             return
 
 
@@ -67,7 +67,7 @@ def _check_parallel(context: ValidationContext, name: str, node: NodeDefinition)
     branches = node.parallel or {}
     if not branches:
         hint = 'name at least one, as in {"search": "search_web"}'
-        context.fault(pointer, "a parallel has at least one branch", hint, kind="shape")
+        context.issue(pointer, "a parallel has at least one branch", hint, kind="shape")
     for branch, body in branches.items():
         check_name(context, pointer + at(branch), branch, "branch")
         if not isinstance(body, Branch):
@@ -75,26 +75,26 @@ def _check_parallel(context: ValidationContext, name: str, node: NodeDefinition)
         for index, other in enumerate(body.after):
             place = pointer + at(branch, "after", index)
             if other == branch:
-                context.fault(place, f"branch {branch!r} can't wait for itself", "remove it", kind="graph")
+                context.issue(place, f"branch {branch!r} can't wait for itself", "remove it", kind="graph")
             elif other not in branches:
-                context.fault(place, f"no branch of {name!r} is named {other!r}", choose(other, branches))
+                context.issue(place, f"no branch of {name!r} is named {other!r}", choose(other, branches))
     after = {b: [o for o in body.after if o != b] if isinstance(body, Branch) else [] for b, body in branches.items()}
     for part in loops({b: [o for o in others if o in after] for b, others in after.items()}):
         cycle = one_cycle(after, part)
         shown = " → ".join([*cycle, cycle[0]])
         message = f"branches that wait for each other never open: {shown}"
-        context.fault(pointer + at(cycle[0], "after"), message, "let one of them not wait", kind="graph")
+        context.issue(pointer + at(cycle[0], "after"), message, "let one of them not wait", kind="graph")
 
 
 def _check_bodies(context: ValidationContext, name: str, node: NodeDefinition) -> None:
     graphs = [body for body in bodies_of(name, node) if isinstance(body.do, GraphRef)]
     if node.with_ is not None and not graphs and not context.is_lost(name, "do", "parallel"):
         message = "`with` is the input of bodies that are subgraphs, and this node has none"
-        context.fault(at("nodes", name, "with"), message, "write it at the nodes of the body", kind="shape")
+        context.issue(at("nodes", name, "with"), message, "write it at the nodes of the body", kind="shape")
     for body in bodies_of(name, node):
         if body.do in RESERVED_NODES:
             hint = "name the first node of the branch; it ends at its own `end`"
-            context.fault(body.pointer, f"a branch can't begin at {body.do!r}", hint, kind="graph")
+            context.issue(body.pointer, f"a branch can't begin at {body.do!r}", hint, kind="graph")
 
 
 def _check_join(context: ValidationContext, name: str, node: NodeDefinition) -> None:
@@ -103,14 +103,14 @@ def _check_join(context: ValidationContext, name: str, node: NodeDefinition) -> 
     if isinstance(wait, str):
         if wait not in WAITS:
             hint = choose(wait, WAITS) if wait.isalpha() else '"all", "any" or a number without quotes'
-            context.fault(pointer, f"`wait` is all, any or how many branches must finish, not {show(wait)}", hint)
+            context.issue(pointer, f"`wait` is all, any or how many branches must finish, not {show(wait)}", hint)
         return
     if wait < 1:
         hint = 'write "any" for the first, "all" for every branch'
-        context.fault(pointer, f"a join waits for at least 1 branch, not {wait}", hint, kind="type")
+        context.issue(pointer, f"a join waits for at least 1 branch, not {wait}", hint, kind="type")
     elif node.parallel and wait > len(node.parallel):
         message = f"the join waits for {wait} branches, and there are {len(node.parallel)}"
-        context.fault(pointer, message, 'write "all", or a smaller number', kind="type")
+        context.issue(pointer, message, 'write "all", or a smaller number', kind="type")
 
 
 # --- borders
@@ -132,7 +132,7 @@ def _check_nesting(context: ValidationContext) -> None:
     )
     if deep is not None:
         message = f"node {deep!r} opens branches in more than {MAX_NESTING} others"
-        context.fault(at("nodes", deep), message, "put the inner ones into a subgraph", kind="graph")
+        context.issue(at("nodes", deep), message, "put the inner ones into a subgraph", kind="graph")
     inside: dict[str, list[str]] = {name: [] for name in context.survey.regions}
     for name in inside:
         region = context.survey.home.get(name)
@@ -143,7 +143,7 @@ def _check_nesting(context: ValidationContext) -> None:
         shown = " → ".join([*cycle, cycle[0]])
         message = f"the body of {cycle[0]!r} contains {cycle[0]!r} itself: {shown}"
         hint = "a branch can't open itself; loop in front of the node, or use a subgraph"
-        context.fault(at("nodes", cycle[0]), message, hint, kind="graph")
+        context.issue(at("nodes", cycle[0]), message, hint, kind="graph")
 
 
 def _tell_crossing(context: ValidationContext, crossing: Crossing) -> None:
@@ -163,7 +163,7 @@ def _tell_crossing(context: ValidationContext, crossing: Crossing) -> None:
     else:
         message = f"the route from {crossing.source!r} to {to!r} leads into {owner}"
         hint = f"only {_fan_of(crossing)!r} opens it; route to {_fan_of(crossing)!r}, or to a node outside"
-    context.fault(crossing.pointer, message, hint, kind="graph")
+    context.issue(crossing.pointer, message, hint, kind="graph")
 
 
 def _fan_of(crossing: Crossing) -> str:
@@ -224,7 +224,7 @@ def _tell_body(context: ValidationContext, fan: str, writes: Mapping[str, str], 
                 f"state key {key!r} takes one writer at a time, and every branch of {fan!r} ({at('nodes', fan, 'map')}) "
                 f"writes it here ({pointer})"
             )
-            context.fault(pointer, message, f'{_REMEDY}, or let {fan!r} run one at a time: "max": 1', kind="graph")
+            context.issue(pointer, message, f'{_REMEDY}, or let {fan!r} run one at a time: "max": 1', kind="graph")
 
 
 def _tell_branches(
@@ -248,4 +248,4 @@ def _tell_branches(
                     f"{branch!r} ({pointer}) of {fan!r} both write it"
                 )
                 hint = f'{_REMEDY}, or let one wait for the other: "after": [{rival[0]!r}]'.replace("'", '"')
-                context.fault(pointer, message, hint, kind="graph")
+                context.issue(pointer, message, hint, kind="graph")

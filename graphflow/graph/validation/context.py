@@ -1,6 +1,6 @@
-"""What the compiler's checks share: the document as far as it can be read, and where faults gather.
+"""What the compiler's checks share: the document as far as it can be read, and where errors gather.
 
-A fault of one part must not hide those of another, so every part whose shape is wrong is set aside
+An error of one part must not hide those of another, so every part whose shape is wrong is set aside
 (`lost`) and the rest is read into the document's structs.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.graph.definition.document import Budget, GraphDefinition, NodeDefinition
 from graphflow.graph.definition.json_pointer import unescape
 from graphflow.graph.definition.kinds import Kinds
@@ -41,7 +41,7 @@ class ValidationContext:
 
     data: Mapping[str, Any]
     document: GraphDefinition
-    """What could be read; complete when there are no shape faults."""
+    """What could be read; complete when there are no shape errors."""
     kinds: Kinds
     lost: Mapping[str, frozenset[str]]
     """Node → wire keys that could not be read, `*` for all of it."""
@@ -50,7 +50,7 @@ class ValidationContext:
     state: dict[str, Mapping[str, Any]]
     """State key → schema, of those that are objects."""
     environment: Environment = field(default_factory=Environment)
-    faults: list[Fault] = field(default_factory=list)
+    errors: list[Issue] = field(default_factory=list)
 
     @property
     def nodes(self) -> Mapping[str, NodeDefinition]:
@@ -72,16 +72,16 @@ class ValidationContext:
         state = self.data.get("state", {})
         return "state" not in self.lost_top and isinstance(state, Mapping) and _tells_keys(state)
 
-    def fault(
+    def issue(
         self, pointer: str, message: str, hint: str | None = None, *, kind: str = "reference", warning: bool = False
     ) -> None:
-        self.faults.append(
-            Fault(pointer=pointer, message=message, hint=hint, kind=kind, severity="warning" if warning else "error")
+        self.errors.append(
+            Issue(pointer=pointer, message=message, hint=hint, kind=kind, severity="warning" if warning else "error")
         )
 
-    def take(self, pointer: str, faults: Iterable[Fault]) -> None:
-        """Faults with pointers relative to a place of this document."""
-        self.faults += [replace(fault, pointer=pointer + fault.pointer) for fault in faults]
+    def take(self, pointer: str, issues: Iterable[Issue]) -> None:
+        """Errors with pointers relative to a place of this document."""
+        self.errors += [replace(issue, pointer=pointer + issue.pointer) for issue in issues]
 
 
 def _tells_keys(state: Mapping[str, Any]) -> bool:
@@ -91,13 +91,13 @@ def _tells_keys(state: Mapping[str, Any]) -> bool:
 
 
 def open_context(data: Mapping[str, Any], kinds: Kinds) -> ValidationContext:
-    """The context of a document, its shape faults already in it."""
-    faults = check_shape(data, GraphDefinition)
-    lost_top, lost = _lost_parts(faults)
-    if len(faults) >= MAX_FAULTS:  # there may be more, and nobody knows where: nothing else is looked at
+    """The context of a document, its shape errors already in it."""
+    issues = check_shape(data, GraphDefinition)
+    lost_top, lost = _lost_parts(issues)
+    if len(issues) >= MAX_FAULTS:  # there may be more, and nobody knows where: nothing else is looked at
         lost_top |= set(_TOP_KEYS)
-        faults.append(
-            Fault(pointer="", message=f"only the first {MAX_FAULTS} faults are told", hint="mend these first")
+        issues.append(
+            Issue(pointer="", message=f"only the first {MAX_FAULTS} errors are told", hint="mend these first")
         )
     document = _readable(data, lost_top, lost)
     properties = document.state.get("properties")
@@ -113,14 +113,14 @@ def open_context(data: Mapping[str, Any], kinds: Kinds) -> ValidationContext:
         lost={name: frozenset(keys) for name, keys in lost.items()},
         lost_top=frozenset(lost_top),
         state=state,
-        faults=faults,
+        errors=issues,
     )
     context.environment = Environment.of(document).loosely(*_unjudged(context))
     return context
 
 
 def _unjudged(context: ValidationContext) -> Iterator[str]:
-    """Environment below which no name is a fault: what it may be was lost with a fault of its own."""
+    """Environment below which no name is an error: what it may be was lost with an error of its own."""
     if not context.knows_state:
         yield "state"
     if not context.nodes:
@@ -140,11 +140,11 @@ def is_map_without(context: ValidationContext, name: str, key: Literal["as", "do
     return missing and (node.map is not None or context.is_lost(name, "map"))
 
 
-def _lost_parts(faults: Iterable[Fault]) -> tuple[set[str], dict[str, set[str]]]:
+def _lost_parts(issues: Iterable[Issue]) -> tuple[set[str], dict[str, set[str]]]:
     top: set[str] = set()
     nodes: dict[str, set[str]] = {}
-    for fault in faults:
-        match [unescape(token) for token in fault.pointer.split("/")[1:]]:
+    for issue in issues:
+        match [unescape(token) for token in issue.pointer.split("/")[1:]]:
             case []:
                 pass  # a missing key: it is simply not there
             case ["nodes", name]:

@@ -86,7 +86,7 @@ def _check_visits(context: ValidationContext, usage: StateUse) -> None:
             message = (
                 f"visits.{counted} is always 0 here: it counts entries in {where}, which never comes to {counted!r}"
             )
-            context.fault(
+            context.issue(
                 pointer,
                 message,
                 "count a node of the same body, or keep a count in the state",
@@ -128,7 +128,7 @@ def _compiled(
     try:
         expression = compile_expression(source, environment)
     except DefinitionError as error:
-        context.take(pointer, error.faults)
+        context.take(pointer, error.errors)
         return None
     usage.reads(expression.refs, pointer)
     return expression
@@ -144,7 +144,7 @@ def _check_set(
         if key not in context.environment.state:
             if context.knows_state:
                 hint = choose(key, context.environment.state, none="declare it under `state.properties`")
-                context.fault(pointer, f"{key!r} is no state key", hint)
+                context.issue(pointer, f"{key!r} is no state key", hint)
         elif expression is not None and key in context.state:
             _check_fit(context, pointer, key, expression)
 
@@ -154,19 +154,19 @@ def _check_fit(context: ValidationContext, pointer: str, key: str, expression: E
     schema = context.state[key]
     reduce = schema.get("x-reducer", "replace")
     if not isinstance(reduce, str):
-        return  # a fault of its own
+        return  # an error of its own
     given = _SHOWN.get(expression.type, expression.type)
     if reduce in LIST_REDUCERS:
         if not fits(expression.type, ["array"]):
             message = f"key {key!r} ({reduce}) takes a list and adds its items, and {expression.source!r} gives {given}"
-            context.fault(pointer, message, f'write "[{expression.source}]"', kind="type")
+            context.issue(pointer, message, f'write "[{expression.source}]"', kind="type")
         return
     if reduce.startswith("fn:"):
         return  # the function decides what it takes
     names = declared_types(schema)
     if not fits(expression.type, names):
         message = f"key {key!r} takes {show_types(names)}, and {expression.source!r} gives {given}"
-        context.fault(pointer, message, _fit_hint(expression, names), kind="type")
+        context.issue(pointer, message, _fit_hint(expression, names), kind="type")
 
 
 def _fit_hint(expression: Expression, names: tuple[str, ...]) -> str:
@@ -191,7 +191,7 @@ def _check_conditions(
         if expression is not None and expression.type not in ("bool", "dyn"):
             given = _SHOWN.get(expression.type, expression.type)
             hint = f"compare it, as in {_comparison(expression)!r}"
-            context.fault(pointer, f"a condition is true or false, and {route.when!r} gives {given}", hint, kind="type")
+            context.issue(pointer, f"a condition is true or false, and {route.when!r} gives {given}", hint, kind="type")
 
 
 def _comparison(expression: Expression) -> str:
@@ -210,7 +210,7 @@ def _check_items(
     items = _compiled(context, pointer, node.map, environment, usage)
     if items is not None and items.type not in ("list", "dyn"):
         given = _SHOWN.get(items.type, items.type)
-        context.fault(pointer, f"a map runs over a list, and {node.map!r} gives {given}", _LIST_HINT, kind="type")
+        context.issue(pointer, f"a map runs over a list, and {node.map!r} gives {given}", _LIST_HINT, kind="type")
 
 
 _LIST_HINT = "name a state key of type array, or write a list: [state.a, state.b]"
@@ -250,7 +250,7 @@ def _check_input(
 
 def _no_arguments(context: ValidationContext, pointer: str, sketch: Any) -> None:
     given = _SHOWN.get(sketch.type, sketch.type) if isinstance(sketch, Hole) else repr(sketch)
-    context.fault(pointer, f"`with` is an object of arguments, not {given}", 'as in {"name": "${…}"}', kind="type")
+    context.issue(pointer, f"`with` is an object of arguments, not {given}", 'as in {"name": "${…}"}', kind="type")
 
 
 def _check_ask(
@@ -268,7 +268,7 @@ def _templated(context: ValidationContext, pointer: str, value: Any, environment
     try:
         template = compile_template(value, environment)
     except DefinitionError as error:
-        context.take(pointer, error.faults)
+        context.take(pointer, error.errors)
         return Hole("dyn", "")
     usage.reads(template.refs, pointer)
     return template.sketch
@@ -293,9 +293,9 @@ def _check_with(
         return
     if context.is_lost(name, "with", "use", "graph"):
         return
-    for fault in check_sketch(sketch, _with_schema(context, name, node, inputs)):
+    for issue in check_sketch(sketch, _with_schema(context, name, node, inputs)):
         place = pointer if node.with_ is not None else at("nodes", name)
-        context.faults.append(replace(fault, pointer=place + fault.pointer))
+        context.errors.append(replace(issue, pointer=place + issue.pointer))
 
 
 def _with_schema(context: ValidationContext, name: str, node: NodeDefinition, inputs: Mapping[str, Any]) -> Any:
@@ -322,10 +322,10 @@ def check_state_use(context: ValidationContext, usage: StateUse) -> None:
         read, written = usage.read.get(key), usage.written.get(key)
         if read is not None and written is None and schema.get("default") is None:
             message = f"state key {key!r} is read (at {read}) and never written, so it is always null"
-            context.fault(pointer, message, "give it a default, or let a node `set` it", kind="graph", warning=True)
+            context.issue(pointer, message, "give it a default, or let a node `set` it", kind="graph", warning=True)
         elif written is not None and read is None and not whole_state_shown and schema.get("x-expose") != "state":
             message = f"state key {key!r} is written (at {written}) and never read"
-            context.fault(pointer, message, "read it, or remove it", kind="graph", warning=True)
+            context.issue(pointer, message, "read it, or remove it", kind="graph", warning=True)
         elif read is None and written is None and not whole_state_shown:
             message = f"state key {key!r} is neither read nor written"
-            context.fault(pointer, message, "remove it", kind="graph", warning=True)
+            context.issue(pointer, message, "remove it", kind="graph", warning=True)

@@ -13,7 +13,7 @@ from graphflow.graph.invariants.properties import (
     Before,
     EndReachable,
     Property,
-    PropertyFault,
+    PropertySyntaxError,
     entered_by,
     finished_by,
     names_of,
@@ -24,20 +24,20 @@ from graphflow.graph.validation.context import ValidationContext
 
 
 def check_always(context: ValidationContext, subgraphs: Mapping[str, CheckedDocument]) -> None:
-    """Faults of properties that say nothing, name nothing, or do not hold.
+    """Errors of properties that say nothing, name nothing, or do not hold.
 
-    A graph with faults of its own is not proved: what would be said of it follows from them.
+    A graph with errors of its own is not proved: what would be said of it follows from them.
     """
     if "invariants" in context.lost_top:
         return
-    broken = any(fault.severity == "error" for fault in context.faults)
+    broken = any(issue.severity == "error" for issue in context.errors)
     unsure = not context.nodes or any(context.is_lost(name, *NODE_FORMS) for name in context.nodes)
     for index, text in enumerate(context.document.invariants):
         pointer = at("invariants", index)
         try:
             found = parse(text)
-        except PropertyFault as fault:
-            context.fault(pointer, fault.message, fault.hint, kind="property")
+        except PropertySyntaxError as issue:
+            context.issue(pointer, issue.message, issue.hint, kind="property")
             continue
         if not unsure and _names(context, pointer, found, subgraphs) and not broken:
             _prove(context, pointer, found, subgraphs)
@@ -59,7 +59,7 @@ def _names(context: ValidationContext, pointer: str, found: Property, subgraphs:
 
 def _unknown(context: ValidationContext, pointer: str, text: str, name: str) -> None:
     hint = choose(name, names_of(context.document), none="the document has no node")
-    context.fault(pointer, f"{text!r}: {name!r} is no node, and no node uses it", hint, kind="property")
+    context.issue(pointer, f"{text!r}: {name!r} is no node, and no node uses it", hint, kind="property")
 
 
 def _prove(context: ValidationContext, pointer: str, found: Property, subgraphs: Mapping[str, CheckedDocument]) -> None:
@@ -80,7 +80,7 @@ def _prove(context: ValidationContext, pointer: str, found: Property, subgraphs:
             way = path_to_trap(document)
             hint = "give its last node a route to 'end'"
     if way is not None:
-        context.fault(pointer, f"{found.text!r} does not hold: {' → '.join(way)}", hint, kind="property")
+        context.issue(pointer, f"{found.text!r} does not hold: {' → '.join(way)}", hint, kind="property")
 
 
 def _bound(document: GraphDefinition, weights: Mapping[str, int], name: str, count: int) -> str:

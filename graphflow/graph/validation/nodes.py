@@ -32,13 +32,13 @@ _CODE = re.compile(r"[(){}\[\];=<>\s\\/]|\.py\b|::|__|^(python|import|exec|eval|
 def check_nodes(context: ValidationContext) -> None:
     """Every node by itself."""
     if not context.nodes and "nodes" not in context.lost_top and isinstance(context.data.get("nodes"), dict):
-        context.fault(
+        context.issue(
             "/nodes", "a graph has at least one node", 'as in {"answer": {"use": "model", "next": "end"}}', kind="shape"
         )
     for name, node in context.nodes.items():
         pointer = at("nodes", name)
         if name in RESERVED_NODES:
-            context.fault(
+            context.issue(
                 pointer, f"{name!r} can't name a node: it is where routes {_MEANING[name]}", "choose another name"
             )
         else:
@@ -61,7 +61,7 @@ def _check_form(context: ValidationContext, pointer: str, name: str, node: NodeD
     forms = [form for form in NODE_FORMS if getattr(node, form) is not None]
     if len(forms) != 1:
         found = f"this has {' and '.join(forms)}" if forms else "this has none"
-        context.fault(
+        context.issue(
             pointer,
             f"a node has exactly one of {', '.join(NODE_FORMS)}; {found}",
             "keep one" if forms else None,
@@ -74,7 +74,7 @@ def _check_form(context: ValidationContext, pointer: str, name: str, node: NodeD
         if key != form and key not in _KEYS_OF[form] and key not in NODE_FORMS and key in _ALL_KEYS:
             owners = [owner for owner, keys in _KEYS_OF.items() if key in keys]
             hint = f"it belongs to nodes with {' or '.join(owners)}; remove it"
-            context.fault(pointer + at(key), f"a node with {form!r} takes no {key!r}", hint, kind="shape")
+            context.issue(pointer + at(key), f"a node with {form!r} takes no {key!r}", hint, kind="shape")
 
 
 _ALL_KEYS = frozenset().union(*_KEYS_OF.values())
@@ -83,7 +83,7 @@ _ALL_KEYS = frozenset().union(*_KEYS_OF.values())
 def _check_limits(context: ValidationContext, pointer: str, node: NodeDefinition) -> None:
     def above_zero(key: str, value: float | None, what: str) -> None:
         if value is not None and value <= 0:
-            context.fault(f"{pointer}/{key}", f"{what} is above 0, not {value}", "leave it out for none", kind="type")
+            context.issue(f"{pointer}/{key}", f"{what} is above 0, not {value}", "leave it out for none", kind="type")
 
     above_zero("timeoutMs", node.timeout_ms, "a time limit in milliseconds")
     above_zero("max", node.max, "how many branches run at once")
@@ -92,17 +92,17 @@ def _check_limits(context: ValidationContext, pointer: str, node: NodeDefinition
     above_zero("retry/max", retry.max, "the number of attempts")
     for key, value in (("backoffMs", retry.backoff_ms), ("maxBackoffMs", retry.max_backoff_ms)):
         if value < 0:
-            context.fault(
+            context.issue(
                 f"{pointer}/retry/{key}", f"a delay in milliseconds is not below 0, as {value} is", kind="type"
             )
     if retry.factor < 1:
-        context.fault(
+        context.issue(
             f"{pointer}/retry/factor",
             f"the factor of each further delay is at least 1, not {retry.factor}",
             kind="type",
         )
     if not 0 <= retry.jitter <= 1:
-        context.fault(f"{pointer}/retry/jitter", f"jitter is a share from 0 to 1, not {retry.jitter}", kind="type")
+        context.issue(f"{pointer}/retry/jitter", f"jitter is a share from 0 to 1, not {retry.jitter}", kind="type")
 
 
 def _check_codes(context: ValidationContext, pointer: str, node: NodeDefinition) -> None:
@@ -112,14 +112,14 @@ def _check_codes(context: ValidationContext, pointer: str, node: NodeDefinition)
         lists.append((f"{pointer}/retry/on", node.retry.on))
     for place, codes in lists:
         if not codes:
-            context.fault(place, "an empty list names no failure", "leave `on` out for its default", kind="shape")
+            context.issue(place, "an empty list names no failure", "leave `on` out for its default", kind="shape")
         for index, code in enumerate(codes):
             if code not in ROUTABLE_CODES:
-                context.fault(f"{place}/{index}", f"{show(code)} is no error code", choose(code, ROUTABLE_CODES))
+                context.issue(f"{place}/{index}", f"{show(code)} is no error code", choose(code, ROUTABLE_CODES))
     for index, route in enumerate(node.error[:-1]):
         if "any" in route.on:
             after = f"{pointer}/error/{index + 1}"
-            context.fault(
+            context.issue(
                 after,
                 "this route is never taken: the one before it takes any failure",
                 "put it first",
@@ -134,15 +134,15 @@ def _check_ask(context: ValidationContext, pointer: str, node: NodeDefinition) -
         return
     context.take(f"{pointer}/ask/schema", check_schema(ask.schema))
     if not ask.message.strip():
-        context.fault(f"{pointer}/ask/message", "the question is empty", "say what is asked", kind="type")
+        context.issue(f"{pointer}/ask/message", "the question is empty", "say what is asked", kind="type")
     if ask.hold_ms is not None and ask.hold_ms < 0:
-        context.fault(
+        context.issue(
             f"{pointer}/ask/holdMs", f"a time in milliseconds is not below 0, as {ask.hold_ms} is", kind="type"
         )
     if ask.expires is not None:
         try:
             if parse_duration_ms(ask.expires) <= 0:
-                context.fault(
+                context.issue(
                     f"{pointer}/ask/expires",
                     "a question that expires at once can't be answered",
                     "write P2D, PT15M, …",
@@ -150,9 +150,9 @@ def _check_ask(context: ValidationContext, pointer: str, node: NodeDefinition) -
                 )
         except ValueError as error:
             message, _, hint = str(error).partition("; ")
-            context.fault(f"{pointer}/ask/expires", message, hint or None, kind="type")
+            context.issue(f"{pointer}/ask/expires", message, hint or None, kind="type")
     elif ask.on_expire is not None:
-        context.fault(
+        context.issue(
             f"{pointer}/ask/onExpire",
             "`onExpire` without `expires` is never taken",
             'add "expires": "P2D", or remove it',
@@ -170,7 +170,7 @@ def _check_use(context: ValidationContext, pointer: str, name: str, node: NodeDe
     if node.undo is not None and context.kinds.find(node.undo) is None:
         _unknown_use(context, f"{pointer}/undo", node.undo)
     elif node.undo is not None and node.undo.partition(":")[0] not in ("tool", "fn"):
-        context.fault(
+        context.issue(
             f"{pointer}/undo", f"{node.undo!r} can't take a write back", "name a tool or function: tool:NAME or fn:NAME"
         )
 
@@ -181,7 +181,7 @@ def _unknown_use(context: ValidationContext, pointer: str, use: str) -> None:
     word, colon, name = use.partition(":")
     if looks_like_code(use, known):
         hint = 'register the function in Python (graphflow.toml lists the modules) and write its name: "fn:NAME" or "node:NAME"'
-        context.fault(
+        context.issue(
             pointer, f"{show(use)} is Python code or an import path; a document only names what is registered", hint
         )
         return
@@ -195,7 +195,7 @@ def _unknown_use(context: ValidationContext, pointer: str, use: str) -> None:
         if colon and word in _KIND_WORDS
         else f"no kind of node is registered as {show(use)}"
     )
-    context.fault(pointer, what, hint)
+    context.issue(pointer, what, hint)
 
 
 _NONE_KNOWN = {
@@ -225,4 +225,4 @@ def _check_interrupts(context: ValidationContext) -> None:
     for key, names in (("interruptBefore", document.interrupt_before), ("interruptAfter", document.interrupt_after)):
         for index, name in enumerate(names):
             if name != "*" and name not in context.nodes:
-                context.fault(at(key, index), f"no node is named {name!r}", choose(name, [*context.nodes, "*"]))
+                context.issue(at(key, index), f"no node is named {name!r}", choose(name, [*context.nodes, "*"]))

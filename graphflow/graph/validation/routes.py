@@ -37,7 +37,7 @@ def check_routes(context: ValidationContext) -> None:
             _check_order(context, name, node)
         for edge in _edges_of(name, node):
             if edge.to not in context.nodes and edge.to not in RESERVED_NODES:
-                context.fault(
+                context.issue(
                     edge.pointer, f"no node is named {edge.to!r}", choose(edge.to, [*context.nodes, *RESERVED_NODES])
                 )
     if context.nodes:
@@ -49,7 +49,7 @@ def _check_start(context: ValidationContext) -> None:
     if not context.nodes or "start" not in context.data or "start" in context.lost_top:
         return  # said elsewhere
     if start not in context.nodes:
-        context.fault("/start", f"no node is named {start!r}", choose(start, context.nodes))
+        context.issue("/start", f"no node is named {start!r}", choose(start, context.nodes))
 
 
 def _check_order(context: ValidationContext, name: str, node: NodeDefinition) -> None:
@@ -61,22 +61,22 @@ def _check_order(context: ValidationContext, name: str, node: NodeDefinition) ->
     if not isinstance(node.next, tuple):
         return
     if not node.next:
-        context.fault(pointer, "an empty list of routes leads nowhere", 'write "end", or one {"to": …}', kind="graph")
+        context.issue(pointer, "an empty list of routes leads nowhere", 'write "end", or one {"to": …}', kind="graph")
         return
     *before, last = node.next
     if last.when is not None:
         message = f"the last route has an `if`, so when {last.when!r} is false no route is left"
-        context.fault(f"{pointer}/{len(before)}", message, 'add {"to": "NODE"} at the end of the list', kind="graph")
+        context.issue(f"{pointer}/{len(before)}", message, 'add {"to": "NODE"} at the end of the list', kind="graph")
     for index, route in enumerate(before):
         if route.when is None:
             message = f"this route has no `if`, so the {len(node.next) - index - 1} after it are never taken"
-            context.fault(f"{pointer}/{index}", message, "give it an `if`, or make it the last", kind="graph")
+            context.issue(f"{pointer}/{index}", message, "give it an `if`, or make it the last", kind="graph")
 
 
 def _check_choose(context: ValidationContext, pointer: str, node: NodeDefinition) -> None:
     assert isinstance(node.next, Choose)
     if not node.next.choose:
-        context.fault(
+        context.issue(
             f"{pointer}/choose",
             "an empty list leaves nothing to choose",
             "name the nodes that `Goto` may take",
@@ -85,7 +85,7 @@ def _check_choose(context: ValidationContext, pointer: str, node: NodeDefinition
     word = (node.use or "").partition(":")[0]
     if node.use is None or word in _NEVER_GOTO:
         hint = "write a list of {if, to}, or use a Python node (`node:NAME`) that returns `Goto`"
-        context.fault(pointer, "only a Python node can choose its route", hint, kind="graph")
+        context.issue(pointer, "only a Python node can choose its route", hint, kind="graph")
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _check_endless(context: ValidationContext, ways: _Ways) -> set[str]:
     for part in questions.loops(ways.sure):
         out.update(part)
         cycle = questions.one_cycle(ways.sure, part)
-        context.fault(
+        context.issue(
             at("nodes", cycle[0], "next"),
             f"the cycle {show_cycle(cycle)} has no condition, so it never ends",
             'give one of its routes a condition: "next": [{"if": "…", "to": "…"}, {"to": "end"}]',
@@ -158,13 +158,13 @@ def _check_reach(context: ValidationContext, ways: _Ways, endless: set[str]) -> 
     for name in context.nodes:
         if name not in met:
             message = f"no route leads to node {name!r}"
-            context.fault(at("nodes", name), message, "add a route to it, or remove it", kind="graph")
+            context.issue(at("nodes", name), message, "add a route to it, or remove it", kind="graph")
         elif name not in finishing and name not in into_endless:
             message = f"no path from node {name!r} reaches 'end'"
-            context.fault(at("nodes", name), message, 'give it a route to "end"', kind="graph")
+            context.issue(at("nodes", name), message, 'give it a route to "end"', kind="graph")
     if start in context.nodes and start in finishing and END not in questions.reachable(ways.possible, [start]):
         message = f"every path from {start!r} ends in 'fail'"
-        context.fault("/start", message, 'give some node a route to "end"', kind="graph")
+        context.issue("/start", message, 'give some node a route to "end"', kind="graph")
 
 
 def _starts(context: ValidationContext) -> list[str]:
@@ -187,14 +187,14 @@ def _check_bounds(context: ValidationContext, ways: _Ways) -> None:
     if not figures:
         cycle = questions.one_cycle(ways.known, found[0])
         names = ", ".join(field.encode_name for field in _FIGURES)
-        context.fault(
+        context.issue(
             at("nodes", cycle[0]),
             f"the cycle {show_cycle(cycle)} has no budget that ends it",
             f'add "budget": {{"maxSteps": 60}}; figures are {names}',
             kind="graph",
         )
     elif figures == ["max_rounds"] and not _names_rounds(context):
-        context.fault(
+        context.issue(
             "/budget/maxRounds",
             "maxRounds ends nothing: no condition names limits.rounds",
             'write a condition like "visits.NODE < limits.rounds", or limit maxSteps',

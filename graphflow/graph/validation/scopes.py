@@ -12,7 +12,7 @@ from graphflow.graph.definition.regions import Region, routes_of
 from graphflow.graph.expressions import parser
 from graphflow.graph.expressions.ast import Path
 from graphflow.graph.expressions.environment import Environment
-from graphflow.graph.expressions.parser import SyntaxFault
+from graphflow.graph.expressions.parser import ExpressionSyntaxError
 from graphflow.graph.validation.context import ValidationContext, is_map_without
 
 OUTCOMES = ("done", "failed")
@@ -66,10 +66,10 @@ class ScopeMap:
     def _item(self, fan: str, around: list[str]) -> Any:
         """The schema of a map's items, where its list is a path into something whose schema is known."""
         if fan not in self._items:
-            self._items[fan] = None  # a map in its own body, which is a fault of its own
+            self._items[fan] = None  # a map in its own body, which is an error of its own
             try:
                 path = parser.parse(self._context.nodes[fan].map or "").root
-            except SyntaxFault:
+            except ExpressionSyntaxError:
                 return None
             if isinstance(path, Path) and not path.test:
                 schema = self._within(around).schema_of(path)
@@ -116,5 +116,5 @@ def _last_nodes(context: ValidationContext, region: Region | None) -> list[str]:
 
 
 def _opens(context: ValidationContext, node: str, region: Region) -> bool:
-    """Whether the node is a fan around the region: one in its own body, which is a fault of its own."""
+    """Whether the node is a fan around the region: one in its own body, which is an error of its own."""
     return node == region.fan or any(other.fan == node for other in context.survey.around(region.fan))

@@ -41,7 +41,7 @@ _MARK_NAMES = (*_MARKS, "x-reducer", "x-tasks")
 def check_name(context: ValidationContext, pointer: str, name: str, what: str) -> None:
     """A name that expressions can use: `[a-z_][a-zA-Z0-9_]*` and no word of CEL (E16)."""
     if name in RESERVED:
-        context.fault(pointer, f"{name!r} can't name a {what}: CEL keeps the word for itself", "choose another name")
+        context.issue(pointer, f"{name!r} can't name a {what}: CEL keeps the word for itself", "choose another name")
     elif NAME.fullmatch(name) is None:
         wanted = re.sub(r"[^a-zA-Z0-9_]+", "_", name).strip("_")
         wanted = wanted[:1].lower() + wanted[1:]
@@ -50,7 +50,7 @@ def check_name(context: ValidationContext, pointer: str, name: str, what: str) -
             if NAME.fullmatch(wanted)
             else "begin with a small letter, go on with letters, digits or _"
         )
-        context.fault(pointer, f"{show(name)} can't name a {what}: names match [a-z_][a-zA-Z0-9_]*", hint)
+        context.issue(pointer, f"{show(name)} can't name a {what}: names match [a-z_][a-zA-Z0-9_]*", hint)
 
 
 def check_state(context: ValidationContext) -> None:
@@ -65,14 +65,14 @@ def check_state(context: ValidationContext) -> None:
                 if isinstance(state[key], Mapping)
                 else choose(key, STATE_KEYWORDS)
             )
-            context.fault(at("state", key), f"{key!r} is not expected in `state`", hint, kind="shape")
+            context.issue(at("state", key), f"{key!r} is not expected in `state`", hint, kind="shape")
     if state.get("type", "object") != "object":
-        context.fault(
+        context.issue(
             "/state/type", f"the state is an object, not {show(state['type'])}", 'write "object"', kind="type"
         )
     properties = state.get("properties", {})
     if not isinstance(properties, Mapping):
-        context.fault("/state/properties", f"expected an object, not {show(properties)}", "key → schema", kind="shape")
+        context.issue("/state/properties", f"expected an object, not {show(properties)}", "key → schema", kind="shape")
         return
     for key, schema in properties.items():
         check_name(context, at("state", "properties", key), key, "state key")
@@ -83,24 +83,24 @@ def _check_key(context: ValidationContext, key: str, schema: Any, definitions: A
     pointer = at("state", "properties", key)
     if not isinstance(schema, Mapping):
         message = f"the schema of a state key is an object, not {show(schema)}"
-        context.fault(pointer, message, 'as in {"type": "string", "default": ""}', kind="shape")
+        context.issue(pointer, message, 'as in {"type": "string", "default": ""}', kind="shape")
         return
     whole = schema if definitions is None else {**schema, "$defs": definitions}
-    faults = check_schema(whole)
-    context.take(pointer, faults)
+    issues = check_schema(whole)
+    context.take(pointer, issues)
     for mark in schema:
         if mark.startswith("x-") and mark not in _MARK_NAMES and (near := nearest(mark, _MARK_NAMES)):
-            context.fault(
+            context.issue(
                 pointer + at(mark), f"{mark!r} is no mark of a state key", f"did you mean {near!r}?", kind="shape"
             )
     for mark, allowed in _MARKS.items():
         if mark in schema and schema[mark] not in allowed:
             hint = meant(str(schema[mark]), allowed)
-            context.fault(pointer + at(mark), f"{mark} is one of {', '.join(allowed)}, not {show(schema[mark])}", hint)
+            context.issue(pointer + at(mark), f"{mark} is one of {', '.join(allowed)}, not {show(schema[mark])}", hint)
     _check_tasks(context, pointer, schema)
     reduce = schema.get("x-reducer", "replace")
     _check_reducer(context, pointer, reduce, schema)
-    if not faults and "default" in schema:
+    if not issues and "default" in schema:
         _check_default(context, pointer, reduce, whole)
 
 
@@ -110,11 +110,11 @@ def _check_tasks(context: ValidationContext, pointer: str, schema: Mapping[str, 
         return
     names, place = schema["x-tasks"], pointer + "/x-tasks"
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        context.fault(place, f"x-tasks is a list of node names, not {show(names)}", 'as in ["execute", "tools"]')
+        context.issue(place, f"x-tasks is a list of node names, not {show(names)}", 'as in ["execute", "tools"]')
         return
     for index, name in enumerate(names):
         if context.nodes and name not in context.nodes:
-            context.fault(f"{place}/{index}", f"no node is named {name!r}", choose(name, context.nodes))
+            context.issue(f"{place}/{index}", f"no node is named {name!r}", choose(name, context.nodes))
 
 
 def _check_reducer(context: ValidationContext, pointer: str, reduce: Any, schema: Mapping[str, Any]) -> None:
@@ -127,16 +127,16 @@ def _check_reducer(context: ValidationContext, pointer: str, reduce: Any, schema
                 if not name.isidentifier()
                 else "register it in Python before the graph is loaded"
             )
-            context.fault(place, f"no reducer is registered as {show(reduce)}", hint)
+            context.issue(place, f"no reducer is registered as {show(reduce)}", hint)
         return
     if reduce not in REDUCERS:
-        context.fault(place, f"{show(reduce)} is no reducer", choose(str(reduce), (*REDUCERS, "fn:NAME")))
+        context.issue(place, f"{show(reduce)} is no reducer", choose(str(reduce), (*REDUCERS, "fn:NAME")))
         return
     takes, declared = _TAKES.get(reduce, ()), declared_types(schema)
     if takes and declared and not set(declared) - {"null"} <= set(takes):
         hint = f"give the key the type {takes[0]!r}, or another reducer"
         message = f"reducer {reduce!r} is for {show_types(takes)}, and the key's type is {show_types(declared)}"
-        context.fault(place, message, hint, kind="type")
+        context.issue(place, message, hint, kind="type")
 
 
 def _check_default(context: ValidationContext, pointer: str, reduce: Any, schema: Mapping[str, Any]) -> None:
@@ -144,7 +144,7 @@ def _check_default(context: ValidationContext, pointer: str, reduce: Any, schema
     if default is None and isinstance(reduce, str) and reduce in LIST_REDUCERS:
         return  # an empty log
     bare = {key: value for key, value in schema.items() if not key.startswith("x-")}
-    context.take(pointer + "/default", compile_schema(bare).faults(default))
+    context.take(pointer + "/default", compile_schema(bare).errors(default))
 
 
 def check_input(context: ValidationContext) -> None:
@@ -154,7 +154,7 @@ def check_input(context: ValidationContext) -> None:
         context.take("/input", check_schema(schema))
         declared = declared_types(schema)
         if declared and "object" not in declared:
-            context.fault(
+            context.issue(
                 "/input/type", f"the input is an object, not {show_types(declared)}", 'write "object"', kind="type"
             )
 
@@ -166,13 +166,13 @@ def check_budget(context: ValidationContext) -> None:
         value = getattr(budget, field.name)
         if isinstance(value, int | float) and value <= 0:
             hint = "leave it out for no limit"
-            context.fault(at("budget", field.encode_name), f"a limit is above 0, not {value}", hint, kind="type")
+            context.issue(at("budget", field.encode_name), f"a limit is above 0, not {value}", hint, kind="type")
     then = budget.on_exceeded
     if then is not None and context.nodes and then not in context.nodes:
         hint = "name a node that wraps up" if then in RESERVED_NODES else choose(then, context.nodes)
-        context.fault("/budget/onExceeded", f"no node is named {then!r}", hint)
+        context.issue("/budget/onExceeded", f"no node is named {then!r}", hint)
     if budget.max_cost_usd is not None and (missing := unpriced(context.document, context.kinds)):
-        context.fault(
+        context.issue(
             "/budget/maxCostUsd",
             f"maxCostUsd needs the price of every model, and that of {', '.join(missing)} is not known; an unknown price"
             " never counts as 0",

@@ -1,7 +1,7 @@
-"""Parse → check: a document against every rule of the format, all faults at once (spec 2.3).
+"""Parse → check: a document against every rule of the format, all errors at once (spec 2.3).
 
 `plan.py` builds what runs from the result. The checks are in `check_*.py`; each looks at its own
-part, so that a fault of one never hides those of another.
+part, so that an error of one never hides those of another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.definition.document import (
     DEFAULT_INPUT_SCHEMA,
@@ -49,12 +49,12 @@ def check_document(source: Source | Mapping[str, Any], kinds: Kinds, *, file: st
     """The document behind a source or plain data, with its subgraphs.
 
     Args:
-        source: a parsed text, so that faults have line and column, or just data.
+        source: a parsed text, so that errors have line and column, or just data.
         kinds: what is registered here.
-        file: the name for faults; default the source's own.
+        file: the name for errors; default the source's own.
 
     Raises:
-        DefinitionError: with every fault of the document, in the order of their places.
+        DefinitionError: with every error of the document, in the order of their places.
     """
     return _Compiler(kinds, file).check(source, ())
 
@@ -70,21 +70,21 @@ class _Compiler:
     def check(self, source: Source | Mapping[str, Any], above: tuple[str, ...]) -> CheckedDocument:
         """The checked document; `above` are the keys of the graphs that it is part of."""
         given = source.data if isinstance(source, Source) else source
-        data, faults = plain_data(given)
+        data, issues = plain_data(given)
         if isinstance(source, Source):
-            faults = [*source.faults, *faults]
+            issues = [*source.errors, *issues]
         if not isinstance(data, Mapping):
-            raise DefinitionError(self._placed(source, faults or [_no_object(given)]))
+            raise DefinitionError(self._placed(source, issues or [_no_object(given)]))
         outdated = list(old_words(data))
         data = renewed(data)
         context = open_context(data, self._kinds)
-        context.faults[:0] = faults
+        context.errors[:0] = issues
         subgraphs = self._subgraphs(context, above)
         agents = self._agents(context, above)
         self._rules(context, subgraphs)
-        found = [*map(_old_word, outdated), *_as_written(context.faults, outdated)] if outdated else context.faults
+        found = [*map(_old_word, outdated), *_as_written(context.errors, outdated)] if outdated else context.errors
         placed = self._placed(source, found)
-        if any(fault.severity == "error" for fault in placed):
+        if any(issue.severity == "error" for issue in placed):
             raise DefinitionError(placed)
         return self._checked(data, placed, subgraphs, agents)
 
@@ -102,7 +102,7 @@ class _Compiler:
     def _checked(
         self,
         data: Mapping[str, Any],
-        warnings: Sequence[Fault],
+        warnings: Sequence[Issue],
         subgraphs: dict[str, CheckedDocument],
         agents: dict[str, CheckedDocument],
     ) -> CheckedDocument:
@@ -130,7 +130,7 @@ class _Compiler:
             key = graph if isinstance(graph, str) else place
             if found is not None and out.setdefault(key, found) is not found:
                 message = f"node {place!r} has a graph in place, and another node names a graph {key!r}"
-                context.fault(pointer, message, "rename the node")
+                context.issue(pointer, message, "rename the node")
         return out
 
     def _agents(self, context: ValidationContext, above: tuple[str, ...]) -> dict[str, CheckedDocument]:
@@ -149,7 +149,7 @@ class _Compiler:
     ) -> CheckedDocument | None:
         if key in above:
             cycle = [*above[above.index(key) :]]
-            context.fault(
+            context.issue(
                 pointer,
                 f"graph {key!r} is part of itself: {show_cycle(cycle)}",
                 "a graph can't contain itself",
@@ -158,12 +158,12 @@ class _Compiler:
             return None
         if len(above) >= MAX_NESTING:
             message = f"graph {key!r} stands more than {MAX_NESTING} graphs deep"
-            context.fault(pointer, message, "let one graph hold what several only pass on", kind="graph")
+            context.issue(pointer, message, "let one graph hold what several only pass on", kind="graph")
             return None
         data = self._kinds.graph(key)
         if data is None:
             hint = choose(key, _keys(self._kinds), none="a graph's key is its file name under graphs/, without .json")
-            context.fault(pointer, f"no graph is named {key!r}", hint)
+            context.issue(pointer, f"no graph is named {key!r}", hint)
             return None
         found = self._known.get(key)
         if found is None:
@@ -173,10 +173,10 @@ class _Compiler:
                 found = error
             self._known[key] = found
         if isinstance(found, DefinitionError):
-            for fault in found.faults:
-                message = f"in graph {key!r}, {fault.pointer or 'at its top'}: {fault.message}"
-                context.faults.append(
-                    replace(fault, pointer=pointer, message=message, file=None, line=None, column=None)
+            for issue in found.errors:
+                message = f"in graph {key!r}, {issue.pointer or 'at its top'}: {issue.message}"
+                context.errors.append(
+                    replace(issue, pointer=pointer, message=message, file=None, line=None, column=None)
                 )
             return None
         return found
@@ -187,7 +187,7 @@ class _Compiler:
         try:
             return _Nested(self._kinds, self._known).check(data, above)
         except DefinitionError as error:
-            context.take(pointer, error.faults)
+            context.take(pointer, error.errors)
             return None
 
     # --- identities and places
@@ -200,13 +200,13 @@ class _Compiler:
         found = {name: identity(name) for name in sorted(set(_names(document)))}
         return {name: value for name, value in found.items() if value is not None}
 
-    def _placed(self, source: Any, faults: Iterable[Fault]) -> list[Fault]:
-        """Each fault once, with its place, in the order of the text."""
+    def _placed(self, source: Any, issues: Iterable[Issue]) -> list[Issue]:
+        """Each error once, with its place, in the order of the text."""
         locate = source.locate if isinstance(source, Source) else _as_it_is
-        once = list(dict.fromkeys(replace(fault, file=fault.file or self._file) for fault in faults))
-        placed = [locate(fault) for fault in once]
+        once = list(dict.fromkeys(replace(issue, file=issue.file or self._file) for issue in issues))
+        placed = [locate(issue) for issue in once]
         if isinstance(source, Source):
-            placed.sort(key=lambda fault: (fault.line or 0, fault.column or 0))
+            placed.sort(key=lambda issue: (issue.line or 0, issue.column or 0))
         return placed
 
 
@@ -240,32 +240,32 @@ def _fields(kind: type[msgspec.Struct]) -> tuple[Any, ...]:
     return msgspec.structs.fields(kind)
 
 
-def _as_it_is(fault: Fault) -> Fault:
-    return fault
+def _as_it_is(issue: Issue) -> Issue:
+    return issue
 
 
-def _old_word(found: tuple[tuple[str, ...], str, str]) -> Fault:
+def _old_word(found: tuple[tuple[str, ...], str, str]) -> Issue:
     steps, old, new = found
     is_key = steps[-1] == old
     message = (
         f"unknown key {old!r}: it is called {new!r} now" if is_key else f"{steps[-1]} {old!r} is called {new!r} now"
     )
-    return Fault(pointer=at(*steps), message=message, hint=f"write {new!r}")
+    return Issue(pointer=at(*steps), message=message, hint=f"write {new!r}")
 
 
-def _as_written(faults: Iterable[Fault], outdated: Iterable[tuple[tuple[str, ...], str, str]]) -> Iterator[Fault]:
-    """Faults below a key that was read by its new name, at the place where the old one stands."""
+def _as_written(issues: Iterable[Issue], outdated: Iterable[tuple[tuple[str, ...], str, str]]) -> Iterator[Issue]:
+    """Errors below a key that was read by its new name, at the place where the old one stands."""
     written = {at(*steps[:-1], new): at(*steps) for steps, _, new in outdated}
-    for fault in faults:
+    for issue in issues:
         for new, old in written.items():
-            if fault.pointer == new or fault.pointer.startswith(f"{new}/"):
-                fault = replace(fault, pointer=old + fault.pointer.removeprefix(new))
+            if issue.pointer == new or issue.pointer.startswith(f"{new}/"):
+                issue = replace(issue, pointer=old + issue.pointer.removeprefix(new))
                 break
-        yield fault
+        yield issue
 
 
-def _no_object(data: Any) -> Fault:
-    return Fault(
+def _no_object(data: Any) -> Issue:
+    return Issue(
         pointer="", message=f"a document is a JSON object, not {data!r:.60}", hint='begin with {"graphflow": "1"'
     )
 

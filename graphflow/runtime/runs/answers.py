@@ -78,9 +78,9 @@ def check_answer(machine: Machine, interrupt_id: str, value: Any) -> Answer:
         raise _invalid(interrupt, f"it has more than {MAX_DEPTH} levels of lists and objects")
     if (allowed := DECISIONS.get(interrupt.kind)) is not None:
         _check_decision(interrupt, value, allowed)
-    faults = compile_schema(interrupt.schema).faults(value) if interrupt.schema else []
-    if faults:
-        text = "; ".join(f"{fault.pointer or 'answer'}: {fault.message}" for fault in faults[:5])
+    issues = compile_schema(interrupt.schema).errors(value) if interrupt.schema else []
+    if issues:
+        text = "; ".join(f"{issue.pointer or 'answer'}: {issue.message}" for issue in issues[:5])
         raise _invalid(interrupt, text)
     decision = value["decision"] if allowed is not None else "answered"
     return Answer(interrupt_id, value, decision)

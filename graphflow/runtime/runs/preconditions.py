@@ -21,13 +21,13 @@ def check_input(plan: Plan, given: Any) -> None:
     """Raises `invalid_input` when the input does not fit the document's schema (E9)."""
     from graphflow.graph.definition.json_schema import compile_schema
 
-    faults = compile_schema(plan.input_schema).faults(given)
-    if faults:
-        first = "; ".join(f"{fault.pointer or 'input'}: {fault.message}" for fault in faults[:5])
+    issues = compile_schema(plan.input_schema).errors(given)
+    if issues:
+        first = "; ".join(f"{issue.pointer or 'input'}: {issue.message}" for issue in issues[:5])
         raise GraphflowError(
             f"the input does not fit the graph's input schema: {first}",
             code="invalid_input",
-            faults=[fault.as_dict() for fault in faults],
+            errors=[issue.as_dict() for issue in issues],
         )
 
 

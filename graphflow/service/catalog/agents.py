@@ -7,16 +7,16 @@ from typing import Any
 
 from graphflow.agents.loader import LoadedAgent
 from graphflow.agents.reload import InvalidAgent
-from graphflow.service.catalog.tools import fault_dict
+from graphflow.service.catalog.tools import issue_dict
 from graphflow.service.context import ServiceContext
 
 
 def agents(context: ServiceContext, *, tag: str | None = None, q: str | None = None) -> list[dict[str, Any]]:
-    """Every agent, by key; a refused file with its first fault, also beside the version that still serves."""
+    """Every agent, by key; a refused file with its first error, also beside the version that still serves."""
     refused = {invalid.key: invalid for invalid in context.agents.invalid()}
     lines = {agent.key: _line(agent) for agent in context.agents.list()}
     for key, invalid in refused.items():
-        lines.setdefault(key, _missing(key))["invalid"] = fault_of(invalid)
+        lines.setdefault(key, _missing(key))["invalid"] = issue_of(invalid)
     found = [line for _, line in sorted(lines.items())]
     return [line for line in found if _matches(line, tag) and _matches(line, q)]
 
@@ -39,7 +39,7 @@ def agent(context: ServiceContext, key: str) -> dict[str, Any]:
         "providerKey": found.provider_key,
         "keywords": list(found.keywords),
         "instructions": found.instructions,
-        "warnings": [fault.as_dict() for fault in found.warnings],
+        "warnings": [issue.as_dict() for issue in found.warnings],
         "graph": {
             "start": document.start,
             "nodes": [{"name": box.name, "kind": box.kind, "form": box.form} for box in plan.nodes],
@@ -47,7 +47,7 @@ def agent(context: ServiceContext, key: str) -> dict[str, Any]:
             "mermaid": draw_mermaid(document),
         },
         "document": found.data,
-        **({"invalid": fault_of(refused)} if refused is not None else {}),
+        **({"invalid": issue_of(refused)} if refused is not None else {}),
     }
 
 
@@ -69,10 +69,10 @@ def _missing(key: str) -> dict[str, Any]:
     return {"key": key, "name": key, **blank}
 
 
-def fault_of(invalid: InvalidAgent) -> dict[str, Any]:
-    """The first fault of a refused file: `{file, line, column, pointer, message}`."""
-    fault = invalid.faults[0]
-    return {**fault_dict(fault), "file": fault.file or invalid.file}
+def issue_of(invalid: InvalidAgent) -> dict[str, Any]:
+    """The first error of a refused file: `{file, line, column, pointer, message}`."""
+    issue = invalid.errors[0]
+    return {**issue_dict(issue), "file": issue.file or invalid.file}
 
 
 def _edge(edge: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from graphflow.errors import DefinitionError, Fault
+from graphflow.errors import DefinitionError, Issue
 from graphflow.nodes.decorators import Offer, offer_of
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.tools.port import Tool
@@ -47,13 +47,13 @@ def import_modules(names: Sequence[str], folder: Path) -> Offered:
         DefinitionError: every module that can't be imported, and every name that two functions share.
     """
     modules: list[tuple[int, ModuleType]] = []
-    faults: list[Fault] = []
+    issues: list[Issue] = []
     with _importable(folder):
         for index, name in enumerate(names):
             try:
                 modules.append((index, importlib.import_module(name)))
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module does when imported is its fault
-                faults.append(_fault(index, name, folder, error))
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module does when imported is its error
+                issues.append(_issue(index, name, folder, error))
     tools: dict[int, Tool] = {}
     offers: dict[Offer, Callable[..., Any]] = {}
     for index, module in modules:
@@ -61,25 +61,25 @@ def import_modules(names: Sequence[str], folder: Path) -> Offered:
             if isinstance(value, Tool):
                 tools[id(value)] = value
             elif (offer := offer_of(value)) is not None and offers.setdefault(offer, value) is not value:
-                faults.append(_twice(index, offer, offers[offer], value))
-    if faults:
-        raise DefinitionError(faults)
+                issues.append(_twice(index, offer, offers[offer], value))
+    if issues:
+        raise DefinitionError(issues)
     functions, nodes = ({o.name: f for o, f in offers.items() if o.word == word} for word in ("fn", "node"))
     return Offered(tools=tuple(tools.values()), functions=functions, nodes=nodes)
 
 
-def _fault(index: int, name: str, folder: Path, error: BaseException) -> Fault:
+def _issue(index: int, name: str, folder: Path, error: BaseException) -> Issue:
     missing = (
         isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == name.split(".", maxsplit=1)[0]
     )
     hint = f"put {name.split('.', maxsplit=1)[0]}.py into {folder}, or install it" if missing else "mend the module"
     message = f"module {name!r} can't be imported: {type(error).__name__}: {error}"
-    return Fault(pointer=f"/tools/modules/{index}", message=message, hint=hint, kind="reference")
+    return Issue(pointer=f"/tools/modules/{index}", message=message, hint=hint, kind="reference")
 
 
-def _twice(index: int, offer: Offer, first: Callable[..., Any], second: Callable[..., Any]) -> Fault:
+def _twice(index: int, offer: Offer, first: Callable[..., Any], second: Callable[..., Any]) -> Issue:
     places = " and ".join(f"{f.__module__}.{f.__qualname__}" for f in (first, second))
-    return Fault(
+    return Issue(
         pointer=f"/tools/modules/{index}",
         message=f"{offer.word}:{offer.name} is offered twice: by {places}",
         hint=f"give one of them another name: @{'function' if offer.word == 'fn' else 'node'}(name=…)",

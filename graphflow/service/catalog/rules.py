@@ -164,7 +164,7 @@ def _checked(args: str | None) -> str | None:
     try:
         found = condition_of(args)
     except DefinitionError as error:
-        raise _wrong("args", f"{args!r:.160}: {error.faults[0].message}") from None
+        raise _wrong("args", f"{args!r:.160}: {error.errors[0].message}") from None
     if found.type not in ("bool", "dyn"):
         raise _wrong("args", f"{args!r:.160} gives {found.type}; a condition gives true or false")
     return args

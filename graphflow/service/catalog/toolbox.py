@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path, PurePath
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.service.catalog.watched_folders import Contents, WatchedFolder
 from graphflow.settings import Settings
 from graphflow.tools.files.json_files import read_json
@@ -54,9 +54,9 @@ class Toolbox:
         self._told: frozenset[str] = frozenset()
         self._tell()
 
-    def faults(self) -> list[Fault]:
+    def errors(self) -> list[Issue]:
         """Everything that is wrong with tool files and viewports."""
-        return [*self.files.faults, *self.viewports.faults, *self._missing_viewports()]
+        return [*self.files.errors, *self.viewports.errors, *self._missing_viewports()]
 
     def names(self, path: Path | None = None) -> list[str]:
         """The files of both folders, or those that are this path or lie below it."""
@@ -94,13 +94,13 @@ class Toolbox:
 
     def _tell(self) -> None:
         """Logs what is newly wrong."""
-        texts = [fault.render() for fault in self.faults()]
+        texts = [issue.render() for issue in self.errors()]
         for text in texts:
             if text not in self._told:
                 log.warning("tools: %s", text)
         self._told = frozenset(texts)
 
-    def _missing_viewports(self) -> list[Fault]:
+    def _missing_viewports(self) -> list[Issue]:
         """Frontend tools without a viewport here: their client may have one of its own."""
         found = []
         made = {tool.name: tool for tool in self.files.tools if tool.kind == "frontend"}
@@ -109,8 +109,8 @@ class Toolbox:
             if tool is not None and self.viewports.get(tool.viewport or "") is None:
                 message = f"no viewport {tool.viewport!r} lies in {self._viewport_folder.folder}"
                 hint = "add its file, unless the client has one of its own"
-                fault = entry.fault(message, hint, at="/name", kind="reference")
-                found.append(dataclasses.replace(fault, severity="warning"))
+                issue = entry.issue(message, hint, at="/name", kind="reference")
+                found.append(dataclasses.replace(issue, severity="warning"))
         return found
 
 

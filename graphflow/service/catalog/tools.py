@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphflow.checkpoints.loading import load_thread
-from graphflow.errors import Fault, ThreadNotFound
+from graphflow.errors import Issue, ThreadNotFound
 from graphflow.graph.core.machine import ROOT
 from graphflow.messages import ToolMessage
 from graphflow.service.context import ServiceContext
@@ -16,20 +16,20 @@ from graphflow.tools.port import Tool
 
 
 def tools(context: ServiceContext) -> list[dict[str, Any]]:
-    """Every tool with its kind and schema, by name; a refused description with its first fault, as `invalid`.
+    """Every tool with its kind and schema, by name; a refused description with its first error, as `invalid`.
 
-    A tool that serves on, in an older or in its registered form, bears the first fault of its name itself; any other
+    A tool that serves on, in an older or in its registered form, bears the first error of its name itself; any other
     refused description is a line of its own.
     """
     lines = {tool.name: _tool(tool) for tool in context.tools}
     others = []
     for refused in context.toolbox.files.invalid:
-        fault = fault_dict(refused.faults[0])
+        issue = issue_dict(refused.errors[0])
         line = lines.get(refused.name)
         if line is not None and "invalid" not in line:
-            line["invalid"] = fault
+            line["invalid"] = issue
         else:
-            others.append({**_missing(refused.name, refused.kind), "invalid": fault})
+            others.append({**_missing(refused.name, refused.kind), "invalid": issue})
     return sorted([*lines.values(), *others], key=lambda line: str(line["name"]))
 
 
@@ -45,14 +45,14 @@ def tool(context: ServiceContext, name: str) -> dict[str, Any]:
     return found
 
 
-def fault_dict(fault: Fault) -> dict[str, Any]:
+def issue_dict(issue: Issue) -> dict[str, Any]:
     """`{file, line, column, pointer, message}`."""
-    text = fault.message if fault.hint is None else f"{fault.message} ({fault.hint})"
+    text = issue.message if issue.hint is None else f"{issue.message} ({issue.hint})"
     return {
-        "file": fault.file,
-        "line": fault.line,
-        "column": fault.column,
-        "pointer": fault.pointer,
+        "file": issue.file,
+        "line": issue.line,
+        "column": issue.column,
+        "pointer": issue.pointer,
         "message": text,
     }
 

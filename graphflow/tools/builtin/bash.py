@@ -132,22 +132,22 @@ def _result(command: str, normalized: str, roots: Roots, ended: ProcessResult, p
         "stderr": ended.stderr,
         **({"truncated": True} if ended.cut else {}),
     }
-    faults = _faults(ended, policy)
-    if not faults:
+    issues = _issues(ended, policy)
+    if not issues:
         return ToolResult(data=data, text=ended.stdout.strip() or "OK (no output)")
-    text = f"{ended.stdout}{ended.stderr}".strip() + f"\n[{'; '.join(faults)}]"
+    text = f"{ended.stdout}{ended.stderr}".strip() + f"\n[{'; '.join(issues)}]"
     if ended.timed_out and not ended.stdout:
-        failure = ToolFailure(code="TIMEOUT", message=faults[0])
-        return ToolResult(status="error", data=data, text=f"{faults[0]}. Look at less.", error=failure)
+        failure = ToolFailure(code="TIMEOUT", message=issues[0])
+        return ToolResult(status="error", data=data, text=f"{issues[0]}. Look at less.", error=failure)
     return ToolResult(status="partial", data=data, text=text.strip())
 
 
-def _faults(ended: ProcessResult, policy: BashPolicy) -> list[str]:
-    faults = []
+def _issues(ended: ProcessResult, policy: BashPolicy) -> list[str]:
+    issues = []
     if ended.timed_out:
-        faults.append(f"stopped after {policy.timeout_s:g} s")
+        issues.append(f"stopped after {policy.timeout_s:g} s")
     elif ended.exit_code:
-        faults.append(f"exit code {ended.exit_code}")
+        issues.append(f"exit code {ended.exit_code}")
     if ended.cut:
-        faults.append(f"cut after {policy.max_chars} characters; look at a part, with head -n or tail -n")
-    return faults
+        issues.append(f"cut after {policy.max_chars} characters; look at a part, with head -n or tail -n")
+    return issues

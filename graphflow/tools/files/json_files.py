@@ -5,25 +5,25 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 
 
-def read_json(content: bytes | str, file: str) -> tuple[Any, Fault | None]:
-    """The data of a file, or the fault that keeps it from being read.
+def read_json(content: bytes | str, file: str) -> tuple[Any, Issue | None]:
+    """The data of a file, or the error that keeps it from being read.
 
     Args:
         content: the file's bytes, or why they could not be had.
-        file: its path, for the fault.
+        file: its path, for the error.
     """
     if isinstance(content, str):
-        return None, Fault(file=file, pointer="", message=f"the file can't be read: {content}", kind="syntax")
+        return None, Issue(file=file, pointer="", message=f"the file can't be read: {content}", kind="syntax")
     try:
         return json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_number), None
     except json.JSONDecodeError as error:
         message, line, column = f"no valid JSON: {error.msg}", error.lineno, error.colno
-        return None, Fault(file=file, pointer="", message=message, line=line, column=column, kind="syntax")
+        return None, Issue(file=file, pointer="", message=message, line=line, column=column, kind="syntax")
     except (ValueError, RecursionError) as error:  # ValueError: no UTF-8, or a key twice
-        return None, Fault(file=file, pointer="", message=f"the file can't be read: {error}", kind="syntax")
+        return None, Issue(file=file, pointer="", message=f"the file can't be read: {error}", kind="syntax")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

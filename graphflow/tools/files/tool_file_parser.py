@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.tools.files.json_files import read_json
 from graphflow.tools.port import ToolKind
 from graphflow.tools.schema import did_you_mean, parameters_error, schema_error, shown
@@ -60,8 +60,8 @@ class ToolFileEntry:
     def kind(self) -> ToolKind:
         return KINDS[PurePath(self.file).suffix]
 
-    def fault(self, message: str, hint: str | None = None, *, at: str = "", kind: str = "shape") -> Fault:
-        return Fault(file=self.file, pointer=self.pointer + at, message=message, hint=hint, kind=kind)
+    def issue(self, message: str, hint: str | None = None, *, at: str = "", kind: str = "shape") -> Issue:
+        return Issue(file=self.file, pointer=self.pointer + at, message=message, hint=hint, kind=kind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class InvalidTool:
     """The tool's, or the file's when it is not known."""
     kind: ToolKind
     file: str
-    faults: tuple[Fault, ...]
+    errors: tuple[Issue, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,16 +94,16 @@ def read_tool_file(file: str, content: bytes | str, before: ToolFile | None = No
         before: the version in service: what is broken now stays as it was there.
     """
     old = before.entries if before is not None else ()
-    items, fault = _items(file, content)
-    if fault is not None:
-        broken = InvalidTool(name=PurePath(file).name, kind=KINDS[PurePath(file).suffix], file=file, faults=(fault,))
+    items, issue = _items(file, content)
+    if issue is not None:
+        broken = InvalidTool(name=PurePath(file).name, kind=KINDS[PurePath(file).suffix], file=file, errors=(issue,))
         return ToolFile(content=content, entries=old, invalid=(broken,))
     good, invalid = [], []
     for index, item in enumerate(items):
         entry = ToolFileEntry(file=file, pointer=f"/tools/{index}", data=item if isinstance(item, dict) else {})
-        faults = tuple(_faults(entry) if isinstance(item, dict) else [_no_object(entry, item)])
-        if faults:
-            invalid.append(invalid_tool(entry, *faults))
+        issues = tuple(_issues(entry) if isinstance(item, dict) else [_no_object(entry, item)])
+        if issues:
+            invalid.append(invalid_tool(entry, *issues))
         else:
             good.append(entry)
     refused = {one.name for one in invalid} - {entry.name for entry in good}
@@ -111,53 +111,53 @@ def read_tool_file(file: str, content: bytes | str, before: ToolFile | None = No
     return ToolFile(content=content, entries=(*good, *kept), invalid=tuple(invalid))
 
 
-def invalid_tool(entry: ToolFileEntry, *faults: Fault) -> InvalidTool:
+def invalid_tool(entry: ToolFileEntry, *issues: Issue) -> InvalidTool:
     """The refusal of an entry."""
-    return InvalidTool(name=entry.name, kind=entry.kind, file=entry.file, faults=faults)
+    return InvalidTool(name=entry.name, kind=entry.kind, file=entry.file, errors=issues)
 
 
-def _items(file: str, content: bytes | str) -> tuple[list[Any], Fault | None]:
+def _items(file: str, content: bytes | str) -> tuple[list[Any], Issue | None]:
     """The list `tools`, or why there is none."""
-    data, fault = read_json(content, file)
-    if fault is not None:
-        return [], fault
+    data, issue = read_json(content, file)
+    if issue is not None:
+        return [], issue
     listed = data.get("tools") if isinstance(data, dict) else None
     hint = 'write {"tools": [{"name": …, "description": …}]}'
     if not isinstance(listed, list):
-        return [], Fault(file=file, pointer="", message="the file has no list `tools`", hint=hint)
+        return [], Issue(file=file, pointer="", message="the file has no list `tools`", hint=hint)
     for unknown in (key for key in data if key != "tools"):
         hint = "a tool file has `tools` only"
-        return [], Fault(file=file, pointer=f"/{unknown}", message=f"unknown key {unknown!r}", hint=hint)
+        return [], Issue(file=file, pointer=f"/{unknown}", message=f"unknown key {unknown!r}", hint=hint)
     return listed, None
 
 
-def _no_object(entry: ToolFileEntry, item: Any) -> Fault:
-    return entry.fault(f"a tool is {shown(item)}", "write an object with `name`")
+def _no_object(entry: ToolFileEntry, item: Any) -> Issue:
+    return entry.issue(f"a tool is {shown(item)}", "write an object with `name`")
 
 
-def _faults(entry: ToolFileEntry) -> Iterator[Fault]:
+def _issues(entry: ToolFileEntry) -> Iterator[Issue]:
     data = entry.data
     for key in data:
         if key not in _ALLOWED:
             hint = f"fields are {', '.join(_ALLOWED)}.{did_you_mean(key, _ALLOWED)}"
-            yield entry.fault(f"unknown field {key!r}", hint, at=f"/{key}")
+            yield entry.issue(f"unknown field {key!r}", hint, at=f"/{key}")
     for key, (_, kind) in {**FIELDS, "toolApi": ("viewport", str), "strict": ("", bool)}.items():
         if key in data and (not isinstance(data[key], kind) or (kind is int and isinstance(data[key], bool))):
-            yield entry.fault(f"{key} is {shown(data[key])}", f"expected {kind.__name__}", at=f"/{key}")
+            yield entry.issue(f"{key} is {shown(data[key])}", f"expected {kind.__name__}", at=f"/{key}")
     name = data.get("name")
     if not isinstance(name, str) or not name:
-        yield entry.fault(f"name is {shown(name)}", "give the tool a name", at="/name")
+        yield entry.issue(f"name is {shown(name)}", "give the tool a name", at="/name")
     if data.get("type", "function") != "function":
-        yield entry.fault(f"type is {shown(data['type'])}", "expected 'function', or leave it out", at="/type")
+        yield entry.issue(f"type is {shown(data['type'])}", "expected 'function', or leave it out", at="/type")
     if isinstance(data.get("effects"), str) and data["effects"] not in _EFFECTS:
-        yield entry.fault(f"effects is {data['effects']!r}", f"expected one of {', '.join(_EFFECTS)}", at="/effects")
+        yield entry.issue(f"effects is {data['effects']!r}", f"expected one of {', '.join(_EFFECTS)}", at="/effects")
     hold = data.get("holdMs")
     if isinstance(hold, int) and hold < 0:
-        yield entry.fault(f"holdMs is {hold}", "a time in milliseconds is not below 0", at="/holdMs")
+        yield entry.issue(f"holdMs is {hold}", "a time in milliseconds is not below 0", at="/holdMs")
     if "parameters" in data and (wrong := parameters_error(data["parameters"])) is not None:
-        yield entry.fault(wrong, "write a JSON Schema of an object", at="/parameters")
+        yield entry.issue(wrong, "write a JSON Schema of an object", at="/parameters")
     if "payload" in data and entry.kind != "frontend":
         hint = "only a frontend tool (.html, .qlc, .dqlc) has one: what a person submits"
-        yield entry.fault(f"{entry.kind} tools have no payload", hint, at="/payload")
+        yield entry.issue(f"{entry.kind} tools have no payload", hint, at="/payload")
     elif isinstance(data.get("payload"), Mapping) and (wrong := schema_error(data["payload"], "payload")) is not None:
-        yield entry.fault(wrong, "write the JSON Schema of what a person submits", at="/payload")
+        yield entry.issue(wrong, "write the JSON Schema of what a person submits", at="/payload")

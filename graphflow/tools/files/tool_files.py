@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.tools.files.tool_file_parser import (
     FIELDS,
     KINDS,
@@ -42,9 +42,9 @@ class ToolFiles:
     invalid: tuple[InvalidTool, ...] = ()
 
     @property
-    def faults(self) -> tuple[Fault, ...]:
-        """All faults, in the order of the files."""
-        return tuple(fault for refused in self.invalid for fault in refused.faults)
+    def errors(self) -> tuple[Issue, ...]:
+        """All errors, in the order of the files."""
+        return tuple(issue for refused in self.invalid for issue in refused.errors)
 
 
 def load_tool_files(folder: Path, registry: ToolRegistry) -> ToolFiles:
@@ -92,10 +92,10 @@ def next_tool_files(
     invalid = [refused for file in files.values() for refused in file.invalid]
     tools = []
     for entry in _single([entry for file in files.values() for entry in file.entries], invalid):
-        if (fault := _misfit(entry, registry)) is None:
+        if (issue := _misfit(entry, registry)) is None:
             tools.append(_made(entry, registry))
         else:
-            invalid.append(invalid_tool(entry, fault))
+            invalid.append(invalid_tool(entry, issue))
     return ToolFiles(files=MappingProxyType(files), tools=tuple(tools), invalid=tuple(invalid))
 
 
@@ -111,25 +111,25 @@ def _single(entries: list[ToolFileEntry], invalid: list[InvalidTool]) -> Iterato
         places = " and ".join(f"{PurePath(entry.file).name}{entry.pointer}" for entry in same)
         message = f"tool {name!r} is described {len(same)} times: {places}; none of them counts"
         for entry in same:
-            fault = entry.fault(message, "keep one of them", at="/name", kind="reference")
-            invalid.append(invalid_tool(entry, fault))
+            issue = entry.issue(message, "keep one of them", at="/name", kind="reference")
+            invalid.append(invalid_tool(entry, issue))
 
 
-def _misfit(entry: ToolFileEntry, registry: ToolRegistry) -> Fault | None:
+def _misfit(entry: ToolFileEntry, registry: ToolRegistry) -> Issue | None:
     """How an entry does not fit the registered tools."""
     found = registry.get(entry.name)
     if entry.kind == "backend":
         if found is not None:
             return None
         hint = f"a .backend file describes one; {registry.hint(entry.name)}"
-        return entry.fault(f"no Python tool {entry.name!r} is registered", hint, at="/name", kind="reference")
+        return entry.issue(f"no Python tool {entry.name!r} is registered", hint, at="/name", kind="reference")
     if found is not None and found.kind != entry.kind:
         hint = f"describe that in a .backend file, or rename the {entry.kind} tool"
-        return entry.fault(f"{entry.name!r} is the name of a Python tool", hint, at="/name", kind="reference")
+        return entry.issue(f"{entry.name!r} is the name of a Python tool", hint, at="/name", kind="reference")
     try:
         Tool(name=entry.name, body=ClientBody(OPEN_PARAMETERS))
     except ValueError as error:
-        return entry.fault(str(error), at="/name")
+        return entry.issue(str(error), at="/name")
     return None
 
 

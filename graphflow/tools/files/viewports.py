@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any
 
-from graphflow.errors import Fault
+from graphflow.errors import Issue
 from graphflow.tools.files.json_files import read_json
 
 SUFFIXES = (".html", ".qlc", ".dqlc", ".json_schema", ".custom")
@@ -37,7 +37,7 @@ class Viewports:
     by_file: Mapping[str, Viewport] = field(default_factory=lambda: MappingProxyType({}))
     """File name → its last good version."""
     by_key: Mapping[str, Viewport] = field(default_factory=lambda: MappingProxyType({}))
-    faults: tuple[Fault, ...] = ()
+    errors: tuple[Issue, ...] = ()
 
     def get(self, key: str) -> Viewport | None:
         """The viewport of this key, in any case."""
@@ -53,12 +53,12 @@ def next_viewports(old: Viewports, folder: Path, contents: Mapping[str, bytes | 
         contents: every file's bytes by its name, or why they can't be had.
     """
     by_file: dict[str, Viewport] = {}
-    faults: list[Fault] = []
+    issues: list[Issue] = []
     for name, content in contents.items():
         before = old.by_file.get(name)
-        found, fault = _read(str(folder / name), content)
-        if fault is not None:
-            faults.append(fault)
+        found, issue = _read(str(folder / name), content)
+        if issue is not None:
+            issues.append(issue)
         if (kept := found or before) is not None:
             by_file[name] = kept
     by_key: dict[str, list[str]] = {}
@@ -70,24 +70,24 @@ def next_viewports(old: Viewports, folder: Path, contents: Mapping[str, bytes | 
             single[key] = by_file[names[0]]
         elif len(names) > 1:
             message = f"the viewport key {key!r} has {len(names)} files: {' and '.join(names)}; none of them counts"
-            faults += [
-                Fault(file=str(folder / name), pointer="", message=message, hint="rename one", kind="reference")
+            issues += [
+                Issue(file=str(folder / name), pointer="", message=message, hint="rename one", kind="reference")
                 for name in names
             ]
-    return Viewports(by_file=MappingProxyType(by_file), by_key=MappingProxyType(single), faults=tuple(faults))
+    return Viewports(by_file=MappingProxyType(by_file), by_key=MappingProxyType(single), errors=tuple(issues))
 
 
-def _read(file: str, content: bytes | str) -> tuple[Viewport | None, Fault | None]:
+def _read(file: str, content: bytes | str) -> tuple[Viewport | None, Issue | None]:
     path = PurePath(file)
     key, kind = path.stem.lower(), path.suffix[1:]
     if kind != "html":
-        data, fault = read_json(content, file)
+        data, issue = read_json(content, file)
         return (
-            (None, fault) if fault is not None else (Viewport(key=key, type=kind, content=data, source=content), None)
+            (None, issue) if issue is not None else (Viewport(key=key, type=kind, content=data, source=content), None)
         )
     if isinstance(content, str):
-        return None, Fault(file=file, pointer="", message=f"the file can't be read: {content}", kind="syntax")
+        return None, Issue(file=file, pointer="", message=f"the file can't be read: {content}", kind="syntax")
     try:
         return Viewport(key=key, type=kind, content=content.decode("utf-8-sig"), source=content), None
     except UnicodeDecodeError as error:
-        return None, Fault(file=file, pointer="", message=f"the file is no UTF-8: {error}", kind="syntax")
+        return None, Issue(file=file, pointer="", message=f"the file is no UTF-8: {error}", kind="syntax")

@@ -56,35 +56,35 @@ def resolve_templates(arguments: Mapping[str, Any], results: Mapping[str, Any]) 
     Raises:
         ArgumentsRefused: with every reference that can't be resolved, and what exists instead.
     """
-    faults: list[str] = []
-    resolved = _resolve(arguments, results, "", faults)
-    if faults:
-        raise ArgumentsRefused(faults)
+    issues: list[str] = []
+    resolved = _resolve(arguments, results, "", issues)
+    if issues:
+        raise ArgumentsRefused(issues)
     out: dict[str, Any] = resolved
     return out
 
 
-def _resolve(value: Any, results: Mapping[str, Any], place: str, faults: list[str]) -> Any:
+def _resolve(value: Any, results: Mapping[str, Any], place: str, issues: list[str]) -> Any:
     if isinstance(value, str):
-        return _resolve_text(value, results, place, faults) if "{{" in value else value
+        return _resolve_text(value, results, place, issues) if "{{" in value else value
     if isinstance(value, Mapping):
         return {
-            _as_text(_resolve(key, results, place, faults)): _resolve(
-                item, results, f"{place}.{key}" if place else key, faults
+            _as_text(_resolve(key, results, place, issues)): _resolve(
+                item, results, f"{place}.{key}" if place else key, issues
             )
             for key, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_resolve(item, results, f"{place}[{index}]", faults) for index, item in enumerate(value)]
+        return [_resolve(item, results, f"{place}[{index}]", issues) for index, item in enumerate(value)]
     return value
 
 
-def _resolve_text(text: str, results: Mapping[str, Any], place: str, faults: list[str]) -> Any:
+def _resolve_text(text: str, results: Mapping[str, Any], place: str, issues: list[str]) -> Any:
     def value_of(braces: re.Match[str], inner: str) -> Any:
         try:
             return _value(inner, results)
         except ValueError as error:
-            faults.append(f"{place}: {shown(braces[0])} can't be resolved: {error}")
+            issues.append(f"{place}: {shown(braces[0])} can't be resolved: {error}")
             return ""
 
     def written(braces: re.Match[str]) -> str:
