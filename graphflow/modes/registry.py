@@ -9,14 +9,11 @@ from typing import Any
 from graphflow.errors import Issue
 from graphflow.graph.definition.document import AGENT_FIELDS
 from graphflow.modes.definition import AgentDefinition
-from graphflow.modes.plain import compile_plain
-from graphflow.modes.plain_tooling import compile_plain_tooling
 from graphflow.modes.plan_execute import compile_plan_execute
 from graphflow.modes.policies import Policies, resolve_policies
 from graphflow.modes.react import compile_react
 from graphflow.modes.react_team import compile_react_team, written_at
-from graphflow.modes.thinking import compile_thinking
-from graphflow.modes.thinking_tooling import compile_thinking_tooling
+from graphflow.modes.simple import compile_plain, compile_plain_tooling, compile_thinking, compile_thinking_tooling
 
 Compiler = Callable[[AgentDefinition, Policies], dict[str, Any]]
 """Definition and policies → document as plain JSON data; pure."""
