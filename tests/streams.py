@@ -70,7 +70,7 @@ class StreamWatch:
         rules = StreamRules()
         for event, driven in log:
             rules.take(event) if driven else rules.pass_over(event)
-        rules.begin_life()
+        rules.begin_epoch()
         return _Life(log, rules)
 
 

@@ -8,7 +8,7 @@
   several calls may be open at once. An id is never opened again. Snapshots close nothing.
 - A result needs a known call whose input is closed, and a call has one result. `run.complete` leaves no call without one.
 - Nothing is open at the end of its node run, at the end of a task, at `run.waiting` or at a terminal.
-- `plan.*` and `task.*`: see `plan_rules`.
+- `plan.*` and `task.*`: see `PlanRules`.
 
 `Blocks` and `EventEmitter` make streams that keep these rules; this module only knows events, so it can be held against any
 stream: live, rebuilt or one that came over a wire.
@@ -23,7 +23,6 @@ import msgspec
 
 from graphflow import events as ev
 from graphflow.errors import StreamBroken
-from graphflow.testing.plan_grammar import PlanRules
 
 _LIVE_TIMES = (*ev.LIVE_ONLY, ev.ContentStart, ev.ReasoningStart, ev.ToolStart, ev.ActionStart)
 """Events whose times the log does not keep: what follows a commit bears the commit's time, which may lie before theirs."""
@@ -43,6 +42,90 @@ class _Block(msgspec.Struct):
     @property
     def is_call(self) -> bool:
         return self.kind in ("tool", "action")
+
+
+class PlanRules:
+    """The plan and the active task of one run.
+
+    Args:
+        run_id: the run's.
+        chat_id: the chat's; a plan of another chat is refused.
+    """
+
+    __slots__ = ("chat_id", "plan_id", "run_id", "task_id")
+
+    def __init__(self, run_id: str, chat_id: str) -> None:
+        self.run_id, self.chat_id = run_id, chat_id
+        self.plan_id: str | None = None
+        self.task_id: str | None = None
+        """The task that is active; leaf events that name none belong to it."""
+
+    def create(self, plan_id: str, chat_id: str) -> None:
+        """A plan becomes the active one.
+
+        Raises:
+            StreamBroken: another chat's, or a task of the plan before is active.
+        """
+        self._check_chat(plan_id, chat_id)
+        if self.task_id is not None:
+            raise StreamBroken(
+                f"plan {plan_id!r} can't begin while task {self.task_id!r} is active; end the task first"
+            )
+        self.plan_id = plan_id
+
+    def update(self, plan_id: str, chat_id: str) -> None:
+        """What becomes of the active plan; the first update without one makes its plan the active one.
+
+        Raises:
+            StreamBroken: another chat's, or not the active plan.
+        """
+        self._check_chat(plan_id, chat_id)
+        if self.plan_id is None:
+            self.plan_id = plan_id
+        elif plan_id != self.plan_id:
+            raise StreamBroken(f"plan {plan_id!r} is not the active one, {self.plan_id!r}")
+
+    def start(self, task_id: str, run_id: str) -> None:
+        """A task becomes active.
+
+        Raises:
+            StreamBroken: there is no plan, the run is another, or a task is active already.
+        """
+        if self.plan_id is None:
+            raise StreamBroken(
+                f"task {task_id!r} can't start: the run has no plan; send plan.create or plan.update first"
+            )
+        if run_id != self.run_id:
+            raise StreamBroken(f"task {task_id!r} names run {run_id!r}, and this is run {self.run_id!r}")
+        if self.task_id is not None:
+            raise StreamBroken(f"task {task_id!r} can't start while task {self.task_id!r} is active")
+        self.task_id = _named(task_id)
+
+    def end(self, task_id: str) -> None:
+        """The active task is over, whatever became of it.
+
+        Raises:
+            StreamBroken: the task is not the active one.
+        """
+        if self.task_id is None or task_id != self.task_id:
+            active = "none is active" if self.task_id is None else f"{self.task_id!r} is"
+            raise StreamBroken(f"task {task_id!r} can't end: {active}")
+        self.task_id = None
+
+    def task_of(self, task_id: str | None) -> str | None:
+        """The task that a leaf event belongs to: the one it names, else the active one.
+
+        Raises:
+            StreamBroken: it names another than the active one, or a blank one.
+        """
+        if task_id is not None and _named(task_id) != self.task_id:
+            active = "no task" if self.task_id is None else f"task {self.task_id!r}"
+            raise StreamBroken(f"an event names task {task_id!r} while {active} is active; leave taskId out")
+        return self.task_id
+
+    def _check_chat(self, plan_id: str, chat_id: str) -> None:
+        if chat_id != self.chat_id:
+            raise StreamBroken(f"plan {plan_id!r} names chat {chat_id!r}, and the run is of chat {self.chat_id!r}")
 
 
 class StreamRules:
@@ -106,8 +189,8 @@ class StreamRules:
         elif isinstance(event, ev.RunWaiting):
             self._phase = "waiting"
 
-    def begin_life(self) -> None:
-        """Another life goes on with the run: what the one before it left open is void, its ids stay used."""
+    def begin_epoch(self) -> None:
+        """Another process continues the run: blocks that the epoch before left open are void, their ids stay used."""
         for block in self._blocks.values():
             if block.state == "open":
                 block.state = "void"
@@ -335,3 +418,9 @@ _RULES: dict[type[ev.Event], _Rule] = {
     ev.InterruptRequest: StreamRules._interrupt_request,
     ev.InterruptResolve: StreamRules._interrupt_resolve,
 }
+
+
+def _named(task_id: str) -> str:
+    if not task_id.strip():
+        raise StreamBroken(f"a task's id is {task_id!r}; it must not be blank")
+    return task_id

@@ -214,7 +214,7 @@ def test_every_kind_of_event_has_its_place() -> None:
 def test_what_a_life_left_open_is_void_in_the_next_and_its_id_stays_used() -> None:
     rules = check("node.start 1.1; content.start c1; content.delta c1")
     assert rules.open_blocks == ["c1"]
-    rules.begin_life()
+    rules.begin_epoch()
     assert rules.open_blocks == []
     with pytest.raises(StreamBroken, match="never opened again"):
         rules.take(decode_event({"seq": 5, "timestamp": 9000, **made("content.start c1")}))

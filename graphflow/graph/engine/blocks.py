@@ -2,7 +2,7 @@
 
 The closing rules: a start is lazy; reasoning and content close each other; tool or action input closes both;
 an id is never opened again; closing everything goes reasoning, content, tools in the order of their opening.
-One delta in, one event out, at once. `stream_rules` states the grammar that comes of it.
+One delta in, one event out, at once. `testing/stream_grammar.py` states the grammar that comes of it.
 """
 
 from __future__ import annotations
