@@ -13,7 +13,7 @@ from typing import Any
 from graphflow.agents.draft import Draft, Known, read_draft, unreadable_draft
 from graphflow.agents.loader import LoadedAgent
 from graphflow.agents.polling import looks, until_sure
-from graphflow.agents.reload import Change, InvalidAgent, Round, Table, current_round, next_table
+from graphflow.agents.reload import AgentChanges, InvalidAgent, Round, Table, current_round, next_table
 from graphflow.errors import AgentNotFound
 from graphflow.graph.definition.kinds import Kinds
 from graphflow.graph.definition.suggestions import nearest
@@ -56,7 +56,7 @@ class AgentRegistry:
         self._sleep = sleep
         self._table = Table()
         self._lock = threading.Lock()
-        self._listeners: list[Callable[[Change], None]] = []
+        self._listeners: list[Callable[[AgentChanges], None]] = []
         self._kinds = kinds(self)
 
     # --- looking up ---------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class AgentRegistry:
 
     # --- loading ------------------------------------------------------------------------------------------------------
 
-    def reload(self, paths: Iterable[str | Path] | None = None, *, recheck: bool = False) -> Change:
+    def reload(self, paths: Iterable[str | Path] | None = None, *, recheck: bool = False) -> AgentChanges:
         """Reads what changed, checks it, and puts it in service; what it finds broken is reported at once.
 
         Args:
@@ -153,12 +153,12 @@ class AgentRegistry:
             async for _ in due:
                 await self.refresh()
 
-    def on_change(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+    def on_change(self, listener: Callable[[AgentChanges], None]) -> Callable[[], None]:
         """Calls back after each reload that changed anything; calling the result ends that."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def _tell(self, change: Change) -> None:
+    def _tell(self, change: AgentChanges) -> None:
         for refused in change.invalid:
             for issue in refused.errors:
                 log.warning("agents: %s", issue.render())
@@ -171,7 +171,7 @@ class AgentRegistry:
 
     def _look(
         self, *, only: set[str] | None = None, recheck: bool = False, sure: bool = False, kinds: Kinds | None = None
-    ) -> tuple[Change, bool]:
+    ) -> tuple[AgentChanges, bool]:
         """Puts in service what differs, with `sure` only what is beyond doubt; tells whether a doubtful rest is left."""
         with self._lock:
             self._kinds = kinds or self._kinds
@@ -184,7 +184,7 @@ class AgentRegistry:
             doubtful = {key for key in news if key not in drafts or drafts[key].unreadable} if sure else set()
             news -= doubtful
             if not news:
-                return Change(), bool(doubtful)
+                return AgentChanges(), bool(doubtful)
             texts = {key: text for key, text in old.texts.items() if key not in news}
             texts |= {key: files[key] for key in news & files.keys()}
             read = {key: draft for key, draft in drafts.items() if key in news}

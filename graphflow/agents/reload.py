@@ -29,7 +29,7 @@ class InvalidAgent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class AgentChanges:
     """What a reload did, by agent key; false when it did nothing."""
 
     added: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ current_round: ContextVar[Round | None] = ContextVar("current_round", default=No
 
 def next_table(
     old: Table, texts: Mapping[str, bytes | str], read: Mapping[str, Draft], kinds: Kinds
-) -> tuple[Table, Change]:
+) -> tuple[Table, AgentChanges]:
     """The table after some files changed, and what that did.
 
     Args:
@@ -126,9 +126,9 @@ def next_table(
     return table, _difference(old, table)
 
 
-def _difference(old: Table, new: Table) -> Change:
+def _difference(old: Table, new: Table) -> AgentChanges:
     both = old.agents.keys() & new.agents.keys()
-    return Change(
+    return AgentChanges(
         added=tuple(sorted(new.agents.keys() - old.agents.keys())),
         changed=tuple(sorted(key for key in both if old.agents[key].version != new.agents[key].version)),
         removed=tuple(sorted(old.agents.keys() - new.agents.keys())),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from graphflow.server.html import Markup, join, prose, table, tag
+from graphflow.server.openapi import Schema
 
-Schema = Mapping[str, Any]
 BASE = "http://HOST"
 """Stands in the commands for the server's address, so that one rendering serves every host name that leads here."""
 

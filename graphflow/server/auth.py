@@ -25,7 +25,7 @@ _NAMED = re.compile(r"([A-Za-z0-9_.-]{1,64})(?:@([A-Za-z0-9_.@+-]{1,128}))?:([a-
 
 
 @dataclass(frozen=True, kw_only=True)
-class Token:
+class BearerToken:
     """One token that may call; what it was made of is not kept, so that nothing can show it."""
 
     name: str
@@ -39,7 +39,7 @@ class Token:
         return Caller(name=self.name, user=self.user)
 
 
-def parse_tokens(entries: Iterable[str]) -> tuple[Token, ...]:
+def parse_tokens(entries: Iterable[str]) -> tuple[BearerToken, ...]:
     """Tokens from the setting: `SECRET` may do all, `NAME:read+run:SECRET` what it names (`*`: all).
 
     `NAME@USER:…` sees that user's threads alone.
@@ -47,7 +47,7 @@ def parse_tokens(entries: Iterable[str]) -> tuple[Token, ...]:
     Raises:
         DefinitionError: an unknown scope, or one secret for two tokens; no secret is shown.
     """
-    tokens: dict[bytes, Token] = {}
+    tokens: dict[bytes, BearerToken] = {}
     for number, entry in enumerate(entries, 1):
         match = _NAMED.fullmatch(entry)
         name, user, words, secret = match.groups() if match else (f"token {number}", None, "*", entry)
@@ -56,7 +56,7 @@ def parse_tokens(entries: Iterable[str]) -> tuple[Token, ...]:
             raise _issue(
                 f"token {name!r} names the scope {unknown[0]!r}", f"scopes are {', '.join(SCOPES)}, joined by '+'"
             )
-        token = Token(name=name, scopes=frozenset(scopes), digest=_digest(secret.encode()), user=user)
+        token = BearerToken(name=name, scopes=frozenset(scopes), digest=_digest(secret.encode()), user=user)
         if (other := tokens.setdefault(token.digest, token)) != token:
             raise _issue(f"tokens {other.name!r} and {name!r} have one secret", "give each a secret of its own")
     return tuple(tokens.values())
@@ -74,7 +74,7 @@ def needs(scope: str) -> Callable[..., Awaitable[None]]:
     """
 
     async def check(request: Request, _: Any = Security(_BEARER, scopes=[scope])) -> None:
-        tokens: tuple[Token, ...] = request.app.state.tokens
+        tokens: tuple[BearerToken, ...] = request.app.state.tokens
         if not tokens and "origin" in request.headers:
             origins.check(request, request.app.state.application.settings.server.cors_origins)
         caller = request.scope["caller"] = _let_in(request, tokens, scope) if tokens else LOCAL
@@ -103,7 +103,7 @@ def for_all_users(request: Request) -> None:
         raise HTTPException(403, "a token of one user has no part in what concerns everybody")
 
 
-def _let_in(request: Request, tokens: tuple[Token, ...], scope: str) -> Caller:
+def _let_in(request: Request, tokens: tuple[BearerToken, ...], scope: str) -> Caller:
     token = _bearer(request.headers.get("authorization", ""), tokens)
     if token is None:
         raise HTTPException(
@@ -128,7 +128,7 @@ async def _must_see(request: Request, caller: Caller) -> None:
             await check_run(app, caller, name)
 
 
-def _bearer(header: str, tokens: tuple[Token, ...]) -> Token | None:
+def _bearer(header: str, tokens: tuple[BearerToken, ...]) -> BearerToken | None:
     kind, _, given = header.partition(" ")
     if kind.lower() != "bearer":
         return None

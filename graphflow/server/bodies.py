@@ -21,27 +21,28 @@ from graphflow.server.envelope import fields_of
 DEPTH = 64
 """Nesting that a body may have: deep enough for any document, shallow enough for every recursive reader of it."""
 
-M = TypeVar("M", bound="Body")
+M = TypeVar("M", bound="JsonBody")
 Id = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00]*$")]
 """What not every store can look for is refused."""
-Family = Literal["contract", "graph"]
-Choice = Literal["reuse", "rerun", "undo", "undone"]
-Effects = (
-    Choice
+EventFamily = Literal["contract", "graph"]
+EffectChoice = Literal["reuse", "rerun", "undo", "undone"]
+EffectChoices = (
+    EffectChoice
     | Annotated[
-        dict[str, Choice], Field(description="By the id that 409 `effects_need_choice` lists; `*` for every other.")
+        dict[str, EffectChoice],
+        Field(description="By the id that 409 `effects_need_choice` lists; `*` for every other."),
     ]
 )
 """What becomes of `write` effects that are passed over (E8)."""
 
 
-class Body(BaseModel):
+class JsonBody(BaseModel):
     """Wire names are camelCase; an unknown field is refused, so that a misspelt option is never ignored."""
 
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, strict=True)
 
 
-class QueryBody(Body):
+class QueryBody(JsonBody):
     """`POST /api/query`."""
 
     message: str = Field(min_length=1, description="What the user says.")
@@ -53,14 +54,14 @@ class QueryBody(Body):
     params: dict[str, Any] | None = None
     scene: Any = None
     stream: bool = Field(True, description="false answers with one JSON body.")
-    events: list[Family] | None = Field(None, description="Families to stream; default all.")
+    events: list[EventFamily] | None = Field(None, description="Families to stream; default all.")
     budget: dict[str, Any] | None = None
     max_steps: int | None = Field(None, ge=1, le=1_000_000, description="Limit of the mode's rounds.")
     interrupt_before: list[str] = []
     interrupt_after: list[str] = []
     on_waiting: Literal["reject", "cancel", "answer"] = "reject"
     on_busy: Literal["reject", "enqueue", "interrupt", "rollback"] = "reject"
-    effects: Effects | None = None
+    effects: EffectChoices | None = None
     on_disconnect: Literal["keep", "cancel"] = "keep"
 
     def to_request(self) -> RunRequest:
@@ -91,7 +92,7 @@ class QueryBody(Body):
         )
 
 
-class SubmitBody(Body):
+class SubmitBody(JsonBody):
     """`POST /api/submit`."""
 
     chat_id: Id
@@ -102,14 +103,14 @@ class SubmitBody(Body):
     view_id: str | None = None
 
 
-class SignalBody(Body):
+class SignalBody(JsonBody):
     """`POST /api/threads/{id}/signal`."""
 
     name: str = Field(min_length=1, max_length=256)
     payload: Any = None
 
 
-class EditBody(Body):
+class EditBody(JsonBody):
     """`PATCH /api/threads/{id}/state`."""
 
     values: dict[str, Any]
@@ -117,35 +118,35 @@ class EditBody(Body):
     path: str | None = None
     replace: list[str] = []
     checkpoint_id: Id | None = None
-    effects: Effects | None = None
+    effects: EffectChoices | None = None
     cancel: bool = False
 
 
-class RewindBody(Body):
+class RewindBody(JsonBody):
     """`POST /api/threads/{id}/rewind`."""
 
     checkpoint_id: Id
-    effects: Effects | None = None
+    effects: EffectChoices | None = None
     cancel: bool = False
 
 
-class ForkBody(Body):
+class ForkBody(JsonBody):
     """`POST /api/threads/{id}/fork`."""
 
     checkpoint_id: Id | None = None
     thread_id: Id | None = None
-    effects: Effects | None = None
+    effects: EffectChoices | None = None
 
 
-class ResumeBody(Body):
+class ResumeBody(JsonBody):
     """`POST /api/threads/{id}/resume`."""
 
     answers: dict[str, Any] | None = None
     checkpoint_id: Id | None = None
-    effects: Effects | None = None
+    effects: EffectChoices | None = None
     budget: dict[str, Any] | None = None
     stream: bool = True
-    events: list[Family] | None = None
+    events: list[EventFamily] | None = None
     on_disconnect: Literal["keep", "cancel"] = "keep"
 
 
@@ -159,7 +160,7 @@ def body(model: type[M], *, optional: bool = False) -> Callable[[Request], Await
     return read
 
 
-def schema(model: type[Body], *, required: bool = True) -> dict[str, Any]:
+def schema(model: type[JsonBody], *, required: bool = True) -> dict[str, Any]:
     """What the OpenAPI page says of a body that `body` reads."""
     content = {"application/json": {"schema": model.model_json_schema()}}
     return {"requestBody": {"required": required, "content": content}}

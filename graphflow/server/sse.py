@@ -17,7 +17,7 @@ from starlette.responses import StreamingResponse
 from graphflow.errors import GraphflowError
 from graphflow.events import Event, RunWaiting, encode_event
 from graphflow.runtime.runs.event_ring import Behind
-from graphflow.service.frames import ENDS, Frame
+from graphflow.service.frames import ENDS, StreamFrame
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -35,7 +35,7 @@ WAITS = b": the run waits for an answer; the client has all of its events so far
 log = logging.getLogger("graphflow.server")
 
 
-def encode_frame(frame: Frame) -> bytes:
+def encode_frame(frame: StreamFrame) -> bytes:
     """`id`, `event: message` and one line of JSON; `stream.reset` has no id."""
     sse_id, event = frame
     head = b"" if sse_id is None else b"id: %b\n" % sse_id.encode()
@@ -56,7 +56,7 @@ class EventStream(StreamingResponse):
 
     def __init__(
         self,
-        batches: AsyncIterator[list[Frame]],
+        batches: AsyncIterator[list[StreamFrame]],
         *,
         families: Collection[str] | None = None,
         heartbeat_s: float = 15.0,
@@ -107,7 +107,7 @@ class EventStream(StreamingResponse):
             return REJOIN
         return WAITS if isinstance(self._end, RunWaiting) else ENDED % self._end.type.encode()
 
-    async def _send_frames(self, send: Send, batch: list[Frame]) -> None:
+    async def _send_frames(self, send: Send, batch: list[StreamFrame]) -> None:
         parts: list[bytes] = []
         size = 0
         for frame in batch:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from graphflow.agents.registry import AgentRegistry
-from graphflow.agents.reload import Change
+from graphflow.agents.reload import AgentChanges
 from graphflow.errors import AgentNotFound
 from tests.agents.fakes import PROVIDERS, TOOLS, FakeKinds
 
@@ -95,7 +95,7 @@ def test_the_last_good_version_stays_in_service_until_the_file_is_mended(folder,
     assert [refused.in_service for refused in change.invalid] == [True]
     assert registry.get("a").name == "one"
     write(folder, "a", plain(name="three"))
-    assert registry.reload() == Change(changed=("a",), mended=("a",))
+    assert registry.reload() == AgentChanges(changed=("a",), mended=("a",))
     assert registry.get("a").name == "three"
 
 
@@ -121,33 +121,33 @@ def test_nothing_changed_is_no_change_and_tells_nobody(folder, registry):
     write(folder, "a", plain())
     write(folder, "bad", "{")
     registry.reload()
-    heard: list[Change] = []
+    heard: list[AgentChanges] = []
     registry.on_change(heard.append)
     assert not registry.reload()
     assert heard == []
 
 
 def test_a_listener_hears_changes_until_it_leaves(folder, registry):
-    heard: list[Change] = []
+    heard: list[AgentChanges] = []
     leave = registry.on_change(heard.append)
     write(folder, "a", plain())
     registry.reload()
     leave()
     write(folder, "b", plain())
     registry.reload()
-    assert heard == [Change(added=("a",))]
+    assert heard == [AgentChanges(added=("a",))]
 
 
 def test_a_listener_that_fails_keeps_the_news_from_nobody(folder, registry):
-    def fail(change: Change) -> None:
+    def fail(change: AgentChanges) -> None:
         raise RuntimeError("defect")
 
-    heard: list[Change] = []
+    heard: list[AgentChanges] = []
     registry.on_change(fail)
     registry.on_change(heard.append)
     write(folder, "a", plain())
-    assert registry.reload() == Change(added=("a",))
-    assert heard == [Change(added=("a",))]
+    assert registry.reload() == AgentChanges(added=("a",))
+    assert heard == [AgentChanges(added=("a",))]
 
 
 def test_only_the_files_that_are_asked_for_are_reloaded(folder, registry):
@@ -221,7 +221,7 @@ def test_a_reference_mends_when_its_agent_comes(folder, registry, refer):
     write(folder, "a", refer("z"))
     registry.reload()
     write(folder, "z", plain())
-    assert registry.reload() == Change(added=("a", "z"), mended=("a",))
+    assert registry.reload() == AgentChanges(added=("a", "z"), mended=("a",))
 
 
 @pytest.mark.parametrize("refer", [calling, delegating])
@@ -269,10 +269,10 @@ class Heard:
     """What the registry told, one change at a time."""
 
     def __init__(self, registry: AgentRegistry) -> None:
-        self._changes: asyncio.Queue[Change] = asyncio.Queue()
+        self._changes: asyncio.Queue[AgentChanges] = asyncio.Queue()
         registry.on_change(self._changes.put_nowait)
 
-    async def next(self) -> Change:
+    async def next(self) -> AgentChanges:
         async with asyncio.timeout(PATIENCE_S):
             return await self._changes.get()
 
@@ -294,12 +294,12 @@ async def test_added_changed_and_removed_files_take_effect_while_running(folder,
     registry.reload()
     async with watching(registry) as heard:
         file = write(folder, "a", plain(name="one"))
-        assert await heard.next() == Change(added=("a",))
+        assert await heard.next() == AgentChanges(added=("a",))
         file.write_text(json.dumps(plain(name="two")))
-        assert await heard.next() == Change(changed=("a",))
+        assert await heard.next() == AgentChanges(changed=("a",))
         assert registry.get("a").name == "two"
         file.unlink()
-        assert await heard.next() == Change(removed=("a",))
+        assert await heard.next() == AgentChanges(removed=("a",))
 
 
 async def test_a_file_written_by_rename_takes_effect(folder, registry):
@@ -309,7 +309,7 @@ async def test_a_file_written_by_rename_takes_effect(folder, registry):
         new = folder / "a.json.tmp"
         new.write_text(json.dumps(plain(name="two")))
         new.replace(folder / "a.json")
-        assert await heard.next() == Change(changed=("a",))
+        assert await heard.next() == AgentChanges(changed=("a",))
 
 
 async def test_a_broken_change_is_reported_and_the_last_good_version_serves(folder, registry):
@@ -328,7 +328,7 @@ async def test_a_folder_that_comes_later_is_seen_by_the_poll(tmp_path):
     async with watching(registry) as heard:
         folder.mkdir()
         write(folder, "a", plain())
-        assert await heard.next() == Change(added=("a",))
+        assert await heard.next() == AgentChanges(added=("a",))
 
 
 class HalfWritten:
@@ -351,7 +351,7 @@ async def test_a_file_written_in_two_halves_is_never_reported(folder):
     heard = Heard(registry)
     write(folder, "a", text[:10])
     await registry.refresh()
-    assert await heard.next() == Change(added=("a",))
+    assert await heard.next() == AgentChanges(added=("a",))
     assert heard.nothing
     assert second_half.waits == 1
 
@@ -363,7 +363,7 @@ async def test_an_empty_file_on_the_way_is_never_reported(folder):
     heard = Heard(registry)
     write(folder, "a", "")
     await registry.refresh()
-    assert await heard.next() == Change(changed=("a",))
+    assert await heard.next() == AgentChanges(changed=("a",))
     assert heard.nothing
 
 
@@ -374,7 +374,7 @@ async def test_a_file_that_vanishes_for_a_moment_is_never_removed(folder):
     heard = Heard(registry)
     file.unlink()
     await registry.refresh()
-    assert await heard.next() == Change(changed=("a",))
+    assert await heard.next() == AgentChanges(changed=("a",))
     assert heard.nothing
 
 

@@ -14,7 +14,7 @@ from graphflow.events import event_dict
 from graphflow.runtime.runs import start as lives
 from graphflow.runtime.runs.event_ring import Behind, RunLog
 from graphflow.service.application import Application
-from graphflow.service.frames import Frame
+from graphflow.service.frames import StreamFrame
 from graphflow.service.runs.event_stream import follow, keep_before, run_events
 from graphflow.service.runs.queues import StartedRun
 from graphflow.service.runs.resume import resume
@@ -24,7 +24,7 @@ from tests.service.conftest import Gate, Opened, at_event, copy_store
 ASK = query_of(message="Tell me a story", chat_id="t", agent_key="story")
 
 
-async def read(frames: AsyncIterator[Frame], client: Client | None = None, until: int | None = None) -> Client:
+async def read(frames: AsyncIterator[StreamFrame], client: Client | None = None, until: int | None = None) -> Client:
     """Takes frames until they end, or one of the number `until` has come."""
     client = client or Client()
     async for sse_id, event in frames:

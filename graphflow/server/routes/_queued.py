@@ -18,7 +18,7 @@ from graphflow.server.envelope import success
 from graphflow.server.routes._parts import application, left_by, one_body, result_dict, stream
 from graphflow.server.sse import EventStream
 from graphflow.service.context import ServiceContext
-from graphflow.service.frames import Frame
+from graphflow.service.frames import StreamFrame
 from graphflow.service.queued_inputs import QueuedInput
 from graphflow.service.runs import queues
 from graphflow.service.runs.event_stream import Joined, follow
@@ -55,7 +55,9 @@ def stream_later(
 _withdrawing: set[asyncio.Task[bool]] = set()
 
 
-async def _batches(app: ServiceContext, queued: QueuedInput, begun: list[StartedRun]) -> AsyncIterator[list[Frame]]:
+async def _batches(
+    app: ServiceContext, queued: QueuedInput, begun: list[StartedRun]
+) -> AsyncIterator[list[StreamFrame]]:
     run_id = queued.run_id
     try:
         turn = await queues.wait_for_turn(app, queued)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
 from graphflow.server.auth import caller_of, for_all_users, needs
-from graphflow.server.bodies import Body, Id, body, schema
+from graphflow.server.bodies import Id, JsonBody, body, schema
 from graphflow.server.envelope import failure, success
 from graphflow.server.routes._parts import application
 from graphflow.service.catalog.decisions import decisions
@@ -17,7 +17,7 @@ from graphflow.service.catalog.rules import rule_dict
 router = APIRouter(prefix="/api", tags=["approvals"])
 
 
-class RuleBody(Body):
+class RuleBody(JsonBody):
     """`POST /api/rules`."""
 
     tool: str

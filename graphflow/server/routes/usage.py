@@ -13,14 +13,14 @@ from graphflow.server.routes._parts import application
 from graphflow.service import usage as service
 
 router = APIRouter(prefix="/api", tags=["operators"])
-Day = Annotated[str | None, Query(description="A day (UTC) as `2026-11-22`, included.")]
+DayQuery = Annotated[str | None, Query(description="A day (UTC) as `2026-11-22`, included.")]
 
 
 @router.get("/usage", dependencies=[Depends(needs("read"))])
 async def usage(
     request: Request,
-    since: Day = None,
-    until: Day = None,
+    since: DayQuery = None,
+    until: DayQuery = None,
     agent_key: Annotated[str | None, Query(alias="agentKey")] = None,
     by: Annotated[str, Query(description="Which of `day`, `agentKey`, `model` tell lines apart.")] = ",".join(
         service.AXES

@@ -13,7 +13,7 @@ import msgspec
 from graphflow.agents.loader import LoadedAgent
 from graphflow.modes.definition import BLOCKS
 
-Load = Callable[[Any], LoadedAgent]
+LoadAgent = Callable[[Any], LoadedAgent]
 """Reads and checks an agent from a file, a text or data."""
 
 
@@ -26,7 +26,7 @@ class AgentFolder:
         load: checks an agent.
     """
 
-    def __init__(self, folder: Path, home: Path, load: Load) -> None:
+    def __init__(self, folder: Path, home: Path, load: LoadAgent) -> None:
         self._folder, self._home, self._load = folder, home, load
 
     @property

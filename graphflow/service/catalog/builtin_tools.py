@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from graphflow.service.catalog.agent_files import AgentFolder, Load
+from graphflow.service.catalog.agent_files import AgentFolder, LoadAgent
 from graphflow.settings import Settings
 from graphflow.tools.builtin import BashPolicy, HttpPolicy, builtin_tools
 from graphflow.tools.builtin.agent_file import agent_file_tool
@@ -15,7 +15,7 @@ from graphflow.tools.registry import ToolRegistry
 
 
 def registered_tools(
-    settings: Settings, more: Sequence[Any], *, load: Load, memory: Sequence[Tool] = ()
+    settings: Settings, more: Sequence[Any], *, load: LoadAgent, memory: Sequence[Tool] = ()
 ) -> ToolRegistry:
     """All tools before the tool files.
 

@@ -20,12 +20,12 @@ from graphflow.runtime.history.stored_events import StoredLog, pruned_log
 from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.context import ServiceContext
-from graphflow.service.frames import ENDS, Frame
+from graphflow.service.frames import ENDS, StreamFrame
 from graphflow.service.requests import CHAT_ID, bad_argument, unknown_run
-from graphflow.service.run_log import UNSAFE, LiveView, StoredRun, read_run
+from graphflow.service.run_log import UNSAFE, RunView, StoredRun, read_run
 from graphflow.service.runs.remote_runs import follow_stored
 
-Span = tuple[int, int]
+SeqSpan = tuple[int, int]
 """Numbers of a block's start and end."""
 _POSITION = re.compile(r"(\d{1,18})-(\d{1,18})")
 
@@ -54,13 +54,15 @@ def parse_position(text: str | None) -> Position | None:
 class Joined(NamedTuple):
     """What a client that joins a run is sent."""
 
-    batches: AsyncIterator[list[Frame]]
+    batches: AsyncIterator[list[StreamFrame]]
     """What is ready together comes together."""
     end: Event | None = None
     """The event with which the run ended or paused, if the client has it already: then nothing comes."""
 
 
-async def run_events(context: ServiceContext, run_id: str, last_event_id: str | None = None) -> AsyncIterator[Frame]:
+async def run_events(
+    context: ServiceContext, run_id: str, last_event_id: str | None = None
+) -> AsyncIterator[StreamFrame]:
     """The run's events after the one that the client has, new ones as they come, until the life ends."""
     async for batch in (await join(context, run_id, last_event_id)).batches:
         for frame in batch:
@@ -92,7 +94,7 @@ async def join(context: ServiceContext, run_id: str, last_event_id: str | None =
     return Joined(_joined_stored(context, thread_id, run_id, run, position, keep), _end_of_log(run, position, keep))
 
 
-async def follow(log: RunLog, after: int) -> AsyncIterator[list[Frame]]:
+async def follow(log: RunLog, after: int) -> AsyncIterator[list[StreamFrame]]:
     """What a life sends, for a client that has everything up to `after`.
 
     Raises:
@@ -105,14 +107,14 @@ async def follow(log: RunLog, after: int) -> AsyncIterator[list[Frame]]:
 
 async def _joined_stored(
     context: ServiceContext, thread_id: str, run_id: str, run: StoredRun, position: Position | None, keep: int
-) -> AsyncIterator[list[Frame]]:
+) -> AsyncIterator[list[StreamFrame]]:
     if not run.goes_on:
         if frames := _frames(run.log.events, (), keep, position, run.row.fence, None):
             yield frames
         return
     # The reset comes with what takes the place of what is dropped: who is cut off in between may go to the process that
     # drives the run, which knows nothing of a reset.
-    reset: list[Frame] = []
+    reset: list[StreamFrame] = []
     if position is not None and keep < position.seq:
         reset.append((None, StreamReset(keep_seq=keep)))
     async for batch in follow_stored(context, thread_id, run_id, run, keep):
@@ -122,12 +124,12 @@ async def _joined_stored(
 
 async def _joined_live(
     context: ServiceContext, live: LiveRun, ring: RunLog, position: Position | None
-) -> AsyncIterator[list[Frame]]:
+) -> AsyncIterator[list[StreamFrame]]:
     if _is_raw(position, ring):
         async for batch in follow(ring, position.seq if position is not None else 0):
             yield batch
         return
-    view = LiveView(live)
+    view = RunView(live)
     log = await view.read(context, live.run_id)
     keep = _keep(position, log, ring.life, view)
     if position is not None and keep == position.seq and ring.has(keep):
@@ -163,7 +165,7 @@ def _is_raw(position: Position | None, ring: RunLog) -> bool:
 # --- how much of the client's log stands ---------------------------------------------------------
 
 
-def _keep(position: Position | None, log: StoredLog, life: int, view: LiveView | None) -> int:
+def _keep(position: Position | None, log: StoredLog, life: int, view: RunView | None) -> int:
     """The last number, at most the client's and its life's mark, at which no block was open (E1)."""
     if position is None:
         return 0
@@ -177,7 +179,7 @@ def _keep(position: Position | None, log: StoredLog, life: int, view: LiveView |
     return keep_before(limit, spans)
 
 
-def _known(position: Position, log: StoredLog, life: int, view: LiveView | None) -> int:
+def _known(position: Position, log: StoredLog, life: int, view: RunView | None) -> int:
     """The last number that clients of the position's life have as the log has it."""
     for fence, mark in log.lives:
         if fence > position.life:
@@ -189,7 +191,7 @@ def _known(position: Position, log: StoredLog, life: int, view: LiveView | None)
     return view.last_seq if position.life == view.life else view.mark
 
 
-def keep_before(limit: int, spans: Sequence[Span]) -> int:
+def keep_before(limit: int, spans: Sequence[SeqSpan]) -> int:
     """The last number up to `limit` that lies inside no span (a span's last number is outside)."""
     keep, moved = limit, True
     while moved:
@@ -200,7 +202,7 @@ def keep_before(limit: int, spans: Sequence[Span]) -> int:
     return max(keep, 0)
 
 
-def dead_spans(log: StoredLog, view: LiveView | None) -> list[Span]:
+def dead_spans(log: StoredLog, view: RunView | None) -> list[SeqSpan]:
     """Where a life that ended by a crash may have left a block open: from the first number that the log does not
     know to the life's end. Such a block is void and comes again under another id.
     """
@@ -209,7 +211,7 @@ def dead_spans(log: StoredLog, view: LiveView | None) -> list[Span]:
     ends = begins if alive else [*begins, log.sent if view is None else view.mark]
     covered = sorted({(first, event.seq) for event, first in log.events})
     at = {event.seq: event for event, _ in log.events}
-    out: list[Span] = []
+    out: list[SeqSpan] = []
     for start, end in zip([0, *begins], ends, strict=False):
         if isinstance(at.get(end), TERMINAL):
             continue  # a run's end closes every block; a crash while it waits for people need not have
@@ -219,7 +221,7 @@ def dead_spans(log: StoredLog, view: LiveView | None) -> list[Span]:
     return out
 
 
-def _first_hole(covered: Sequence[Span], start: int, end: int) -> int | None:
+def _first_hole(covered: Sequence[SeqSpan], start: int, end: int) -> int | None:
     """The first number from `start` to `end` that no span covers."""
     number = start
     for first, last in covered:
@@ -264,13 +266,13 @@ def _frames(
     position: Position | None,
     life: int,
     ring: RunLog | None,
-) -> list[Frame]:
+) -> list[StreamFrame]:
     """The log after `keep`, rebuilt: finished blocks as snapshots, open ones as start and text so far."""
     first_of = _firsts(open_blocks)
     rebuilt = [(event, first) for event, first in events if event.seq > keep]
     rebuilt += [(event, first) for event, first in zip(open_blocks, first_of, strict=True)]
     rebuilt.sort(key=lambda entry: entry[0].seq)
-    out: list[Frame] = []
+    out: list[StreamFrame] = []
     if position is not None and (keep < position.seq or rebuilt):
         out.append((None, StreamReset(keep_seq=keep)))
     if ring is not None:

@@ -16,7 +16,7 @@ from graphflow.events import Event, NodeEnd, NodeError, NodeStart, StreamReset
 from graphflow.runtime.history.stored_events import Chain
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.service.context import ServiceContext
-from graphflow.service.frames import ENDS, Frame
+from graphflow.service.frames import ENDS, StreamFrame
 from graphflow.service.run_log import StoredRun, is_at_rest, read_run
 
 LOOK_S = 0.25
@@ -27,7 +27,7 @@ UNFINISHED = ("running", "waiting")
 
 async def follow_stored(
     context: ServiceContext, thread_id: str, run_id: str, known: StoredRun | None = None, after: int = 0
-) -> AsyncIterator[list[Frame]]:
+) -> AsyncIterator[list[StreamFrame]]:
     """The run's events as they become durable, blocks as snapshots, until the run ends or waits, or nobody drives it.
 
     Args:
@@ -97,7 +97,7 @@ class _Told:
         self._at_work: set[str] = set()
         """Node runs that have begun and not ended."""
 
-    def take_all(self, run: StoredRun) -> list[Frame]:
+    def take_all(self, run: StoredRun) -> list[StreamFrame]:
         """What is new in the whole log."""
         self._life, self._goes_on = run.row.fence, run.goes_on
         self._begin = max((mark for _, mark in run.log.lives), default=0)
@@ -111,12 +111,12 @@ class _Told:
         sent = run.log.sent
         return [*self.take(e for e in events if e.seq <= sent), *self._foretell(e for e in events if e.seq > sent)]
 
-    def take(self, events: Iterable[Event]) -> list[Frame]:
+    def take(self, events: Iterable[Event]) -> list[StreamFrame]:
         """What is new in these events, which records tell."""
         fresh = [event for event in events if event.seq > self._after]
         if not fresh:
             return []
-        out: list[Frame] = []
+        out: list[StreamFrame] = []
         known, self._foretold = self._foretold, set()
         if not known <= {(event.seq, type(event)) for event in fresh}:
             out.append((None, StreamReset(keep_seq=self._after)))
@@ -129,7 +129,7 @@ class _Told:
         self._after = fresh[-1].seq
         return out
 
-    def _foretell(self, events: Iterable[Event]) -> list[Frame]:
+    def _foretell(self, events: Iterable[Event]) -> list[StreamFrame]:
         fresh = [event for event in events if (event.seq, type(event)) not in self._foretold]
         self._foretold |= {(event.seq, type(event)) for event in fresh}
         return [(f"{self._life - 1}-{event.seq}", event) for event in fresh]

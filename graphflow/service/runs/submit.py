@@ -18,8 +18,8 @@ from graphflow.service.requests import SubmitRequest
 from graphflow.service.run_log import log_of_run
 from graphflow.service.runs.sweep import expire_overdue
 
-Status = Literal["accepted", "unmatched", "stale", "invalid"]
-_STATUS: dict[str, Status] = {
+SubmitStatus = Literal["accepted", "unmatched", "stale", "invalid"]
+_STATUS: dict[str, SubmitStatus] = {
     "interrupt_not_found": "unmatched",
     "answer_stale": "stale",
     "answer_invalid": "invalid",
@@ -32,7 +32,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
     request_id: str
     accepted: bool
-    status: Status
+    status: SubmitStatus
     run_id: str
     tool_id: str
     detail: str | None = None
@@ -51,7 +51,7 @@ async def submit(context: ServiceContext, request: SubmitRequest, *, caller: Cal
     context.refuse_when_stopping()
     await context.runs.ready()
     request_id = request.request_id or context.ids.new_id()
-    status: Status = "accepted"
+    status: SubmitStatus = "accepted"
     detail = None
     try:
         async with context.turn(request.chat_id):
