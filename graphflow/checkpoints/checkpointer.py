@@ -35,15 +35,15 @@ class Checkpointer(Protocol):
     def owner(self) -> str:
         """`host/boot id/uuid` of this store object, for `take`: while it lives, other processes see that it does."""
 
-    async def setup(self, *, sealed: bool = False) -> None:
+    async def setup(self, *, encrypted: bool = False) -> None:
         """Opens the store and runs the numbered migrations; called by whoever uses it first.
 
         Args:
-            sealed: the caller opens and seals the blobs itself (`SealedCheckpointer`).
+            encrypted: the caller opens and encrypts the blobs itself (`EncryptedCheckpointer`).
 
         Raises:
             StoreError: `store_version_unsupported` when a newer version made it; `store_failed` when it can't be opened, or has a note
-                `SEAL` and the caller is not `sealed`.
+                `ENCRYPTION_NOTE` and the caller is not `encrypted`.
         """
 
     async def close(self) -> None:

@@ -49,9 +49,9 @@ FORMATS = {
     3: "never used",
     4: "never used",
 }
-"""First byte of a blob → what follows. A number is never used for something else; those of sealed blobs (`sealing.py`) are
+"""First byte of a blob → what follows. A number is never used for something else; those of encrypted blobs (`encryption/cipher.py`) are
 from 248 on."""
-SEALED_FROM = 0xF8
+ENCRYPTED_FROM = 0xF8
 
 INTEGER, TUPLE, SET, FROZENSET, PAIRS, TEXT = 1, 2, 3, 4, 5, 6
 DATETIME, DATE, TIME, TIMEDELTA, DECIMAL, UUID_ = 10, 11, 12, 13, 14, 15
@@ -375,9 +375,9 @@ def _damaged(why: object) -> CodecError:
 def _unknown_format(data: bytes) -> CodecError:
     if not data:
         return _damaged("it is empty")
-    if data[0] >= SEALED_FROM:
+    if data[0] >= ENCRYPTED_FROM:
         return CodecError(
-            "a stored value is sealed: open the store with its keys (`store.keys`, `SealedCheckpointer`)",
+            "a stored value is encrypted: open the store with its keys (`store.keys`, `EncryptedCheckpointer`)",
             code="store_failed",
         )
     known = FORMATS.get(data[0])

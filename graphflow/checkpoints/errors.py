@@ -63,11 +63,11 @@ def pruned_parent(number: int, parent: int, cut: int) -> StoreError:
     )
 
 
-def sealed(place: str) -> StoreError:
-    """A store whose blobs only `SealedCheckpointer` can read was opened without it."""
+def encrypted(place: str) -> StoreError:
+    """A store whose blobs only `EncryptedCheckpointer` can read was opened without it."""
     return StoreError(
-        f"the store {place!r} is sealed: open it with its keys (setting `store.keys`) or, if it is only compressed,"
-        " with `store.compression`; in Python with `SealedCheckpointer`"
+        f"the store {place!r} is encrypted: open it with its keys (setting `store.keys`) or, if it is only compressed,"
+        " with `store.compression`; in Python with `EncryptedCheckpointer`"
     )
 
 

@@ -69,7 +69,7 @@ class ThreadCopy(msgspec.Struct, kw_only=True):
 def named_documents(copy: ThreadCopy) -> list[str]:
     """Hashes of the documents that have to go along: of the version that the thread is pinned to, and of those before.
 
-    Records that are sealed name none.
+    Records that are encrypted name none.
     """
     pinned = copy.thread.facts.document
     named = [] if pinned is None else [pinned]

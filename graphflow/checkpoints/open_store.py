@@ -8,7 +8,7 @@ from graphflow.settings.table import StoreSettings
 
 
 def open_store(settings: StoreSettings) -> Checkpointer:
-    """PostgreSQL at `url`, else SQLite at `path`, behind a seal if keys or compression say so; nothing is read yet.
+    """PostgreSQL at `url`, else SQLite at `path`, encrypted if keys or compression say so; nothing is read yet.
 
     Raises:
         StoreError: the URL can't be read, a key is no key, or an extra is not installed. Texts have no password.
@@ -16,9 +16,9 @@ def open_store(settings: StoreSettings) -> Checkpointer:
     store = _postgres(settings) if settings.url else _sqlite(settings)
     if not settings.keys and not settings.compression:
         return store
-    from graphflow.checkpoints.encryption.checkpointer import with_seal
+    from graphflow.checkpoints.encryption.checkpointer import with_encryption
 
-    return with_seal(store, settings.keys, compression=settings.compression)
+    return with_encryption(store, settings.keys, compression=settings.compression)
 
 
 def _sqlite(settings: StoreSettings) -> Checkpointer:

@@ -266,7 +266,7 @@ class ListedRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a blob stands; what `sealing` binds it to, so that rows can't be swapped."""
+    """Where a blob stands; what `encryption` binds it to, so that rows can't be swapped."""
 
     kind: Literal["record", "snapshot", "item", "interrupt", "document", "input", "title"]
     name: str = ""
@@ -283,5 +283,5 @@ class Place(msgspec.Struct, frozen=True):
 
 Rewrite = Callable[[Place, bytes], bytes]
 
-SEAL = "seal"
-"""Name of the note by which a store says how its blobs are sealed (`sealed.py`)."""
+ENCRYPTION_NOTE = "seal"
+"""Name of the note by which a store says how its blobs are encrypted (`encryption/note.py`)."""

@@ -33,14 +33,14 @@ def open_tables(settings: StoreSettings) -> MemoryTables:
 
 
 def open_conversations(settings: StoreSettings, tables: MemoryTables) -> ConversationStore:
-    """Where threads are sealed, what was said is not written to a second place in clear: the store is in memory then."""
+    """Where threads are encrypted, what was said is not written to a second place in clear: the store is in memory then."""
     return MemoryConversations() if settings.keys else SqlConversations(tables)
 
 
 def open_long_term(settings: StoreSettings, tables: MemoryTables, clock: Clock) -> Store:
-    """Sealed as the threads are."""
+    """Encrypted as the threads are."""
     if not settings.keys:
         return SqlStore(tables, clock)
-    from graphflow.checkpoints.encryption.cipher import Seal
+    from graphflow.checkpoints.encryption.cipher import Cipher
 
-    return SqlStore(tables, clock, Seal(settings.keys, compression=settings.compression))
+    return SqlStore(tables, clock, Cipher(settings.keys, compression=settings.compression))

@@ -15,7 +15,7 @@ from graphflow.errors import GraphflowError
 from graphflow.memory.text_normalization import folded_texts, patterns_of, words_of
 
 if TYPE_CHECKING:
-    from graphflow.checkpoints.encryption.cipher import Seal
+    from graphflow.checkpoints.encryption.cipher import Cipher
     from graphflow.graph.engine.ports import Clock
     from graphflow.memory.tables import MemoryTables, Row
 
@@ -149,18 +149,18 @@ class SqlStore:
     """A `Store` in the memory tables.
 
     Args:
-        seal: encrypts and compresses values; they are then searched after they were opened.
+        cipher: encrypts and compresses values; they are then searched after they were opened.
     """
 
-    def __init__(self, tables: MemoryTables, clock: Clock, seal: Seal | None = None) -> None:
-        self._tables, self._clock, self._seal = tables, clock, seal
+    def __init__(self, tables: MemoryTables, clock: Clock, cipher: Cipher | None = None) -> None:
+        self._tables, self._clock, self._cipher = tables, clock, cipher
 
     async def put(self, namespace: Namespace, key: str, value: Any, *, ttl_s: float | None = None) -> None:
         namespace, _ = checked(namespace, key)
         now, data = self._clock.now_ms(), encoded(value)
         place = joined(namespace)
-        texts = "" if self._seal is not None else folded_texts(key, msgspec.json.decode(data))
-        row = (namespace[0], place, key, self._sealed(place, key, data), now, now, expiry(now, ttl_s), texts)
+        texts = "" if self._cipher is not None else folded_texts(key, msgspec.json.decode(data))
+        row = (namespace[0], place, key, self._encrypted(place, key, data), now, now, expiry(now, ttl_s), texts)
         await self._tables.write((_EXPIRED, (now,)), (_PUT, row))
 
     async def get(self, namespace: Namespace, key: str) -> Item | None:
@@ -179,7 +179,7 @@ class SqlStore:
             place = joined(namespace)
             conditions += ["root = ?", "substr(namespace, 1, CAST(? AS INTEGER)) = ?"]
             values += [namespace[0], len(place), place]
-        if self._seal is None:
+        if self._cipher is None:
             for pattern in patterns_of(query or ""):
                 conditions.append("folded LIKE ? ESCAPE '!'")
                 values.append(pattern)
@@ -187,7 +187,7 @@ class SqlStore:
             f"SELECT {_COLUMNS} FROM store_items WHERE {' AND '.join(conditions)}"  # noqa: S608 - ours
             " ORDER BY updated_at DESC"
         )
-        if self._seal is None:
+        if self._cipher is None:
             rows = await self._tables.read(f"{sql}, namespace, name LIMIT ? OFFSET ?", *values, limit, offset)
             return [self._item(row) for row in rows]
         words = words_of(query or "")
@@ -206,7 +206,7 @@ class SqlStore:
 
     def _item(self, row: Row) -> Item:
         place, key, value, created, updated, expires = row
-        data = value if self._seal is None else self._seal.open(_place(place, key), b64decode(value))
+        data = value if self._cipher is None else self._cipher.decrypt(_place(place, key), b64decode(value))
         return Item(
             namespace=tuple(place.split(END)[:-1]),
             key=key,
@@ -216,14 +216,14 @@ class SqlStore:
             expires_at=expires,
         )
 
-    def _sealed(self, place: str, key: str, data: bytes) -> str:
-        if self._seal is None:
+    def _encrypted(self, place: str, key: str, data: bytes) -> str:
+        if self._cipher is None:
             return data.decode()
-        return b64encode(self._seal.seal(_place(place, key), data)).decode()
+        return b64encode(self._cipher.encrypt(_place(place, key), data)).decode()
 
 
 def _place(namespace: str, key: str) -> Any:
-    """What a sealed value is bound to, so that rows can't be swapped."""
+    """What an encrypted value is bound to, so that rows can't be swapped."""
     from graphflow.checkpoints.rows import Place
 
     return Place("document", f"store {namespace}{key}")

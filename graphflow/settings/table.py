@@ -188,7 +188,7 @@ class StoreSettings:
     keys: tuple[str, ...] = _setting(
         (),
         "Keys that what users said is encrypted with in the store, `ID:BASE64` each; the first writes, all of them read. See"
-        " [sealing](../how-to/encryption.md).",
+        " [encryption](../how-to/encryption.md).",
         secret=True,
     )
     compression: bool = _setting(False, "Compress what is stored (zstd), before it is encrypted.")

@@ -10,7 +10,7 @@ import pytest
 
 from graphflow import Context, load_graph
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.encryption.checkpointer import SealedCheckpointer
+from graphflow.checkpoints.encryption.checkpointer import EncryptedCheckpointer
 from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
 from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
 from graphflow.checkpoints.record_decoder import named_documents
@@ -22,7 +22,7 @@ from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing.checkpointer.suite import lines_of, stream
 from tests.postgres import Schemas
 
-KINDS = ["memory", "sqlite", "sealed", "postgres"]
+KINDS = ["memory", "sqlite", "encrypted", "postgres"]
 Make = Callable[[str], Checkpointer]
 
 
@@ -34,7 +34,7 @@ def make(tmp_path: Path, schemas: Schemas, schema: str) -> Make:
         if kind == "memory":
             return MemoryCheckpointer()
         store = SqliteCheckpointer(tmp_path / "threads.db")
-        return SealedCheckpointer(store, ["k:" + "A" * 43 + "="], compression=True) if kind == "sealed" else store
+        return EncryptedCheckpointer(store, ["k:" + "A" * 43 + "="], compression=True) if kind == "encrypted" else store
 
     return made
 

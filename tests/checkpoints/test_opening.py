@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphflow.checkpoints.encryption.checkpointer import SealedCheckpointer
+from graphflow.checkpoints.encryption.checkpointer import EncryptedCheckpointer
 from graphflow.checkpoints.open_store import open_store
 from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
@@ -27,9 +27,9 @@ def test_the_store_is_a_file_unless_a_url_is_given(tmp_path: Path) -> None:
         assert isinstance(store, PostgresCheckpointer)
         assert "s3cret" not in repr(store) + repr(settings)
     environ = {"GRAPHFLOW_CHECKPOINTS": "postgresql:///app", "GRAPHFLOW_STORE_KEYS": "k:" + "A" * 43 + "="}
-    sealed = open_store(load_settings(tmp_path, environ=environ).store)
-    assert isinstance(sealed, SealedCheckpointer)
-    assert isinstance(sealed.store, PostgresCheckpointer)
+    encrypted = open_store(load_settings(tmp_path, environ=environ).store)
+    assert isinstance(encrypted, EncryptedCheckpointer)
+    assert isinstance(encrypted.store, PostgresCheckpointer)
 
 
 @pytest.mark.parametrize("url", ["mysql://ann:s3cret@host/app", "postgresql://ann:s3cret%zz@host/app", "s3cret"])

@@ -13,7 +13,7 @@ import pytest
 
 from graphflow import Graph
 from graphflow.checkpoints.commit_queue import Call
-from graphflow.checkpoints.encryption.checkpointer import SealedCheckpointer
+from graphflow.checkpoints.encryption.checkpointer import EncryptedCheckpointer
 from graphflow.checkpoints.encryption.cipher import new_key
 from graphflow.checkpoints.sqlite import writer
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
@@ -152,8 +152,8 @@ async def test_a_fenced_life_is_told_at_once_and_writes_nothing(store: SqliteChe
         assert other.execute("SELECT count(*) FROM records").fetchone() == (1,)
 
 
-async def test_a_sealed_store_writes_a_lone_run_s_commits_too(tmp_path: Path) -> None:
-    store = SealedCheckpointer(SqliteCheckpointer(tmp_path / "threads.db"), [f"one:{new_key()}"])
+async def test_an_encrypted_store_writes_a_lone_run_s_commits_too(tmp_path: Path) -> None:
+    store = EncryptedCheckpointer(SqliteCheckpointer(tmp_path / "threads.db"), [f"one:{new_key()}"])
     app = Graph({"type": "object", "properties": {"n": {"type": "integer"}}})
 
     @app.node

@@ -1,4 +1,4 @@
-"""`graphflow threads prune` and `rekey`."""
+"""`graphflow threads prune` and `rotate_keys`."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def test_prune_says_what_is_missing(cli):
     assert "--all" in cli("threads", "prune", "--newest", "1").err
 
 
-def test_rekey_seals_a_store_that_was_plain_and_turns_keys(cli, told, project, environment):
-    made = cli("threads", "rekey", "--new-key").out.strip()
-    assert cli("threads", "rekey").code == 2
+def test_rotation_encrypts_a_store_that_was_plain_and_turns_keys(cli, told, project, environment):
+    made = cli("threads", "rotate-keys", "--new-key").out.strip()
+    assert cli("threads", "rotate-keys").code == 2
     environment["GRAPHFLOW_STORE_KEYS"] = f"one:{made}"
     refused = cli("threads", "list")
-    assert refused.code != 0 and "graphflow threads rekey" in refused.err
-    assert "encrypted under 'one'" in cli("threads", "rekey").err
+    assert refused.code != 0 and "graphflow threads rotate-keys" in refused.err
+    assert "encrypted under 'one'" in cli("threads", "rotate-keys").err
     assert cli("threads", "state", "t1", "messages").json[0]["content"] == "the first secret"
     environment["GRAPHFLOW_STORE_KEYS"] = f"two:{new_key()},one:{made}"
-    assert "no longer needed: 'one'" in cli("threads", "rekey").err
+    assert "no longer needed: 'one'" in cli("threads", "rotate-keys").err
     assert made not in cli("doctor").out
     environment["GRAPHFLOW_STORE_KEYS"] = ""
     assert "store.keys" in cli("threads", "list").err

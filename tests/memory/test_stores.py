@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from graphflow.checkpoints.encryption.cipher import Seal
+from graphflow.checkpoints.encryption.cipher import Cipher
 from graphflow.errors import StoreError
 from graphflow.memory.conversations import ConversationStore, MemoryConversations, SqlConversations
 from graphflow.memory.postgres_tables import PostgresTables
@@ -36,9 +36,9 @@ class TestSqliteStore(StoreConformance):
 KEYS = ("k1:" + base64.b64encode(b"k" * 32).decode(),)
 
 
-class TestSealedStore(StoreConformance):
+class TestEncryptedStore(StoreConformance):
     def make(self, folder: Path, clock: FakeClock) -> Store:
-        return SqlStore(SqliteTables(folder / "memory.db"), clock, Seal(KEYS))
+        return SqlStore(SqliteTables(folder / "memory.db"), clock, Cipher(KEYS))
 
 
 class TestPostgresStore(StoreConformance):
@@ -110,8 +110,8 @@ async def test_a_write_that_fails_keeps_nothing(tmp_path: Path) -> None:
     await tables.close()
 
 
-async def test_a_sealed_value_is_nowhere_in_the_file(tmp_path: Path) -> None:
-    store = SqlStore(SqliteTables(tmp_path / "memory.db"), FakeClock(), Seal(KEYS))
+async def test_an_encrypted_value_is_nowhere_in_the_file(tmp_path: Path) -> None:
+    store = SqlStore(SqliteTables(tmp_path / "memory.db"), FakeClock(), Cipher(KEYS))
     await store.put(("notes",), "k", {"said": "the plain words"})
     await store.close()
     assert all(b"plain words" not in path.read_bytes() for path in tmp_path.iterdir())

@@ -10,7 +10,7 @@ import pytest
 
 from graphflow import Graph, append
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.encryption.checkpointer import SealedCheckpointer
+from graphflow.checkpoints.encryption.checkpointer import EncryptedCheckpointer
 from graphflow.checkpoints.event_log import was_checkpoint
 from graphflow.checkpoints.record_decoder import decode_body
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
@@ -263,9 +263,9 @@ async def test_a_prune_while_the_thread_runs_changes_nothing_for_the_run(
     assert (state.values.n, len(state.values.log)) == (60, 60)
 
 
-async def test_a_run_is_stored_sealed_and_comes_back(tmp_path: Path) -> None:
+async def test_a_run_is_stored_encrypted_and_comes_back(tmp_path: Path) -> None:
     key = "k:" + "A" * 43 + "="
-    store = SealedCheckpointer(SqliteCheckpointer(tmp_path / "t.db"), [key], compression=True)
+    store = EncryptedCheckpointer(SqliteCheckpointer(tmp_path / "t.db"), [key], compression=True)
     app = writer().compile(checkpointer=store)
     await app.run({}, "t")
     await app.run({}, "t")

@@ -166,7 +166,7 @@ async def test_a_cursor_of_another_list_is_refused(open_application: Opened) -> 
     assert refused.value.code == "invalid_input"
 
 
-async def test_where_threads_are_sealed_nothing_that_was_said_is_indexed_on_disk(open_application: Opened) -> None:
+async def test_where_threads_are_encrypted_nothing_that_was_said_is_indexed_on_disk(open_application: Opened) -> None:
     app = await open_application(environ=KEYS)
     await say(app, "very secret words", "a")
     assert isinstance(app.conversations, MemoryConversations)

@@ -1,6 +1,6 @@
-"""`SealedCheckpointer`: any store with its blobs encrypted and compressed (spec 4.3).
+"""`EncryptedCheckpointer`: any store with its blobs encrypted and compressed (spec 4.3).
 
-What holds words or values of users is a blob and passes `Seal`: records, snapshots, log entries, interrupts, documents,
+What holds words or values of users is a blob and passes `Cipher`: records, snapshots, log entries, interrupts, documents,
 queued inputs, and titles. What is queried stays readable in the columns: ids, times, statuses, names of agents and
 nodes, owners and roles, and a record's metadata (source, step, nodes, run, error code). So do notes, which the store's
 operators write (standing rules), and the ledger.
@@ -18,9 +18,9 @@ import msgspec
 
 from graphflow.checkpoints import export
 from graphflow.checkpoints.checkpointer import Checkpointer, eager_commits, owner_liveness
-from graphflow.checkpoints.encryption.cipher import ENCRYPTED, Seal
+from graphflow.checkpoints.encryption.cipher import ENCRYPTED, Cipher
 from graphflow.checkpoints.encryption.note import (
-    SealNote,
+    EncryptionNote,
     check_keys,
     check_note,
     checked,
@@ -31,7 +31,7 @@ from graphflow.checkpoints.encryption.note import (
     write_note,
 )
 from graphflow.checkpoints.rows import (
-    SEAL,
+    ENCRYPTION_NOTE,
     Item,
     Keep,
     Lineage,
@@ -54,35 +54,35 @@ from graphflow.graph.engine.ports import Durable
 
 _replace = msgspec.structs.replace
 TITLES = 256
-"""Sealed titles that are remembered: each commit carries its thread's along."""
+"""Encrypted titles that are remembered: each commit carries its thread's along."""
 
 
-def with_seal(store: Checkpointer, keys: Sequence[str] = (), *, compression: bool = False) -> Checkpointer:
-    """The store, sealed if keys or compression say so."""
-    return SealedCheckpointer(store, keys, compression=compression) if keys or compression else store
+def with_encryption(store: Checkpointer, keys: Sequence[str] = (), *, compression: bool = False) -> Checkpointer:
+    """The store, encrypted if keys or compression say so."""
+    return EncryptedCheckpointer(store, keys, compression=compression) if keys or compression else store
 
 
-class SealedCheckpointer:
-    """A `Checkpointer` that seals what another one stores.
+class EncryptedCheckpointer:
+    """A `Checkpointer` that encrypts what another one stores.
 
     Args:
-        store: the store behind it, used by nothing else but other `SealedCheckpointer`s.
+        store: the store behind it, used by nothing else but other `EncryptedCheckpointer`s.
         keys: `ID:BASE64` each (32 bytes, see `new_key`); the first one writes, all of them read.
         compression: compress blobs that gain by it.
 
     Raises:
-        StoreError: a key is no key, or `graphflow[sealing]` is not installed.
+        StoreError: a key is no key, or `graphflow[encryption]` is not installed.
     """
 
     def __init__(self, store: Checkpointer, keys: Sequence[str] = (), *, compression: bool = False) -> None:
         self.store = store
-        self.seal = Seal(keys, compression=compression)
+        self.cipher = Cipher(keys, compression=compression)
         self._liveness, self._eager = owner_liveness(store), eager_commits(store)
         self._open = False
         self._titles: dict[tuple[str, str], str] = {}
 
     def __repr__(self) -> str:
-        return f"SealedCheckpointer({self.store!r}, {self.seal!r})"
+        return f"EncryptedCheckpointer({self.store!r}, {self.cipher!r})"
 
     def __getattr__(self, name: str) -> Any:
         # What a store has beyond the port (`path`): it never deals with blobs.
@@ -105,35 +105,35 @@ class SealedCheckpointer:
 
     # --- opening and closing ---
 
-    async def setup(self, *, sealed: bool = False) -> None:
-        """Opens the store and compares its seal with the keys; the second time is no effect.
+    async def setup(self, *, encrypted: bool = False) -> None:
+        """Opens the store and compares its note on encryption with the keys; the second time is no effect.
 
         Raises:
             StoreError: a key is missing or wrong, or the store holds blobs that are not encrypted.
         """
-        await self.store.setup(sealed=True)
+        await self.store.setup(encrypted=True)
         if self._open:
             return
         while True:
-            found = await self.store.note(SEAL)
-            note = SealNote() if found is None else parse_note(found)
+            found = await self.store.note(ENCRYPTION_NOTE)
+            note = EncryptionNote() if found is None else parse_note(found)
             if found is not None:
-                check_note(note, self.seal)
-            elif self.seal.keys and await self.store.threads(limit=1):
+                check_note(note, self.cipher)
+            elif self.cipher.keys and await self.store.threads(limit=1):
                 raise plain_rows("the store was made without keys")
             new = self._added(note)
             # Another process may open the store with another key at the same time: then its note stands, and is checked.
-            if new == note or await self.store.swap_note(SEAL, msgspec.json.encode(new), instead_of=found):
+            if new == note or await self.store.swap_note(ENCRYPTION_NOTE, msgspec.json.encode(new), instead_of=found):
                 break
         self._open = True
 
-    def _added(self, note: SealNote) -> SealNote:
+    def _added(self, note: EncryptionNote) -> EncryptionNote:
         """The note with the writing key and compression."""
-        writer = self.seal.writer
+        writer = self.cipher.writer
         keys = dict(note.keys)
         if writer is not None and writer.id not in keys:
-            keys[writer.id] = checked(writer, self.seal)
-        return _replace(note, keys=keys, compression=note.compression or self.seal.compression)
+            keys[writer.id] = checked(writer, self.cipher)
+        return _replace(note, keys=keys, compression=note.compression or self.cipher.compression)
 
     async def _ready(self) -> Checkpointer:
         if not self._open:
@@ -146,8 +146,8 @@ class SealedCheckpointer:
     async def flush(self) -> None:
         await self.store.flush()
 
-    async def rekey(self) -> None:
-        """Seals every blob anew with the first key and today's compression; also seals a store that was made without keys.
+    async def rotate_keys(self) -> None:
+        """Encrypts every blob anew with the first key and today's compression; also encrypts a store that was made without keys.
 
         May be cut off and called again. Afterwards the older keys are no longer needed. Other processes may use the store
         meanwhile if they know the new key, but not while a store without encryption gets its first.
@@ -155,45 +155,47 @@ class SealedCheckpointer:
         Raises:
             StoreError: a blob does not open with any of the keys.
         """
-        await self.store.setup(sealed=True)
+        await self.store.setup(encrypted=True)
         found = await read_note(self.store)
-        note = found or SealNote(unsealed=bool(self.seal.keys))
-        if not self.seal.keys and note.keys:
-            raise missing_keys(note, self.seal)
-        check_keys(note, self.seal)
-        if self.seal.keys and not note.keys:
-            note = _replace(note, unsealed=True)
+        note = found or EncryptionNote(unencrypted=bool(self.cipher.keys))
+        if not self.cipher.keys and note.keys:
+            raise missing_keys(note, self.cipher)
+        check_keys(note, self.cipher)
+        if self.cipher.keys and not note.keys:
+            note = _replace(note, unencrypted=True)
         await write_note(self.store, self._added(note))
-        after = await self.store.rewrite(self._anew(plain=note.unsealed or not note.keys))
+        after = await self.store.rewrite(self._anew(plain=note.unencrypted or not note.keys))
         while after is not None:
-            after = await self.store.rewrite(self._anew(plain=note.unsealed or not note.keys), after=after)
-        writer = self.seal.writer
-        keys = {} if writer is None else {writer.id: checked(writer, self.seal)}
-        await write_note(self.store, SealNote(keys=keys, compression=self.seal.compression))
+            after = await self.store.rewrite(self._anew(plain=note.unencrypted or not note.keys), after=after)
+        writer = self.cipher.writer
+        keys = {} if writer is None else {writer.id: checked(writer, self.cipher)}
+        await write_note(self.store, EncryptionNote(keys=keys, compression=self.cipher.compression))
         self._open = True
 
     def _anew(self, *, plain: bool) -> Rewrite:
-        """Each blob sealed as `seal` does it today.
+        """Each blob encrypted as `encrypt` does it today.
 
         Args:
             plain: blobs that are not encrypted are expected.
         """
-        bare = Seal()
+        bare = Cipher()
 
         def change(place: Place, blob: bytes) -> bytes:
             if place.kind == "title":
-                return self.seal.seal_title(place.name, self._title(place.name, blob.decode(), plain=plain)).encode()
-            if self.seal.is_newest(blob):
+                return self.cipher.encrypt_title(
+                    place.name, self._title(place.name, blob.decode(), plain=plain)
+                ).encode()
+            if self.cipher.is_newest(blob):
                 return blob
             is_bare = plain and (not blob or blob[0] < ENCRYPTED)
-            return self.seal.seal(place, (bare if is_bare else self.seal).open(place, blob))
+            return self.cipher.encrypt(place, (bare if is_bare else self.cipher).decrypt(place, blob))
 
         return change
 
     def _title(self, thread_id: str, title: str, *, plain: bool) -> str:
-        """A title as it was before it was sealed, if it was; only where a store gets its first key some are not."""
+        """A title as it was before it was encrypted, if it was; only where a store gets its first key some are not."""
         try:
-            return self.seal.open_title(thread_id, title)
+            return self.cipher.decrypt_title(thread_id, title)
         except StoreError:
             if not plain:
                 raise
@@ -276,22 +278,22 @@ class SealedCheckpointer:
         return self._row(await store.fork(checkpoint_id, source_id, thread_id, number=number, facts=facts))
 
     def _facts(self, thread_id: str, facts: ThreadFacts) -> ThreadFacts:
-        """With a sealed title, the same one for the same thread and title, so that a store sees that nothing changed."""
+        """With an encrypted title, the same one for the same thread and title, so that a store sees that nothing changed."""
         title = facts.title
-        if title is None or not self.seal.keys:
+        if title is None or not self.cipher.keys:
             return facts
-        sealed = self._titles.get((thread_id, title))
-        if sealed is None:
+        encrypted = self._titles.get((thread_id, title))
+        if encrypted is None:
             if len(self._titles) >= TITLES:
                 self._titles.clear()
-            sealed = self._titles[thread_id, title] = self.seal.seal_title(thread_id, title)
-        return _replace(facts, title=sealed)
+            encrypted = self._titles[thread_id, title] = self.cipher.encrypt_title(thread_id, title)
+        return _replace(facts, title=encrypted)
 
     def _row(self, row: ThreadRow) -> ThreadRow:
         title = row.facts.title
-        if title is None or not self.seal.keys:
+        if title is None or not self.cipher.keys:
             return row
-        return _replace(row, facts=_replace(row.facts, title=self.seal.open_title(row.thread_id, title)))
+        return _replace(row, facts=_replace(row.facts, title=self.cipher.decrypt_title(row.thread_id, title)))
 
     # --- records ---
 
@@ -316,7 +318,7 @@ class SealedCheckpointer:
             thread_id,
             fence,
             expected_head,
-            [_sealed(record, self.seal.seal) for record in records],
+            [_encrypted(record, self.cipher.encrypt) for record in records],
             facts=self._facts(thread_id, facts),
             begins=begins,
             release=release,
@@ -330,7 +332,7 @@ class SealedCheckpointer:
             return None
         snapshot, target = stored.snapshot, stored.target
         if snapshot is not None:
-            snapshot = self.seal.open(Place("snapshot", "", *snapshot_place(stored)), snapshot)
+            snapshot = self.cipher.decrypt(Place("snapshot", "", *snapshot_place(stored)), snapshot)
         records = tuple([self._opened(record) for record in stored.records])
         if target is not None:
             target = records[-1] if records and records[-1].id == target.id else self._opened(target)
@@ -338,7 +340,7 @@ class SealedCheckpointer:
 
     def _opened(self, record: Record) -> Record:
         place = Place("record", record.id, record.lineage, record.ordinal)
-        return _replace(record, data=self.seal.open(place, record.data))
+        return _replace(record, data=self.cipher.decrypt(place, record.data))
 
     async def read_items(
         self, chain: Sequence[tuple[int, int]], frame: int, channel: str, count: int, *, start: int = 0
@@ -354,7 +356,7 @@ class SealedCheckpointer:
         return [self._entries(rows, log, upto) for rows, log in zip(found, logs, strict=True)]
 
     def _entries(self, rows: Iterable[bytes], log: Log, upto: Mapping[int, int]) -> list[bytes]:
-        opened, frame, channel = self.seal.open, log.frame, log.channel
+        opened, frame, channel = self.cipher.decrypt, log.frame, log.channel
         return [
             opened(Place("item", "", 0, ordinal, frame, channel), row, upto)
             for ordinal, row in enumerate(rows, log.start)
@@ -397,51 +399,51 @@ class SealedCheckpointer:
         rows = await store.open_interrupts(
             thread_id=thread_id, owner=owner, role=role, agent_key=agent_key, user=user, cursor=cursor, limit=limit
         )
-        return [_interrupt(row, self.seal.open) for row in rows]
+        return [_interrupt(row, self.cipher.decrypt) for row in rows]
 
     async def due(self, before: int) -> list[OpenInterrupt]:
-        return [_interrupt(row, self.seal.open) for row in await (await self._ready()).due(before)]
+        return [_interrupt(row, self.cipher.decrypt) for row in await (await self._ready()).due(before)]
 
     async def put_document(self, digest: str, document: bytes) -> None:
-        await (await self._ready()).put_document(digest, self.seal.seal(Place("document", digest), document))
+        await (await self._ready()).put_document(digest, self.cipher.encrypt(Place("document", digest), document))
 
     async def document(self, digest: str) -> bytes | None:
         found = await (await self._ready()).document(digest)
-        return None if found is None else self.seal.open(Place("document", digest), found)
+        return None if found is None else self.cipher.decrypt(Place("document", digest), found)
 
     async def enqueue(
         self, thread_id: str, body: bytes, *, now: int, kind: str = "input", run_id: str | None = None
     ) -> int:
         store = await self._ready()
-        sealed = self.seal.seal(Place("input", thread_id), body)
-        return await store.enqueue(thread_id, sealed, now=now, kind=kind, run_id=run_id)
+        encrypted = self.cipher.encrypt(Place("input", thread_id), body)
+        return await store.enqueue(thread_id, encrypted, now=now, kind=kind, run_id=run_id)
 
     async def queue(
         self, thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100
     ) -> list[Queued]:
         rows = await (await self._ready()).queue(thread_id, kind=kind, owner=owner, limit=limit)
-        return [_replace(row, body=self.seal.open(Place("input", row.thread_id), row.body)) for row in rows]
+        return [_replace(row, body=self.cipher.decrypt(Place("input", row.thread_id), row.body)) for row in rows]
 
     async def queued(self, thread_id: str) -> tuple[int, bytes] | None:
         found = await (await self._ready()).queued(thread_id)
-        return None if found is None else (found[0], self.seal.open(Place("input", thread_id), found[1]))
+        return None if found is None else (found[0], self.cipher.decrypt(Place("input", thread_id), found[1]))
 
     async def dequeue(self, thread_id: str) -> bytes | None:
         body = await (await self._ready()).dequeue(thread_id)
-        return None if body is None else self.seal.open(Place("input", thread_id), body)
+        return None if body is None else self.cipher.decrypt(Place("input", thread_id), body)
 
     # --- export and rewriting ---
 
     async def export_thread(self, thread_id: str) -> AsyncIterator[Mapping[str, Any]]:
-        """The thread as it is without a seal: an export is for any store, and must be kept as its owner sees fit."""
+        """The thread as it is, decrypted: an export is for any store, and must be kept as its owner sees fit."""
         copy = await export.from_lines((await self._ready()).export_thread(thread_id))
-        opened = export.changed(copy, self.seal.open)
+        opened = export.changed(copy, self.cipher.decrypt)
         there = {document.digest for document in opened.documents}
         for digest in export.named_documents(opened):  # the store behind could not read their names
             document = None if digest in there else await self.document(digest)
             if document is not None:
                 opened.documents.append(export.StoredDocument(digest=digest, data=document))
-        for line in export.to_lines(_titled(opened, self.seal.open_title)):
+        for line in export.to_lines(_titled(opened, self.cipher.decrypt_title)):
             yield line
 
     async def import_thread(
@@ -453,27 +455,27 @@ class SealedCheckpointer:
     ) -> str:
         store = await self._ready()
 
-        def sealed(place: Place, blob: bytes) -> bytes:
+        def encrypted(place: Place, blob: bytes) -> bytes:
             blob = blob if change is None else change(place, blob)
             if place.kind == "title":
-                return self.seal.seal_title(place.name, blob.decode("utf-8", "replace")).encode()
-            return self.seal.seal(place, blob)
+                return self.cipher.encrypt_title(place.name, blob.decode("utf-8", "replace")).encode()
+            return self.cipher.encrypt(place, blob)
 
-        return await store.import_thread(lines, thread_id=thread_id, change=sealed)
+        return await store.import_thread(lines, thread_id=thread_id, change=encrypted)
 
     async def rewrite(self, change: Rewrite, *, after: str | None = None, limit: int = 1000) -> str | None:
         store = await self._ready()
 
         def within(place: Place, blob: bytes) -> bytes:
             if place.kind == "title":
-                opened = self.seal.open_title(place.name, blob.decode()).encode()
-                return self.seal.seal_title(place.name, change(place, opened).decode()).encode()
-            return self.seal.seal(place, change(place, self.seal.open(place, blob)))
+                opened = self.cipher.decrypt_title(place.name, blob.decode()).encode()
+                return self.cipher.encrypt_title(place.name, change(place, opened).decode()).encode()
+            return self.cipher.encrypt(place, change(place, self.cipher.decrypt(place, blob)))
 
         return await store.rewrite(within, after=after, limit=limit)
 
 
-def _sealed(record: Record, change: Rewrite) -> Record:
+def _encrypted(record: Record, change: Rewrite) -> Record:
     """The record with every blob of it changed."""
     lineage, ordinal = record.lineage, record.ordinal
     snapshot = record.snapshot

@@ -1,12 +1,12 @@
-"""Sealing: blobs encrypted (AES-256-GCM) and compressed (zstd) on their way to a store (spec 4.3).
+"""Encryption: blobs encrypted (AES-256-GCM) and compressed (zstd) on their way to a store (spec 4.3).
 
-A sealed blob begins with a format byte that no plain blob begins with. An encrypted one goes on with four bytes that
+Each begins with a format byte that no plain blob begins with. An encrypted one goes on with four bytes that
 name its key, the nonce, and the ciphertext; it is bound to its place in the store, so that a row that is moved,
 swapped with another or changed does not open. An entry of an append channel also bears the record that wrote it in the
 clear, since who reads a log along a chain does not know which lineage an entry comes from; that record is bound too,
 and has to lie on the chain.
 
-`sealed.py` puts this before any store; only the extras `graphflow[sealing]` bring the two libraries.
+`checkpointer.py` puts this before any store; only the extras `graphflow[encryption]` bring the two libraries.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COMPRESSED_FROM = 200
 """Smaller blobs gain too little."""
 LEVEL = 3
 TITLE = "seal:"
-"""Begins a sealed title, which has to be text: base64 follows."""
+"""Begins an encrypted title, which has to be text: base64 follows."""
 
 NO_CHAIN: Mapping[int, int] = {}
 
@@ -84,15 +84,17 @@ def _parse(position: int, text: str) -> Key:
     try:
         secret = base64.b64decode(coded, validate=True)
     except (binascii.Error, ValueError):
-        raise StoreError(f"key {name!r} is not base64: make one with `graphflow threads rekey --new-key`") from None
+        raise StoreError(
+            f"key {name!r} is not base64: make one with `graphflow threads rotate-keys --new-key`"
+        ) from None
     if len(secret) != KEY_BYTES:
         raise StoreError(f"key {name!r} has {len(secret)} bytes, {KEY_BYTES} are needed: make one with `new_key()`")
     mark = hashlib.sha256(b"graphflow key\0" + secret).digest()[:4]
     return Key(name, mark, _aes()(secret))
 
 
-class Seal:
-    """Seals and opens blobs.
+class Cipher:
+    """Encrypts and decrypts blobs.
 
     Args:
         keys: `ID:BASE64` each, 32 bytes; the first one writes, all of them read. None leaves blobs unencrypted.
@@ -109,14 +111,14 @@ class Seal:
         self._compress: Callable[[bytes], bytes] | None = _zstd().compress if compression else None
 
     def __repr__(self) -> str:
-        return f"Seal(keys={[key.id for key in self.keys]}, compression={self.compression})"
+        return f"Cipher(keys={[key.id for key in self.keys]}, compression={self.compression})"
 
     @property
     def writer(self) -> Key | None:
-        """The key that new blobs are sealed with."""
+        """The key that new blobs are encrypted with."""
         return self.keys[0] if self.keys else None
 
-    def seal(self, place: Place, blob: bytes) -> bytes:
+    def encrypt(self, place: Place, blob: bytes) -> bytes:
         """The blob as the store keeps it in this place."""
         form = ENCRYPTED
         body = blob
@@ -130,30 +132,30 @@ class Seal:
             key = self.keys[0]
             nonce = os.urandom(NONCE_BYTES)
             origin = _origin.pack(place.lineage, place.record) if place.kind == "item" else b""
-            sealed: bytes = key.cipher.encrypt(nonce, body, _bound(place))
-            return b"".join((bytes((form,)), key.mark, origin, nonce, sealed))
+            encrypted: bytes = key.cipher.encrypt(nonce, body, _bound(place))
+            return b"".join((bytes((form,)), key.mark, origin, nonce, encrypted))
         if form == BOTH:
             return bytes((COMPRESSED,)) + body
         return bytes((RAW,)) + blob if blob[:1] >= b"\xf8" else blob
 
-    def open(self, place: Place, blob: bytes, chain: Mapping[int, int] = NO_CHAIN) -> bytes:
-        """The blob as it was before `seal`.
+    def decrypt(self, place: Place, blob: bytes, chain: Mapping[int, int] = NO_CHAIN) -> bytes:
+        """The blob as it was before `encrypt`.
 
         Args:
             chain: of a log entry whose place names no lineage: lineage → last record that it may come from.
 
         Raises:
-            StoreError: it does not open: no key for it, moved or changed, or not sealed although the store is.
+            StoreError: it does not open: no key for it, moved or changed, or not encrypted although the store is.
         """
         form = blob[0] if blob else 0
         if form < RAW:
             if self.keys:
-                raise _not_sealed(place)
+                raise _not_encrypted(place)
             return blob
         if form in (ENCRYPTED, BOTH):
             blob = self._decrypted(place, blob, chain)
         elif self.keys or form not in FORMATS:
-            raise _not_sealed(place)
+            raise _not_encrypted(place)
         else:
             blob = blob[1:]
         return _decompressed(place, blob) if form in (COMPRESSED, BOTH) else blob
@@ -162,7 +164,7 @@ class Seal:
         key = self._by_mark.get(blob[1:5])
         if key is None:
             raise StoreError(
-                f"{_name(place)} is sealed with a key that is not among {_names(self.keys)}: add it to `store.keys`"
+                f"{_name(place)} is encrypted with a key that is not among {_names(self.keys)}: add it to `store.keys`"
             )
         start = 5
         if place.kind == "item":
@@ -181,7 +183,7 @@ class Seal:
         return opened
 
     def is_newest(self, blob: bytes) -> bool:
-        """Whether the blob is encrypted as `seal` would do it today; False also where only doing it would tell."""
+        """Whether the blob is encrypted as `encrypt` would do it today; False also where only doing it would tell."""
         if self.writer is None or blob[1:5] != self.writer.mark:
             return False
         if self._compress is None:
@@ -190,23 +192,23 @@ class Seal:
 
     # --- titles, which have to stay text ---
 
-    def seal_title(self, thread_id: str, title: str) -> str:
+    def encrypt_title(self, thread_id: str, title: str) -> str:
         if not self.keys:
             return title
-        blob = self.seal(Place("title", thread_id), title.encode("utf-8", "replace"))
+        blob = self.encrypt(Place("title", thread_id), title.encode("utf-8", "replace"))
         return TITLE + base64.b64encode(blob).decode()
 
-    def open_title(self, thread_id: str, title: str) -> str:
+    def decrypt_title(self, thread_id: str, title: str) -> str:
         if not self.keys:
             return title
         place = Place("title", thread_id)
         if not title.startswith(TITLE):
-            raise _not_sealed(place)
+            raise _not_encrypted(place)
         try:
             blob = base64.b64decode(title[len(TITLE) :], validate=True)
         except ValueError as error:
             raise _moved(place) from error
-        return self.open(place, blob).decode()
+        return self.decrypt(place, blob).decode()
 
 
 def _bound(place: Place) -> bytes:
@@ -235,10 +237,10 @@ def _moved(place: Place) -> StoreError:
     )
 
 
-def _not_sealed(place: Place) -> StoreError:
+def _not_encrypted(place: Place) -> StoreError:
     return StoreError(
-        f"{_name(place)} is not encrypted although the store is: somebody wrote past the seal, or sealing was cut off;"
-        " `graphflow threads rekey` seals what is left"
+        f"{_name(place)} is not encrypted although the store is: somebody wrote past the cipher, or encryption was cut off;"
+        " `graphflow threads rotate-keys` encrypts what is left"
     )
 
 
@@ -310,5 +312,5 @@ def _decompressed(place: Place, blob: bytes) -> bytes:
 
 def _missing(what: str, library: str) -> StoreError:
     return StoreError(
-        f"{what} of the store needs {library!r}, which is not installed: pip install 'graphflow[sealing]'"
+        f"{what} of the store needs {library!r}, which is not installed: pip install 'graphflow[encryption]'"
     )

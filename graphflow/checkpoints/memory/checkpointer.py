@@ -36,7 +36,7 @@ from graphflow.checkpoints.memory.rows import (
 from graphflow.checkpoints.memory.tables import Tables
 from graphflow.checkpoints.process_lock import new_owner
 from graphflow.checkpoints.rows import (
-    SEAL,
+    ENCRYPTION_NOTE,
     Keep,
     Lineage,
     ListedRecord,
@@ -95,10 +95,10 @@ class MemoryCheckpointer:
     def owner(self) -> str:
         return self._owner
 
-    async def setup(self, *, sealed: bool = False) -> None:
-        """Nothing to open; refuses when the blobs are sealed and the caller does not open them."""
-        if SEAL in self._tables.notes and not sealed:
-            raise refusals.sealed("in memory")
+    async def setup(self, *, encrypted: bool = False) -> None:
+        """Nothing to open; refuses when the blobs are encrypted and the caller does not open them."""
+        if ENCRYPTION_NOTE in self._tables.notes and not encrypted:
+            raise refusals.encrypted("in memory")
 
     async def close(self) -> None:
         """Nothing to release; the data stays with the object."""

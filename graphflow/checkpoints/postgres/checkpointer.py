@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 
 from graphflow.checkpoints import errors as refusals
 from graphflow.checkpoints.rows import (
-    SEAL,
+    ENCRYPTION_NOTE,
     Lineage,
     ListedRecord,
     Log,
@@ -87,7 +87,7 @@ class PostgresCheckpointer(SqlCheckpointer):
         self._broken: dict[str, int] = {}
         self._migrated = False
         self._closed = False
-        self._sealed = False
+        self._encrypted = False
         weakref.finalize(self, shut, self._target, self._sides, self._owner_lock)
 
     def __repr__(self) -> str:
@@ -95,9 +95,9 @@ class PostgresCheckpointer(SqlCheckpointer):
 
     # --- opening and closing ---
 
-    async def setup(self, *, sealed: bool = False) -> None:
+    async def setup(self, *, encrypted: bool = False) -> None:
         """Opens the database and makes or migrates the schema; the second time is no effect."""
-        self._sealed = self._sealed or sealed
+        self._encrypted = self._encrypted or encrypted
         await self._here()
 
     async def _here(self) -> Side:
@@ -114,8 +114,8 @@ class PostgresCheckpointer(SqlCheckpointer):
             try:
                 await side.pool.warm()
                 await migrate(side.pool, self._target)
-                if not self._sealed and await drive(side.pool.ask, lists.note(SEAL)) is not None:
-                    raise refusals.sealed(self.name)
+                if not self._encrypted and await drive(side.pool.ask, lists.note(ENCRYPTION_NOTE)) is not None:
+                    raise refusals.encrypted(self.name)
             except (OperationalError, OSError) as error:
                 raise store_error(self.name, error, "opened") from error
             self._migrated = True

@@ -87,7 +87,7 @@ class SqliteCheckpointer(SqlCheckpointer):
 
     # --- opening and closing ---
 
-    async def setup(self, *, sealed: bool = False) -> None:
+    async def setup(self, *, encrypted: bool = False) -> None:
         """Opens the file, makes or migrates its schema, and starts the threads; the second time is no effect."""
         if self._owner_lock.forked:
             raise forked(self.path)
@@ -97,7 +97,7 @@ class SqliteCheckpointer(SqlCheckpointer):
             writer = self._writer
             if writer is None or writer.ended is not None:  # never opened, or that failed: try again
                 writer = Writer(
-                    self.path, synchronous=self._synchronous, busy_timeout_s=self._busy_timeout_s, sealed=sealed
+                    self.path, synchronous=self._synchronous, busy_timeout_s=self._busy_timeout_s, encrypted=encrypted
                 )
                 self._writer, self._reader = writer, ReadWorker(self.path, busy_timeout_s=self._busy_timeout_s)
                 if self._end is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints.rows import SEAL
+from graphflow.checkpoints.rows import ENCRYPTION_NOTE
 from graphflow.checkpoints.sql.lists import READ_NOTE
 from graphflow.checkpoints.sql.migrations import Migrations, migrate_sqlite, sqlite_version
 from graphflow.checkpoints.sqlite.driver import drive, rows_of
@@ -31,16 +31,16 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def open_writer(
-    path: Path, *, synchronous: str, busy_timeout_s: float, sealed: bool = False
+    path: Path, *, synchronous: str, busy_timeout_s: float, encrypted: bool = False
 ) -> sqlite3.Connection:  # fmt: skip
     """The writing connection, with the schema up to date.
 
     Args:
-        sealed: the caller can read sealed blobs.
+        encrypted: the caller can read encrypted blobs.
 
     Raises:
         StoreError: `store_version_unsupported` when a newer version made the file; `store_failed` when it can't be opened, or is
-            sealed and the caller can't read that.
+            encrypted and the caller can't read that.
     """
     db: sqlite3.Connection | None = None
     try:
@@ -53,8 +53,8 @@ def open_writer(
         db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         db.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_SIZE}")
         migrate(db, path)
-        if not sealed and rows_of(db, READ_NOTE(SEAL)):
-            raise refusals.sealed(str(path))
+        if not encrypted and rows_of(db, READ_NOTE(ENCRYPTION_NOTE)):
+            raise refusals.encrypted(str(path))
     except (*FAULTS, OSError) as error:
         if db is not None:
             db.close()

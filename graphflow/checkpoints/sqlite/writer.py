@@ -38,7 +38,7 @@ SMALL = 64 * 1024
 class Writer(Worker):
     """Owns the writing connection and its thread, whose first act is to open the file."""
 
-    def __init__(self, path: Path, *, synchronous: str, busy_timeout_s: float, sealed: bool) -> None:
+    def __init__(self, path: Path, *, synchronous: str, busy_timeout_s: float, encrypted: bool) -> None:
         super().__init__(path, "writer")
         self.commits = Commits()
         self._turn = threading.Lock()
@@ -50,13 +50,13 @@ class Writer(Worker):
         """Transactions that `write_here` made."""
         self._patience = 0
         """Commits that are left to the thread before `write_here` is tried again."""
-        self._sealed = sealed
+        self._encrypted = encrypted
         self._synchronous = synchronous
         self._busy_timeout_s = busy_timeout_s
 
     def run(self) -> None:
         db = open_writer(
-            self.path, synchronous=self._synchronous, busy_timeout_s=self._busy_timeout_s, sealed=self._sealed
+            self.path, synchronous=self._synchronous, busy_timeout_s=self._busy_timeout_s, encrypted=self._encrypted
         )
         self._db = db
         try:

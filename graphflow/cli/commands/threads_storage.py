@@ -1,4 +1,4 @@
-"""`graphflow threads rename|rm|export|import|prune|rekey`: what the store keeps of threads."""
+"""`graphflow threads rename|rm|export|import|prune|rotate-keys`: what the store keeps of threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DAY_MS = 86_400_000
 def register(threads: typer.Typer) -> None:
     for name, function in (
         ("prune", prune),
-        ("rekey", rekey),
+        ("rotate-keys", rotate_keys),
         ("rename", rename),
         ("rm", remove),
         ("export", export),
@@ -165,21 +165,21 @@ async def _prune(thread: Thread, newest: int | None, since: int | None, *, dry_r
     return {"threadId": thread.id, **msgspec.structs.asdict(pruned)}
 
 
-async def rekey(
+async def rotate_keys(
     new_key: Annotated[bool, typer.Option("--new-key", help="Only print a fresh key; nothing is changed.")] = False,
 ) -> None:
     """Encrypt the whole store under the first of `store.keys`, including a store that was plain. Safe to interrupt and repeat."""
-    from graphflow.checkpoints.encryption.checkpointer import SealedCheckpointer
+    from graphflow.checkpoints.encryption.checkpointer import EncryptedCheckpointer
     from graphflow.checkpoints.encryption.cipher import new_key as make_key
 
     if new_key:
         say(make_key())
         return
     async with opened() as app:
-        if not isinstance(app.store, SealedCheckpointer):
+        if not isinstance(app.store, EncryptedCheckpointer):
             stop(exits.USAGE, "there is nothing to encrypt with: set store.keys (or store.compression)")
-        await app.store.rekey()
-        names = ", ".join(repr(key.id) for key in app.store.seal.keys)
+        await app.store.rotate_keys()
+        names = ", ".join(repr(key.id) for key in app.store.cipher.keys)
     note(f"the store is encrypted under {names.split(', ')[0]}" if names else "the store is compressed")
     if "," in names:
         note(f"no longer needed: {names.partition(', ')[2]}")

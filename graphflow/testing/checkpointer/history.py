@@ -36,7 +36,7 @@ class History(Suite):
         assert [line.parent for line in lines] == [ids[1], ids[0], None]
         assert [line.meta for line in lines] == [b"step 3", b"step 1", b"step 0"]
         assert [line.ordinal for line in lines] == [4, 2, 1]
-        assert self.sealed or {line.size for line in lines} == {5 + 6 + 4}
+        assert self.encrypted or {line.size for line in lines} == {5 + 6 + 4}
 
     @promise
     async def test_history_comes_in_pages(self, store: Checkpointer) -> None:

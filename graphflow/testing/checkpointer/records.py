@@ -206,7 +206,7 @@ class Records(Suite):
             driver.commit(driver.record(b"m" * 1000))
         await store.flush()
         sizes = {line.size for line in await store.list_checkpoints("thread")}
-        if self.sealed:
+        if self.encrypted:
             assert len(sizes) == 1
             return
         assert sizes == {1000 + len(b"meta") + len(b"data")}

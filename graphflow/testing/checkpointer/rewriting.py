@@ -1,4 +1,4 @@
-"""Promises about notes of a store and about replacing blobs in place, which sealing is built on (spec 4.3)."""
+"""Promises about notes of a store and about replacing blobs in place, which encryption is built on (spec 4.3)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.rows import SEAL, Keep, OpenInterrupt, Place
+from graphflow.checkpoints.rows import ENCRYPTION_NOTE, Keep, OpenInterrupt, Place
 from graphflow.errors import StoreError
 from graphflow.testing.checkpointer.suite import (
     LEASE,
@@ -96,14 +96,14 @@ class Rewriting(Suite):
         assert await store.dequeue("thread") == b"<input>"
         assert await store.note("own") == b"untouched"
 
-    def test_a_sealed_store_is_refused_to_who_can_not_open_its_blobs(self) -> None:
-        if self.sealed or not self.durable:
+    def test_an_encrypted_store_is_refused_to_who_can_not_open_its_blobs(self) -> None:
+        if self.encrypted or not self.durable:
             return
 
         async def kept(folder: Path) -> None:
             store = self.make(folder)
             await store.setup()
-            await store.put_note(SEAL, b"{}")
+            await store.put_note(ENCRYPTION_NOTE, b"{}")
             await store.close()
             plain = self.make(folder)
             error = await refused(StoreError, plain.setup())
@@ -111,8 +111,8 @@ class Rewriting(Suite):
             await refused(StoreError, plain.take("thread", owner="me", now=NOW, lease_ms=LEASE))
             await plain.close()
             able = self.make(folder)
-            await able.setup(sealed=True)
-            assert await able.note(SEAL) == b"{}"
+            await able.setup(encrypted=True)
+            assert await able.note(ENCRYPTION_NOTE) == b"{}"
             await able.close()
 
         with tempfile.TemporaryDirectory() as folder:

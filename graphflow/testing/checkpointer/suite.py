@@ -127,8 +127,8 @@ class Suite:
 
     durable = True
     """Whether a second `make(folder)` sees what the first one stored."""
-    sealed = False
-    """Whether what `make` gives opens and seals blobs itself, so that their stored sizes are not those of the blobs."""
+    encrypted = False
+    """Whether what `make` gives opens and encrypts blobs itself, so that their stored sizes are not those of the blobs."""
 
     def make(self, folder: Path) -> Checkpointer:
         """A store whose data lies in this folder, not yet set up."""

@@ -1,4 +1,4 @@
-"""The suite that authors of stores run, over sealed stores: nothing that a store promises is lost behind a seal."""
+"""The suite that authors of stores run, over encrypted stores: nothing that a store promises is lost by it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.encryption.checkpointer import SealedCheckpointer
+from graphflow.checkpoints.encryption.checkpointer import EncryptedCheckpointer
 from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
 from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
@@ -17,31 +17,31 @@ from tests.postgres import Schemas
 KEYS = ["test-1:" + "A" * 43 + "="]
 
 
-class TestSqliteSealed(CheckpointerConformance):
-    sealed = True
+class TestSqliteEncrypted(CheckpointerConformance):
+    encrypted = True
 
     def make(self, folder: Path) -> Checkpointer:
-        return SealedCheckpointer(SqliteCheckpointer(folder / "threads.db"), KEYS, compression=True)
+        return EncryptedCheckpointer(SqliteCheckpointer(folder / "threads.db"), KEYS, compression=True)
 
 
-class TestMemorySealed(CheckpointerConformance):
+class TestMemoryEncrypted(CheckpointerConformance):
     durable = False
-    sealed = True
+    encrypted = True
 
     def make(self, folder: Path) -> Checkpointer:
-        return SealedCheckpointer(MemoryCheckpointer(), KEYS)
+        return EncryptedCheckpointer(MemoryCheckpointer(), KEYS)
 
 
 class TestMemoryCompressed(CheckpointerConformance):
     durable = False
-    sealed = True
+    encrypted = True
 
     def make(self, folder: Path) -> Checkpointer:
-        return SealedCheckpointer(MemoryCheckpointer(), compression=True)
+        return EncryptedCheckpointer(MemoryCheckpointer(), compression=True)
 
 
-class TestPostgresSealed(CheckpointerConformance):
-    sealed = True
+class TestPostgresEncrypted(CheckpointerConformance):
+    encrypted = True
     schemas: Schemas
     schema: str
 
@@ -50,4 +50,4 @@ class TestPostgresSealed(CheckpointerConformance):
         self.schemas, self.schema = schemas, schema
 
     def make(self, folder: Path) -> Checkpointer:
-        return SealedCheckpointer(PostgresCheckpointer(self.schemas.url, schema=self.schema), KEYS, compression=True)
+        return EncryptedCheckpointer(PostgresCheckpointer(self.schemas.url, schema=self.schema), KEYS, compression=True)

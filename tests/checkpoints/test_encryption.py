@@ -1,4 +1,4 @@
-"""What a seal promises beyond the port: nothing readable in the file, bound rows, keys that rotate (spec 4.3)."""
+"""What encryption promises beyond the port: nothing readable in the file, bound rows, keys that rotate (spec 4.3)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphflow.checkpoints.checkpointer import Checkpointer, EagerCommits, OwnerLiveness
-from graphflow.checkpoints.encryption.checkpointer import SealedCheckpointer, with_seal
-from graphflow.checkpoints.encryption.cipher import BOTH, ENCRYPTED, Seal, new_key, parse_keys
+from graphflow.checkpoints.encryption.checkpointer import EncryptedCheckpointer, with_encryption
+from graphflow.checkpoints.encryption.cipher import BOTH, ENCRYPTED, Cipher, new_key, parse_keys
 from graphflow.checkpoints.encryption.note import read_note
 from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
 from graphflow.checkpoints.rows import OpenInterrupt, Place
@@ -30,8 +30,8 @@ PLACE = Place("record", "id", 7, 1)
 SECRET = b"the launch code is 0000"
 
 
-def sealed(folder: Path, *keys: str, compression: bool = False) -> SealedCheckpointer:
-    return SealedCheckpointer(SqliteCheckpointer(folder / "threads.db"), keys, compression=compression)
+def encrypted(folder: Path, *keys: str, compression: bool = False) -> EncryptedCheckpointer:
+    return EncryptedCheckpointer(SqliteCheckpointer(folder / "threads.db"), keys, compression=compression)
 
 
 async def thread_with_secrets(store: Checkpointer) -> Driver:
@@ -75,18 +75,18 @@ def execute(folder: Path, sql: str, *values: Any) -> list[Any]:
 
 
 @given(blob=st.binary(max_size=500), keys=st.booleans(), compression=st.booleans())
-def test_whatever_is_sealed_opens_again(blob: bytes, keys: bool, compression: bool) -> None:
-    seal = Seal([NEW] if keys else [], compression=compression)
-    assert seal.open(PLACE, seal.seal(PLACE, blob)) == blob
+def test_whatever_is_encrypted_opens_again(blob: bytes, keys: bool, compression: bool) -> None:
+    cipher = Cipher([NEW] if keys else [], compression=compression)
+    assert cipher.decrypt(PLACE, cipher.encrypt(PLACE, blob)) == blob
 
 
 @given(blob=st.binary(max_size=300), flip=st.integers(min_value=0), compression=st.booleans())
 def test_a_changed_byte_is_found(blob: bytes, flip: int, compression: bool) -> None:
-    seal = Seal([NEW], compression=compression)
-    data = bytearray(seal.seal(PLACE, blob))
+    cipher = Cipher([NEW], compression=compression)
+    data = bytearray(cipher.encrypt(PLACE, blob))
     data[flip % len(data)] ^= 1
     with pytest.raises(StoreError):
-        seal.open(PLACE, bytes(data))
+        cipher.decrypt(PLACE, bytes(data))
 
 
 @pytest.mark.parametrize(
@@ -99,15 +99,15 @@ def test_a_changed_byte_is_found(blob: bytes, flip: int, compression: bool) -> N
     ],
 )
 def test_a_blob_opens_in_its_own_place_only(other: Place) -> None:
-    seal = Seal([NEW])
+    cipher = Cipher([NEW])
     with pytest.raises(StoreError, match="moved"):
-        seal.open(other, seal.seal(PLACE, b"x"))
+        cipher.decrypt(other, cipher.encrypt(PLACE, b"x"))
 
 
 def test_a_log_entry_opens_in_chains_with_its_lineage_only() -> None:
-    seal = Seal([NEW])
-    blob = seal.seal(Place("item", "", 7, 3, 0, "messages", 5), b"x")
-    assert seal.open(Place("item", "", 0, 3, 0, "messages"), blob, {6: 9, 7: 5}) == b"x"
+    cipher = Cipher([NEW])
+    blob = cipher.encrypt(Place("item", "", 7, 3, 0, "messages", 5), b"x")
+    assert cipher.decrypt(Place("item", "", 0, 3, 0, "messages"), blob, {6: 9, 7: 5}) == b"x"
     for place, chain in (
         (Place("item", "", 0, 3, 0, "messages"), {6: 9, 8: 9}),
         (Place("item", "", 0, 3, 0, "messages"), {7: 4}),
@@ -116,21 +116,21 @@ def test_a_log_entry_opens_in_chains_with_its_lineage_only() -> None:
         (Place("item", "", 0, 3, 0, "notes"), {7: 5}),
     ):
         with pytest.raises(StoreError, match="moved"):
-            seal.open(place, blob, chain)
+            cipher.decrypt(place, blob, chain)
 
 
 def test_the_same_blob_never_looks_the_same_twice() -> None:
-    seal = Seal([NEW])
-    assert len({seal.seal(PLACE, b"x") for _ in range(100)}) == 100
+    cipher = Cipher([NEW])
+    assert len({cipher.encrypt(PLACE, b"x") for _ in range(100)}) == 100
 
 
 def test_compression_makes_texts_small_and_leaves_noise_as_it_is() -> None:
-    seal = Seal(compression=True)
-    assert len(seal.seal(PLACE, b"words and words " * 100)) < 100
+    cipher = Cipher(compression=True)
+    assert len(cipher.encrypt(PLACE, b"words and words " * 100)) < 100
     noise = os.urandom(1000)
-    assert len(seal.seal(PLACE, noise)) <= 1001
-    assert seal.seal(PLACE, b"short") == b"short"
-    assert len(Seal([NEW]).seal(PLACE, b"")) == 33
+    assert len(cipher.encrypt(PLACE, noise)) <= 1001
+    assert cipher.encrypt(PLACE, b"short") == b"short"
+    assert len(Cipher([NEW]).encrypt(PLACE, b"")) == 33
 
 
 @pytest.mark.parametrize(
@@ -157,53 +157,53 @@ def test_a_new_key_is_a_key() -> None:
 
 
 def test_nothing_that_is_printed_shows_a_key() -> None:
-    store = SealedCheckpointer(MemoryCheckpointer(), [NEW])
-    assert NEW[4:] not in repr(store) + repr(store.seal) + repr(store.seal.keys)
-    assert repr(store.seal) == "Seal(keys=['new'], compression=False)"
+    store = EncryptedCheckpointer(MemoryCheckpointer(), [NEW])
+    assert NEW[4:] not in repr(store) + repr(store.cipher) + repr(store.cipher.keys)
+    assert repr(store.cipher) == "Cipher(keys=['new'], compression=False)"
 
 
 def test_a_missing_library_is_named_with_the_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphflow.checkpoints.encryption import cipher as sealing
+    from graphflow.checkpoints.encryption import cipher as encryption
 
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    sealing._aes.cache_clear()
-    sealing._zstd.cache_clear()
+    encryption._aes.cache_clear()
+    encryption._zstd.cache_clear()
     try:
-        with pytest.raises(StoreError, match=r"'cryptography', .* pip install 'graphflow\[sealing\]'"):
-            Seal([NEW])
+        with pytest.raises(StoreError, match=r"'cryptography', .* pip install 'graphflow\[encryption\]'"):
+            Cipher([NEW])
         if sys.version_info < (3, 14):
             with pytest.raises(StoreError, match="'zstandard'"):
-                Seal(compression=True)
+                Cipher(compression=True)
     finally:
-        sealing._aes.cache_clear()
-        sealing._zstd.cache_clear()
+        encryption._aes.cache_clear()
+        encryption._zstd.cache_clear()
 
 
 # --- a store ---------------------------------------------------------------------------------------
 
 
 async def test_no_word_of_a_user_is_in_the_file(tmp_path: Path) -> None:
-    store = sealed(tmp_path, NEW, compression=True)
+    store = encrypted(tmp_path, NEW, compression=True)
     driver = await thread_with_secrets(store)
     await assert_readable(store, driver)
     assert SECRET not in everything(tmp_path)  # also not in the log beside the file
     await store.close()
     assert SECRET not in everything(tmp_path)
-    again = sealed(tmp_path, NEW)  # compressed blobs are read whatever the setting says today
+    again = encrypted(tmp_path, NEW)  # compressed blobs are read whatever the setting says today
     await assert_readable(again, driver)
     await again.close()
 
 
-async def test_a_sealed_store_tells_who_opens_it_with_the_wrong_keys_what_to_do(tmp_path: Path) -> None:
-    store = sealed(tmp_path, OLD)
+async def test_an_encrypted_store_tells_who_opens_it_with_the_wrong_keys_what_to_do(tmp_path: Path) -> None:
+    store = encrypted(tmp_path, OLD)
     await thread_with_secrets(store)
     await store.close()
     for opened, words in (
-        (SqliteCheckpointer(tmp_path / "threads.db"), "is sealed: open it with its keys"),
-        (sealed(tmp_path, compression=True), "sealed with key 'old', .* (none)"),
-        (sealed(tmp_path, NEW), "sealed with key 'old', .* ('new')"),
-        (sealed(tmp_path, "old:" + NEW[4:]), "'old' is not the one of that id"),
+        (SqliteCheckpointer(tmp_path / "threads.db"), "is encrypted: open it with its keys"),
+        (encrypted(tmp_path, compression=True), "encrypted with key 'old', .* (none)"),
+        (encrypted(tmp_path, NEW), "encrypted with key 'old', .* ('new')"),
+        (encrypted(tmp_path, "old:" + NEW[4:]), "'old' is not the one of that id"),
     ):
         with pytest.raises(StoreError) as caught:
             await opened.setup()
@@ -213,19 +213,19 @@ async def test_a_sealed_store_tells_who_opens_it_with_the_wrong_keys_what_to_do(
         await opened.close()
 
 
-async def test_a_plain_store_is_not_opened_with_keys_until_it_is_rekeyed(tmp_path: Path) -> None:
+async def test_a_plain_store_is_not_opened_with_keys_until_it_is_encrypted(tmp_path: Path) -> None:
     plain = SqliteCheckpointer(tmp_path / "threads.db")
     driver = await thread_with_secrets(plain)
     await plain.close()
-    store = sealed(tmp_path, NEW)
+    store = encrypted(tmp_path, NEW)
     error = await refused(StoreError, store.setup())
-    assert "graphflow threads rekey" in error.message
-    await store.rekey()
+    assert "graphflow threads rotate-keys" in error.message
+    await store.rotate_keys()
     await assert_readable(store, driver)
     await store.close()
     execute(tmp_path, "VACUUM")
     assert SECRET not in everything(tmp_path)
-    again = sealed(tmp_path, NEW)
+    again = encrypted(tmp_path, NEW)
     await assert_readable(again, driver)
     await again.close()
 
@@ -249,7 +249,7 @@ class Crossing(MemoryCheckpointer):
 
 async def test_of_two_that_open_an_empty_store_with_other_keys_at_once_one_is_refused() -> None:
     store = Crossing()
-    first, second = SealedCheckpointer(store, [OLD]), SealedCheckpointer(store, [NEW])
+    first, second = EncryptedCheckpointer(store, [OLD]), EncryptedCheckpointer(store, [NEW])
     outcomes = await asyncio.gather(first.setup(), second.setup(), return_exceptions=True)
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["NoneType", "StoreError"]
     note = await read_note(store)
@@ -257,38 +257,38 @@ async def test_of_two_that_open_an_empty_store_with_other_keys_at_once_one_is_re
     assert list(note.keys) == [("old", "new")[outcomes.index(None)]]
 
 
-async def test_a_title_that_only_looks_sealed_is_sealed_with_the_rest(tmp_path: Path) -> None:
+async def test_a_title_that_only_looks_encrypted_is_encrypted_with_the_rest(tmp_path: Path) -> None:
     plain = SqliteCheckpointer(tmp_path / "threads.db")
     titles = {"a": "seal: the deal", "b": "seal:" + base64.b64encode(b"\xfa" * 50).decode(), "c": "seal:"}
     for name, title in titles.items():
         driver = await drive(plain, name)
         await driver.commit(driver.record(), facts=facts(title=title))
     await plain.close()
-    store = sealed(tmp_path, NEW)
-    await store.rekey()
-    await store.rekey()
+    store = encrypted(tmp_path, NEW)
+    await store.rotate_keys()
+    await store.rotate_keys()
     assert {row.thread_id: row.facts.title for row in await store.threads()} == titles
     await store.close()
 
 
 async def test_keys_rotate_the_newest_writes_and_old_ones_read(tmp_path: Path) -> None:
-    store = sealed(tmp_path, OLD)
+    store = encrypted(tmp_path, OLD)
     driver = await thread_with_secrets(store)
     await store.close()
-    both = sealed(tmp_path, NEW, OLD)
+    both = encrypted(tmp_path, NEW, OLD)
     await assert_readable(both, driver)
     fork = await forked(both, driver, 2)
     await fork.add(b"under the new key")
     await both.close()
     with pytest.raises(StoreError, match="'old'"):
-        await sealed(tmp_path, NEW).setup()
+        await encrypted(tmp_path, NEW).setup()
     with pytest.raises(StoreError, match="'new'"):
-        await sealed(tmp_path, OLD).setup()
-    both = sealed(tmp_path, NEW, OLD)
-    await both.rekey()
-    await both.rekey()  # the second time there is nothing to do
+        await encrypted(tmp_path, OLD).setup()
+    both = encrypted(tmp_path, NEW, OLD)
+    await both.rotate_keys()
+    await both.rotate_keys()  # the second time there is nothing to do
     await both.close()
-    only = sealed(tmp_path, NEW)
+    only = encrypted(tmp_path, NEW)
     await assert_readable(only, driver)
     assert (await messages(only, "fork", count=3))[2] == b"under the new key"
     note = await read_note(only.store)
@@ -297,22 +297,22 @@ async def test_keys_rotate_the_newest_writes_and_old_ones_read(tmp_path: Path) -
     await only.close()
 
 
-async def test_a_rekey_compresses_as_it_is_set_today_under_the_same_key_too(tmp_path: Path) -> None:
+async def test_a_rotation_compresses_as_it_is_set_today_under_the_same_key_too(tmp_path: Path) -> None:
     driver = None
     for compression, form in ((False, ENCRYPTED), (True, BOTH), (False, ENCRYPTED)):
-        store = sealed(tmp_path, NEW, compression=compression)
+        store = encrypted(tmp_path, NEW, compression=compression)
         driver = driver or await thread_with_secrets(store)
-        await store.rekey()
+        await store.rotate_keys()
         await assert_readable(store, driver)
         await store.close()
         assert execute(tmp_path, "SELECT data FROM snapshots")[0][0][0] == form
 
 
-async def test_a_rekey_that_was_cut_off_is_finished_by_the_next(tmp_path: Path) -> None:
+async def test_a_rotation_that_was_cut_off_is_finished_by_the_next(tmp_path: Path) -> None:
     plain = SqliteCheckpointer(tmp_path / "threads.db")
     driver = await thread_with_secrets(plain)
     await plain.close()
-    store = sealed(tmp_path, NEW)
+    store = encrypted(tmp_path, NEW)
     rewrite, calls = store.store.rewrite, 0
 
     async def cut_off(*arguments: Any, **options: Any) -> str | None:
@@ -323,12 +323,12 @@ async def test_a_rekey_that_was_cut_off_is_finished_by_the_next(tmp_path: Path) 
         return await rewrite(*arguments, **options)
 
     store.store.rewrite = cut_off  # type: ignore[method-assign]
-    await refused(StoreError, store.rekey())
+    await refused(StoreError, store.rotate_keys())
     await store.close()
-    half = sealed(tmp_path, NEW)
+    half = encrypted(tmp_path, NEW)
     error = await refused(StoreError, half.setup())
     assert "cut off" in error.message
-    await half.rekey()
+    await half.rotate_keys()
     await assert_readable(half, driver)
     await half.close()
 
@@ -354,13 +354,13 @@ async def test_a_rekey_that_was_cut_off_is_finished_by_the_next(tmp_path: Path) 
     ],
 )
 async def test_rows_that_were_changed_or_swapped_are_refused(tmp_path: Path, swap: str, read: str) -> None:
-    store = sealed(tmp_path, NEW)
+    store = encrypted(tmp_path, NEW)
     driver = await thread_with_secrets(store)
     stored = await store.load("thread")
     assert stored is not None
     await store.close()
     execute(tmp_path, swap)
-    store = sealed(tmp_path, NEW)
+    store = encrypted(tmp_path, NEW)
     reads: dict[str, Any] = {
         "load": lambda: store.load("thread"),
         "read_items": lambda: store.read_items(stored.chain, 0, "messages", 2),
@@ -373,7 +373,7 @@ async def test_rows_that_were_changed_or_swapped_are_refused(tmp_path: Path, swa
 
 
 async def test_entries_of_a_branch_that_was_left_can_not_be_put_into_the_present_one(tmp_path: Path) -> None:
-    store = sealed(tmp_path, NEW)
+    store = encrypted(tmp_path, NEW)
     driver = await drive(store)
     await driver.add(b"0")
     await driver.add(b"old 1")
@@ -386,13 +386,13 @@ async def test_entries_of_a_branch_that_was_left_can_not_be_put_into_the_present
         "UPDATE items SET data = (SELECT data FROM items ORDER BY item LIMIT 1 OFFSET 1)"
         " WHERE item = (SELECT max(item) FROM items)",
     )
-    store = sealed(tmp_path, NEW)
+    store = encrypted(tmp_path, NEW)
     assert (await refused(StoreError, messages(store, "thread", count=2))).code == "store_failed"
     await store.close()
 
 
 async def test_an_export_is_readable_by_any_store(tmp_path: Path) -> None:
-    store = sealed(tmp_path, NEW, compression=True)
+    store = encrypted(tmp_path, NEW, compression=True)
     driver = await thread_with_secrets(store)
     lines = await lines_of(store, "thread")
     plain = MemoryCheckpointer()
@@ -409,39 +409,39 @@ async def test_compression_may_be_turned_on_for_a_store_that_has_threads(tmp_pat
     plain = SqliteCheckpointer(tmp_path / "threads.db")
     driver = await thread_with_secrets(plain)
     await plain.close()
-    store = sealed(tmp_path, compression=True)
+    store = encrypted(tmp_path, compression=True)
     await assert_readable(store, driver)
     await store.close()
     error = await refused(StoreError, SqliteCheckpointer(tmp_path / "threads.db").setup())
     assert "store.compression" in error.message
 
 
-def test_a_seal_is_only_put_where_it_is_asked_for() -> None:
+def test_a_store_is_only_encrypted_where_it_is_asked_for() -> None:
     plain = MemoryCheckpointer()
-    assert with_seal(plain) is plain
-    assert isinstance(with_seal(plain, [NEW]), SealedCheckpointer)
-    assert isinstance(with_seal(plain, compression=True), SealedCheckpointer)
+    assert with_encryption(plain) is plain
+    assert isinstance(with_encryption(plain, [NEW]), EncryptedCheckpointer)
+    assert isinstance(with_encryption(plain, compression=True), EncryptedCheckpointer)
 
 
-def test_a_sealed_store_has_every_method_of_the_port_in_its_form() -> None:
-    """What is not written out would pass the store behind, blobs unsealed."""
+def test_an_encrypted_store_has_every_method_of_the_port_in_its_form() -> None:
+    """What is not written out would pass the store behind, blobs unencrypted."""
     methods: dict[str, Any] = {}
     for port in (Checkpointer, EagerCommits, OwnerLiveness):
         methods.update(inspect.getmembers(port, inspect.isfunction))
     for name, method in methods.items():
         if not name.startswith("_"):
-            own = inspect.signature(SealedCheckpointer.__dict__[name])
+            own = inspect.signature(EncryptedCheckpointer.__dict__[name])
             assert list(own.parameters) == list(inspect.signature(method).parameters), name
 
 
-async def test_what_a_store_has_beyond_the_port_is_reached_through_the_seal(tmp_path: Path) -> None:
-    store = sealed(tmp_path, NEW)
+async def test_what_a_store_has_beyond_the_port_is_reached_through_encryption(tmp_path: Path) -> None:
+    store = encrypted(tmp_path, NEW)
     assert store.path == tmp_path / "threads.db"
     assert not store.is_dead("somebody")
     assert not hasattr(store, "nothing_of_that_name")
     await store.close()
 
 
-async def test_a_sealed_store_that_nobody_opened_can_not_be_committed_to(tmp_path: Path) -> None:
+async def test_an_encrypted_store_that_nobody_opened_can_not_be_committed_to(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="not open"):
-        Driver(sealed(tmp_path, NEW), "thread", 1, None).commit()
+        Driver(encrypted(tmp_path, NEW), "thread", 1, None).commit()
