@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from graphflow import Context, Graph, MemoryCheckpointer, SqliteCheckpointer  # noqa: E402
+from graphflow.runtime.launch import launch  # noqa: E402
 from graphflow.runtime.run_request import RunRequest  # noqa: E402
 from graphflow.runtime.runs.live_runs import LiveRun  # noqa: E402
 
@@ -96,7 +97,7 @@ class Crowd:
     async def run(self, store: Any) -> dict[str, Any]:
         app = self.graph().compile(checkpointer=store)
         self._go.set()
-        warm = await app.launch(RunRequest(input={"query": "hello", "number": 0}, thread_id="warm"))
+        warm = await launch(app.host, RunRequest(input={"query": "hello", "number": 0}, thread_id="warm"))
         await warm.over.wait()
         self._go.clear()
         self._inside = self.sent[0] = 0
@@ -106,8 +107,8 @@ class Crowd:
         async with asyncio.TaskGroup() as readers:
             runs = []
             for number in range(self.threads):
-                run = await app.launch(
-                    RunRequest(input={"query": "hello", "number": number}, thread_id=f"thread-{number}")
+                run = await launch(
+                    app.host, RunRequest(input={"query": "hello", "number": number}, thread_id=f"thread-{number}")
                 )
                 readers.create_task(self.follow(number, run))
                 runs.append(run)

@@ -7,6 +7,7 @@ from typing import Any
 
 from graphflow import CompiledGraph
 from graphflow.events import Event
+from graphflow.runtime.launch import launch as detached
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.live_runs import LiveRun
 
@@ -15,4 +16,4 @@ async def launch(
     app: CompiledGraph, input: Any = None, thread_id: str = "", preamble: Iterable[Event] = (), **options: Any
 ) -> LiveRun:
     """A run that no caller drives; options as of `RunRequest`."""
-    return await app.launch(RunRequest(input=input, thread_id=thread_id, **options), preamble=preamble)
+    return await detached(app.host, RunRequest(input=input, thread_id=thread_id, **options), preamble=preamble)

@@ -1,16 +1,14 @@
 """`CompiledGraph`: a document ready to run on threads; what `load_graph` and `Graph.compile` give.
 
-Attached calls (`run`, `stream`, `answer`, …) drive the run in the caller's task: leaving cancels it. The `launch`
-calls start a detached life, for servers (E18).
+Its calls (`run`, `stream`, `answer`, …) drive the run in the caller's task: leaving cancels it. Servers start detached runs
+on its host (`launch`, E18).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import ChainMap
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from copy import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import GraphflowError
@@ -21,12 +19,14 @@ from graphflow.graph.engine.ports import Clock, Ids
 from graphflow.runtime.clock_and_ids import SystemClock, Uuid7Ids
 from graphflow.runtime.documents import Documents
 from graphflow.runtime.history.effects import Choices
+from graphflow.runtime.launch import prepare_resume, prepare_run
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.runtime.run_request import RunRequest
-from graphflow.runtime.runs.concurrency import Audience, Life
-from graphflow.runtime.runs.live_runs import LiveRun, RunRegistry, registry_of
+from graphflow.runtime.runs.answer import answer
+from graphflow.runtime.runs.concurrency import Audience
+from graphflow.runtime.runs.live_runs import PreparedRun
 from graphflow.runtime.runs.outbox import Outbox
-from graphflow.runtime.runs.start import Lives
+from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.sync import blocking, blocking_stream
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ class CompiledGraph:
         checkpointer: where threads live; without one a run leaves nothing behind.
         services: what nodes reach through `ctx`: models, tools, the long-term store.
         agent_key: the agent that threads begun here belong to.
-        registry: the live runs over the checkpointer; default: those of all graphs over it in this process.
     """
 
     def __init__(
@@ -56,16 +55,23 @@ class CompiledGraph:
         agent_key: str | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
-        registry: RunRegistry | None = None,
     ) -> None:
-        self.documents = Documents(checked, kinds, checkpointer)
-        self.checkpointer = checkpointer
-        self.services: Mapping[str, Any] = {} if services is None else services
-        self.agent_key = agent_key
-        self.clock: Clock = clock or SystemClock()
-        self.ids: Ids = ids or Uuid7Ids()
-        self.registry = registry or (None if checkpointer is None else registry_of(checkpointer))
-        self.lives = Lives(self)
+        self.host = RunHost(
+            Documents(checked, kinds, checkpointer),
+            checkpointer,
+            clock=clock or SystemClock(),
+            ids=ids or Uuid7Ids(),
+            services={} if services is None else services,
+            agent_key=agent_key,
+        )
+        """What its runs need, for servers: `graphflow.runtime.launch` starts detached runs on it."""
+
+    @classmethod
+    def over(cls, host: RunHost) -> Self:
+        """The graph of a host."""
+        graph = cls.__new__(cls)
+        graph.host = host
+        return graph
 
     @property
     def plan(self) -> Plan:
@@ -74,19 +80,12 @@ class CompiledGraph:
         Raises:
             DefinitionError: the document has errors.
         """
-        return self.documents.newest()
+        return self.host.documents.newest()
 
     @property
     def version(self) -> str:
         """The document's content hash (E23)."""
         return self.plan.digest
-
-    def serving(self, **services: Any) -> CompiledGraph:
-        """The same graph with other services: `model` a function `(provider key, name) → model`, `tool` a tool runner."""
-        other = copy(self)
-        other.services = ChainMap(services, self.services)  # type: ignore[arg-type] # only read
-        other.lives = Lives(other)
-        return other
 
     # --- attached: the caller drives
 
@@ -102,12 +101,14 @@ class CompiledGraph:
             ThreadWaiting: the thread waits for an answer.
             GraphflowError: `invalid_input`.
         """
-        return await self._finish(await self.lives.begin(RunRequest(input=input, thread_id=thread_id or "", **options)))
+        return await self._finish(
+            await prepare_run(self.host, RunRequest(input=input, thread_id=thread_id or "", **options))
+        )
 
     def stream(self, input: Any = None, thread_id: str | None = None, **options: Any) -> AsyncGenerator[Event, None]:
         """The same run as its events, at the consumer's pace; closing the stream cancels the run."""
         request = RunRequest(input=input, thread_id=thread_id or "", **options)
-        return self._streamed(lambda audience: self.lives.begin(request, audience))
+        return self._streamed(lambda audience: prepare_run(self.host, request, audience))
 
     async def answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> RunResult:
         """Commits answers, by interrupt id or bare while exactly one question is open, and goes on.
@@ -115,11 +116,11 @@ class CompiledGraph:
         Raises:
             AnswerRefused: unknown, stale, ambiguous or ill-typed; nothing has changed.
         """
-        return await self._finish(await self.lives.answering(thread_id, answers, by))
+        return await self._finish(await answer(self.host, thread_id, answers, by))
 
     def stream_answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> AsyncGenerator[Event, None]:
         """The events of `answer`."""
-        return self._streamed(lambda audience: self.lives.answering(thread_id, answers, by, audience))
+        return self._streamed(lambda audience: answer(self.host, thread_id, answers, by, audience))
 
     async def resume(
         self,
@@ -134,7 +135,7 @@ class CompiledGraph:
         Raises:
             GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
         """
-        return await self._finish(await self.lives.resuming(thread_id, checkpoint_id, effects, budget))
+        return await self._finish(await prepare_resume(self.host, thread_id, checkpoint_id, effects, budget))
 
     def stream_resume(
         self,
@@ -145,7 +146,9 @@ class CompiledGraph:
         budget: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Event, None]:
         """The events of `resume`."""
-        return self._streamed(lambda audience: self.lives.resuming(thread_id, checkpoint_id, effects, budget, audience))
+        return self._streamed(
+            lambda audience: prepare_resume(self.host, thread_id, checkpoint_id, effects, budget, audience)
+        )
 
     async def replay(
         self,
@@ -172,7 +175,7 @@ class CompiledGraph:
         thread = self.thread(thread_id)
         forked = await thread.fork((await thread.replay_point(until)).id, thread_id=new_thread_id, effects=effects)
         try:
-            return await self._finish(await self.lives.resuming(forked.id, None, None, budget))
+            return await self._finish(await prepare_resume(self.host, forked.id, None, None, budget))
         except GraphflowError as waits:  # a breakpoint stands before the node
             if waits.code != "thread_waiting":
                 raise
@@ -212,7 +215,7 @@ class CompiledGraph:
         """History, states and time travel of one thread."""
         from graphflow.runtime.thread import Thread
 
-        return Thread(self, thread_id)
+        return Thread(self.host, thread_id)
 
     run_sync = blocking(run)
     answer_sync = blocking(answer)
@@ -223,80 +226,25 @@ class CompiledGraph:
     stream_answer_sync = blocking_stream(stream_answer)
     stream_resume_sync = blocking_stream(stream_resume)
 
-    # --- detached: lives that no caller drives
-
-    async def launch(
-        self, request: RunRequest, *, preamble: Iterable[Event] = (), consumes: int | None = None
-    ) -> LiveRun:
-        """Starts a run; `LiveRun.log` has its events.
-
-        Args:
-            preamble: events before `run.start` (`request.query`, `chat.start`), sent before anything runs.
-            consumes: position of the queued input that this is; it leaves the queue with the run's first commit.
-        """
-        return self._start(await self.lives.begin(request, _many(preamble, request.hold_ms), consumes))
-
-    async def launch_answer(
-        self,
-        thread_id: str,
-        answers: Any,
-        *,
-        by: str | None = None,
-        preamble: Iterable[Event] = (),
-        hold_ms: int | None = None,
-    ) -> LiveRun:
-        """Answers a thread that no process drives, and goes on."""
-        return self._start(await self.lives.answering(thread_id, answers, by, _many(preamble, hold_ms)))
-
-    async def launch_expired(
-        self, thread_id: str, interrupt_ids: Sequence[str], *, hold_ms: int | None = None
-    ) -> LiveRun:
-        """Goes on where open interrupts have expired, by their `onExpire` or their error routes."""
-        return self._start(await self.lives.expiring(thread_id, interrupt_ids, _many((), hold_ms)))
-
-    async def launch_resume(
-        self,
-        thread_id: str,
-        checkpoint_id: str | None = None,
-        *,
-        effects: Choices = None,
-        budget: Mapping[str, Any] | None = None,
-        hold_ms: int | None = None,
-    ) -> LiveRun:
-        """Goes on from the head or from a checkpoint."""
-        return self._start(await self.lives.resuming(thread_id, checkpoint_id, effects, budget, _many((), hold_ms)))
-
-    def live(self, thread_id: str) -> LiveRun | None:
-        """The run of this process that drives the thread, if any."""
-        runs = self.lives.runs()
-        return None if runs is None else runs.by_thread.get(thread_id)
-
     # --- driving
 
-    def _start(self, life: Life) -> LiveRun:
-        runs = self.lives.runs()
-        if runs is None:
-            raise GraphflowError("a detached run needs a checkpointer", code="invalid_input")
-        runs.start(life.run, life.tick, life.before)
-        return life.run
-
-    async def _finish(self, life: Life) -> RunResult:
-        await self._drive(life)
-        executor = life.run.executor
+    async def _finish(self, prepared: PreparedRun) -> RunResult:
+        await self._drive(prepared)
+        executor = prepared.run.executor
         return result_from(executor.plan, executor.machine, executor.thread_id, executor.checkpoint_id)
 
-    async def _drive(self, life: Life) -> None:
-        runs = self.lives.runs()
+    async def _drive(self, prepared: PreparedRun) -> None:
+        runs = self.host.runs
         if runs is None:
-            life.before()
-            await life.run.executor.drive(life.tick)
+            prepared.before()
+            await prepared.run.executor.drive(prepared.tick)
         else:
-            await runs.drive(life.run, life.tick, life.before)
+            await runs.drive(prepared)
 
-    async def _streamed(self, begin: Callable[[Audience], Awaitable[Life]]) -> AsyncGenerator[Event, None]:
+    async def _streamed(self, prepare: Callable[[Audience], Awaitable[PreparedRun]]) -> AsyncGenerator[Event, None]:
         outbox = Outbox()
-        life = await begin(Audience(outbox))
-        task = asyncio.ensure_future(self._drive(life))  # noqa: TID251 - awaited or cancelled below
+        prepared = await prepare(Audience(outbox))
+        task = asyncio.ensure_future(self._drive(prepared))  # noqa: TID251 - awaited or cancelled below
         task.add_done_callback(lambda _: outbox.close())
         try:
             async for event in outbox:
@@ -306,7 +254,3 @@ class CompiledGraph:
             if not task.done():
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-
-
-def _many(preamble: Iterable[Event], hold_ms: int | None) -> Audience:
-    return Audience(log=True, preamble=tuple(preamble), hold_ms=hold_ms)

@@ -5,32 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from graphflow.checkpoints.bulk_load import load_machines
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.loading import Loaded, load_thread
-from graphflow.checkpoints.record_decoder import decode_meta
-from graphflow.checkpoints.rows import Keep, Pruned, ThreadRow
-from graphflow.errors import CheckpointNotFound, GraphflowError, StateError, ThreadBusy, ThreadNotFound
-from graphflow.graph.core.budget import known_usage
-from graphflow.graph.core.immutable import State
-from graphflow.graph.core.machine import ROOT, Interrupt, Machine, all_frames, next_nodes
+from graphflow.checkpoints.loading import Loaded
+from graphflow.checkpoints.rows import Keep, Pruned
+from graphflow.errors import CheckpointNotFound, StateError, ThreadBusy, ThreadNotFound
 from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.history.diff import diff_of
 from graphflow.runtime.history.effects import Choices, Effect, effects_behind, kept_places
 from graphflow.runtime.history.stored_events import branch_of_run, pruned_log, stored_log
+from graphflow.runtime.history.thread_states import CheckpointInfo, ThreadState, checkpoint_info, state_at
 from graphflow.runtime.queue import Signal, decode_queued
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.live_runs import LiveRuns
+from graphflow.runtime.runs.preconditions import UNFINISHED
+from graphflow.runtime.runs.resume import cancel
+from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.runs.signals import deliver
-from graphflow.runtime.runs.start import UNFINISHED
 from graphflow.runtime.sync import blocking
 from graphflow.runtime.travel.travel import Edit, Travel
 
 if TYPE_CHECKING:
-    from graphflow.runtime.compiled_graph import CompiledGraph
     from graphflow.runtime.history.blame import Blame
     from graphflow.runtime.history.cost import Cost
     from graphflow.runtime.history.why import Why
@@ -41,74 +37,18 @@ REPLAY_PAGE = 200
 """Checkpoints that are listed at once while the one to replay from is looked for."""
 
 
-class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One checkpoint of a history: metadata only."""
-
-    id: str
-    parent: str | None
-    step: int
-    """Nodes finished since the input."""
-    node: str
-    next: list[str]
-    source: str
-    """`input, node, ask, answer, signal, timer, cancel, edit, rewind, fork, migrate` (spec 3.2)."""
-    created_at: int
-    """Epoch ms."""
-    size: int
-    """Stored bytes."""
-    run_id: str | None
-    lineage: int
-    error: str | None = None
-    """Code of the failure that it ended in."""
-
-
-class ThreadState(msgspec.Struct, frozen=True, kw_only=True):
-    """A thread at one checkpoint."""
-
-    checkpoint_id: str | None
-    status: str
-    values: State
-    """The root's values."""
-    next: list[str]
-    interrupts: tuple[Interrupt, ...]
-    usage: dict[str, Any]
-    run_id: str
-    frames: dict[str, State]
-    """Values of open subgraphs by path."""
-
-
 class Thread:
     """One thread of a compiled graph; reading it takes nothing, changing it takes it for a moment."""
 
-    def __init__(self, app: CompiledGraph, thread_id: str) -> None:
-        self._app = app
+    def __init__(self, host: RunHost, thread_id: str) -> None:
+        self._host = host
         self.id = thread_id
 
-    async def _runs(self) -> LiveRuns:
-        if self._app.checkpointer is None:
-            raise GraphflowError(
-                "without a checkpointer there are no threads; pass one to load_graph", code="thread_not_found"
-            )
-        runs = self._app.lives.runs()
-        assert runs is not None
-        await runs.ready()
-        return runs
-
     async def _store(self) -> Checkpointer:
-        return (await self._runs()).store
+        return (await self._host.open_runs()).store
 
     async def _load(self, checkpoint_id: str | None = None, *, logs: bool = True) -> Loaded:
-        store = await self._store()
-        loaded = await load_thread(store, self.id, checkpoint_id, logs=logs)
-        if loaded is None or loaded.row.head is None:
-            if await store.thread(self.id) is None:
-                raise ThreadNotFound(f"no thread {self.id!r}")
-            raise CheckpointNotFound(
-                f"thread {self.id!r} has no checkpoint yet; run it first"
-                if checkpoint_id is None
-                else f"thread {self.id!r} has no checkpoint {checkpoint_id!r}; list them with history()"
-            )
-        return loaded
+        return await self._host.load(self.id, checkpoint_id, logs=logs)
 
     # --- reading
 
@@ -120,25 +60,7 @@ class Thread:
         if await store.thread(self.id) is None:
             raise ThreadNotFound(f"no thread {self.id!r}")
         rows = await store.list_checkpoints(self.id, before=before, limit=limit, all_lineages=all_lineages)
-        out = []
-        for row in rows:
-            meta = decode_meta(row.meta, row.id)
-            out.append(
-                CheckpointInfo(
-                    id=row.id,
-                    parent=row.parent,
-                    step=meta.step,
-                    node=meta.node,
-                    next=meta.next,
-                    source=meta.source,
-                    created_at=meta.at,
-                    size=row.size,
-                    run_id=meta.run_id,
-                    lineage=row.lineage,
-                    error=meta.error,
-                )
-            )
-        return out
+        return [checkpoint_info(row) for row in rows]
 
     async def tree(self) -> list[CheckpointInfo]:
         """Every checkpoint of every branch, newest first."""
@@ -174,7 +96,7 @@ class Thread:
     async def result(self) -> RunResult:
         """The outcome of the newest run, as `run` gave it."""
         loaded = await self._load()
-        plan = await self._app.documents.pinned(loaded.row.facts.document)
+        plan = await self._host.documents.pinned(loaded.row.facts.document)
         return result_from(plan, loaded.machine, self.id, loaded.checkpoint_id)
 
     async def diff(self, a: str, b: str, *, other: Thread | None = None) -> dict[str, list[dict[str, Any]]]:
@@ -200,7 +122,7 @@ class Thread:
         from graphflow.runtime.history.blame import blame
 
         loaded = await self._load(checkpoint_id)
-        plan = await self._app.documents.of(loaded.machine, loaded.row.facts.document)
+        plan = await self._host.documents.of(loaded.machine, loaded.row.facts.document)
         return await blame(await self._store(), plan, loaded, key, path)
 
     async def why(self, checkpoint_id: str | None = None) -> Why:
@@ -210,7 +132,7 @@ class Thread:
         loaded = await self._load(checkpoint_id)
         if checkpoint_id is None and loaded.checkpoint_id is not None:
             loaded = await self._load(loaded.checkpoint_id)  # a record without a checkpoint led nowhere
-        plan = await self._app.documents.of(loaded.machine, loaded.row.facts.document)
+        plan = await self._host.documents.of(loaded.machine, loaded.row.facts.document)
         return await why(await self._store(), plan, loaded)
 
     async def cost(self) -> Cost:
@@ -274,7 +196,7 @@ class Thread:
             ThreadBusy: a run drives the thread and `cancel` is false.
             GraphflowError: `undo_failed`.
         """
-        return await self.travel().rewind(checkpoint_id, effects, cancel, by)
+        return await Travel(self._host, self.id).rewind(checkpoint_id, effects, cancel, by)
 
     async def edit(
         self,
@@ -303,7 +225,7 @@ class Thread:
             StateError: a key or value outside the schema, an unknown path or node; nothing has changed.
         """
         edit = Edit(dict(values), as_node, path, tuple(replace))
-        return await self.travel().edit(edit, checkpoint_id, effects, cancel, by)
+        return await Travel(self._host, self.id).edit(edit, checkpoint_id, effects, cancel, by)
 
     async def fork(
         self,
@@ -318,16 +240,13 @@ class Thread:
         Args:
             effects: `reuse` or `rerun`, as with `rewind`.
         """
-        return Thread(self._app, await self.travel().fork(checkpoint_id, thread_id, effects, by))
+        forked = await Travel(self._host, self.id).fork(checkpoint_id, thread_id, effects, by)
+        return Thread(self._host, forked)
 
     async def effects(self, checkpoint_id: str) -> list[Effect]:
         """The `write` effects that going back to the checkpoint would pass over, oldest first."""
         store = await self._store()
         return await effects_behind(store, await self._load(logs=False), await self._load(checkpoint_id, logs=False))
-
-    def travel(self) -> Travel:
-        """What moves this thread."""
-        return Travel(self._app, self.id, self._load)
 
     # --- signals and the queue
 
@@ -340,7 +259,7 @@ class Thread:
         Raises:
             GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
         """
-        return await deliver(self._app, self.id, Signal(name=name, payload=payload), hold_ms=0) is not None
+        return await deliver(self._host, self.id, Signal(name=name, payload=payload), hold_ms=0) is not None
 
     async def queue(self) -> list[RunRequest]:
         """The inputs that wait for their turn, in order."""
@@ -374,12 +293,12 @@ class Thread:
         """
         from graphflow.runtime.travel.migrate import Migrator
 
-        migrator = Migrator(self._app, self.id, self._load)
+        migrator = Migrator(self._host, self.id)
         return await (migrator.plan(names or {}) if dry_run else migrator.migrate(names or {}, by))
 
     async def _free(self) -> LiveRuns:
         """For what may not happen under a run: the thread is driven by nobody, and this process keeps nothing of it."""
-        runs = await self._runs()
+        runs = await self._host.open_runs()
         row = await runs.store.thread(self.id)
         live = runs.by_thread.get(self.id)
         if live is not None or (row is not None and runs.is_driven(row)):
@@ -431,16 +350,16 @@ class Thread:
 
     async def cancel(self) -> bool:
         """Cancels the run that drives or waits on the thread; whether there was one."""
-        runs = await self._runs()
+        runs = await self._host.open_runs()
         found = await runs.store.thread(self.id)
         if self.id in runs.by_thread or (
             found is not None and found.facts.status in UNFINISHED and runs.is_driven(found)
         ):
-            await runs.make_way(self.id)
+            await runs.preempt(self.id)
             return True
         if (await self._load(logs=False)).machine.status not in UNFINISHED:
             return False
-        return await self._app.lives.cancelling(self.id)
+        return await cancel(self._host, self.id)
 
     # sync twins
 
@@ -466,25 +385,6 @@ class Thread:
     delete_checkpoint_sync = blocking(delete_checkpoint)
     prune_sync = blocking(prune)
     cancel_sync = blocking(cancel)
-
-
-def state_at(machine: Machine, row: ThreadRow, checkpoint_id: str | None) -> ThreadState:
-    """The thread as people see it at one checkpoint."""
-    return ThreadState(
-        checkpoint_id=checkpoint_id,
-        status=status_of(machine, row),
-        values=machine.root.state if machine.frames else State(),
-        next=next_nodes(machine),
-        interrupts=tuple(machine.interrupts.values()),
-        usage=known_usage(machine.usage),
-        run_id=machine.run_id,
-        frames={frame.path: frame.state for frame in all_frames(machine) if frame.number != ROOT},
-    )
-
-
-def status_of(machine: Machine, row: ThreadRow) -> str:
-    """`running` only while somebody drives it; a thread whose process died is `stopped` (spec 3.2)."""
-    return "stopped" if machine.status == "running" and row.owner is None else machine.status
 
 
 __all__ = ["CheckpointInfo", "StateError", "Thread", "ThreadState"]

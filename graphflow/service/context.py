@@ -216,7 +216,6 @@ class ServiceContext:
             agent_key=agent_key,
             clock=self.clock,
             ids=self.ids,
-            registry=self.registry,
         )
 
     def load(self, origin: Any) -> LoadedAgent:
@@ -244,6 +243,6 @@ class ServiceContext:
         else:
             graph = self.graph(key)
         begun = self.pinned_tools.services(row)
-        if begun is None or begun["tool"] is graph.services["tool"]:
+        if begun is None or begun["tool"] is graph.host.services["tool"]:
             return graph
-        return self._compiled(graph.documents.checked, key, begun)
+        return self._compiled(graph.host.documents.checked, key, begun)

@@ -49,7 +49,7 @@ async def _damaged(kind: str, ordinal: int, blob: bytes) -> tuple[Thread, list[s
         return blob if (place.kind, place.ordinal) == (kind, ordinal) else data
 
     await store.rewrite(change)
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     runs.forget("t")
     thread = app.thread("t")

@@ -105,7 +105,7 @@ async def test_whatever_is_written_reads_back_at_every_checkpoint(seed: int, mon
     app = compiled(store)
     await app.run({"query": LONG}, "t")
     thread = app.thread("t")
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     known: dict[str, Any] = {row.id: (await thread.state(row.id)).values for row in await thread.history()}
     for step in range(40):

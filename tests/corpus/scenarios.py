@@ -407,7 +407,7 @@ async def signalled(stage: Stage) -> None:
     app = stage.graph({"first": {**wait, "next": "second"}, "second": {**wait, "next": "end"}}, {"word": ANY})
     await app.run({}, "signalled")
     await app.thread("signalled").signal("paid", {"amount": 3})
-    if (live := app.live("signalled")) is not None:
+    if (live := app.host.live("signalled")) is not None:
         await live.over.wait()
 
 

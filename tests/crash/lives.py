@@ -20,6 +20,7 @@ from graphflow.errors import GraphflowError
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import Interrupt
 from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.launch import launch_answer, launch_resume
 from tests.crash.boundaries import Boundaries, install
 from tests.crash.diary import Diary, read_diary
 from tests.crash.scenarios import Scenario, World
@@ -64,7 +65,7 @@ async def live(
     World.diary, World.boundaries = diary, boundaries
     install(boundaries, diary, store)
     app = scenario.open(store)
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     if habits.short_leases:
         runs.registry.lease_ms = 20
@@ -116,7 +117,7 @@ async def drive(
         answers = {i.id: answer_to(i, habits, path, draw) for i in some}
         note_answers(diary, answers, some)
         if habits.live:
-            await hear(await app.launch_answer(World.thread, answers), habits, diary, path, draw)
+            await hear(await launch_answer(app.host, World.thread, answers), habits, diary, path, draw)
         else:
             await listen(app.stream_answer(World.thread, answers), diary)
     elif status == "new":
@@ -127,11 +128,11 @@ async def drive(
             await listen(app.stream({"query": "go"}, World.thread, **options), diary)
     elif status == "running":
         if habits.live:
-            await hear(await app.launch_resume(World.thread), habits, diary, path, draw)
+            await hear(await launch_resume(app.host, World.thread), habits, diary, path, draw)
         else:
             await listen(app.stream_resume(World.thread), diary)
     else:
-        loaded = await load_thread(app.checkpointer, World.thread)  # type: ignore[arg-type]
+        loaded = await load_thread(app.host.store, World.thread)  # type: ignore[arg-type]
         raise AssertionError(f"the thread is {status}: {loaded and loaded.machine.error}")
 
 

@@ -99,7 +99,7 @@ class Stage:
         return self.events
 
     def _cancel(self) -> None:
-        live = self.graph.live("t")
+        live = self.graph.host.live("t")
         assert live is not None
         live.executor.cancel()
 

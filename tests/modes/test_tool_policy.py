@@ -264,7 +264,7 @@ def bound(word: str) -> str:
 async def test_tools_that_are_bound_to_a_keyword_of_the_agent_are_offered_and_run() -> None:
     document = document_of("REACT", tools=["look_up"], keywords=["Books"])
     stage = Stage(document, {"tool_calls": [call("bound")]}, {"text": "Done."})
-    stage.graph.services["tool"].registry.register(bound, keywords=["books"])
+    stage.graph.host.services["tool"].registry.register(bound, keywords=["books"])
     await stage.play()
     assert stage.model.asked[0][1] == ["look_up", "bound"]
     assert [e["result"] for e in stage.events if e["type"] == "tool.result"] == ["graph is bound"]
@@ -278,12 +278,12 @@ async def test_keywords_alone_give_an_agent_the_tools_that_are_bound_to_them_and
     document = document_of(mode, output="PLAIN", keywords=["Books"], toolPolicy=policy)
     turns = [{"tool_calls": [call("bound")]}, {"text": "Done."}]
     stage = Stage(document, *turns)
-    stage.graph.services["tool"].registry.register(bound, keywords=["books"])
+    stage.graph.host.services["tool"].registry.register(bound, keywords=["books"])
     await stage.play()
     assert stage.model.asked[0][1] == ["bound"]
     assert [e["result"] for e in stage.events if e["type"] == "tool.result"] == ["graph is bound"]
     other = Stage(document, {"tool_calls": [call("look_up")]}, {"text": "Done."})
-    other.graph.services["tool"].registry.register(bound, keywords=["books"])
+    other.graph.host.services["tool"].registry.register(bound, keywords=["books"])
     await other.play()
     [result] = [e["result"] for e in other.events if e["type"] == "tool.result"]
     assert "there is no tool 'look_up'; tools are bound." in result

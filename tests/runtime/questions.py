@@ -29,7 +29,7 @@ STATE: dict[str, Any] = {
 
 def forget(app: Any, thread_id: str = "t") -> None:
     """The next call reads the thread from the store, as another process would."""
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     runs.forget(thread_id)
 
@@ -52,7 +52,7 @@ class Waiting:
         """Everything that a refused answer must not change."""
         state = await self.app.thread("t").state()
         history = await self.app.thread("t").history()
-        store: Any = self.app.checkpointer
+        store: Any = self.app.host.store
         row = await store.thread("t")
         return state, history, row.head, row.owner, [r.interrupt_id for r in await store.open_interrupts()], [*self.did]
 

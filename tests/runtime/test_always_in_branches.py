@@ -73,7 +73,7 @@ def test_whatever_a_run_breaks_is_refused(made: RandomDocument):
     watching = Watching(names)
     app = CompiledGraph(checked, kinds=kinds, clock=Hasty())
     nodes = {name: msgspec.structs.replace(node, plain=False) for name, node in app.plan.nodes.items()}
-    app.documents._newest = app.plan.graphs[""] = msgspec.structs.replace(app.plan, monitor=watching, nodes=nodes)
+    app.host.documents._newest = app.plan.graphs[""] = msgspec.structs.replace(app.plan, monitor=watching, nodes=nodes)
     asyncio.run(app.run({}, "t"))
     for node, first in watching.early:
         assert path_around(checked.document, {node: 1}, frozenset((first,))) is not None, (node, first)
@@ -146,7 +146,7 @@ async def test_marks_of_a_fans_branches_do_not_stay_behind(store, items):
         store, [], state=state, start="fan", nodes=nodes, invariants=["before send visit fan"], budget={"maxSteps": 999}
     )
     assert (await app.run({}, "t")).status == "completed"
-    live = app.lives.runs()
+    live = app.host.runs
     assert live is not None
     row = await live.take("t", create=False)
     loaded = await live.load(row)

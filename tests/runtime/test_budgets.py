@@ -394,7 +394,7 @@ async def test_a_call_that_was_cut_off_counts_when_it_is_made_again_and_not_with
         if isinstance(event, ToolResultEvent):
             break
     await live.executor.flush()
-    await registry_of(store).here(app.clock).close(0)
+    await registry_of(store).here(app.host.clock).close(0)
     assert sum(row.tool_calls for row in await store.spent()) == 1
     first_life = False
     done = await app.resume("t")

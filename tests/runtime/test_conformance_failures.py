@@ -12,6 +12,7 @@ from graphflow import Context, Graph, MemoryCheckpointer
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import StoreError
+from graphflow.runtime.launch import launch_expired
 from graphflow.testing import FakeClock, FakeIds, collect
 from tests.launching import launch
 from tests.runtime.conftest import Compile
@@ -154,7 +155,7 @@ async def test_after_a_crash_the_routes_node_goes_on_and_not_the_failed_one(comp
 
 async def leave(app: Any) -> None:
     """Ends what this process drives as a stop of the process would: threads stay at their last checkpoint."""
-    runs = app.lives.runs()
+    runs = app.host.runs
     await runs.close(0)
     runs.forget("t")
 
@@ -302,7 +303,7 @@ async def test_a_question_that_expires_without_a_route_has_its_error_event(compi
     app = compile_graph(graph, clock=clock)
     events = await collect(app.stream(thread_id="t"))
     clock.advance(3601)
-    live = await app.launch_expired("t", [events[-1].interrupts[0]["interruptId"]])  # type: ignore[attr-defined]
+    live = await launch_expired(app.host, "t", [events[-1].interrupts[0]["interruptId"]])  # type: ignore[attr-defined]
     await live.over.wait()
     assert live.log is not None
     assert ends_of([*events, *live.log.ring]) == [("question", "node.error")]

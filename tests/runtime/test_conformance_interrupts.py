@@ -19,7 +19,7 @@ from tests.runtime.graphs import Counter, asking, chain
 
 def forget(app: Any, thread_id: str = "t") -> None:
     """The next call reads the thread from the store, as another process would."""
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     runs.forget(thread_id)
 

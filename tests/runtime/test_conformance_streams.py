@@ -132,7 +132,7 @@ async def test_leaving_a_stream_early_frees_everything(compile_graph: Compile) -
         if event.type == "content.delta":
             break
     await stream.aclose()
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     assert runs.by_thread == {}
     if runs._renewer is not None:
@@ -223,7 +223,7 @@ async def test_a_runs_deadline_ends_it_although_the_consumer_hangs(compile_graph
     app = compile_graph(graph)
     stream = app.stream(thread_id="t")
     await anext(stream)
-    live = app.live("t")
+    live = app.host.live("t")
     assert live is not None
     async with asyncio.timeout(10):
         await live.over.wait()
@@ -251,7 +251,7 @@ async def test_a_stop_of_the_process_leaves_runs_at_their_last_checkpoint_to_be_
     app = compile_graph(graph)
     live = await launch(app, thread_id="t")
     await inside.wait()
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     await runs.close(0)
     runs.forget("t")
@@ -275,7 +275,7 @@ async def test_a_stop_of_the_process_lets_short_nodes_finish_and_ends_normally(c
     app = compile_graph(graph)
     await launch(app, thread_id="t")
     await inside.wait()
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     asyncio.get_running_loop().call_soon(gate.set)
     await runs.close(30)
@@ -290,7 +290,7 @@ async def test_a_stop_of_the_process_keeps_open_questions_open(compile_graph: Co
     async for event in live.log.follow(0):
         if event.type == "interrupt.request":
             break
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     await runs.close(5)
     runs.forget("t")

@@ -247,7 +247,7 @@ async def test_a_fork_of_a_thread_cut_off_inside_a_node_is_stored_as_it_was_made
     app = compile_graph(graph, clock=FakeClock(step_ms=1))
     await launch(app, thread_id="t")
     await inside.wait()
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     await runs.close(0)
     runs.forget("t")
@@ -312,7 +312,7 @@ async def test_a_key_that_an_edit_replaced_does_not_come_back(compile_graph: Com
     app = compile_graph(graph)
     await app.run(thread_id="t")
     await app.thread("t").edit({"log": []}, replace=["log"])
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     runs.forget("t")
     assert list((await app.run(thread_id="t")).state.log) == ["a", "b", "c"]

@@ -11,6 +11,7 @@ from graphflow import load_graph
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import ThreadWaiting
 from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.launch import launch_expired
 from graphflow.testing import FakeClock, collect
 from tests.launching import launch
 from tests.runtime.branches import document
@@ -86,7 +87,7 @@ async def test_a_signal_after_a_crash_lets_what_was_cut_off_beside_it_go_on(stor
     cut = Cut(store, WAIT)
     await cut.off()
     assert await cut.app.thread("t").signal("go")
-    live = cut.app.live("t")
+    live = cut.app.host.live("t")
     assert live is not None
     await live.over.wait()
     result = await cut.app.thread("t").result()
@@ -97,7 +98,7 @@ async def test_an_expiry_after_a_crash_lets_what_was_cut_off_beside_it_go_on(sto
     cut = Cut(store, EXPIRE)
     question = await cut.off()
     cut.clock.advance(61)
-    live = await cut.app.launch_expired("t", [question])
+    live = await launch_expired(cut.app.host, "t", [question])
     await live.over.wait()
     result = await cut.app.thread("t").result()
     assert (result.status, list(result.state.results)) == ("completed", ["late", "worked", "after"])

@@ -11,6 +11,7 @@ from graphflow import AIMessage, Context, Graph, GraphflowError, ToolCall, ToolM
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import EffectsNeedChoice, StateError, ThreadWaiting
 from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.runs.run_host import RunHost
 from graphflow.tools.context import ToolContext
 from tests.launching import launch
 from tests.runtime.conftest import Compile
@@ -76,7 +77,7 @@ def two_mails() -> Graph:
 
 def build(compile_graph: Compile, post: Post) -> tuple[CompiledGraph, list[int]]:
     app, world = compile_graph(two_mails(), tools=post.tools()), list[int]()
-    app.services["world"] = world  # type: ignore[index] # a test's own service
+    app.host.services["world"] = world  # type: ignore[index] # a test's own service
     return app, world
 
 
@@ -440,7 +441,7 @@ async def test_choices_that_are_no_words_are_refused(compile_graph: Compile, pos
 
 
 async def test_an_edit_of_the_head_passes_over_nothing_that_a_run_did_until_it_was_cancelled(
-    compile_graph: Compile,
+    compile_graph: Compile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Effects are asked about where a thread goes back; an edit with `cancel` goes on from wherever the run is stopped."""
     graph, did, begun, go, inside = Graph(Counter), list[str](), asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -461,18 +462,18 @@ async def test_an_edit_of_the_head_passes_over_nothing_that_a_run_did_until_it_w
     live = await launch(app, {}, "t")
     await begun.wait()
     await live.executor.flush()
-    thread = app.thread("t")
-    load = thread._load
+    load = RunHost.load
 
-    async def looked(checkpoint_id: str | None = None, *, logs: bool = True) -> Any:
-        loaded = await load(checkpoint_id, logs=logs)
+    async def looked(self: RunHost, *args: Any, **options: Any) -> Any:
+        loaded = await load(self, *args, **options)
         go.set()
         await inside.wait()
         await live.executor.flush()
         return loaded
 
-    thread._load = looked  # type: ignore[method-assign] # the run writes once the edit has looked where it stands
-    await thread.edit({"n": 7}, as_node="rest", cancel=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunHost, "load", looked)  # the run writes once the edit has looked where it stands
+        await app.thread("t").edit({"n": 7}, as_node="rest", cancel=True)
     state = await app.thread("t").state()
     assert (state.status, state.values.n, did) == ("idle", 7, ["mail"])
 

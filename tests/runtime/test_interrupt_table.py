@@ -329,7 +329,7 @@ async def test_a_renamed_node_under_an_open_question_changes_nothing_for_its_thr
     asked = (await old.run(thread_id="t")).interrupts[0].id
     forget(old)
     new = load_graph(
-        build("query").documents.checked().data,
+        build("query").host.documents.checked().data,
         checkpointer=store,
         ids=ids,
         nodes={f"after_{name}": (lambda state, name=name: {"log": [name]}) for name in ("question", "query")},
@@ -416,7 +416,7 @@ async def test_an_answer_while_another_process_has_the_thread_is_busy_and_the_qu
 ) -> None:
     monkeypatch.setattr("graphflow.runtime.runs.live_runs.STOP_WAIT_S", 0.01)
     waiting = await wait_for_number(store)
-    now = waiting.app.clock.now_ms()
+    now = waiting.app.host.clock.now_ms()
     row = await store.take("t", owner="elsewhere/-/00000000-0000-0000-0000-000000000000", now=now, lease_ms=15_000)
     with pytest.raises(ThreadBusy) as caught:
         await waiting.app.answer("t", {waiting.id: 5})

@@ -15,6 +15,7 @@ from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import AnswerRefused
 from graphflow.graph.core.machine import Interrupt
 from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.launch import launch_answer
 from graphflow.testing import FakeClock, FakeIds, collect
 from tests.launching import launch
 from tests.runtime.questions import forget
@@ -300,7 +301,7 @@ async def test_a_node_that_holds_its_question_keeps_nobody_elses_answer_waiting(
     document = {"graphflow": "1", "start": "fan", "state": STATE, "nodes": nodes}
     app = load_graph(document, checkpointer=store, nodes={"ask": ask, "work": work}, ids=FakeIds())
     await app.run({}, thread_id="t", interrupt_before=["fan"])
-    live = await app.launch_answer("t", {"decision": "continue"}, hold_ms=60_000)
+    live = await launch_answer(app.host, "t", {"decision": "continue"}, hold_ms=60_000)
     assert live.log is not None
     async with asyncio.timeout(10):
         async for event in live.log.follow(live.log.mark):

@@ -21,6 +21,7 @@ from graphflow import Context, Graph, MemoryCheckpointer, SqliteCheckpointer, to
 from graphflow.errors import AnswerRefused
 from graphflow.graph.core.machine import Interrupt
 from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.launch import launch_answer
 from graphflow.testing import FakeIds
 from tests.launching import launch
 
@@ -138,7 +139,7 @@ async def answered(bench: Bench, store: Any, draw: random.Random) -> tuple[Any, 
         if draw.random() < 0.4:
             app = bench.open(store)
         if draw.random() < 0.5:
-            runs = app.lives.runs()
+            runs = app.host.runs
             assert runs is not None
             runs.forget("t")
         if draw.random() < 0.3:
@@ -173,7 +174,7 @@ async def answered_live(bench: Bench, store: Any, draw: random.Random) -> Any:
         if state.status != "waiting":
             return live.executor.machine
         some = draw.sample(state.interrupts, draw.randint(1, len(state.interrupts)))
-        live = await app.launch_answer("t", {i.id: answer_to(i) for i in some}, hold_ms=60_000)
+        live = await launch_answer(app.host, "t", {i.id: answer_to(i) for i in some}, hold_ms=60_000)
 
 
 def _asked(live: Any) -> set[str]:

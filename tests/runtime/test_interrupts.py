@@ -30,7 +30,7 @@ async def test_after_a_restart_nothing_finished_and_nothing_recorded_runs_again(
     ids = FakeIds()
     await graph.compile(checkpointer=store, ids=ids).run(thread_id="t")
     later = graph.compile(checkpointer=store, ids=ids)
-    runs = later.lives.runs()
+    runs = later.host.runs
     assert runs is not None
     runs.forget("t")
     done = await later.answer("t", 5)
@@ -179,7 +179,7 @@ async def test_a_question_in_a_nested_subgraph_is_found_and_answered(compile_gra
     app = compile_graph(outer)
     waiting = await app.run(thread_id="t")
     assert waiting.interrupts[0].path == "down#1/down#1"
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     runs.forget("t")
     assert (await app.answer("t", 41)).state.n == 42
@@ -257,7 +257,7 @@ async def test_a_changed_question_under_an_open_one_is_an_error_and_the_question
     await app.run(thread_id="t")
     waiting = await app.answer("t", "yes")
     words[0] = "delete b?"
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     runs.forget("t")
     result = await app.answer("t", {waiting.interrupts[0].id: "ok"})

@@ -48,7 +48,7 @@ async def three_runs(compile_graph: Compile) -> CompiledGraph:
 
 def forget(app: CompiledGraph) -> None:
     """What this process keeps of the thread, so that it is read from the store."""
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     runs.forget("t")
 
@@ -201,7 +201,7 @@ async def test_a_checkpoint_can_be_deleted_and_the_last_takes_the_thread_along(c
     await thread.delete_checkpoint(rows[1].id)
     await thread.delete_checkpoint(rows[3].id)
     await thread.delete_checkpoint(rows[0].id)
-    assert await registry_of(app.checkpointer).here(app.clock).store.threads() == []  # type: ignore[arg-type] # it has one
+    assert await registry_of(app.host.store).here(app.host.clock).store.threads() == []  # type: ignore[arg-type] # it has one
 
 
 async def test_what_was_a_checkpoint_is_known_of_records_that_history_hides(
@@ -214,7 +214,7 @@ async def test_what_was_a_checkpoint_is_known_of_records_that_history_hides(
     early = (await mails.thread("mails").history())[-1].id
     await mails.thread("mails").rewind(early, effects="undo")
     await mails.resume("mails")
-    questions = compile_graph(asking()[0], ids=mails.ids)
+    questions = compile_graph(asking()[0], ids=mails.host.ids)
     waiting = await questions.run(thread_id="questions")
     await questions.answer("questions", {waiting.interrupts[0].id: 1})
     kinds = set()
@@ -237,7 +237,7 @@ async def test_a_waiting_runs_numbers_go_on_after_a_prune(compile_graph: Compile
             (question,) = waiting.interrupts
             if name == "pruned":
                 await each.thread(name).prune(newest=0)
-            runs = each.lives.runs()
+            runs = each.host.runs
             assert runs is not None
             runs.forget(name)
             await each.answer(name, {question.id: 1})

@@ -319,7 +319,7 @@ async def test_cancelling_closes_open_blocks_before_the_terminal(compile_graph: 
     async for event in app.stream(thread_id="t"):
         types.append(event.type)
         if event.type == "content.delta":
-            live = app.live("t")
+            live = app.host.live("t")
             assert live is not None
             live.executor.cancel()
     assert [t for t in types if t != "checkpoint.create"][-3:] == ["content.delta", "content.end", "run.cancel"]
@@ -421,7 +421,7 @@ async def test_a_cancel_that_fails_gives_the_thread_back(
         raise StoreError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(app.documents, "pinned", broken)
+        patch.setattr(app.host.documents, "pinned", broken)
         with pytest.raises(StoreError):
             await app.thread("t").cancel()
     row = await store.thread("t")

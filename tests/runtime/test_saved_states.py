@@ -61,7 +61,7 @@ async def test_a_graphs_thread_is_read_and_edited(compile_graph: Compile, store:
     states = SavedStates(store)
     assert await states.load_latest("t") == {"n": 2, "log": ["a", "b"]}
     await states.save("t", {"log": ["by hand"]})
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     runs.forget("t")
     assert (await app.thread("t").state()).values.log == ["by hand"]

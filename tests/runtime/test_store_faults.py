@@ -44,7 +44,7 @@ def growing(fault_at: int, fault: Any) -> Graph:
 
 
 def forget(app: CompiledGraph, thread_id: str) -> None:
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     runs.forget(thread_id)
 
@@ -131,7 +131,7 @@ async def test_a_thread_that_could_not_be_given_back_is_not_renewed_with_those_t
 ) -> None:
     with locked_at(store, 4) as app, pytest.raises(StoreError, match="locked"):
         await app.run(thread_id="t", durability="sync")
-    runs = app.lives.runs()
+    runs = app.host.runs
     assert runs is not None
     await runs._renew()
     row = await store.thread("t")

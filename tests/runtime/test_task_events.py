@@ -160,7 +160,7 @@ async def test_a_failure_without_a_task_is_told_as_the_runs_only(store: Checkpoi
 async def test_a_cancel_closes_blocks_then_the_task_then_the_run(store: Checkpointer) -> None:
     async def cancelled(state: Any, ctx: Any) -> None:
         await ctx.content("begun")
-        live = app.live("t")
+        live = app.host.live("t")
         assert live is not None
         live.executor.cancel()
 
@@ -258,7 +258,7 @@ async def test_a_rewind_to_a_question_tells_the_task_that_asks_before_the_answer
 async def test_a_store_that_fails_fails_the_active_task_too(store: Checkpointer) -> None:
     async def doomed(state: Any, ctx: Any) -> None:
         await ctx.content("begun")
-        live = app.live("t")
+        live = app.host.live("t")
         assert live is not None
         live.executor.store_failed(StoreError("the disk is gone"))
 

@@ -239,7 +239,7 @@ async def test_a_fork_that_can_not_be_made_leaves_no_thread_behind(
 ) -> None:
     app = compile_graph(chain("a")[0])
     await app.run(thread_id="t")
-    other = compile_graph(chain("b")[0], ids=app.ids)  # another version, and the first one's document is gone
+    other = compile_graph(chain("b")[0], ids=app.host.ids)  # another version, and the first one's document is gone
 
     async def gone(digest: str) -> None:
         return None

@@ -56,7 +56,7 @@ async def test_travelling_costs_the_same_however_long_the_history_is(tmp_path: P
         thread = app.thread("t")
         rows = await thread.history()
         at = rows[1].id if what == "fork near the head" else rows[steps // 2].id
-        runs = app.lives.runs()
+        runs = app.host.runs
         assert runs is not None
         runs.forget("t")
 

@@ -50,7 +50,7 @@ def compiled(store: Checkpointer, clock: FakeClock, *nodes: tuple[str, dict[str,
 
 
 async def settled(app: CompiledGraph) -> None:
-    live: LiveRun | None = app.live("t")
+    live: LiveRun | None = app.host.live("t")
     if live is not None:
         await live.over.wait()
 
@@ -114,7 +114,7 @@ async def test_a_kept_signal_survives_a_restart_and_a_rewind(store: Checkpointer
     await app.run({}, "t")
     await app.thread("t").signal("two", {"n": 1})
     again = compiled(store, clock, ("one", wait(signal="one")), ("two", wait(signal="two")))
-    again.lives.runs().forget("t")  # type: ignore[union-attr] # as another process would have it
+    again.host.runs.forget("t")  # type: ignore[union-attr] # as another process would have it
     await again.thread("t").signal("one")
     assert [out["payload"] for out in await got(again)] == [None, {"n": 1}]
     asked = next(c.id for c in await again.thread("t").history() if c.source == "ask")

@@ -11,7 +11,7 @@ import pytest
 
 from graphflow.errors import GraphflowError, ThreadNotFound
 from graphflow.events import event_dict
-from graphflow.runtime.runs import start as lives
+from graphflow.runtime.runs import taking
 from graphflow.runtime.runs.event_ring import Behind, RunLog
 from graphflow.service.application import Application
 from graphflow.service.frames import StreamFrame
@@ -94,7 +94,7 @@ async def test_a_client_of_the_same_life_gets_what_it_missed_as_it_was_sent(open
 async def test_a_client_behind_the_ring_gets_snapshots_and_the_open_block(
     open_application: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lives, "RunLog", functools.partial(RunLog, ring=4))
+    monkeypatch.setattr(taking, "RunLog", functools.partial(RunLog, ring=4))
     gate = Gate()
     gate.open(12)
     app = await open_application(gate=gate)
@@ -132,7 +132,7 @@ async def gate_turn() -> None:
 async def test_joining_in_mid_block_gives_its_start_and_its_text_so_far_in_one_delta(
     open_application: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lives, "RunLog", functools.partial(RunLog, ring=12))
+    monkeypatch.setattr(taking, "RunLog", functools.partial(RunLog, ring=12))
     gate = Gate()
     gate.open(12)
     app = await open_application(gate=gate)

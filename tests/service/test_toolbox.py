@@ -124,8 +124,8 @@ async def test_an_agent_is_checked_again_when_its_tools_come_and_keeps_serving_w
     await app.toolbox.refresh()
     (refused,) = app.agents.invalid()
     assert (refused.key, refused.in_service) == ("needy", True)
-    assert "one" in app.graph("needy").services["tool"].registry
-    assert "one" not in app.graph("plain").services["tool"].registry
+    assert "one" in app.graph("needy").host.services["tool"].registry
+    assert "one" not in app.graph("plain").host.services["tool"].registry
 
 
 # --- the folder itself

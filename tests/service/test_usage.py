@@ -231,7 +231,7 @@ async def test_failed_cut_off_and_uncounted_calls_are_told_apart(setting: Settin
 async def test_a_call_that_a_cancel_cuts_off_is_counted(setting: Setting) -> None:
     async def hears_nothing(*_: Any, **__: Any) -> AsyncGenerator[Delta, None]:
         yield TextDelta("wo")
-        live = setting.app.graph("spender").live("t")
+        live = setting.app.graph("spender").host.live("t")
         assert live is not None
         live.executor.cancel()
         yield TextDelta("rd")

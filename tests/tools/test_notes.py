@@ -100,7 +100,7 @@ async def test_tools_of_a_keyword_are_noted_in_every_turn_and_in_the_record_too(
     }  # fmt: skip
     model = Listening(msgspec.convert({"turns": [CALL, {"text": "done"}]}, Script))
     graph = load_graph(agent, model=model)
-    registry = graph.services["tool"].registry
+    registry = graph.host.services["tool"].registry
     for bound in (lookup, count):
         registry.register(bound, keywords={"words"})
     await graph.run("hi")

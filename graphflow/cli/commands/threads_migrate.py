@@ -56,7 +56,7 @@ async def migrate(
         if thread is not None:
             found = [(await thread_named(app, thread)).id]
         else:
-            found = await _unfinished(app, graph, agent or graph.agent_key)
+            found = await _unfinished(app, graph, agent or graph.host.agent_key)
         reports = [await _migrate(graph, one, names, dry_run=dry_run) for one in found]
     if as_json:
         say_json(reports if every else reports[0])

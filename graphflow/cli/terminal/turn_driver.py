@@ -106,15 +106,15 @@ class TurnDriver:
                 raise
 
     async def _still_open(self, interrupts: tuple[Interrupt, ...]) -> bool:
-        assert self.graph.checkpointer is not None
-        rows = await self.graph.checkpointer.open_interrupts(thread_id=self.thread_id)
+        assert self.graph.host.store is not None
+        rows = await self.graph.host.store.open_interrupts(thread_id=self.thread_id)
         return {interrupt.id for interrupt in interrupts} <= {row.interrupt_id for row in rows}
 
     async def _elsewhere(self) -> AsyncIterator[Event]:
         """Waits until the process that holds the thread releases it; shows nothing."""
         self._last = None
-        assert self.graph.checkpointer is not None
-        store = self.graph.checkpointer
+        assert self.graph.host.store is not None
+        store = self.graph.host.store
         while (row := await store.thread(self.thread_id)) and row.owner:  # noqa: ASYNC110 - another process sends no signal
             await asyncio.sleep(POLL_S)
         return _nothing()
@@ -146,11 +146,11 @@ async def outcome(graph: CompiledGraph, thread_id: str, checkpoint_id: str | Non
     from graphflow.errors import ThreadNotFound
     from graphflow.runtime.result import result_from
 
-    assert graph.checkpointer is not None
-    loaded = await load_thread(graph.checkpointer, thread_id, checkpoint_id)
+    assert graph.host.store is not None
+    loaded = await load_thread(graph.host.store, thread_id, checkpoint_id)
     if loaded is None:
         raise ThreadNotFound(f"no thread {thread_id!r}", threadId=thread_id)
-    plan = await graph.documents.pinned(loaded.row.facts.document)
+    plan = await graph.host.documents.pinned(loaded.row.facts.document)
     return result_from(plan, loaded.machine, thread_id, loaded.checkpoint_id)
 
 
@@ -163,9 +163,9 @@ def begin(
         StateError: the presets do not fit the state; no run has started then.
     """
     if presets:
-        schema = graph.documents.newest().schema
+        schema = graph.host.documents.newest().schema
         schema.reduce(schema.initial(), presets)
-        options["interrupt_before"] = (graph.documents.checked().document.start,)
+        options["interrupt_before"] = (graph.host.documents.checked().document.start,)
     return graph.stream(given, thread_id, **options)
 
 
@@ -193,7 +193,7 @@ async def drive_turn(
     presets: Mapping[str, Any] | None = None,
 ) -> int:
     """Shows one turn in the view of the flags; the command's exit code."""
-    view = view_of(as_json=as_json, as_lines=as_lines, title=f"{graph.agent_key} · thread {thread_id}")
+    view = view_of(as_json=as_json, as_lines=as_lines, title=f"{graph.host.agent_key} · thread {thread_id}")
     turn = TurnDriver(graph=graph, thread_id=thread_id, policy=policy, view=view, presets=presets or {})
     return code_of(await turn.drive(events), policy)
 
@@ -216,7 +216,7 @@ async def continue_thread(
     """
     graph = await app.graph_of_thread(thread_id)
     if model is not None:
-        graph = graph.serving(model=lambda provider, _: app.models(provider, model))
+        graph = graph.over(graph.host.with_services(model=lambda provider, _: app.models(provider, model)))
     if text is not None:
         events = graph.stream({"query": text}, thread_id, budget=limits)
     elif await _asks(graph, thread_id):
@@ -228,7 +228,7 @@ async def continue_thread(
 
 async def _asks(graph: CompiledGraph, thread_id: str) -> bool:
     """Whether the thread waits and none of its interrupts is due."""
-    state, now = await graph.thread(thread_id).state(), graph.clock.now_ms()
+    state, now = await graph.thread(thread_id).state(), graph.host.clock.now_ms()
     due = any(i.expires_at is not None and i.expires_at <= now for i in state.interrupts)
     return state.status == "waiting" and not due
 

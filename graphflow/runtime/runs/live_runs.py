@@ -12,6 +12,8 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from graphflow.checkpoints.checkpointer import Checkpointer, owner_liveness
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded, load_thread
@@ -64,6 +66,15 @@ class LiveRun:
     @property
     def thread_id(self) -> str:
         return self.executor.thread_id
+
+
+class PreparedRun(msgspec.Struct):
+    """A run that has its thread and only has to be driven."""
+
+    run: LiveRun
+    tick: AnyTick | None
+    before: Callable[[], None]
+    """Sends what comes before the first tick."""
 
 
 Listener = Callable[[LiveRun], Awaitable[None]]
@@ -125,8 +136,9 @@ class LiveRuns:
 
     # --- driving
 
-    async def drive(self, live: LiveRun, tick: AnyTick | None, before: Callable[[], None] | None = None) -> None:
-        """Drives a life to its end in the caller's task; the thread is given back whatever happens."""
+    async def drive(self, prepared: PreparedRun) -> None:
+        """Drives a run to its end in the caller's task; the thread is given back whatever happens."""
+        live = prepared.run
         thread_id = live.thread_id
         self.by_thread[thread_id] = live
         if self._renewer is None and live.journal is not None:
@@ -134,10 +146,10 @@ class LiveRuns:
         try:
             for watcher in self.registry.on_begin:
                 watcher(live)
-            if before is not None:
-                before()
-            await live.executor.drive(tick)
-            self._keep(live)
+            prepared.before()
+            await live.executor.drive(prepared.tick)
+            if live.journal is not None:
+                self.keep_hot(live.journal.as_loaded(live.executor.machine, live.executor.seq, live.executor.sent))
         except BaseException:
             self.forget(thread_id)
             raise
@@ -152,7 +164,7 @@ class LiveRuns:
             if live.lease is not None:
                 await asyncio.shield(live.lease.settle())
             if self.registry.on_end:
-                await asyncio.shield(self.tell(live))
+                await asyncio.shield(self.notify(live))
             if live.log is not None:
                 live.log.end()
             live.over.set()
@@ -160,7 +172,7 @@ class LiveRuns:
                 if not future.done():
                     future.set_result(None)
 
-    async def tell(self, live: LiveRun) -> None:
+    async def notify(self, live: LiveRun) -> None:
         """Tells every listener that this life is over; one that fails is logged and harms nobody."""
         for listener in list(self.registry.on_end):
             try:
@@ -169,24 +181,19 @@ class LiveRuns:
                 facts = {"thread_id": live.thread_id, "run_id": live.run_id}
                 log.exception("a listener failed at the end of a run", extra={"facts": facts})
 
-    def start(self, live: LiveRun, tick: AnyTick | None, before: Callable[[], None] | None = None) -> None:
-        """Drives a life detached from any caller (E18); `close` ends what is still running."""
+    def start(self, prepared: PreparedRun) -> LiveRun:
+        """Drives a run detached from any caller (E18); `close` ends what is still running."""
+        live = prepared.run
         self.by_thread[live.thread_id] = live
-        task = live.task = asyncio.ensure_future(self._detached(live, tick, before))  # noqa: TID251 - ended by `close`
+        task = live.task = asyncio.ensure_future(self._detached(prepared))  # noqa: TID251 - ended by `close`
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return live
 
-    async def _detached(self, live: LiveRun, tick: AnyTick | None, before: Callable[[], None] | None) -> None:
+    async def _detached(self, prepared: PreparedRun) -> None:
         # A failed store has ended the run with an event already; nobody awaits this task to be told again.
         with contextlib.suppress(GraphflowError):
-            await self.drive(live, tick, before)
-
-    def _keep(self, live: LiveRun) -> None:
-        journal = live.journal
-        if journal is None:
-            return
-        executor = live.executor
-        self.keep_hot(journal.as_loaded(executor.machine, executor.seq, executor.sent))
+            await self.drive(prepared)
 
     # --- leases, and what other processes ask
 
@@ -205,7 +212,7 @@ class LiveRuns:
         return until if found is not None and found.fence == row.fence else None
 
     async def _watch(self) -> None:
-        """Renews every lease of this process and reads its letters, for as long as a run is live (E2)."""
+        """Renews every lease of this process and reads its control messages, for as long as a run is live (E2)."""
         loop = asyncio.get_running_loop()
         pause, renewed_at = min(WATCH_S, self.registry.lease_ms / 3000), loop.time()
         try:
@@ -215,7 +222,7 @@ class LiveRuns:
                     if loop.time() - renewed_at + pause > self.registry.lease_ms / 3000:
                         renewed_at = loop.time()
                         await self._renew()
-                    await self._read_letters()
+                    await self._read_control_messages()
         finally:
             self._renewer = None
 
@@ -238,21 +245,21 @@ class LiveRuns:
         for lease in held:  # those that had run out are asked about one by one, when they want to act
             lease.extend(now + self.registry.lease_ms)
 
-    async def _read_letters(self) -> None:
+    async def _read_control_messages(self) -> None:
         for kind in ("stop", "signal"):
             for queued in await self.store.queue(kind=kind, owner=self.store.owner):
                 live = self.by_thread.get(queued.thread_id)
                 if live is not None and live.journal is not None and not live.executor.ending:
-                    await self._heed(live, live.journal, queued)
+                    await self._handle_control_message(live, live.journal, queued)
 
-    async def _heed(self, live: LiveRun, journal: ThreadJournal, queued: Queued) -> None:
-        letter = decode_queued(queued)
-        if isinstance(letter, Signal):
-            self.signal(live, journal, letter, queued.position)
+    async def _handle_control_message(self, live: LiveRun, journal: ThreadJournal, queued: Queued) -> None:
+        message = decode_queued(queued)
+        if isinstance(message, Signal):
+            self.signal(live, journal, message, queued.position)
             return
         await self.store.withdraw(queued.thread_id, queued.position)
-        if letter.fence == journal.row.fence and not live.executor.ending:
-            live.executor.cancel() if letter.how == "cancel" else live.executor.release()
+        if message.fence == journal.row.fence and not live.executor.ending:
+            live.executor.cancel() if message.how == "cancel" else live.executor.release()
 
     def signal(self, live: LiveRun, journal: ThreadJournal, signal: Signal, position: int | None) -> bool:
         """Feeds a signal to a life of this process; whether a `wait` took it. Its queue entry goes with the commit."""
@@ -268,14 +275,14 @@ class LiveRuns:
         liveness = owner_liveness(self.store)
         return liveness is None or not liveness.is_dead(row.owner)
 
-    async def make_way(self, thread_id: str, how: str = "cancel", *, wait_s: float | None = None) -> None:
+    async def preempt(self, thread_id: str, how: str = "cancel", *, wait_s: float | None = None) -> None:
         """Ends the life that drives the thread, in this process or another, and returns when the thread is free.
 
         Args:
             how: `cancel` its run, or only `release` a thread that waits for people while its process holds it.
 
         Raises:
-            ThreadBusy: its process did not heed in time; `retryAfterMs` says when its lease runs out at the earliest.
+            ThreadBusy: its process did not respond in time; `retryAfterMs` says when its lease runs out at the earliest.
         """
         live = self.by_thread.get(thread_id)
         if live is not None:
@@ -285,13 +292,13 @@ class LiveRuns:
         row = await self.store.thread(thread_id)
         if row is None or not self.is_driven(row):
             return
-        letter = Stop(fence=row.fence, how=how)
+        message = Stop(fence=row.fence, how=how)
         position = await self.store.enqueue(
-            thread_id, encode_queued(letter), now=self.clock.now_ms(), kind=kind_of(letter)
+            thread_id, encode_queued(message), now=self.clock.now_ms(), kind=kind_of(message)
         )
         try:
             async with asyncio.timeout(STOP_WAIT_S if wait_s is None else wait_s):
-                while row is not None and row.fence == letter.fence and self.is_driven(row):
+                while row is not None and row.fence == message.fence and self.is_driven(row):
                     await asyncio.sleep(POLL_S)
                     row = await self.store.thread(thread_id)
         except TimeoutError:

@@ -16,6 +16,9 @@ from graphflow.graph.definition.budget import limits_of
 from graphflow.graph.definition.document import Budget
 from graphflow.graph.definition.suggestions import choose
 
+UNFINISHED = ("running", "waiting")
+"""Statuses of a run that can be cancelled; `running` without a driver is one whose process died."""
+
 
 def check_input(plan: Plan, given: Any) -> None:
     """Raises `invalid_input` when the input does not fit the document's schema (E9)."""
@@ -101,7 +104,7 @@ def check_breakpoints(plan: Plan, before: Iterable[str], after: Iterable[str]) -
 FIGURES = tuple(field.encode_name for field in msgspec.structs.fields(Budget) if field.name != "on_exceeded")
 
 
-def budget_figures(budget: Mapping[str, Any] | None) -> dict[str, Any]:
+def budget_limits(budget: Mapping[str, Any] | None) -> dict[str, Any]:
     """A request's budget (`maxSteps`, …) by the names of `limits`; what can be no limit is refused."""
     if not budget:
         return {}

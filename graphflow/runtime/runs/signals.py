@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from graphflow.errors import GraphflowError, ThreadBusy, ThreadNotFound
 from graphflow.runtime.queue import Signal, decode_queued, encode_queued
 from graphflow.runtime.runs.concurrency import Audience
+from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns, PreparedRun
 from graphflow.runtime.runs.preconditions import check_signal, is_awaited
-
-if TYPE_CHECKING:
-    from graphflow.runtime.compiled_graph import CompiledGraph
-    from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns
+from graphflow.runtime.runs.run_host import RunHost
+from graphflow.runtime.runs.taking import adopt_run, taken
 
 
 async def deliver(
-    app: CompiledGraph, thread_id: str, signal: Signal, *, hold_ms: int | None = None, position: int | None = None
+    host: RunHost, thread_id: str, signal: Signal, *, hold_ms: int | None = None, position: int | None = None
 ) -> LiveRun | None:
     """The run that the signal wakes in this process, or None: it is kept, or on its way to the process that drives it.
 
@@ -26,24 +23,42 @@ async def deliver(
         ThreadNotFound: no such thread.
         GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
     """
-    runs = app.lives.runs()
+    runs = host.runs
     if runs is None:
         raise GraphflowError("without a checkpointer no thread waits for a signal", code="nothing_to_resume")
     await runs.ready()
     if (live := _live(runs, thread_id)) is not None:
         return _feed(runs, live, signal, position)
     try:
-        life = await app.lives.signalling(thread_id, signal, Audience(log=True, hold_ms=hold_ms), position=position)
+        woken = await _wake(host, thread_id, signal, Audience(log=True, hold_ms=hold_ms), position)
     except ThreadBusy:
         if (live := _live(runs, thread_id)) is not None:
             return _feed(runs, live, signal, position)
         if position is None:
             await runs.store.enqueue(thread_id, encode_queued(signal), now=runs.clock.now_ms(), kind="signal")
         return None
-    if life is None:
-        return None
-    runs.start(life.run, life.tick, life.before)
-    return life.run
+    return None if woken is None else runs.start(woken)
+
+
+async def _wake(
+    host: RunHost, thread_id: str, signal: Signal, audience: Audience, position: int | None
+) -> PreparedRun | None:
+    """A run that goes on where a `wait` node takes the signal; None when the signal was kept for one to come."""
+    async with taken(host, thread_id) as taking:
+        loaded = await taking.load()
+        check_signal(loaded.machine, signal.name)
+        if not is_awaited(loaded.machine, signal.name):
+            await taking.record(loaded, lambda executor: executor.signal(signal.name, signal.payload), position)
+            return None
+        run = await taking.same_run(loaded, audience)
+    journal = run.journal
+    assert journal is not None
+
+    def before() -> None:
+        adopt_run(host, run.executor, loaded)
+        taking.runs.signal(run, journal, signal, position)
+
+    return PreparedRun(run, None, before)
 
 
 def _live(runs: LiveRuns, thread_id: str) -> LiveRun | None:
@@ -60,11 +75,11 @@ def _feed(runs: LiveRuns, live: LiveRun, signal: Signal, position: int | None) -
     return live if awaited else None
 
 
-async def deliver_queued(app: CompiledGraph, runs: LiveRuns, thread_id: str, *, hold_ms: int | None = None) -> None:
+async def deliver_queued(host: RunHost, runs: LiveRuns, thread_id: str, *, hold_ms: int | None = None) -> None:
     """Hands the signals in a thread's queue over, oldest first; those that no unfinished run can take are dropped."""
     for entry in await runs.store.queue(thread_id, kind="signal"):
         try:
-            await deliver(app, thread_id, decode_queued(entry), hold_ms=hold_ms, position=entry.position)
+            await deliver(host, thread_id, decode_queued(entry), hold_ms=hold_ms, position=entry.position)
         except ThreadNotFound:
             return
         except GraphflowError as refusal:

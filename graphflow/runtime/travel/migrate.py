@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -17,10 +17,8 @@ from graphflow.graph.core.migration import Migration, Problem, graphs_of, plan_m
 from graphflow.graph.core.ticks import Migrated
 from graphflow.runtime.documents import stored_document
 from graphflow.runtime.runs.live_runs import LiveRuns
-
-if TYPE_CHECKING:
-    from graphflow.runtime.compiled_graph import CompiledGraph
-    from graphflow.runtime.travel.travel import Load
+from graphflow.runtime.runs.run_host import RunHost
+from graphflow.runtime.runs.taking import make_executor
 
 PAGE = 256
 
@@ -56,20 +54,19 @@ class MigrationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 class Migrator:
     """Migrates one thread to the newest version of a graph."""
 
-    def __init__(self, app: CompiledGraph, thread_id: str, load: Load) -> None:
-        self._app, self._id, self._load = app, thread_id, load
+    def __init__(self, host: RunHost, thread_id: str) -> None:
+        self._host, self._id = host, thread_id
 
     async def plan(self, names: Mapping[str, str]) -> MigrationReport:
         """What would happen; takes nothing and changes nothing."""
-        report, _ = await self._planned(await self._load(), names)
+        report, _ = await self._planned(await self._host.load(self._id), names)
         return report
 
     async def migrate(self, names: Mapping[str, str], by: str | None) -> MigrationReport:
         """See `Thread.migrate`."""
-        runs = self._app.lives.runs()
-        assert runs is not None  # `load` has read the store
-        await self._load(logs=False)
-        await _make_way(runs, self._id)
+        await self._host.load(self._id, logs=False)
+        runs = self._host.need_runs()
+        await _release(runs, self._id)
         row = await runs.take(self._id, create=False)
         try:
             loaded = await runs.load(row)
@@ -88,19 +85,19 @@ class Migrator:
         return msgspec.structs.replace(report, checkpoint_id=checkpoint)
 
     async def _planned(self, loaded: Loaded, names: Mapping[str, str]) -> tuple[MigrationReport, Migration | None]:
-        app, machine = self._app, loaded.machine
-        new, old = app.plan, machine.document or loaded.row.facts.document or ""
+        host, machine = self._host, loaded.machine
+        new, old = host.documents.newest(), machine.document or loaded.row.facts.document or ""
         if old == new.digest:
             return _report(self._id, old, new.digest, loaded, None), None
-        assert app.checkpointer is not None
-        checked = await stored_document(app.checkpointer, old)
-        facts = await _facts(app.checkpointer, loaded) if new.monitor is not None else None
+        store = host.need_runs().store
+        checked = await stored_document(store, old)
+        facts = await _facts(store, loaded) if new.monitor is not None else None
         migration = plan_migration(
             machine,
             graphs_of(checked.document, checked.subgraphs),
             new,
             names,
-            at=app.clock.now_ms(),
+            at=host.clock.now_ms(),
             facts=facts,
         )
         return _report(self._id, old, new.digest, loaded, migration), migration
@@ -114,14 +111,15 @@ class Migrator:
         names: Mapping[str, str],
         by: str | None,
     ) -> str:
-        app, machine = self._app, loaded.machine
-        await app.documents.keep(app.plan)
+        host, machine = self._host, loaded.machine
+        plan = host.documents.newest()
+        await host.documents.keep(plan)
         facts = msgspec.structs.replace(
-            row.facts, document=app.plan.digest, agent_key=app.agent_key or row.facts.agent_key
+            row.facts, document=plan.digest, agent_key=host.agent_key or row.facts.agent_key
         )
         journal = ThreadJournal(runs.store, row, facts, loaded=loaded)
         goes_on = machine.status in ("idle", "waiting")
-        executor = app.lives.executor(app.plan, machine, self._id, journal, seq=loaded.seq if goes_on else 0)
+        executor = make_executor(host, plan, machine, journal, seq=loaded.seq if goes_on else 0)
         if goes_on:
             executor.restore_log(list(loaded.pending))
         said: dict[str, Any] = {"map": dict(names)} if names else {}
@@ -129,9 +127,9 @@ class Migrator:
             said["by"] = by
         executor.feed(
             Migrated(
-                id=app.ids.new_id(),
-                at=app.clock.now_ms(),
-                run_id=machine.run_id if goes_on else app.ids.new_id(),
+                id=host.ids.new_id(),
+                at=host.clock.now_ms(),
+                run_id=machine.run_id if goes_on else host.ids.new_id(),
                 migration=migration,
                 facts=said or None,
             )
@@ -152,7 +150,7 @@ def refusal(report: MigrationReport) -> GraphflowError:
     )
 
 
-async def _make_way(runs: LiveRuns, thread_id: str) -> None:
+async def _release(runs: LiveRuns, thread_id: str) -> None:
     """A run that only holds its questions lets go of the thread; one that works is not disturbed."""
     live = runs.by_thread.get(thread_id)
     if live is None:

@@ -7,7 +7,8 @@ state's lists matters to a rewind or a fork: they read what changed since the la
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -30,16 +31,9 @@ from graphflow.runtime.history.effects import (
     spared,
 )
 from graphflow.runtime.runs.live_runs import LiveRuns
+from graphflow.runtime.runs.run_host import RunHost
+from graphflow.runtime.runs.taking import make_executor
 from graphflow.runtime.travel.undo import undo_effects
-
-if TYPE_CHECKING:
-    from graphflow.runtime.compiled_graph import CompiledGraph
-
-
-class Load(Protocol):
-    """Reads the thread at its head or at a checkpoint; raises when there is none."""
-
-    async def __call__(self, checkpoint_id: str | None = None, *, logs: bool = True) -> Loaded: ...
 
 
 class Edit(msgspec.Struct, frozen=True):
@@ -54,10 +48,13 @@ class Edit(msgspec.Struct, frozen=True):
 class Travel:
     """Moves one thread."""
 
-    def __init__(self, app: CompiledGraph, thread_id: str, load: Load) -> None:
-        self._app, self._id, self._load = app, thread_id, load
+    def __init__(self, host: RunHost, thread_id: str) -> None:
+        self._host, self._id = host, thread_id
+        self._load = partial(host.load, thread_id)
 
-    async def rewind(self, checkpoint_id: str, effects: Choices, cancel: bool, by: str | None) -> str:
+    async def rewind(
+        self, checkpoint_id: str, effects: Choices = None, cancel: bool = False, by: str | None = None
+    ) -> str:
         """See `Thread.rewind`."""
         return await self.rewind_to(await self._load(checkpoint_id, logs=False), effects, cancel, by)
 
@@ -78,14 +75,14 @@ class Travel:
         if checkpoint_id is None:  # what was recorded after it belongs to a node that the fork runs again
             checkpoint_id = head.checkpoint_id
         target = await self._load(checkpoint_id, logs=False)
-        app, runs = self._app, self._runs()
+        host, runs = self._host, self._host.need_runs()
         found = await effects_behind(runs.store, head, target)
         choices = choose(found, effects, "fork", allowed=("reuse", "rerun"))
         await self._plan(target)  # a version that is gone is told before the new thread is there
-        new_id = new_id or app.ids.new_id()
-        facts = msgspec.structs.replace(target.row.facts, status="stopped", run_id=None, updated_at=app.clock.now_ms())
+        new_id = new_id or host.ids.new_id()
+        facts = msgspec.structs.replace(target.row.facts, status="stopped", run_id=None, updated_at=host.clock.now_ms())
         assert checkpoint_id is not None
-        await runs.store.fork(checkpoint_id, self._id, new_id, number=app.lives.new_lineage(), facts=facts)
+        await runs.store.fork(checkpoint_id, self._id, new_id, number=host.new_lineage(), facts=facts)
         row = await runs.take(new_id, create=False)
         try:
             await self._commit(runs, row, target, self._moved("fork", found, choices, by), None)
@@ -108,10 +105,10 @@ class Travel:
                 target = await self._head(runs, row)
             waits = checkpoint_id is None and target.machine.status == "waiting"
             tick = Edited(
-                id=self._app.ids.new_id(),
-                at=self._app.clock.now_ms(),
+                id=self._host.ids.new_id(),
+                at=self._host.clock.now_ms(),
                 values=edit.values,
-                run_id=target.machine.run_id if waits else self._app.ids.new_id(),
+                run_id=target.machine.run_id if waits else self._host.ids.new_id(),
                 as_node=edit.as_node,
                 frame=frame_at(target.machine, edit),
                 replace=edit.replace,
@@ -145,14 +142,9 @@ class Travel:
 
     # --- parts
 
-    def _runs(self) -> LiveRuns:
-        runs = self._app.lives.runs()
-        assert runs is not None  # `load` has read the store
-        return runs
-
     async def _plan(self, target: Loaded) -> Plan:
         """The plan of the version that the thread had there."""
-        return await self._app.documents.of(target.machine, target.row.facts.document)
+        return await self._host.documents.of(target.machine, target.row.facts.document)
 
     async def _ready(
         self, what: str, target_of: Callable[[Loaded], Loaded], effects: Choices, cancel: bool
@@ -162,11 +154,11 @@ class Travel:
         Args:
             target_of: where the thread goes, from its head as it is: an edit of the head goes with it.
         """
-        runs = self._runs()
+        runs = self._host.need_runs()
         head = await self._load(logs=False)
         found = await effects_behind(runs.store, head, target_of(head))
         choices = choose(found, effects, what, CHOICES)
-        await self._make_way(runs, cancel)
+        await self._preempt(runs, cancel)
         row = await runs.take(self._id, create=False)
         try:
             if row.head != head.row.head:
@@ -174,16 +166,16 @@ class Travel:
                 found = await effects_behind(runs.store, head, target_of(head))
                 choices = choose(found, effects, what, CHOICES)
             if undone := [effect for effect in found if choices.get(effect.id) == "undo"]:
-                row = await undo_effects(self._app, runs, row, await self._load(), undone)
+                row = await undo_effects(self._host, runs, row, await self._load(), undone)
         except BaseException:
             await runs.store.release(self._id, row.fence)
             runs.forget(self._id)
             raise
         return runs, row, choices, found
 
-    async def _make_way(self, runs: LiveRuns, cancel: bool) -> None:
+    async def _preempt(self, runs: LiveRuns, cancel: bool) -> None:
         if cancel:
-            await runs.make_way(self._id)
+            await runs.preempt(self._id)
         elif (live := runs.by_thread.get(self._id)) is not None:
             raise ThreadBusy(
                 f"run {live.run_id} drives thread {self._id!r}; wait for it, or pass cancel",
@@ -199,10 +191,10 @@ class Travel:
 
     def _branch(self, target: Loaded) -> Lineage:
         parent, cut = target.chain[-1] if target.chain else (None, 0)
-        return Lineage(number=self._app.lives.new_lineage(), thread_id=self._id, parent=parent, cut=cut)
+        return Lineage(number=self._host.new_lineage(), thread_id=self._id, parent=parent, cut=cut)
 
     def _moved(self, source: str, found: Sequence[Effect], choices: Mapping[str, Choice], by: str | None) -> Moved:
-        ids, clock = self._app.ids, self._app.clock
+        ids, clock = self._host.ids, self._host.clock
         return Moved(
             id=ids.new_id(),
             at=clock.now_ms(),
@@ -227,13 +219,12 @@ class Travel:
         Args:
             goes_on: the run that waits stays the same, and its log goes on.
         """
-        app = self._app
-        plan = await app.documents.of(target.machine, row.facts.document)
+        plan = await self._host.documents.of(target.machine, row.facts.document)
         facts = msgspec.structs.replace(row.facts, document=plan.digest)
         if isinstance(tick, Moved):  # no snapshot here: the lists were not read
             target = msgspec.structs.replace(target, bytes_since=0)
         journal = ThreadJournal(runs.store, row, facts, loaded=target, begins=begins)
-        executor = app.lives.executor(plan, target.machine, row.thread_id, journal, seq=target.seq if goes_on else 0)
+        executor = make_executor(self._host, plan, target.machine, journal, seq=target.seq if goes_on else 0)
         if goes_on:
             executor.restore_log(list(target.pending))
         executor.feed(tick)

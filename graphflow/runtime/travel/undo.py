@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -23,16 +23,14 @@ from graphflow.graph.engine.context import digest_of, is_cut_off
 from graphflow.messages import AIMessage
 from graphflow.runtime.history.effects import UNDO, Effect, read_body, result_of
 from graphflow.runtime.runs.live_runs import LEASE_MS, LiveRuns
-
-if TYPE_CHECKING:
-    from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.runs.run_host import RunHost
 
 PAGE = 64
 """Records that are read at once while the checkpoint before an effect is looked for."""
 
 
 async def undo_effects(
-    app: CompiledGraph, runs: LiveRuns, row: ThreadRow, head: Loaded, effects: Sequence[Effect]
+    host: RunHost, runs: LiveRuns, row: ThreadRow, head: Loaded, effects: Sequence[Effect]
 ) -> ThreadRow:
     """Takes the effects back, the newest first, and gives the thread's row as it is then.
 
@@ -43,9 +41,9 @@ async def undo_effects(
     Raises:
         GraphflowError: `undo_failed`; what was taken back before it stays so, and nothing else has changed.
     """
-    plan = await app.documents.pinned(row.facts.document)
+    plan = await host.documents.pinned(row.facts.document)
     journal = ThreadJournal(runs.store, row, row.facts, loaded=head, keep=True)
-    undoing = Undoing(app, plan, journal, head)
+    undoing = Undoing(host, plan, journal, head)
     async with _lease_kept(runs):
         for index, effect in enumerate(reversed(effects)):
             try:
@@ -60,8 +58,8 @@ async def undo_effects(
 class Undoing:
     """The undoing of effects of one thread, recorded at its head."""
 
-    def __init__(self, app: CompiledGraph, plan: Plan, journal: ThreadJournal, head: Loaded) -> None:
-        self.app, self.plan, self.journal, self.machine = app, plan, journal, head.machine
+    def __init__(self, host: RunHost, plan: Plan, journal: ThreadJournal, head: Loaded) -> None:
+        self.host, self.plan, self.journal, self.machine = host, plan, journal, head.machine
         self._seq, self._pending = head.seq, list(head.pending)
 
     async def undo(self, effect: Effect) -> None:
@@ -78,12 +76,12 @@ class Undoing:
         }
         ctx = UndoContext(self, effect)
         if word == "tool":
-            result = await self.app.services["tool"].undo(name, given, ctx, key=UNDO + effect.id)
+            result = await self.host.services["tool"].undo(name, given, ctx, key=UNDO + effect.id)
             if result.error is not None:
                 await ctx.forget()
                 raise GraphflowError(result.error.message, code="tool_error", toolError=result.error.code)
         else:
-            run = self.app.documents.function(effect.undo or "", self.plan) if word == "fn" else None
+            run = self.host.documents.function(effect.undo or "", self.plan) if word == "fn" else None
             if run is None:
                 raise GraphflowError(f"no {effect.undo!r} is registered here", code="tool_error")
             await ctx.step(UNDO + effect.id, lambda: run(given, ctx))
@@ -124,8 +122,7 @@ class Undoing:
 
     async def record(self, key: str, operation: Operation | None) -> None:
         """Makes a step of an undoing durable."""
-        ids, clock = self.app.ids, self.app.clock
-        tick = OperationRecorded(id=ids.new_id(), at=clock.now_ms(), frame=ROOT, key=key, operation=operation)
+        tick = self.host.tick(OperationRecorded, frame=ROOT, key=key, operation=operation)
         machine, commands = advance(self.plan, self.machine, tick)
         prepared = self.journal.prepare(commands[0])  # type: ignore[arg-type] # the commit comes first
         pending, self._pending = self._pending, []
@@ -140,7 +137,7 @@ class UndoContext:
         self._undoing, self._effect = undoing, effect
         self.thread_id = undoing.journal.row.thread_id
         self.run_id = effect.run_id
-        self.now_ms = undoing.app.clock.now_ms
+        self.now_ms = undoing.host.clock.now_ms
         self._begun = False
 
     def idempotency_key(self, key: str) -> str:

@@ -12,8 +12,9 @@ from graphflow.errors import AgentNotFound, AnswerRefused, ThreadBusy, ThreadWai
 from graphflow.events import ChatStart, Event, RequestQuery, RequestSubmit
 from graphflow.graph.core.machine import WAITS
 from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.launch import launch, launch_answer
 from graphflow.runtime.run_request import RunRequest
-from graphflow.runtime.runs.answers import questions_of
+from graphflow.runtime.runs.answer_checks import questions_of
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service import uploads
 from graphflow.service.access import LOCAL, Caller, claim
@@ -91,7 +92,7 @@ async def _launch(
     wanted = replace(
         request,
         input=input_of(said, graph.plan.input_schema),
-        agent_key=graph.agent_key,
+        agent_key=graph.host.agent_key,
         durability=context.settings.store.durability,
         on_busy="reject" if request.on_busy == "enqueue" else request.on_busy,
         title=name,
@@ -100,7 +101,7 @@ async def _launch(
     if row is None or row.head is None:
         preamble.append(ChatStart(chat_id=said.chat_id, chat_name=name))
     try:
-        run = await graph.launch(wanted, preamble=preamble)
+        run = await launch(graph.host, wanted, preamble=preamble)
     except ThreadBusy:
         if request.on_busy != "enqueue":
             queues.drain_soon(context, said.chat_id)  # what it is busy with may be an input that nobody has begun
@@ -158,7 +159,7 @@ async def _answer_question(
     interrupt_id = _only_ask([(row.interrupt_id, row.kind) for row in rows if row.kind not in WAITS])
     submit = _as_submit(said, rows[0].run_id, interrupt_id)
     answers = {interrupt_id: said.message}
-    run = await graph.launch_answer(said.chat_id, answers, by=caller.name, preamble=(submit,), hold_ms=hold_ms)
+    run = await launch_answer(graph.host, said.chat_id, answers, by=caller.name, preamble=(submit,), hold_ms=hold_ms)
     after = run.log.mark if run.log is not None else 0
     return StartedRun(run=run, run_id=submit.run_id, chat_id=said.chat_id, request_id=submit.request_id, after=after)
 

@@ -17,6 +17,7 @@ from graphflow.checkpoints.rows import Queued, ThreadRow
 from graphflow.errors import GraphflowError
 from graphflow.events import Event
 from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.launch import launch, launch_resume
 from graphflow.runtime.queue import decode_queued, encode_queued
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.concurrency import HELD_MS
@@ -225,7 +226,7 @@ async def _goes_on(context: ServiceContext, chat_id: str) -> bool:
     """Whether a run that a crash cut off goes on, or will: its input was there before those that wait."""
     try:
         graph = await context.graph_of_thread(chat_id)
-        await graph.launch_resume(chat_id, hold_ms=context.settings.tools.hold_ms)
+        await launch_resume(graph.host, chat_id, hold_ms=context.settings.tools.hold_ms)
     except GraphflowError as refusal:
         if refusal.code not in LATER:
             log.warning("thread %s: its run can't go on, so the next input begins: %s", chat_id, refusal.message)
@@ -242,7 +243,7 @@ async def _begin(
         preamble.append(queued.query)
     hold_ms = context.settings.tools.hold_ms if queued.hold_ms is None else queued.hold_ms
     request = msgspec.structs.replace(queued, hold_ms=hold_ms)
-    run = await graph.launch(request, preamble=preamble, consumes=position)
+    run = await launch(graph.host, request, preamble=preamble, consumes=position)
     return StartedRun(run=run, run_id=queued.run_id, chat_id=chat_id, request_id=queued.request_id)
 
 
@@ -267,7 +268,7 @@ async def _is_lost(context: ServiceContext, chat_id: str, queued: RunRequest, po
 async def _signals(context: ServiceContext, chat_id: str) -> None:
     if await context.store.queue(chat_id, kind="signal", limit=1):
         graph, hold = await context.graph_of_thread(chat_id), context.settings.tools.hold_ms
-        await deliver_queued(graph, context.runs, chat_id, hold_ms=hold)
+        await deliver_queued(graph.host, context.runs, chat_id, hold_ms=hold)
 
 
 def _stopping() -> GraphflowError:

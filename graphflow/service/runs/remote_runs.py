@@ -158,7 +158,7 @@ async def result_elsewhere(context: ServiceContext, thread_id: str, run_id: str)
                 continue
             loaded = await load_thread(context.store, thread_id, listed.id)
             if loaded is not None:
-                plan = await (await context.graph_of_thread(thread_id)).documents.pinned(loaded.row.facts.document)
+                plan = await (await context.graph_of_thread(thread_id)).host.documents.pinned(loaded.row.facts.document)
                 return result_from(plan, loaded.machine, thread_id, listed.id)
         before = rows[-1].id
     raise ThreadNotFound(f"run {run_id!r} of thread {thread_id!r} has left no record")

@@ -7,8 +7,9 @@ from typing import Any
 
 from graphflow.errors import AnswerRefused
 from graphflow.runtime.history.effects import Choices
+from graphflow.runtime.launch import launch_answer, launch_resume
 from graphflow.runtime.queue import Signal
-from graphflow.runtime.runs.answers import check_answers
+from graphflow.runtime.runs.answer_checks import check_answers
 from graphflow.runtime.runs.signals import deliver
 from graphflow.service.context import ServiceContext
 from graphflow.service.live_threads import settled_live
@@ -54,9 +55,11 @@ async def resume(
             return StartedRun(run=live, run_id=live.run_id, chat_id=thread_id, after=after)
         graph = await context.graph_of_thread(thread_id)
         if answers:
-            run = await graph.launch_answer(thread_id, dict(answers), by=by, hold_ms=hold)
+            run = await launch_answer(graph.host, thread_id, dict(answers), by=by, hold_ms=hold)
         else:
-            run = await graph.launch_resume(thread_id, checkpoint_id, effects=effects, budget=budget, hold_ms=hold)
+            run = await launch_resume(
+                graph.host, thread_id, checkpoint_id, effects=effects, budget=budget, hold_ms=hold
+            )
     return StartedRun(run=run, run_id=run.run_id, chat_id=thread_id, after=run.log.mark if run.log is not None else 0)
 
 
@@ -84,4 +87,4 @@ async def signal(context: ServiceContext, thread_id: str, name: str, payload: An
         await settled_live(context, thread_id)
         graph = await context.graph_of_thread(thread_id)
         hold = context.settings.tools.hold_ms
-        return await deliver(graph, thread_id, Signal(name=name, payload=payload), hold_ms=hold) is not None
+        return await deliver(graph.host, thread_id, Signal(name=name, payload=payload), hold_ms=hold) is not None

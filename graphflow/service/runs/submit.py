@@ -9,7 +9,8 @@ import msgspec
 from graphflow.errors import AnswerRefused, ThreadNotFound
 from graphflow.events import InterruptRequest, RequestSubmit
 from graphflow.graph.core.machine import Machine
-from graphflow.runtime.runs.answers import check_answer
+from graphflow.runtime.launch import launch_answer
+from graphflow.runtime.runs.answer_checks import check_answer
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.access import LOCAL, Caller, check_thread
 from graphflow.service.context import ServiceContext
@@ -94,7 +95,8 @@ async def _take(context: ServiceContext, request: SubmitRequest, request_id: str
     found = next((row for row in rows if _means(row.interrupt_id, row.data, request.tool_id)), None)
     if found is None or found.run_id != request.run_id:
         raise await _unknown(context, request, rows[0].run_id if rows else request.run_id)
-    await graph.launch_answer(
+    await launch_answer(
+        graph.host,
         request.chat_id,
         {found.interrupt_id: request.payload},
         by=by,

@@ -9,6 +9,7 @@ import asyncio
 import logging
 
 from graphflow.errors import GraphflowError
+from graphflow.runtime.launch import launch_expired
 from graphflow.service.context import ServiceContext
 from graphflow.service.runs import queues
 
@@ -45,7 +46,7 @@ async def _expire(context: ServiceContext, thread_id: str, interrupts: list[str]
             live.executor.expire(interrupt_id)
         return
     graph = await context.graph_of_thread(thread_id)
-    await graph.launch_expired(thread_id, interrupts, hold_ms=context.settings.tools.hold_ms)
+    await launch_expired(graph.host, thread_id, interrupts, hold_ms=context.settings.tools.hold_ms)
 
 
 async def sweep(context: ServiceContext, interval_s: float = INTERVAL_S) -> None:

@@ -1,0 +1,86 @@
+"""A thread as people see it: at one checkpoint, and the line of one checkpoint in its history (spec 2.5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from graphflow.checkpoints.record_decoder import decode_meta
+from graphflow.checkpoints.rows import ListedRecord, ThreadRow
+from graphflow.graph.core.budget import known_usage
+from graphflow.graph.core.immutable import State
+from graphflow.graph.core.machine import ROOT, Interrupt, Machine, all_frames, next_nodes
+
+
+class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One checkpoint of a history: metadata only."""
+
+    id: str
+    parent: str | None
+    step: int
+    """Nodes finished since the input."""
+    node: str
+    next: list[str]
+    source: str
+    """`input, node, ask, answer, signal, timer, cancel, edit, rewind, fork, migrate` (spec 3.2)."""
+    created_at: int
+    """Epoch ms."""
+    size: int
+    """Stored bytes."""
+    run_id: str | None
+    lineage: int
+    error: str | None = None
+    """Code of the failure that it ended in."""
+
+
+class ThreadState(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread at one checkpoint."""
+
+    checkpoint_id: str | None
+    status: str
+    values: State
+    """The root's values."""
+    next: list[str]
+    interrupts: tuple[Interrupt, ...]
+    usage: dict[str, Any]
+    run_id: str
+    frames: dict[str, State]
+    """Values of open subgraphs by path."""
+
+
+def checkpoint_info(row: ListedRecord) -> CheckpointInfo:
+    """The line of a listed checkpoint."""
+    meta = decode_meta(row.meta, row.id)
+    return CheckpointInfo(
+        id=row.id,
+        parent=row.parent,
+        step=meta.step,
+        node=meta.node,
+        next=meta.next,
+        source=meta.source,
+        created_at=meta.at,
+        size=row.size,
+        run_id=meta.run_id,
+        lineage=row.lineage,
+        error=meta.error,
+    )
+
+
+def state_at(machine: Machine, row: ThreadRow, checkpoint_id: str | None) -> ThreadState:
+    """The thread as people see it at one checkpoint."""
+    return ThreadState(
+        checkpoint_id=checkpoint_id,
+        status=status_of(machine, row),
+        values=machine.root.state if machine.frames else State(),
+        next=next_nodes(machine),
+        interrupts=tuple(machine.interrupts.values()),
+        usage=known_usage(machine.usage),
+        run_id=machine.run_id,
+        frames={frame.path: frame.state for frame in all_frames(machine) if frame.number != ROOT},
+    )
+
+
+def status_of(machine: Machine, row: ThreadRow) -> str:
+    """`running` only while somebody drives it; a thread whose process died is `stopped` (spec 3.2)."""
+    return "stopped" if machine.status == "running" and row.owner is None else machine.status

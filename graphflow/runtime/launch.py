@@ -1,0 +1,112 @@
+"""Starting runs on a host: prepared ones for a caller that drives them, detached ones for servers (E18).
+
+It stands above `runs` and `travel`, since a rollback, and resuming from a checkpoint, move the thread first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from graphflow.errors import GraphflowError
+from graphflow.events import Event
+from graphflow.runtime.history.effects import Choices
+from graphflow.runtime.run_request import RunRequest
+from graphflow.runtime.runs.answer import answer, expire
+from graphflow.runtime.runs.concurrency import NOBODY, Audience
+from graphflow.runtime.runs.live_runs import LiveRun, PreparedRun
+from graphflow.runtime.runs.preconditions import budget_limits
+from graphflow.runtime.runs.resume import resume
+from graphflow.runtime.runs.run_host import RunHost
+from graphflow.runtime.runs.start import check_request, start
+
+
+async def prepare_run(
+    host: RunHost, request: RunRequest, audience: Audience = NOBODY, consumes: int | None = None
+) -> PreparedRun:
+    """The run of a new input; see `CompiledGraph.run`."""
+    new = check_request(host, request, audience, consumes)
+    if request.on_busy != "rollback" or host.store is None:
+        return await start(host, new)
+    from graphflow.runtime.travel.rollback import start_after_rollback  # only who goes back loads what that needs
+
+    return await start_after_rollback(host, new)
+
+
+async def prepare_resume(
+    host: RunHost,
+    thread_id: str,
+    checkpoint_id: str | None = None,
+    effects: Choices = None,
+    budget: Mapping[str, Any] | None = None,
+    audience: Audience = NOBODY,
+) -> PreparedRun:
+    """A run that goes on from the head, or from a checkpoint after a rewind to it."""
+    limits, runs = budget_limits(budget), host.need_runs()
+    if checkpoint_id is not None:
+        await runs.ready()
+        row = await runs.store.thread(thread_id)
+        if row is None or row.head != checkpoint_id:  # naming the head resumes; it does not rewind
+            from graphflow.runtime.travel.travel import Travel
+
+            await Travel(host, thread_id).rewind(checkpoint_id, effects)
+    return await resume(host, thread_id, limits, audience)
+
+
+# --- detached: runs that no caller drives
+
+
+async def launch(
+    host: RunHost, request: RunRequest, *, preamble: Iterable[Event] = (), consumes: int | None = None
+) -> LiveRun:
+    """Starts a run; `LiveRun.log` has its events.
+
+    Args:
+        preamble: events before `run.start` (`request.query`, `chat.start`), sent before anything runs.
+        consumes: position of the queued input that this is; it leaves the queue with the run's first commit.
+    """
+    return _detach(host, await prepare_run(host, request, _many(preamble, request.hold_ms), consumes))
+
+
+async def launch_answer(
+    host: RunHost,
+    thread_id: str,
+    answers: Any,
+    *,
+    by: str | None = None,
+    preamble: Iterable[Event] = (),
+    hold_ms: int | None = None,
+) -> LiveRun:
+    """Answers a thread that no process drives, and resumes it."""
+    return _detach(host, await answer(host, thread_id, answers, by, _many(preamble, hold_ms)))
+
+
+async def launch_expired(
+    host: RunHost, thread_id: str, interrupt_ids: Sequence[str], *, hold_ms: int | None = None
+) -> LiveRun:
+    """Resumes where open interrupts have expired, by their `onExpire` or their error routes."""
+    return _detach(host, await expire(host, thread_id, interrupt_ids, _many((), hold_ms)))
+
+
+async def launch_resume(
+    host: RunHost,
+    thread_id: str,
+    checkpoint_id: str | None = None,
+    *,
+    effects: Choices = None,
+    budget: Mapping[str, Any] | None = None,
+    hold_ms: int | None = None,
+) -> LiveRun:
+    """Resumes from the head or from a checkpoint."""
+    return _detach(host, await prepare_resume(host, thread_id, checkpoint_id, effects, budget, _many((), hold_ms)))
+
+
+def _detach(host: RunHost, prepared: PreparedRun) -> LiveRun:
+    runs = host.runs
+    if runs is None:
+        raise GraphflowError("a detached run needs a checkpointer", code="invalid_input")
+    return runs.start(prepared)
+
+
+def _many(preamble: Iterable[Event], hold_ms: int | None) -> Audience:
+    return Audience(log=True, preamble=tuple(preamble), hold_ms=hold_ms)

@@ -1,0 +1,61 @@
+"""Resuming the unfinished run of a thread, and cancelling one that nobody drives (E1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphflow.events import RunResume, RunStart
+from graphflow.graph.core.ticks import AnyTick, Recovered, Resumed
+from graphflow.runtime.runs.answer import expire
+from graphflow.runtime.runs.concurrency import NOBODY, Audience
+from graphflow.runtime.runs.live_runs import PreparedRun
+from graphflow.runtime.runs.preconditions import UNFINISHED, check_unfinished, overdue_in
+from graphflow.runtime.runs.run_host import RunHost
+from graphflow.runtime.runs.taking import send_again, taken
+
+
+async def resume(
+    host: RunHost, thread_id: str, limits: Mapping[str, Any] | None = None, audience: Audience = NOBODY
+) -> PreparedRun:
+    """A run that goes on from the head.
+
+    A crashed run keeps its id; one that ended in an error or was cancelled goes on as another run (E1).
+
+    Args:
+        limits: over those that the run has; see `preconditions.budget_limits`.
+    """
+    async with taken(host, thread_id) as taking:
+        loaded = await taking.load()
+        machine = loaded.machine
+        if machine.status == "waiting" and (overdue := overdue_in(machine, host.clock.now_ms())):
+            await taking.give_back()
+            return await expire(host, thread_id, overdue, audience)
+        check_unfinished(machine)
+        crashed = machine.status == "running"
+        run_id = machine.run_id if crashed else host.ids.new_id()
+        run = await taking.same_run(loaded, audience, run_id)
+    executor = run.executor
+    fresh = host.tick(Resumed, run_id=run_id, limits=limits or {})
+    tick: AnyTick = host.tick(Recovered) if crashed and not limits else fresh
+
+    def before() -> None:
+        if run_id == machine.run_id:
+            send_again(executor, loaded)
+        else:
+            executor.emit(RunStart(run_id=run_id, chat_id=thread_id))
+        executor.emit(RunResume(run_id=run_id, chat_id=thread_id, checkpoint_id=executor.checkpoint_id or ""))
+
+    return PreparedRun(run, tick, before)
+
+
+async def cancel(host: RunHost, thread_id: str) -> bool:
+    """Cancels a run that nobody drives: one that waits, or whose process has died. Whether there was one."""
+    async with taken(host, thread_id) as taking:
+        loaded = await taking.load()
+        if loaded.machine.status not in UNFINISHED:
+            await taking.give_back()
+            return False
+        ended = await taking.record(loaded, lambda executor: executor.cancel())
+    await taking.runs.notify(ended)
+    return True
