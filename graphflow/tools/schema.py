@@ -60,7 +60,7 @@ def schema_error(schema: Any, name: str) -> str | None:
     try:
         jsonschema_rs.validator_for(dict(schema))
     except (ValueError, jsonschema_rs.ValidationError) as error:
-        return f"{name}: no valid JSON Schema: {str(error).splitlines()[0]}"
+        return f"{name}: not a valid JSON Schema: {str(error).splitlines()[0]}"
     return None
 
 

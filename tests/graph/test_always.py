@@ -201,15 +201,15 @@ def test_end_is_reachable_only_when_no_node_is_a_trap():
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("after send visit approve", "is no property", "write 'before' for 'after'"),
-        ("befor send visit answer", "is no property", "write 'before' for 'befor'"),
-        ("answer at most many", "'many' is no whole number", "digits"),
-        ("answer at most 1001", "'1001' is no whole number from 0 to 1000", "digits"),
-        ("answer at most " + "9" * 5_000, "is no whole number", "digits"),
-        ("answer at most -1", "'-1' is no whole number", "digits"),
-        ("", "'' is no property", "as in"),
-        ("before answr visit answer", "'answr' is no node", "did you mean 'answer'?"),
-        ("before answer visit tool:mail", "'tool:mail' is no node, and no node uses it", "one of answer, model"),
+        ("after send visit approve", "is not an invariant", "write 'before' for 'after'"),
+        ("befor send visit answer", "is not an invariant", "write 'before' for 'befor'"),
+        ("answer at most many", "'many' is not a whole number", "digits"),
+        ("answer at most 1001", "'1001' is not a whole number from 0 to 1000", "digits"),
+        ("answer at most " + "9" * 5_000, "is not a whole number", "digits"),
+        ("answer at most -1", "'-1' is not a whole number", "digits"),
+        ("", "'' is not an invariant", "as in"),
+        ("before answr visit answer", "'answr' is not a node", "did you mean 'answer'?"),
+        ("before answer visit tool:mail", "'tool:mail' is not a node, and no node uses it", "one of answer, model"),
     ],
 )
 def test_what_states_no_property_or_names_nothing_is_refused_with_what_to_write(text, message, hint):

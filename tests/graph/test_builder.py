@@ -194,7 +194,7 @@ def test_a_module_in_the_place_of_a_reducer_is_refused_with_the_reducers_place()
         messages: Annotated[list[Any], graphflow.messages]
 
     with pytest.raises(
-        TypeError, match=r"'graphflow\.messages', which is no reducer; reducers are in graphflow\.graph\.builder"
+        TypeError, match=r"'graphflow\.messages', which is not a reducer; reducers are in graphflow\.graph\.builder"
     ):
         Graph(State)
 

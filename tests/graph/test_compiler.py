@@ -61,7 +61,7 @@ TABLE = [
     ("duplicate_key_and_more", 3, "syntax", "/start", 4, "the first stands at line 3,"),
     ("empty_file", 1, "syntax", "", 1, "a file holds one JSON object"),
     ("empty_routes", 1, "graph", "/nodes/answer/next", 10, 'write "end", or one {"to":'),
-    ("environment_name_in_with", 1, "reference", "/nodes/answer/with/prompt", 8, "a document names no"),
+    ("environment_name_in_with", 1, "reference", "/nodes/answer/with/prompt", 8, "read the environment"),
     ("error_on_an_unknown_code", 1, "reference", "/nodes/answer/error/0/on/0", 13, "did you mean 'rate_limit'?"),
     ("error_route_to_nowhere", 1, "reference", "/nodes/answer/error/0/to", 12, "did you mean 'fail'?"),
     ("expression_syntax", 1, "syntax", "/nodes/answer/next/0/if", 21, ""),
@@ -120,7 +120,7 @@ TABLE = [
     ("set_of_another_type", 1, "type", "/nodes/answer/set/score", 20, "convert it: double('high')"),
     ("single_quotes", 1, "syntax", "", 2, 'write "key": …'),
     ("state_key_with_a_capital", 1, "reference", "/state/properties/Draft", 7, "write 'draft'"),
-    ("state_without_properties", 1, "shape", "/state/score", 14, "keys of the state stand"),
+    ("state_without_properties", 1, "shape", "/state/score", 14, "put state keys under"),
     ("subgraph_cycle", 1, "graph", "/nodes/answer/graph", 6, "a graph can't contain itself"),
     ("subgraph_input_of_another_type", 1, "type", "/nodes/answer/with/query", 8, ""),
     ("text_after_the_end", 1, "syntax", "", 6, "remove what follows the"),
@@ -243,7 +243,7 @@ def test_a_document_with_more_errors_than_anybody_reads_is_refused_like_any_othe
     assert [issue.pointer for issue in issues_of(document(nodes))] == [f"/nodes/{name}/nxet" for name in nodes]
     *first, last = issues_of(document({f"n{number}": {"use": "model", "next": number} for number in range(2_000)}))
     assert len(first) == 1_000
-    assert last.message == "only the first 1000 errors are told"
+    assert last.message == "only the first 1000 errors are reported"
 
 
 # --- what is sound --------------------------------------------------------------------------------
@@ -603,9 +603,9 @@ def test_a_source_is_located_by_its_text():
         (
             document({"a": {"use": "model", "set": {"k": "1"}}}, state={"k": {"x-reducer": []}}),
             "/state/properties/k/x-reducer",
-            "[] is no reducer",
+            "[] is not a reducer",
         ),
-        (document(state={"a": {"$ref": "#/$defs/nope"}}), "/state/properties/a", "no valid JSON Schema"),
+        (document(state={"a": {"$ref": "#/$defs/nope"}}), "/state/properties/a", "not a valid JSON Schema"),
         (document({"a": {"graph": "itself"}}), "/nodes/a/graph", "part of itself: itself → itself"),
         (document({"a": {"graph": "list"}}), "/nodes/a/graph", "a document is a JSON object"),
     ],

@@ -192,7 +192,7 @@ def test_a_syntax_error_names_line_and_column(tmp_path: Path):
         (
             {"name": "lookup", "parameters": {"properties": {"a": {"type": "strnig"}}}},
             "/tools/0/parameters",
-            "no valid JSON Schema",
+            "not a valid JSON Schema",
         ),
     ],
 )
@@ -211,7 +211,7 @@ def test_a_faulty_entry_names_its_place_value_and_rule_and_the_others_stay(
     [
         ("action", {"type": "object"}, "only a frontend tool"),
         ("backend", {}, "only a frontend tool"),
-        ("html", {"type": "strnig"}, "no valid JSON Schema"),
+        ("html", {"type": "strnig"}, "not a valid JSON Schema"),
         ("qlc", "object", "payload is 'object'"),
     ],
 )

@@ -255,14 +255,16 @@ class _Scanner:
             return self.unicode_escape(at, pointer)
         if not letter:
             return "", at + 1
-        self.issue(at, pointer, f"\\{letter} is no escape", f"write \\\\{letter} for a backslash")
+        self.issue(at, pointer, f"\\{letter} is not an escape sequence", f"write \\\\{letter} for a backslash")
         return letter, at + 2
 
     def unicode_escape(self, at: int, pointer: str) -> tuple[str, int]:
         text = self.text
         digits = _UNICODE.match(text, at + 2)
         if digits is None:
-            self.issue(at, pointer, f"{text[at : at + 6]!r} is no escape", "\\u takes four hexadecimal digits")
+            self.issue(
+                at, pointer, f"{text[at : at + 6]!r} is not an escape sequence", "\\u takes four hexadecimal digits"
+            )
             return "\ufffd", at + 2
         code = int(digits.group(), 16)
         if 0xD800 <= code < 0xDC00 and text.startswith("\\u", at + 6):
@@ -292,16 +294,16 @@ class _Scanner:
 
 def _wrong_word(found: str) -> tuple[str, str | None]:
     if found in _NOT_A_NUMBER:
-        return f"{found} is no JSON number", "leave the key out, or write null"
+        return f"{found} is not a JSON number", "leave the key out, or write null"
     if found in _PYTHON_WORDS:
-        return f"{found} is no JSON", f"write {_PYTHON_WORDS[found]}"
+        return f"{found} is not JSON", f"write {_PYTHON_WORDS[found]}"
     if found[0].isdigit() or found[0] in "+-.":
         return (
-            f"{_short(found)} is no JSON number",
+            f"{_short(found)} is not a JSON number",
             "no leading zero, plus or bare point; digits on both sides of a point",
         )
     return (
-        f"{_short(found)} is no JSON value",
+        f"{_short(found)} is not a JSON value",
         f"text stands in double quotation marks: {json.dumps(found[:20], ensure_ascii=False)}",
     )
 

@@ -66,7 +66,7 @@ def compile_schema(schema: Mapping[str, Any] | bool) -> Checker:
     """The checker of a schema; see `check_schema` for one that may itself be wrong.
 
     Raises:
-        ValueError: the schema is beyond flat and is no valid JSON Schema.
+        ValueError: the schema is beyond flat and is not a valid JSON Schema.
     """
     if _is_flat(schema):
         return Checker(schema, None)
@@ -84,7 +84,7 @@ def check_schema(schema: Any) -> list[Issue]:
     try:
         compile_schema(schema)
     except ValueError as error:
-        return [Issue(pointer="", message=f"no valid JSON Schema: {error}", kind="type")]
+        return [Issue(pointer="", message=f"not a valid JSON Schema: {error}", kind="type")]
     return []
 
 
@@ -281,7 +281,7 @@ def _check_schema(schema: Any, pointer: str, depth: int) -> Iterator[Issue]:
             and (near := nearest(str(key), KEYWORDS, likeness=0.8)) is not None
         ):
             yield _issue(
-                f"{pointer}/{escape(str(key))}", f"{key!r} is no keyword of JSON Schema", f"did you mean {near!r}?"
+                f"{pointer}/{escape(str(key))}", f"{key!r} is not a JSON Schema keyword", f"did you mean {near!r}?"
             )
     yield from _check_type_keyword(schema, pointer)
     yield from _check_lists(schema, pointer)
@@ -308,7 +308,7 @@ def _check_type_keyword(schema: Mapping[str, Any], pointer: str) -> Iterator[Iss
     for index, name in enumerate(names):
         if name not in JSON_TYPES:
             place = f"{pointer}/type" if isinstance(declared, str) else f"{pointer}/type/{index}"
-            yield _issue(place, f"{show(name)} is no JSON type", _choose_type(str(name)))
+            yield _issue(place, f"{show(name)} is not a JSON type", _choose_type(str(name)))
 
 
 _FOREIGN_TYPES = {
@@ -410,7 +410,7 @@ def _by_library(validator: Any, value: Any) -> Iterator[Issue]:
     try:
         errors = list(validator.iter_errors(_plain(value)))
     except (ValueError, TypeError, OverflowError) as error:  # what JSON can't hold
-        yield _issue("", f"{show(value)} is no JSON value: {error}")
+        yield _issue("", f"{show(value)} is not a JSON value: {error}")
         return
     for found in errors:
         pointer = "".join(f"/{escape(str(step))}" for step in found.instance_path)

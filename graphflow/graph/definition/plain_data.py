@@ -28,7 +28,9 @@ def _plain(value: Any, pointer: str, depth: int, issues: list[Issue]) -> Any:
     if isinstance(value, float):
         if math.isfinite(value):
             return float(value)
-        issues.append(Issue(pointer=pointer, message=f"{value} is no JSON number", hint="leave it out, or write null"))
+        issues.append(
+            Issue(pointer=pointer, message=f"{value} is not a JSON number", hint="leave it out, or write null")
+        )
         return None
     if depth >= MAX_NESTING:
         issues.append(Issue(pointer=pointer, message=f"nested deeper than {MAX_NESTING} levels", hint="flatten it"))
@@ -37,7 +39,7 @@ def _plain(value: Any, pointer: str, depth: int, issues: list[Issue]) -> Any:
         return _object(value, pointer, depth, issues)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [_plain(item, f"{pointer}/{index}", depth + 1, issues) for index, item in enumerate(value)]
-    issues.append(Issue(pointer=pointer, message=f"a {type(value).__name__} is no JSON value: {value!r:.60}"))
+    issues.append(Issue(pointer=pointer, message=f"a {type(value).__name__} is not a JSON value: {value!r:.60}"))
     return None
 
 

@@ -88,7 +88,7 @@ def read_source(path: str | Path, *, strict: bool = True) -> Source:
     """The source behind a file.
 
     Raises:
-        DefinitionError: the file can't be read, is no UTF-8, or is no JSON.
+        DefinitionError: the file can't be read, is not UTF-8, or is no JSON.
     """
     name = str(path)
     try:
@@ -105,7 +105,7 @@ def decode_utf8(content: bytes, *, file: str | None = None) -> str:
     """The text of a file.
 
     Raises:
-        DefinitionError: at the first byte that is no UTF-8.
+        DefinitionError: at the first byte that is not UTF-8.
     """
     try:
         return content.decode("utf-8-sig")
@@ -115,7 +115,7 @@ def decode_utf8(content: bytes, *, file: str | None = None) -> str:
         column = len(before.rpartition(b"\n")[2].decode("utf-8", "replace")) + 1
         issue = Issue(
             pointer="",
-            message=f"byte {content[error.start]:#04x} is no UTF-8",
+            message=f"byte {content[error.start]:#04x} is not UTF-8",
             hint="save the file as UTF-8",
             file=file,
             line=line,

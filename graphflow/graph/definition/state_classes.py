@@ -164,7 +164,7 @@ def _property(key: str, hint: Any, default: Any) -> dict[str, Any]:
             )
         elif isinstance(mark, types.ModuleType):  # `from graphflow import messages` gives one
             raise TypeError(
-                f"state key {key!r} is marked with the module {mark.__name__!r}, which is no reducer; reducers are in "
+                f"state key {key!r} is marked with the module {mark.__name__!r}, which is not a reducer; reducers are in "
                 "graphflow.graph.builder: from graphflow.graph.builder import messages"
             )
     hint = _bare(hint)

@@ -124,7 +124,7 @@ def parse_duration_ms(text: str) -> int:
     match = _DURATION.fullmatch(text) if len(text) <= 64 else None
     if match is None:
         raise ValueError(
-            f"{show(text)} is no ISO 8601 duration of weeks, days, hours, minutes and seconds; "
+            f"{show(text)} is not an ISO 8601 duration of weeks, days, hours, minutes and seconds; "
             "write P2D for two days, PT15M for fifteen minutes"
         )
     total = sum(

@@ -71,7 +71,7 @@ def _write(value: Any, out: list[str]) -> None:
             _write(item, out)
         out.append("]")
     else:
-        raise ValueError(f"{type(value).__name__} is no JSON type")
+        raise ValueError(f"{type(value).__name__} is not a JSON type")
 
 
 def _write_object(value: Mapping[Any, Any], out: list[str]) -> None:
@@ -94,7 +94,7 @@ def _utf16(key: str) -> bytes:
 def _number(value: float) -> str:
     """ECMAScript's Number::toString: Python finds the same shortest digits and writes them otherwise."""
     if not math.isfinite(value):
-        raise ValueError(f"{value} is no JSON number")
+        raise ValueError(f"{value} is not a JSON number")
     if value == 0:
         return "0"
     sign = "-" if value < 0 else ""

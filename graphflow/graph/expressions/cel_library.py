@@ -264,7 +264,7 @@ def _other(value: Any) -> Any:
             return f"{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"  # what `duration(…)` reads
     if is_dataclass(value):
         return {field.name: to_cel(getattr(value, field.name)) for field in dataclass_fields(value)}
-    raise Unconvertible(f"a value of type {type(value).__name__} has no form in an expression")
+    raise Unconvertible(f"a value of type {type(value).__name__} can't be used in an expression")
 
 
 def struct_items(value: msgspec.Struct) -> Iterable[tuple[str, Any]]:

@@ -35,7 +35,7 @@ def unknown_functions(outline: Outline) -> Iterator[Problem]:
         if name not in FUNCTIONS:
             near = nearest(name, FUNCTIONS)
             hint = _NO_FUNCTION if near is None else f"did you mean {near!r}? {_NO_FUNCTION}"
-            yield f"there is no function {name!r}", at, hint, "reference"
+            yield f"unknown function {name!r}", at, hint, "reference"
 
 
 def reworded(text: str, outline: Outline, at: int) -> Reworded:
@@ -43,7 +43,7 @@ def reworded(text: str, outline: Outline, at: int) -> Reworded:
     if match := _OVERLOAD.match(text):
         return _overload(match["function"], match["types"], outline, at)
     if match := _TOO_DEEP.match(text):
-        message = f"more than {match['depth']} operations stand one in another"
+        message = f"more than {match['depth']} operations are nested"
         return message, "split it over several nodes, or register a function", "syntax"
     return text[:1].lower() + text[1:], None, "type"
 

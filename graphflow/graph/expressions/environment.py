@@ -143,21 +143,21 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         elif variable == "limits":
             yield from _member_problems(path, LIMITS, "limit")
         elif variable == "usage":
-            yield from _member_problems(path, USAGE, "usage figure")
+            yield from _member_problems(path, USAGE, "usage counter")
         else:
             yield from self._field_problems(path)
 
     def _unknown(self, path: Path) -> Problem:
         variables = [name for name in (*VARIABLES, *sorted(self.names)) if name not in self.absent]
         if path.variable in _OUTSIDE:
-            hint = f"a document names no environment and no code; variables are {', '.join(variables)}"
+            hint = f"expressions can't read the environment or run code; variables are {', '.join(variables)}"
         elif path.variable in self.state:
             hint = f"write 'state.{path.variable}'"
         elif (near := nearest(path.variable, variables)) is not None:
             hint = f"did you mean {near!r}? variables are {', '.join(variables)}"
         else:
-            hint = f"variables are {', '.join(variables)}; text stands in quotes"
-        return f"{path.variable!r} is no variable", path.start, hint, "reference"
+            hint = f"variables are {', '.join(variables)}; put text in quotes"
+        return f"{path.variable!r} is not a variable", path.start, hint, "reference"
 
     def _state_problems(self, path: Path) -> Iterator[Problem]:
         at = path.start
@@ -171,7 +171,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             )
         elif key not in self.state:
             hint = choose(key, self.state, none="the document declares no state keys")
-            yield f"{key!r} is no state key", at, hint, "reference"
+            yield f"{key!r} is not a state key", at, hint, "reference"
         elif path.test == "has" and len(path.steps) == 1:
             yield f"has(state.{key}) is always true", at, f"write 'state.{key} != null'", "type"
         else:
@@ -215,7 +215,7 @@ def _member_problems(path: Path, known: Any, what: str) -> Iterator[Problem]:
         yield f"name one: {path.variable}.NAME", path.start, hint, "reference"
     elif steps[0] not in known:
         hint = choose(steps[0], known, none="there are no nodes")
-        yield f"{steps[0]!r} is no {what}", path.start, hint, "reference"
+        yield f"{steps[0]!r} is not a {what}", path.start, hint, "reference"
     elif len(steps) > 1:
         yield f"{path.variable}.{steps[0]} is a number, so it has no {steps[1]!r}", path.start, None, "type"
 

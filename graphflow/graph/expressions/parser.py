@@ -90,11 +90,11 @@ def tokens(text: str, start: int = 0) -> Iterator[Token]:
 def _stray(text: str, at: int) -> tuple[str, int, str | None]:
     character = text[at]
     if character in "'\"":
-        return f"the text that begins with {character} has no end", at, f"close it with {character}"
+        return f"text that starts with {character} is not closed", at, f"close it with {character}"
     if text.startswith("=", at):
-        return "'=' is no operator", at, "compare with '=='"
+        return "'=' is not an operator", at, "compare with '=='"
     if character in "&|":
-        return f"{character!r} is no operator", at, f"write {character * 2!r}"
+        return f"{character!r} is not an operator", at, f"write {character * 2!r}"
     return f"unexpected character {character!r}", at, None
 
 
@@ -312,7 +312,7 @@ class _Parser:
         if word == "null":
             return Constant(None, "null", at, self._last_end)
         if word in RESERVED:
-            raise ExpressionSyntaxError(f"{word!r} is a word that CEL keeps for itself", at)
+            raise ExpressionSyntaxError(f"{word!r} is a reserved word of CEL", at)
         if self._is("("):
             self.calls.append((at, word))
             return self._call(word, at)
@@ -392,7 +392,7 @@ def _unescape(match: re.Match[str]) -> str:
     if code[0] in "xuU" and len(code) > 1:
         point = int(code[1:], 16)
         if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
-            raise ValueError(f"\\{code} is no character")
+            raise ValueError(f"\\{code} is not a character")
         return chr(point)
     if len(code) == 3:
         return chr(int(code, 8))
@@ -400,4 +400,4 @@ def _unescape(match: re.Match[str]) -> str:
         return _SIMPLE[code]
     if code in "\\'\"`?":
         return code
-    raise ValueError(f"\\{code} is no escape")
+    raise ValueError(f"\\{code} is not an escape sequence")

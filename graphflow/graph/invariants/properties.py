@@ -51,7 +51,7 @@ Property = Before | AtMost | EndReachable
 
 
 class PropertySyntaxError(ValueError):
-    """The text is no property; `hint` says what to write."""
+    """The text is not an invariant; `hint` says what to write."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -72,13 +72,14 @@ def parse(text: str) -> Property:
             return AtMost(text, node, _count(text, count))
         case ["end", "reachable"]:
             return EndReachable(text)
-    raise PropertySyntaxError(f"{show(text)} is no property: it is {FORMS}", _meant(words))
+    raise PropertySyntaxError(f"{show(text)} is not an invariant: expected {FORMS}", _meant(words))
 
 
 def _count(text: str, count: str) -> int:
     if not (count.isascii() and count.isdigit()) or len(count.lstrip("0")) > len(str(MOST)) or int(count) > MOST:
         raise PropertySyntaxError(
-            f"{show(text)}: {show(count)} is no whole number from 0 to {MOST}", "write digits, as in 'send at most 1'"
+            f"{show(text)}: {show(count)} is not a whole number from 0 to {MOST}",
+            "write digits, as in 'send at most 1'",
         )
     return int(count)
 

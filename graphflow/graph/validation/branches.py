@@ -83,7 +83,7 @@ def _check_parallel(context: ValidationContext, name: str, node: NodeDefinition)
         cycle = one_cycle(after, part)
         shown = " → ".join([*cycle, cycle[0]])
         message = f"branches that wait for each other never open: {shown}"
-        context.issue(pointer + at(cycle[0], "after"), message, "let one of them not wait", kind="graph")
+        context.issue(pointer + at(cycle[0], "after"), message, "remove one of these `after` entries", kind="graph")
 
 
 def _check_bodies(context: ValidationContext, name: str, node: NodeDefinition) -> None:
@@ -149,7 +149,7 @@ def _check_nesting(context: ValidationContext) -> None:
 def _tell_crossing(context: ValidationContext, crossing: Crossing) -> None:
     to, owner = crossing.to, _in_words(crossing.owner)
     if crossing.source is None:
-        message = f"budget.onExceeded names {to!r}, which lies in {owner}; it wraps the whole run up"
+        message = f"budget.onExceeded names {to!r}, which is in {owner}; it ends the whole run"
         hint = "name a node of the main flow, that no branch leads to"
     elif crossing.body and crossing.source == to:
         message = f"node {to!r} can't be its own body"

@@ -97,7 +97,7 @@ def open_context(data: Mapping[str, Any], kinds: Kinds) -> ValidationContext:
     if len(issues) >= MAX_FAULTS:  # there may be more, and nobody knows where: nothing else is looked at
         lost_top |= set(_TOP_KEYS)
         issues.append(
-            Issue(pointer="", message=f"only the first {MAX_FAULTS} errors are told", hint="mend these first")
+            Issue(pointer="", message=f"only the first {MAX_FAULTS} errors are reported", hint="fix these first")
         )
     document = _readable(data, lost_top, lost)
     properties = document.state.get("properties")

@@ -144,7 +144,7 @@ def _check_set(
         if key not in context.environment.state:
             if context.knows_state:
                 hint = choose(key, context.environment.state, none="declare it under `state.properties`")
-                context.issue(pointer, f"{key!r} is no state key", hint)
+                context.issue(pointer, f"{key!r} is not a state key", hint)
         elif expression is not None and key in context.state:
             _check_fit(context, pointer, key, expression)
 

@@ -59,7 +59,7 @@ def _names(context: ValidationContext, pointer: str, found: Property, subgraphs:
 
 def _unknown(context: ValidationContext, pointer: str, text: str, name: str) -> None:
     hint = choose(name, names_of(context.document), none="the document has no node")
-    context.issue(pointer, f"{text!r}: {name!r} is no node, and no node uses it", hint, kind="property")
+    context.issue(pointer, f"{text!r}: {name!r} is not a node, and no node uses it", hint, kind="property")
 
 
 def _prove(context: ValidationContext, pointer: str, found: Property, subgraphs: Mapping[str, CheckedDocument]) -> None:
@@ -69,7 +69,7 @@ def _prove(context: ValidationContext, pointer: str, found: Property, subgraphs:
     match found:
         case Before(node=node, first=first):
             way = path_around(document, entered_by(document, subgraphs, node), finished_by(document, first))
-            hint = f"route every way to {node!r} through {first!r}; a way that leaves it by an error or an expiry has not finished it"
+            hint = f"route every path to {node!r} through {first!r}; a path that leaves it by an error or an expiry has not finished it"
         case AtMost(node=node, count=count):
             entered = entered_by(document, subgraphs, node, count)
             way, hint = (

@@ -115,7 +115,7 @@ def _check_codes(context: ValidationContext, pointer: str, node: NodeDefinition)
             context.issue(place, "an empty list names no failure", "leave `on` out for its default", kind="shape")
         for index, code in enumerate(codes):
             if code not in ROUTABLE_CODES:
-                context.issue(f"{place}/{index}", f"{show(code)} is no error code", choose(code, ROUTABLE_CODES))
+                context.issue(f"{place}/{index}", f"{show(code)} is not an error code", choose(code, ROUTABLE_CODES))
     for index, route in enumerate(node.error[:-1]):
         if "any" in route.on:
             after = f"{pointer}/error/{index + 1}"
@@ -137,7 +137,7 @@ def _check_ask(context: ValidationContext, pointer: str, node: NodeDefinition) -
         context.issue(f"{pointer}/ask/message", "the question is empty", "say what is asked", kind="type")
     if ask.hold_ms is not None and ask.hold_ms < 0:
         context.issue(
-            f"{pointer}/ask/holdMs", f"a time in milliseconds is not below 0, as {ask.hold_ms} is", kind="type"
+            f"{pointer}/ask/holdMs", f"a time in milliseconds must be at least 0, not {ask.hold_ms}", kind="type"
         )
     if ask.expires is not None:
         try:
@@ -171,7 +171,7 @@ def _check_use(context: ValidationContext, pointer: str, name: str, node: NodeDe
         _unknown_use(context, f"{pointer}/undo", node.undo)
     elif node.undo is not None and node.undo.partition(":")[0] not in ("tool", "fn"):
         context.issue(
-            f"{pointer}/undo", f"{node.undo!r} can't take a write back", "name a tool or function: tool:NAME or fn:NAME"
+            f"{pointer}/undo", f"{node.undo!r} can't undo a write", "name a tool or function: tool:NAME or fn:NAME"
         )
 
 

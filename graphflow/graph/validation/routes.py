@@ -190,7 +190,7 @@ def _check_bounds(context: ValidationContext, ways: _Ways) -> None:
         context.issue(
             at("nodes", cycle[0]),
             f"the cycle {show_cycle(cycle)} has no budget that ends it",
-            f'add "budget": {{"maxSteps": 60}}; figures are {names}',
+            f'add "budget": {{"maxSteps": 60}}; limits are {names}',
             kind="graph",
         )
     elif figures == ["max_rounds"] and not _names_rounds(context):

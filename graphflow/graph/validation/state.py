@@ -41,14 +41,14 @@ _MARK_NAMES = (*_MARKS, "x-reducer", "x-tasks")
 def check_name(context: ValidationContext, pointer: str, name: str, what: str) -> None:
     """A name that expressions can use: `[a-z_][a-zA-Z0-9_]*` and no word of CEL (E16)."""
     if name in RESERVED:
-        context.issue(pointer, f"{name!r} can't name a {what}: CEL keeps the word for itself", "choose another name")
+        context.issue(pointer, f"{name!r} can't name a {what}: it is a reserved word of CEL", "choose another name")
     elif NAME.fullmatch(name) is None:
         wanted = re.sub(r"[^a-zA-Z0-9_]+", "_", name).strip("_")
         wanted = wanted[:1].lower() + wanted[1:]
         hint = (
             f"write {wanted!r}"
             if NAME.fullmatch(wanted)
-            else "begin with a small letter, go on with letters, digits or _"
+            else "start with a lowercase letter, then letters, digits or _"
         )
         context.issue(pointer, f"{show(name)} can't name a {what}: names match [a-z_][a-zA-Z0-9_]*", hint)
 
@@ -61,9 +61,7 @@ def check_state(context: ValidationContext) -> None:
     for key in state:
         if key not in STATE_KEYWORDS:
             hint = (
-                "keys of the state stand under `properties`"
-                if isinstance(state[key], Mapping)
-                else choose(key, STATE_KEYWORDS)
+                "put state keys under `properties`" if isinstance(state[key], Mapping) else choose(key, STATE_KEYWORDS)
             )
             context.issue(at("state", key), f"{key!r} is not expected in `state`", hint, kind="shape")
     if state.get("type", "object") != "object":
@@ -91,7 +89,7 @@ def _check_key(context: ValidationContext, key: str, schema: Any, definitions: A
     for mark in schema:
         if mark.startswith("x-") and mark not in _MARK_NAMES and (near := nearest(mark, _MARK_NAMES)):
             context.issue(
-                pointer + at(mark), f"{mark!r} is no mark of a state key", f"did you mean {near!r}?", kind="shape"
+                pointer + at(mark), f"{mark!r} is not a keyword of a state key", f"did you mean {near!r}?", kind="shape"
             )
     for mark, allowed in _MARKS.items():
         if mark in schema and schema[mark] not in allowed:
@@ -130,7 +128,7 @@ def _check_reducer(context: ValidationContext, pointer: str, reduce: Any, schema
             context.issue(place, f"no reducer is registered as {show(reduce)}", hint)
         return
     if reduce not in REDUCERS:
-        context.issue(place, f"{show(reduce)} is no reducer", choose(str(reduce), (*REDUCERS, "fn:NAME")))
+        context.issue(place, f"{show(reduce)} is not a reducer", choose(str(reduce), (*REDUCERS, "fn:NAME")))
         return
     takes, declared = _TAKES.get(reduce, ()), declared_types(schema)
     if takes and declared and not set(declared) - {"null"} <= set(takes):
@@ -166,7 +164,7 @@ def check_budget(context: ValidationContext) -> None:
         value = getattr(budget, field.name)
         if isinstance(value, int | float) and value <= 0:
             hint = "leave it out for no limit"
-            context.issue(at("budget", field.encode_name), f"a limit is above 0, not {value}", hint, kind="type")
+            context.issue(at("budget", field.encode_name), f"a limit must be above 0, not {value}", hint, kind="type")
     then = budget.on_exceeded
     if then is not None and context.nodes and then not in context.nodes:
         hint = "name a node that wraps up" if then in RESERVED_NODES else choose(then, context.nodes)
