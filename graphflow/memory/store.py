@@ -29,7 +29,7 @@ LONGEST_TTL_S = 1_000_000_000
 MOST_ROWS = 2**31 - 1
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryItem(msgspec.Struct, frozen=True, kw_only=True):
     """A value and where it is kept."""
 
     namespace: Namespace
@@ -57,12 +57,12 @@ class Store(Protocol):
             GraphflowError: `not_serializable` when the value is no JSON.
         """
 
-    async def get(self, namespace: Namespace, key: str) -> Item | None:
+    async def get(self, namespace: Namespace, key: str) -> MemoryItem | None:
         """The item, or None."""
 
     async def search(
         self, namespace: Namespace = (), *, query: str | None = None, limit: int = 20, offset: int = 0
-    ) -> list[Item]:
+    ) -> list[MemoryItem]:
         """Items of this namespace and of those below it, most recently written first.
 
         Args:
@@ -81,14 +81,14 @@ class MemoryStore:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._items: dict[tuple[Namespace, str], tuple[bytes, Item, str]] = {}
+        self._items: dict[tuple[Namespace, str], tuple[bytes, MemoryItem, str]] = {}
         """Place → the value's JSON, the item without it, its texts as they are searched."""
 
     async def put(self, namespace: Namespace, key: str, value: Any, *, ttl_s: float | None = None) -> None:
         place = checked(namespace, key)
         now = self._clock.now_ms()
         before = await self.get(*place)
-        item = Item(
+        item = MemoryItem(
             namespace=place[0],
             key=key,
             value=None,
@@ -100,13 +100,13 @@ class MemoryStore:
         self._items.pop(place, None)  # the order of writing decides between equal times
         self._items[place] = (data, item, folded_texts(key, msgspec.json.decode(data)))
 
-    async def get(self, namespace: Namespace, key: str) -> Item | None:
+    async def get(self, namespace: Namespace, key: str) -> MemoryItem | None:
         found = self._items.get(checked(namespace, key))
         return None if found is None or self._is_over(found[1]) else _with_value(found)
 
     async def search(
         self, namespace: Namespace = (), *, query: str | None = None, limit: int = 20, offset: int = 0
-    ) -> list[Item]:
+    ) -> list[MemoryItem]:
         namespace = checked_namespace(namespace)
         check_page(limit, offset)
         words = words_of(query or "")
@@ -127,11 +127,11 @@ class MemoryStore:
     async def close(self) -> None:
         """Nothing is open."""
 
-    def _is_over(self, item: Item) -> bool:
+    def _is_over(self, item: MemoryItem) -> bool:
         return item.expires_at is not None and item.expires_at <= self._clock.now_ms()
 
 
-def _with_value(entry: tuple[bytes, Item, str]) -> Item:
+def _with_value(entry: tuple[bytes, MemoryItem, str]) -> MemoryItem:
     return msgspec.structs.replace(entry[1], value=msgspec.json.decode(entry[0]))
 
 
@@ -163,7 +163,7 @@ class SqlStore:
         row = (namespace[0], place, key, self._encrypted(place, key, data), now, now, expiry(now, ttl_s), texts)
         await self._tables.write((_EXPIRED, (now,)), (_PUT, row))
 
-    async def get(self, namespace: Namespace, key: str) -> Item | None:
+    async def get(self, namespace: Namespace, key: str) -> MemoryItem | None:
         namespace, _ = checked(namespace, key)
         sql = f"SELECT {_COLUMNS} FROM store_items WHERE namespace = ? AND name = ? AND {_LIVING}"  # noqa: S608 - ours
         rows = await self._tables.read(sql, joined(namespace), key, self._clock.now_ms())
@@ -171,7 +171,7 @@ class SqlStore:
 
     async def search(
         self, namespace: Namespace = (), *, query: str | None = None, limit: int = 20, offset: int = 0
-    ) -> list[Item]:
+    ) -> list[MemoryItem]:
         namespace = checked_namespace(namespace)
         check_page(limit, offset)
         conditions, values = [_LIVING], list[Any]([self._clock.now_ms()])
@@ -204,10 +204,10 @@ class SqlStore:
     async def close(self) -> None:
         await self._tables.close()
 
-    def _item(self, row: Row) -> Item:
+    def _item(self, row: Row) -> MemoryItem:
         place, key, value, created, updated, expires = row
         data = value if self._cipher is None else self._cipher.decrypt(_place(place, key), b64decode(value))
-        return Item(
+        return MemoryItem(
             namespace=tuple(place.split(END)[:-1]),
             key=key,
             value=msgspec.json.decode(data),

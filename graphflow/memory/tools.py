@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from graphflow.memory.store import Item, Namespace, Store
+from graphflow.memory.store import MemoryItem, Namespace, Store
 from graphflow.tools.context import ToolContext
 from graphflow.tools.port import Tool, tool
 
@@ -84,5 +84,5 @@ def _with(properties: dict[str, Any], *required: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
 
-def _shown(item: Item) -> dict[str, Any]:
+def _shown(item: MemoryItem) -> dict[str, Any]:
     return {"key": item.key, "value": item.value, "updatedAt": item.updated_at}

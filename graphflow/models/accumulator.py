@@ -11,9 +11,9 @@ from graphflow.models.deltas import (
     Delta,
     Finish,
     FinishReason,
-    ReasoningDelta,
     ReasoningDetails,
     TextDelta,
+    ThinkingDelta,
     ToolCallDelta,
     Usage,
 )
@@ -57,7 +57,7 @@ class TurnAccumulator:
     def feed(self, delta: Delta) -> None:
         if type(delta) is TextDelta:
             self._text.append(delta.text)
-        elif type(delta) is ReasoningDelta:
+        elif type(delta) is ThinkingDelta:
             self._reasoning.append(delta.text)
         elif isinstance(delta, ToolCallDelta):
             self._feed_call(delta)

@@ -31,7 +31,7 @@ class TextDelta(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
-class ReasoningDelta(msgspec.Struct, frozen=True, gc=False):
+class ThinkingDelta(msgspec.Struct, frozen=True, gc=False):
     """A piece of what the model thinks aloud."""
 
     text: str
@@ -71,4 +71,4 @@ class Finish(msgspec.Struct, frozen=True):
     """`None` when the provider does not count."""
 
 
-Delta = TextDelta | ReasoningDelta | ToolCallDelta | ReasoningDetails | Finish
+Delta = TextDelta | ThinkingDelta | ToolCallDelta | ReasoningDetails | Finish

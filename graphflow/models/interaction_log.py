@@ -19,7 +19,7 @@ from graphflow.masking import StreamMasker, mask
 from graphflow.messages import Message, to_wire
 from graphflow.models.call_context import call_context
 from graphflow.models.chat_model import Capabilities, ChatModel
-from graphflow.models.deltas import Delta, Finish, ReasoningDelta, ReasoningDetails, TextDelta, ToolCallDelta
+from graphflow.models.deltas import Delta, Finish, ReasoningDetails, TextDelta, ThinkingDelta, ToolCallDelta
 from graphflow.models.environment import environment
 from graphflow.models.log import model_logger
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec
@@ -145,7 +145,7 @@ class _LoggedCall:
         match delta:
             case TextDelta(text):
                 return {"content": self._piece("content", text)}
-            case ReasoningDelta(text):
+            case ThinkingDelta(text):
                 return {"reasoning": self._piece("reasoning", text)}
             case ReasoningDetails(items):
                 return {"reasoningDetails": len(items)}

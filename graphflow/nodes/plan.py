@@ -40,7 +40,7 @@ def _with(*own: str, **more: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {**properties, **more}, "additionalProperties": False}
 
 
-class _PlanKind(ModelKind):
+class _PlanTurnKind(ModelKind):
     """A node that follows a plan: a turn of a model over the plan's view of the conversation."""
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
@@ -63,7 +63,7 @@ class _PlanKind(ModelKind):
         raise NotImplementedError
 
 
-class PlanKind(_PlanKind):
+class PlanKind(_PlanTurnKind):
     """`use: plan`: a turn whose text is the plan's JSON, which nobody is shown.
 
     `out.plan` is `{planId, steps}` with the first step running, or `{}` when the text could not be read the first time:
@@ -108,7 +108,7 @@ class PlanKind(_PlanKind):
         return plan_prompts.repair_prompt("it was not taken")
 
 
-class TaskKind(_PlanKind):
+class TaskKind(_PlanTurnKind):
     """`use: task`: a turn of the step that is running.
 
     A turn that calls tools leads to them and back here; one without calls is the step's result: `out.plan` has the next
@@ -176,7 +176,7 @@ def _left(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**thaw(step), "status": "canceled"} if step["status"] == "init" else thaw(step) for step in steps]
 
 
-class SummaryKind(_PlanKind):
+class SummaryKind(_PlanTurnKind):
     """`use: summary`: the answer to the request, from what the steps have found.
 
     `out.plan` says what became of a step that was left in its midst: it has failed, and those after it are cancelled.

@@ -16,7 +16,7 @@ from graphflow.memory.prompt_snapshot import noted_tools
 from graphflow.messages import AIMessage, Message, ToolCall, ToolMessage
 from graphflow.models.accumulator import Completion, TurnAccumulator
 from graphflow.models.call_context import set_call_context
-from graphflow.models.deltas import ReasoningDelta, TextDelta, ToolCallDelta
+from graphflow.models.deltas import TextDelta, ThinkingDelta, ToolCallDelta
 from graphflow.models.options import ToolSpec, options_from_document
 from graphflow.nodes.delta_emitter import Speech
 from graphflow.nodes.request_builder import messages_of, options_of
@@ -119,7 +119,7 @@ class ModelTurn:
                     kind = type(delta)
                     if kind is TextDelta:
                         await say(delta.text)  # type: ignore[union-attr]
-                    elif kind is ReasoningDelta:
+                    elif kind is ThinkingDelta:
                         await think(delta.text)  # type: ignore[union-attr]
                     elif isinstance(delta, ToolCallDelta):
                         self._call(delta)

@@ -28,8 +28,8 @@ from graphflow.models.chat_model import (
     ChatOptions,
     Delta,
     Finish,
-    ReasoningDelta,
     TextDelta,
+    ThinkingDelta,
     ToolCallDelta,
     ToolSpec,
     TurnAccumulator,
@@ -66,9 +66,9 @@ class ChatModelConformance:
     async def test_what_the_provider_says_arrives_unchanged_and_in_order(self, open_model: OpenModel) -> None:
         deltas = await _deltas(await open_model(Script(turns=(WHOLE,))))
         kinds = [type(d) for i, d in enumerate(deltas) if i == 0 or type(d) is not type(deltas[i - 1])]
-        assert kinds == [ReasoningDelta, TextDelta, ToolCallDelta, Finish]
+        assert kinds == [ThinkingDelta, TextDelta, ToolCallDelta, Finish]
         assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == WHOLE.text
-        assert "".join(d.text for d in deltas if isinstance(d, ReasoningDelta)) == WHOLE.reasoning
+        assert "".join(d.text for d in deltas if isinstance(d, ThinkingDelta)) == WHOLE.reasoning
 
     async def test_each_delta_of_the_provider_is_one_delta(self, open_model: OpenModel) -> None:
         deltas = await _deltas(await open_model(Script(turns=(ScriptTurn(text="abcdef", piece=1),))))

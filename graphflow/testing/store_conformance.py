@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from graphflow.errors import GraphflowError
-from graphflow.memory.store import Item, Store
+from graphflow.memory.store import MemoryItem, Store
 from graphflow.testing.fakes import FakeClock
 
 NOTES = ("notes", "ada")
@@ -41,7 +41,7 @@ class StoreConformance:
         await store.close()
 
     @staticmethod
-    def places(items: list[Item]) -> list[str]:
+    def places(items: list[MemoryItem]) -> list[str]:
         return ["/".join((*item.namespace, item.key)) for item in items]
 
     @pytest.mark.parametrize(

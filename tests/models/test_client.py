@@ -14,8 +14,8 @@ from graphflow.models.chat_model import (
     ChatOptions,
     Finish,
     OneTool,
-    ReasoningDelta,
     TextDelta,
+    ThinkingDelta,
     ToolCallDelta,
     ToolSpec,
     complete,
@@ -49,8 +49,8 @@ async def test_each_delta_is_given_out_before_the_provider_sends_the_next(open_c
                     gate.release()
     call_id = next(d.id for d in heard if isinstance(d, ToolCallDelta))
     assert heard[:-1] == [
-        ReasoningDelta("a"),
-        ReasoningDelta("b"),
+        ThinkingDelta("a"),
+        ThinkingDelta("b"),
         TextDelta("c"),
         TextDelta("d"),
         ToolCallDelta(0, call_id, "f", ""),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphflow.models.deltas import Delta, Finish, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from graphflow.models.deltas import Delta, Finish, TextDelta, ThinkingDelta, ToolCallDelta, Usage
 from graphflow.models.openai.sse_decoder import SseDecoder
 from tests.models.raw_server import DONE, call, delta, event, stream
 from tests.models.raw_server import raw_server as serve
@@ -31,7 +31,7 @@ QUIRKS = b"".join(
 
 def joined(deltas: list[Delta]) -> tuple[str, str, dict[str, str], Delta]:
     text = "".join(d.text for d in deltas if isinstance(d, TextDelta))
-    reasoning = "".join(d.text for d in deltas if isinstance(d, ReasoningDelta))
+    reasoning = "".join(d.text for d in deltas if isinstance(d, ThinkingDelta))
     ids = {d.index: d.id for d in deltas if isinstance(d, ToolCallDelta) and d.id is not None}
     arguments = dict.fromkeys(ids.values(), "")
     for part in deltas:

@@ -11,9 +11,9 @@ from graphflow.models.chat_model import (
     ChatOptions,
     Finish,
     OneTool,
-    ReasoningDelta,
     ReasoningDetails,
     TextDelta,
+    ThinkingDelta,
     ToolCallDelta,
     TurnAccumulator,
     arguments_fault,
@@ -80,7 +80,7 @@ def accumulated(*deltas: Any) -> TurnAccumulator:
 
 
 def test_a_turn_may_be_looked_at_before_it_is_whole_and_then_has_no_calls() -> None:
-    turn = accumulated(ReasoningDelta("hm"), TextDelta("Hel"), TextDelta("lo"), ToolCallDelta(0, "a", "f", '{"x":'))
+    turn = accumulated(ThinkingDelta("hm"), TextDelta("Hel"), TextDelta("lo"), ToolCallDelta(0, "a", "f", '{"x":'))
     assert turn.message(message_id="m1", status="cancelled") == AIMessage(
         id="m1", content="Hello", reasoning="hm", status="cancelled"
     )

@@ -10,9 +10,9 @@ import pytest
 from graphflow.messages import AIMessage, HumanMessage, ToolCall, ToolMessage
 from graphflow.models.chat_model import (
     Finish,
-    ReasoningDelta,
     ReasoningDetails,
     TextDelta,
+    ThinkingDelta,
     ToolCallDelta,
     Usage,
     call_faults,
@@ -78,7 +78,7 @@ async def test_c4_content_in_parts_is_text_and_thinking(open_client: OpenClient)
         delta(content=[{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]),
         delta("stop", content=[]),
     )
-    assert heard.deltas[:-1] == [ReasoningDelta("hm"), TextDelta("Hello")]
+    assert heard.deltas[:-1] == [ThinkingDelta("hm"), TextDelta("Hello")]
 
 
 async def test_c5_a_whole_message_beside_the_delta_is_not_said_twice(open_client: OpenClient) -> None:
@@ -209,12 +209,12 @@ async def test_fields_of_unexpected_types_cost_only_themselves(open_client: Open
 )
 async def test_r1_reasoning_comes_once_whatever_its_field(open_client: OpenClient, fields: dict[str, Any]) -> None:
     heard = await turn(open_client, delta(**fields), delta(content="Hello"), STOP)
-    assert heard.deltas[:-1] == [ReasoningDelta("hm"), TextDelta("Hello")]
+    assert heard.deltas[:-1] == [ThinkingDelta("hm"), TextDelta("Hello")]
 
 
 async def test_r1_a_chunk_with_reasoning_and_text_gives_one_delta_of_each(open_client: OpenClient) -> None:
     heard = await turn(open_client, delta(reasoning_content="hm", content="Hello"), STOP)
-    assert heard.deltas[:-1] == [ReasoningDelta("hm"), TextDelta("Hello")]
+    assert heard.deltas[:-1] == [ThinkingDelta("hm"), TextDelta("Hello")]
 
 
 DETAILS = [
@@ -229,7 +229,7 @@ async def test_r2_reasoning_details_are_shown_kept_and_sent_back_unchanged(open_
     async with raw_server(stream(*blocks, delta("stop", content="Hello"))) as server:
         client = open_client(server.url)
         heard = await hear(client)
-        assert [d.text for d in heard.deltas if isinstance(d, ReasoningDelta)] == ["hm", " so"]
+        assert [d.text for d in heard.deltas if isinstance(d, ThinkingDelta)] == ["hm", " so"]
         assert [list(d.items) for d in heard.deltas if isinstance(d, ReasoningDetails)] == [[d] for d in DETAILS]
         said = heard.turn.message()
         assert list(said.reasoning_details) == DETAILS

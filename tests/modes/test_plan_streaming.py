@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from graphflow.models.deltas import Delta, ReasoningDelta, TextDelta, ToolCallDelta
+from graphflow.models.deltas import Delta, TextDelta, ThinkingDelta, ToolCallDelta
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.script import Script
 from graphflow.models.scripted.server import DeltaGate
@@ -78,7 +78,7 @@ SPEAKER = {"mode": "REACT", "tools": ["look_up"], "react": {"systemPrompt": "S"}
 
 def expected(delta: Delta, way: Way, exposes: bool) -> Shown:
     """What a delta has to show at once."""
-    if isinstance(delta, ReasoningDelta):
+    if isinstance(delta, ThinkingDelta):
         return [("reasoning.delta", delta.text)] if exposes else []
     if isinstance(delta, TextDelta):
         return [] if way == "hidden" else [(f"{way}.delta", delta.text)]

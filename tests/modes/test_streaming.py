@@ -15,7 +15,7 @@ import httpx
 import msgspec
 import pytest
 
-from graphflow.models.deltas import Delta, ReasoningDelta, TextDelta, ToolCallDelta
+from graphflow.models.deltas import Delta, TextDelta, ThinkingDelta, ToolCallDelta
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.script import Script
 from graphflow.models.scripted.server import DeltaGate, ScriptedServer, serve_scripted
@@ -59,7 +59,7 @@ class Expectation:
         self._kept: list[str] = []
 
     def of(self, delta: Delta) -> Shown:
-        if isinstance(delta, ReasoningDelta):
+        if isinstance(delta, ThinkingDelta):
             return [("reasoning.delta", delta.text)]
         if isinstance(delta, TextDelta):
             return self._text(delta.text)

@@ -59,7 +59,7 @@ class _Node:
     """Finished lines under the node: text and style."""
 
 
-class LiveView:
+class TerminalView:
     """Draws on stdout; `pause` leaves what is there and stops redrawing."""
 
     def __init__(self, title: str) -> None:
@@ -276,19 +276,19 @@ def _tail(text: str, limit: int) -> str:
 
 
 _HANDLERS: dict[type[Event], Any] = {
-    NodeStart: LiveView._on_node_start,
-    NodeEnd: LiveView._on_node_end,
-    NodeError: LiveView._on_node_error,
-    ReasoningStart: LiveView._on_reasoning_start,
-    ReasoningDelta: LiveView._on_reasoning,
-    ContentStart: LiveView._on_content_start,
-    ContentDelta: LiveView._on_content,
-    ToolStart: LiveView._on_tool_start,
-    ToolArgs: LiveView._on_tool_args,
-    ToolResultEvent: LiveView._on_tool_result,
-    ActionStart: LiveView._on_action_start,
-    ActionArgs: LiveView._on_action_args,
-    ActionResult: LiveView._on_action_result,
-    InterruptRequest: LiveView._on_request,
-    InterruptResolve: LiveView._on_resolve,
+    NodeStart: TerminalView._on_node_start,
+    NodeEnd: TerminalView._on_node_end,
+    NodeError: TerminalView._on_node_error,
+    ReasoningStart: TerminalView._on_reasoning_start,
+    ReasoningDelta: TerminalView._on_reasoning,
+    ContentStart: TerminalView._on_content_start,
+    ContentDelta: TerminalView._on_content,
+    ToolStart: TerminalView._on_tool_start,
+    ToolArgs: TerminalView._on_tool_args,
+    ToolResultEvent: TerminalView._on_tool_result,
+    ActionStart: TerminalView._on_action_start,
+    ActionArgs: TerminalView._on_action_args,
+    ActionResult: TerminalView._on_action_result,
+    InterruptRequest: TerminalView._on_request,
+    InterruptResolve: TerminalView._on_resolve,
 }

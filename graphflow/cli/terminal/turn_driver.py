@@ -176,9 +176,9 @@ def view_of(*, as_json: bool = False, as_lines: bool = False, title: str = "") -
     if as_json:
         return JsonView()
     if shown_live():
-        from graphflow.cli.terminal.live_view import LiveView
+        from graphflow.cli.terminal.live_view import TerminalView
 
-        return LiveView(title)
+        return TerminalView(title)
     return TextView()
 
 

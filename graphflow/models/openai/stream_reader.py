@@ -17,9 +17,9 @@ from graphflow.models.deltas import (
     Delta,
     Finish,
     FinishReason,
-    ReasoningDelta,
     ReasoningDetails,
     TextDelta,
+    ThinkingDelta,
     Usage,
 )
 from graphflow.models.openai.chunks import (
@@ -201,7 +201,7 @@ class TurnReader:
                 if delta.function_call is None and (content is None or content.__class__ is str):
                     if reasoning:
                         self._reasoning_characters += len(reasoning)
-                        out.append(ReasoningDelta(reasoning))
+                        out.append(ThinkingDelta(reasoning))
                     if content:
                         self._characters += len(content)
                         out.append(TextDelta(content))
@@ -227,7 +227,7 @@ class TurnReader:
             text += delta.refusal
         if reasoning:
             self._reasoning_characters += len(reasoning)
-            out.append(ReasoningDelta(reasoning))
+            out.append(ThinkingDelta(reasoning))
         if text:
             self._take_text(text, out)
         if self._think is not None and (delta.tool_calls or delta.function_call):
@@ -248,7 +248,7 @@ class TurnReader:
         for is_reasoning, piece in pieces:
             if is_reasoning:
                 self._reasoning_characters += len(piece)
-                out.append(ReasoningDelta(piece))
+                out.append(ThinkingDelta(piece))
             else:
                 self._characters += len(piece)
                 out.append(TextDelta(piece))

@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.messages import Message, from_wire
 from graphflow.models.accumulator import Completion
-from graphflow.models.deltas import Delta, Finish, ReasoningDelta, ReasoningDetails, TextDelta, ToolCallDelta, Usage
+from graphflow.models.deltas import Delta, Finish, ReasoningDetails, TextDelta, ThinkingDelta, ToolCallDelta, Usage
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec
 
 
@@ -105,7 +105,7 @@ def wire_delta(delta: Delta) -> dict[str, Any]:
     match delta:
         case TextDelta(text):
             return {"content": text}
-        case ReasoningDelta(text):
+        case ThinkingDelta(text):
             return {"reasoning_content": text}
         case ReasoningDetails(items):
             return {"reasoning_details": list(items)}

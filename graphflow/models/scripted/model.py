@@ -18,7 +18,7 @@ import msgspec
 from graphflow.json_data import encode_json
 from graphflow.messages import Message, to_wire
 from graphflow.models.chat_model import Capabilities
-from graphflow.models.deltas import Delta, Finish, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from graphflow.models.deltas import Delta, Finish, TextDelta, ThinkingDelta, ToolCallDelta, Usage
 from graphflow.models.openai.failures import Masker, failure, http_failure, in_band_failure
 from graphflow.models.openai.finish_reasons import finish_reason
 from graphflow.models.options import ChatOptions, ToolSpec
@@ -103,7 +103,7 @@ class ScriptedModel:
         usage = turn.usage or Usage(
             prompt_tokens=estimate_message_tokens(messages),
             completion_tokens=len(deltas),
-            reasoning_tokens=sum(isinstance(d, ReasoningDelta) for d in deltas),
+            reasoning_tokens=sum(isinstance(d, ThinkingDelta) for d in deltas),
         )
         raw_reason = cut_reason or raw_reason
         reason = finish_reason(raw_reason, has_calls=any(isinstance(d, ToolCallDelta) for d in deltas))
@@ -167,7 +167,7 @@ def error_payload(error: ScriptedError) -> dict[str, Any]:
 
 def _deltas(turn: ScriptTurn, prefix: str) -> Iterator[Delta]:
     for piece in _pieces(str(turn.reasoning), turn.piece):
-        yield ReasoningDelta(piece)
+        yield ThinkingDelta(piece)
     for piece in _pieces(str(turn.text), turn.piece):
         yield TextDelta(piece)
     for position, call in enumerate(turn.tool_calls):
@@ -203,7 +203,7 @@ def _stopped(deltas: list[Delta], stop: Sequence[str]) -> tuple[list[Delta], str
     left = min(places)
     kept: list[Delta] = []
     for delta in deltas:
-        if isinstance(delta, ReasoningDelta):
+        if isinstance(delta, ThinkingDelta):
             kept.append(delta)
         elif isinstance(delta, TextDelta) and left > 0:
             kept.append(TextDelta(delta.text[:left]))
