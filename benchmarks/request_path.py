@@ -120,9 +120,9 @@ async def trace(folder: Path) -> Tracer:
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
     ):
-        for number in range(WARM + 1):
+        for _ in range(WARM + 1):
             tracer.begin()
-            body = {"message": "Hello", "agentKey": "plain", "chatId": f"chat{number}"}
+            body = {"message": "Hello", "agentKey": "plain"}
             answer = await client.post("/api/query", json=body)
             assert "run.complete" in answer.text, answer.text
     return tracer

@@ -46,7 +46,7 @@ class RateLimit:
 class RunLimit:
     """So many runs at once in this process; those that are being begun count too."""
 
-    def __init__(self, most: int | None) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
         self._beginning = 0
 
@@ -57,7 +57,7 @@ class RunLimit:
         Raises:
             GraphflowError: `overloaded`.
         """
-        if self._most is not None and len(context.runs.by_thread) + self._beginning >= self._most:
+        if len(context.runs.by_thread) + self._beginning >= self._most:
             raise GraphflowError(
                 f"the server has {self._most} runs under way, which is as many as it takes; try again in a moment",
                 code="overloaded",

@@ -24,7 +24,7 @@ router = APIRouter(prefix="/api", tags=["runs"])
 @router.post("/query", dependencies=[Depends(needs("run"))], openapi_extra=schema(QueryBody), **EVENTS)
 async def start(request: Request, given: Annotated[QueryBody, Depends(body(QueryBody))]) -> Response:
     """Starts a run: its events, or with `stream: false` one JSON body once it rests."""
-    context, caller = application(request), caller_of(request)
+    caller, context = caller_of(request), application(request)
     with room_for_run(request):
         begun = await query(context, given.to_request(), caller=caller)
     if isinstance(begun, QueuedInput):

@@ -51,7 +51,8 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
     await runs.ready()
     hold_ms = context.settings.tools.hold_ms if request.hold_ms is None else request.hold_ms
     async with context.turn(chat_id):
-        row = await context.store.thread(chat_id)
+        is_new = not request.thread_id  # then neither the store nor the folder of uploads can know the id
+        row = None if is_new else await context.store.thread(chat_id)
         if caller.user is not None and row is not None and row.facts.user != caller.user:
             raise unknown_chat(chat_id)
         graph = context.graph(agent_of(context, request.agent_key, row))
@@ -70,7 +71,8 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
                 return await _answer_live_question(request, said, live, caller)
         elif live is None and request.on_waiting == "answer" and row is not None and row.facts.status == "waiting":
             return await _answer_question(context, said, graph, hold_ms, caller)
-        return await _launch(context, request, said, graph, row)
+        uploaded = [] if is_new else await uploads.announced(context, chat_id, run_id)
+        return await _launch(context, request, graph, row, [*uploaded, said])
 
 
 def agent_of(context: ServiceContext, wanted: str | None, row: ThreadRow | None) -> str:
@@ -86,8 +88,10 @@ def agent_of(context: ServiceContext, wanted: str | None, row: ThreadRow | None)
 
 
 async def _launch(
-    context: ServiceContext, request: RunRequest, said: RequestQuery, graph: CompiledGraph, row: ThreadRow | None
+    context: ServiceContext, request: RunRequest, graph: CompiledGraph, row: ThreadRow | None, preamble: list[Event]
 ) -> StartedRun | QueuedInput:
+    said = request.query
+    assert said is not None
     name = chat_name(said.message)
     wanted = replace(
         request,
@@ -97,7 +101,6 @@ async def _launch(
         on_busy="reject" if request.on_busy == "enqueue" else request.on_busy,
         title=name,
     )
-    preamble: list[Event] = [*await uploads.announced(context, said.chat_id, wanted.run_id), said]
     if row is None or row.head is None:
         preamble.append(ChatStart(chat_id=said.chat_id, chat_name=name))
     try:
