@@ -162,9 +162,7 @@ def _literal_issue(value: Any, kind: mi.LiteralType, pointer: str) -> Issue:
             hint=f"write {msgspec.json.encode(kind.values[0]).decode()}",
         )
     return Issue(
-        pointer=pointer,
-        message=f"expected one of {', '.join(words)}, not {show(value)}",
-        hint=meant(str(value), words),
+        pointer=pointer, message=f"expected one of {', '.join(words)}, not {show(value)}", hint=meant(str(value), words)
     )
 
 

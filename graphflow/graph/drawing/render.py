@@ -126,10 +126,7 @@ _SHAPES = {
     "map": ("[[", "]]"),
     "parallel": ("[[", "]]"),
 }
-_CLASSES = {
-    "visited": "stroke:#2da44e,stroke-width:2px",
-    "current": "stroke:#bf8700,stroke-width:4px",
-}
+_CLASSES = {"visited": "stroke:#2da44e,stroke-width:2px", "current": "stroke:#bf8700,stroke-width:4px"}
 
 
 def _mermaid_boxes(plan: Layout, ids: dict[str, str], visits: Counter[str]) -> list[str]:

@@ -33,13 +33,7 @@ class Expression:
     __slots__ = ("_evaluate", "is_constant", "refs", "source", "type")
 
     def __init__(
-        self,
-        source: str,
-        refs: tuple[Ref, ...],
-        type: str,
-        evaluate: Evaluate,
-        *,
-        is_constant: bool = False,
+        self, source: str, refs: tuple[Ref, ...], type: str, evaluate: Evaluate, *, is_constant: bool = False
     ) -> None:
         self.source = source
         self.is_constant = is_constant
