@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,94 +16,65 @@ from graphflow.graph.expressions.parser import ExpressionSyntaxError, parse
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-class Count(msgspec.Struct, frozen=True):
-    """`visits.NODE OPERATOR NUMBER`."""
+class VisitBound(msgspec.Struct, frozen=True):
+    """A condition as far as `visits` decides it."""
 
-    node: str
-    operator: str
-    number: float
-
-
-class Junction(msgspec.Struct, frozen=True):
-    """Parts joined by `&&` or `||`; None is a part of which nothing is known."""
-
-    every: bool
-    parts: tuple[Condition | None, ...]
+    holds: Callable[[Mapping[str, int]], bool | None]
+    """Whether it is surely true or false at these counts; None when that depends on more. Nodes that the counts lack
+    are not known."""
+    thresholds: tuple[tuple[str, int], ...]
+    """`(node, count)` pairs: from this count on the comparison no longer changes."""
 
 
-class Negation(msgspec.Struct, frozen=True):
-    part: Condition
-
-
-Condition = Count | Junction | Negation
-
-
-def read_condition(text: str | None, figures: Mapping[str, Any]) -> Condition | None:
+def visit_bound(text: str | None, limits: Mapping[str, Any]) -> VisitBound | None:
     """What is known of a condition; None when nothing is.
 
     Args:
-        figures: `limits.NAME` → its figure, where the document has one.
+        limits: `limits.NAME` → its value, where the document sets one.
     """
-    if text is None:
-        return None
     try:
-        return _read(parse(text).root, figures)
+        return None if text is None else _read(parse(text).root, limits)
     except ExpressionSyntaxError:
         return None
 
 
-def holds(condition: Condition | None, visits: Mapping[str, int]) -> bool | None:
-    """Whether it is surely true or false at these counts; None when that depends on more.
-
-    Nodes that `visits` lacks are not known.
-    """
-    match condition:
-        case None:
-            return None
-        case Count(node, word, number):
-            return COMPARISONS[word](visits[node], number) if node in visits else None
-        case Negation(part):
-            value = holds(part, visits)
-            return None if value is None else not value
-        case Junction(every, parts):
-            values = [holds(part, visits) for part in parts]
-            if (not every) in values:
-                return not every
-            return None if None in values else every
-
-
-def thresholds(condition: Condition | None) -> Iterator[tuple[str, int]]:
-    """`(node, count)` pairs: from this count on the comparison no longer changes."""
-    match condition:
-        case Count(node, _, number):
-            yield node, max(0, int(number) + 1)
-        case Negation(part):
-            yield from thresholds(part)
-        case Junction(_, parts):
-            for joined in parts:
-                yield from thresholds(joined)
-
-
-def _read(node: Node, figures: Mapping[str, Any]) -> Condition | None:
+def _read(node: Node, limits: Mapping[str, Any]) -> VisitBound | None:
     match node:
         case Binary("||" | "&&" as joint, left, right):
-            parts = _read(left, figures), _read(right, figures)
-            return Junction(joint == "&&", parts) if parts != (None, None) else None
-        case Unary("!", operand):
-            negated = _read(operand, figures)
-            return None if negated is None else Negation(negated)
+            return _joined(_read(left, limits), _read(right, limits), decisive=joint == "||")
+        case Unary("!", operand) if (bound := _read(operand, limits)) is not None:
+            holds = bound.holds
+            return VisitBound(lambda visits: None if (held := holds(visits)) is None else not held, bound.thresholds)
         case Binary(word, left, right) if word in COMPARISONS:
-            if (count := _count(left, word, right, figures)) is not None:
-                return count
-            return _count(right, _MIRRORED.get(word, word), left, figures)
+            return _compared(left, word, right, limits) or _compared(right, _MIRRORED.get(word, word), left, limits)
     return None
 
 
-def _count(visits: Node, word: str, number: Node, figures: Mapping[str, Any]) -> Count | None:
-    match visits, number:
-        case Path(variable="visits", steps=(str(node),)), Constant(int(value), "int"):
-            return Count(node, word, value)
-        case Path(variable="visits", steps=(str(node),)), Path(variable="limits", steps=(str(name),)):
-            figure = figures.get(name)
-            return Count(node, word, figure) if isinstance(figure, int | float) else None
+def _joined(left: VisitBound | None, right: VisitBound | None, *, decisive: bool) -> VisitBound | None:
+    """Either side decides the whole when it has the decisive value, even if nothing is known of the other."""
+    parts = [part for part in (left, right) if part is not None]
+    if not parts:
+        return None
+
+    def holds(visits: Mapping[str, int]) -> bool | None:
+        values = [part.holds(visits) for part in parts]
+        if decisive in values:
+            return decisive
+        return None if len(parts) < 2 or None in values else not decisive
+
+    return VisitBound(holds, tuple(threshold for part in parts for threshold in part.thresholds))
+
+
+def _compared(visits: Node, word: str, number: Node, limits: Mapping[str, Any]) -> VisitBound | None:
+    """`visits.NODE OPERATOR NUMBER`."""
+    most: Any = None
+    match number:
+        case Constant(int(value), "int"):
+            most = value
+        case Path(variable="limits", steps=(str(name),)):
+            most = limits.get(name)
+    match visits:
+        case Path(variable="visits", steps=(str(node),)) if isinstance(most, int | float):
+            compare, enough = COMPARISONS[word], max(0, int(most) + 1)
+            return VisitBound(lambda counts: compare(counts[node], most) if node in counts else None, ((node, enough),))
     return None

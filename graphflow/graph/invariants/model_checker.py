@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from graphflow.graph.definition.budget import limits_of
 from graphflow.graph.definition.document import END, FAIL, Choose, GraphDefinition, Join, Route
 from graphflow.graph.definition.regions import Region, branch_order, predecessors, survey
-from graphflow.graph.expressions.visit_bounds import Condition, holds, read_condition, thresholds
+from graphflow.graph.expressions.visit_bounds import VisitBound, visit_bound
 
 SEARCHED = 60_000
 """Situations that are looked at with their visits; a larger search does without them, and proves less."""
@@ -195,13 +195,13 @@ class _Counting:
     def __init__(self, graph: ControlGraph, weights: Mapping[str, int], count: int) -> None:
         self._graph, self._weights, self._count = graph, weights, count
         figures = limits_of(graph.document.budget)
-        self._conditions: dict[str, Condition | None] = {}
+        self._conditions: dict[str, VisitBound | None] = {}
         caps: dict[str, int] = {}
         for node in graph.nodes.values():
             for route in node.next if isinstance(node.next, tuple) else ():
                 if route.when is not None and route.when not in self._conditions:
-                    known = self._conditions[route.when] = read_condition(route.when, figures)
-                    for name, most in thresholds(known):
+                    known = self._conditions[route.when] = visit_bound(route.when, figures)
+                    for name, most in () if known is None else known.thresholds:
                         if name in graph.nodes:
                             caps[name] = max(caps.get(name, 0), most)
         self._set_counted(caps)
@@ -266,7 +266,8 @@ class _Counting:
         """Routes that may be taken at these counts: the first that surely holds is the last."""
         visits = self._visits(name, counts)
         for route, target in self._graph.routes(name):
-            known = holds(self._conditions.get(route.when), visits) if route.when is not None else None
+            bound = self._conditions.get(route.when) if route.when is not None else None
+            known = None if bound is None else bound.holds(visits)
             if known is not False and target is not None:
                 yield target
             if known is True:
