@@ -20,7 +20,7 @@ from pathlib import Path
 import aiosqlite
 
 from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
-from graphflow.checkpoints.rows import Item, Lineage, Log, Record, ThreadFacts
+from graphflow.checkpoints.rows import Lineage, Log, LogItem, Record, ThreadFacts
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 
 Store = MemoryCheckpointer | SqliteCheckpointer
@@ -34,7 +34,7 @@ def facts(ordinal: int) -> ThreadFacts:
 
 
 def record(number: int, lineage: int, ordinal: int, item: bytes | None) -> Record:
-    items = () if item is None else (Item(0, "messages", ordinal - 1, item),)
+    items = () if item is None else (LogItem(0, "messages", ordinal - 1, item),)
     name = f"018f0000-0000-7{number >> 12 & 0xFFF:03x}-8000-{number:012x}"
     return Record(id=name, lineage=lineage, ordinal=ordinal, checkpoint=True, meta=META, data=DATA, items=items)
 

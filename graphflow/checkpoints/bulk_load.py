@@ -11,7 +11,7 @@ from itertools import groupby
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import Loaded, load_thread
-from graphflow.checkpoints.record_decoder import Body, decode_body, decode_entry, put_entries
+from graphflow.checkpoints.record_decoder import RecordBody, decode_body, decode_entry, put_entries
 from graphflow.checkpoints.record_fields import Counts
 from graphflow.checkpoints.rows import ListedRecord, Log, Record
 from graphflow.graph.core.machine import Machine
@@ -73,7 +73,7 @@ def _unbroken(after: int, records: Sequence[Record]) -> list[Record]:
     return [record for ordinal, record in enumerate(records, after + 1) if record.ordinal == ordinal]
 
 
-async def _entries(store: Checkpointer, loaded: Loaded, bodies: Sequence[Body]) -> Rows:
+async def _entries(store: Checkpointer, loaded: Loaded, bodies: Sequence[RecordBody]) -> Rows:
     """The log entries that these records add to what was loaded."""
     added: Counts = {}
     for body in bodies:
@@ -88,7 +88,7 @@ async def _entries(store: Checkpointer, loaded: Loaded, bodies: Sequence[Body]) 
     return {place: iter(rows) for place, rows in zip(added, found, strict=True)}
 
 
-def _fill(body: Body, rows: Rows, counts: Counts) -> None:
+def _fill(body: RecordBody, rows: Rows, counts: Counts) -> None:
     """Puts the record's log entries back into its patch, and moves the counts on."""
     for place, count in body.counts.items():
         entries = [decode_entry(next(rows[place]), place[1]) for _ in range(count)]

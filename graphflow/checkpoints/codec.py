@@ -24,8 +24,7 @@ from uuid import UUID
 import msgspec
 from msgspec.msgpack import Ext
 
-from graphflow.checkpoints import timestamps as moments
-from graphflow.checkpoints import type_registry as registry
+from graphflow.checkpoints import timestamps, type_registry
 from graphflow.checkpoints.type_registry import register
 from graphflow.errors import CodecError
 from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView, State
@@ -285,7 +284,7 @@ def _human_message(value: HumanMessage, depth: int, walk: _Walk) -> Ext:
 
 def _registered(value: Any, depth: int, walk: _Walk) -> Ext:
     kind = type(value)
-    entry = registry.entry_of(kind)
+    entry = type_registry.entry_of(kind)
     if entry is None:
         raise _Refused(
             f"it holds a value of type {kind.__module__}.{kind.__qualname__}, which is not registered: call"
@@ -340,9 +339,9 @@ _WRITERS: dict[type, Callable[[Any, int, _Walk], Any]] = {
     tuple: _array(TUPLE),
     set: _bag(SET),
     frozenset: _bag(FROZENSET),
-    datetime: _packed(DATETIME, moments.dump_zoned),
+    datetime: _packed(DATETIME, timestamps.dump_zoned),
     date: _packed(DATE, date.isoformat),
-    time: _packed(TIME, moments.dump_zoned),
+    time: _packed(TIME, timestamps.dump_zoned),
     timedelta: _packed(TIMEDELTA, lambda value: (value.days, value.seconds, value.microseconds)),
     Decimal: _packed(DECIMAL, str),
     UUID: lambda value, depth, walk: Ext(UUID_, value.bytes),
@@ -427,15 +426,15 @@ _READERS: dict[int, Callable[[memoryview], Any]] = {
     FROZENSET: lambda data: frozenset(_unpack(data)),
     PAIRS: lambda data: {key: value for key, value in _unpack(data)},  # noqa: C416 – pairs are lists, dict() takes them too, but says less
     TEXT: _read_text,
-    DATETIME: lambda data: moments.load_datetime(*_unpack(data)),
+    DATETIME: lambda data: timestamps.load_datetime(*_unpack(data)),
     DATE: lambda data: date.fromisoformat(_unpack(data)),
-    TIME: lambda data: moments.load_time(*_unpack(data)),
+    TIME: lambda data: timestamps.load_time(*_unpack(data)),
     TIMEDELTA: lambda data: timedelta(*_unpack(data)),
     DECIMAL: lambda data: Decimal(_unpack(data)),
     UUID_: lambda data: UUID(bytes=bytes(data)),
     MESSAGE: _read_message,
     TOOL_CALL: _read_tool_call,
-    REGISTERED: lambda data: registry.restore(*_unpack(data)),
+    REGISTERED: lambda data: type_registry.restore(*_unpack(data)),
 }
 
 

@@ -60,7 +60,7 @@ class Promise(msgspec.Struct, eq=False):
                 self.loop.call_exception_handler({"message": "a when_done callback failed", "exception": error})
 
 
-class Call:
+class QueuedCall:
     """One queued function on the database; its result goes to a future."""
 
     __slots__ = ("done", "error", "function", "future", "loop", "result")
@@ -83,7 +83,7 @@ class Call:
             self.future.set_exception(self.error)
 
 
-Entry = Promise | Call
+Entry = Promise | QueuedCall
 
 
 def fail(entries: Sequence[Entry], error: StoreError) -> None:

@@ -18,7 +18,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.codec import MISFITS, unreadable
 from graphflow.checkpoints.ids import long_id, short_id
 from graphflow.checkpoints.record_decoder import (
-    Body,
+    RecordBody,
     decode_body,
     decode_entry,
     decode_meta,
@@ -66,7 +66,7 @@ CODES: dict[str, int] = {
 _TYPES = {code: EVENT_TYPES[tag] for tag, code in CODES.items()}
 _OF_RUNS = frozenset({RunStart, RunResume, RunWaiting, RunComplete, RunCancel, RunError})
 """Events whose run id is stored only where it is not the record's own."""
-LIFE = 0
+EPOCH = 0
 """Code of the row `[0, seq - mark, fence]` that begins the first record of a life: `mark` is the last number that
 clients of earlier lives have as the log has it (E1)."""
 
@@ -190,7 +190,7 @@ def unpack(packed: Sequence[Any], seq: int, at: int, run_id: str, resolve: Resol
     """
     out = []
     for row in packed:
-        if row[0] == LIFE:
+        if row[0] == EPOCH:
             continue
         event = _event(row, seq, at, run_id, resolve)
         span = row[4] if row[0] > 3 and len(row) > 4 else 0
@@ -244,7 +244,7 @@ def resolve_message(item: Any, what: Any) -> str:
 
 
 def unsaid(
-    bodies: Sequence[tuple[Record, Body]], machine: Machine, seq: int, parent: str | None = None
+    bodies: Sequence[tuple[Record, RecordBody]], machine: Machine, seq: int, parent: str | None = None
 ) -> list[Logged]:
     """What followed the last of these records of one run and none of them keeps, numbered from `seq` on (E1).
 
@@ -269,20 +269,20 @@ def unsaid(
     last_body = bodies[-1][1]
     if (end := ending_event(machine, last_body.source)) is not None:
         events.append((end, last_body.at))
-    stamp = max((last_body.at + row[2] for row in last_body.events if row[0] != LIFE), default=0)
+    stamp = max((last_body.at + row[2] for row in last_body.events if row[0] != EPOCH), default=0)
     pruned = max(0, last_body.tail - len(events))  # events of records that are gone: the oldest ones
     for number, (event, at) in enumerate(events, seq + pruned + 1):
         event.seq, event.timestamp = number, max(at, stamp)
     return [(event, event.seq) for event, _ in events]
 
 
-def was_checkpoint(record: Record, body: Body) -> bool:
+def was_checkpoint(record: Record, body: RecordBody) -> bool:
     """Whether it is a checkpoint, or was one until it was pruned from the history (its row stays as a part of later ones')."""
     kept_signal = body.source == "signal" and not body.patch.frames
     return record.checkpoint or not (body.source in NO_CHECKPOINT or kept_signal)
 
 
-def announced_ids(bodies: Iterable[Body]) -> set[str]:
+def announced_ids(bodies: Iterable[RecordBody]) -> set[str]:
     """Ids of the checkpoints and interrupts that these records' events announce."""
     out: set[str] = set()
     for body in bodies:
@@ -300,7 +300,7 @@ NO_CHECKPOINT = frozenset({"operation", "paused", "recovered", "resumed", "retry
 STARTS_RUN = frozenset({"input", "edit", "rewind", "fork", "migrate"})
 
 
-def is_announced(record: Record, body: Body, said: set[str]) -> bool:
+def is_announced(record: Record, body: RecordBody, said: set[str]) -> bool:
     """Whether nothing before this record can be unannounced: it is announced itself, or begins a run."""
     return body.source in STARTS_RUN or record.id in said
 
@@ -328,7 +328,7 @@ async def read_events(
 
 
 async def _read_references(
-    store: Checkpointer, chain: Sequence[tuple[int, int]], bodies: Sequence[Body]
+    store: Checkpointer, chain: Sequence[tuple[int, int]], bodies: Sequence[RecordBody]
 ) -> dict[tuple[int, str], dict[int, Any]]:
     wanted: dict[tuple[int, str], set[int]] = {}
     for body in bodies:

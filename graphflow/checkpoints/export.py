@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from graphflow.checkpoints import record_decoder
-from graphflow.checkpoints.rows import Item, Lineage, OpenInterrupt, Place, Record, Rewrite, ThreadRow
+from graphflow.checkpoints.rows import Lineage, LogItem, OpenInterrupt, Place, Record, Rewrite, ThreadRow
 from graphflow.errors import StoreError
 
 FORMAT = "graphflow-thread"
 VERSION = 1
 
 
-class QueuedInput(msgspec.Struct, frozen=True, kw_only=True):
+class QueuedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One input that waits for its turn."""
 
     body: bytes
@@ -62,7 +62,7 @@ class ThreadCopy(msgspec.Struct, kw_only=True):
     """With their items and snapshots; open interrupts are listed below instead of in `opened`."""
     items: list[LooseItem] = msgspec.field(default_factory=list)
     interrupts: list[OpenInterrupt] = msgspec.field(default_factory=list)
-    queue: list[QueuedInput] = msgspec.field(default_factory=list)
+    queue: list[QueuedEntry] = msgspec.field(default_factory=list)
     runs: list[str] = msgspec.field(default_factory=list)
 
 
@@ -130,7 +130,7 @@ async def from_lines(lines: AsyncIterator[Mapping[str, Any]]) -> ThreadCopy:
         elif kind == "interrupt":
             copy.interrupts.append(_row(line, OpenInterrupt, count))
         elif kind == "input":
-            copy.queue.append(_row(line, QueuedInput, count))
+            copy.queue.append(_row(line, QueuedEntry, count))
         else:
             raise StoreError(f"line {count} of the export has kind {kind!r}, which version {VERSION} does not know")
     if copy is None or not ended:
@@ -181,7 +181,7 @@ def _changed(record: Record, change: Rewrite) -> Record:
     )
 
 
-def _place(lineage: int, record: int, item: Item | LooseItem) -> Place:
+def _place(lineage: int, record: int, item: LogItem | LooseItem) -> Place:
     return Place("item", "", lineage, item.ordinal, item.frame, item.channel, record)
 
 

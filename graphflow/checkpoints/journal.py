@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer, eager_commits
-from graphflow.checkpoints.event_log import LIFE, pack
+from graphflow.checkpoints.event_log import EPOCH, pack
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.record_encoder import (
     after_commit,
@@ -36,7 +36,7 @@ SNAPSHOT_GROWTH = 1.1
 """How much heavier than the last a snapshot is thought to be: one that still outweighs its patches was made for nothing."""
 
 
-class Prepared(msgspec.Struct):
+class PreparedRecord(msgspec.Struct):
     commit: Commit
     body: bytes
     items: tuple[Any, ...]
@@ -91,17 +91,17 @@ class ThreadJournal:
         if self._eager is not None:
             self._eager.hurry()
 
-    def prepare(self, commit: Commit) -> Prepared:
-        return Prepared(commit, *encode_commit(commit, self._counts))
+    def prepare(self, commit: Commit) -> PreparedRecord:
+        return PreparedRecord(commit, *encode_commit(commit, self._counts))
 
-    def write(self, prepared: Prepared, events: list[Logged], seq: int, tail: int, release: bool) -> Durable:
+    def write(self, prepared: PreparedRecord, events: list[Logged], seq: int, tail: int, release: bool) -> Durable:
         commit = prepared.commit
         machine = commit.machine
         assert machine is not None
         packed = pack(events, commit, seq, self._counts)
         if not self._begun:
             self._begun = True
-            packed.insert(0, [LIFE, seq - self._mark, self.row.fence])
+            packed.insert(0, [EPOCH, seq - self._mark, self.row.fence])
         data = encode_data(prepared.body, seq, tail, packed)
         restarts(commit.patch.frames, self._counts, self._starts)
         after_commit(commit.patch.frames, self._counts)

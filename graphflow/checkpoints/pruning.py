@@ -1,7 +1,7 @@
 """What a prune may take away: decided here for every store, without reading a row's content.
 
-A store gathers the branches of a thread (`Branch`), asks `chosen` which checkpoints are left and `plan` what follows
-from that, and removes rows as it is told (`Change`). A checkpoint is loaded from the newest snapshot at or before it
+A store gathers the branches of a thread (`PruneBranch`), asks `chosen` which checkpoints are left and `plan` what follows
+from that, and removes rows as it is told (`PruneChange`). A checkpoint is loaded from the newest snapshot at or before it
 and the records after that, so the rows that have to stay are stretches that end in something that must be loadable and
 begin with its snapshot. Everything between them goes; a checkpoint whose row has to stay as a part of a later one's
 stretch stays as a record that history does not show.
@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.rows import Keep, OpenInterrupt, Pruned
 
 Range = tuple[int, int]
@@ -23,7 +23,7 @@ END = (1 << 32) - 1
 """Beyond every ordinal."""
 
 
-class Branch(msgspec.Struct, kw_only=True):
+class PruneBranch(msgspec.Struct, kw_only=True):
     """One lineage whose rows may go: begun by the thread, or by one that is deleted."""
 
     lineage: int
@@ -47,7 +47,7 @@ class Branch(msgspec.Struct, kw_only=True):
     """Ordinals of `Keep.records`."""
 
 
-class Change(msgspec.Struct, kw_only=True):
+class PruneChange(msgspec.Struct, kw_only=True):
     """What becomes of a lineage's rows."""
 
     lineage: int
@@ -79,10 +79,10 @@ def check_keep(thread_id: str, keep: Keep) -> None:
         GraphflowError: `invalid_input`.
     """
     if (keep.newest is None and keep.since is None) or min(keep.newest or 0, keep.since or 0) < 0:
-        raise refusals.nothing_to_keep(thread_id, keep.newest, keep.since)
+        raise errors.nothing_to_keep(thread_id, keep.newest, keep.since)
 
 
-def chosen(branches: Sequence[Branch], keep: Keep, interrupts: Iterable[OpenInterrupt]) -> set[str]:
+def chosen(branches: Sequence[PruneBranch], keep: Keep, interrupts: Iterable[OpenInterrupt]) -> set[str]:
     """Ids of the checkpoints that stay in the history."""
     needed = {checkpoint_of(interrupt.interrupt_id) for interrupt in interrupts}
     out: set[str] = set()
@@ -100,7 +100,7 @@ def chosen(branches: Sequence[Branch], keep: Keep, interrupts: Iterable[OpenInte
     return out if head is None else {*out, head}
 
 
-def newest_at_head(branches: Sequence[Branch]) -> str | None:
+def newest_at_head(branches: Sequence[PruneBranch]) -> str | None:
     """The newest checkpoint at or before the head, where that lies in these branches."""
     by_lineage = {branch.lineage: branch for branch in branches}
     branch = next((branch for branch in branches if branch.head is not None), None)
@@ -114,7 +114,7 @@ def newest_at_head(branches: Sequence[Branch]) -> str | None:
     return None
 
 
-def all_but(branches: Sequence[Branch], checkpoint_id: str) -> set[str]:
+def all_but(branches: Sequence[PruneBranch], checkpoint_id: str) -> set[str]:
     """Ids of all checkpoints but one."""
     return {name for branch in branches for name in branch.checkpoints.values()} - {checkpoint_id}
 
@@ -122,7 +122,7 @@ def all_but(branches: Sequence[Branch], checkpoint_id: str) -> set[str]:
 def check_deletion(
     thread_id: str,
     checkpoint_id: str,
-    branches: Sequence[Branch],
+    branches: Sequence[PruneBranch],
     standing: str | None,
     interrupts: Iterable[OpenInterrupt],
 ) -> None:
@@ -142,10 +142,10 @@ def check_deletion(
     elif all(checkpoint_id not in branch.checkpoints.values() for branch in branches):
         why = "it belongs to the thread that this one was forked from; delete it there"
     if why is not None:
-        raise refusals.checkpoint_in_use(thread_id, checkpoint_id, why)
+        raise errors.checkpoint_in_use(thread_id, checkpoint_id, why)
 
 
-def summed(branches: Sequence[Branch], kept: Collection[str], dropped: Iterable[tuple[int, int]]) -> Pruned:
+def summed(branches: Sequence[PruneBranch], kept: Collection[str], dropped: Iterable[tuple[int, int]]) -> Pruned:
     """What a prune says of itself; `dropped` has the records and bytes of each change."""
     rows = list(dropped)
     total = sum(len(branch.checkpoints) for branch in branches)
@@ -170,14 +170,14 @@ def _is_since(checkpoint_id: str, since: int | None) -> bool:
         return True
 
 
-def plan(branches: Sequence[Branch], kept: Collection[str]) -> list[Change]:
+def plan(branches: Sequence[PruneBranch], kept: Collection[str]) -> list[PruneChange]:
     """What becomes of each branch when only these checkpoints are left, children before parents."""
-    children: dict[int, list[Branch]] = {}
+    children: dict[int, list[PruneBranch]] = {}
     for branch in branches:
         if branch.parent is not None:
             children.setdefault(branch.parent, []).append(branch)
     own = {branch.lineage for branch in branches if branch.upto is None}
-    changes: dict[int, Change] = {}
+    changes: dict[int, PruneChange] = {}
     needy: set[int] = set()
     for branch in sorted(branches, key=lambda branch: branch.lineage, reverse=True):
         alive = [child for child in children.get(branch.lineage, ()) if not changes[child.lineage].gone]
@@ -189,7 +189,7 @@ def plan(branches: Sequence[Branch], kept: Collection[str]) -> list[Change]:
         # An empty branch of a past that other threads began is the tie to that past, without which it is not reached.
         tied = branch.lineage in own and branch.parent is not None and branch.parent not in own
         gone = not (needed or alive or tied or branch.wanted)
-        change = Change(lineage=branch.lineage, gone=gone, last=max([*needed, *shared], default=0))
+        change = PruneChange(lineage=branch.lineage, gone=gone, last=max([*needed, *shared], default=0))
         change.ranges, needs_parent = stretches(sorted(needed), branch.snapshots)
         if needs_parent:
             needy.add(branch.lineage)
@@ -223,7 +223,7 @@ def stretches(needed: Sequence[int], snapshots: Sequence[int]) -> tuple[list[Ran
     return out, before
 
 
-def _keep_effects(branches: Sequence[Branch], changes: dict[int, Change], kept: Collection[str]) -> None:
+def _keep_effects(branches: Sequence[PruneBranch], changes: dict[int, PruneChange], kept: Collection[str]) -> None:
     """Leaves the effects that a rewind to a kept checkpoint would pass over."""
     by_lineage = {branch.lineage: branch for branch in branches}
     covered: dict[int | None, bool] = {}

@@ -101,7 +101,7 @@ _OPERATIONS = {ord(operation): operation for operation in "+=-*"}
 _INTERRUPT_FIELDS = dict.fromkeys(Interrupt.__struct_fields__, "")
 
 
-class Body(msgspec.Struct):
+class RecordBody(msgspec.Struct):
     """A record's data, decoded."""
 
     source: str
@@ -120,7 +120,7 @@ class Body(msgspec.Struct):
     """Logs of the root that it writes anew → which of its entries does."""
 
 
-def decode_body(data: bytes, record_id: str = "") -> Body:
+def decode_body(data: bytes, record_id: str = "") -> RecordBody:
     """The record's content; logs are in `counts`, not in the patch.
 
     Args:
@@ -135,7 +135,7 @@ def decode_body(data: bytes, record_id: str = "") -> Body:
         raise codec.unreadable(error, f"record {record_id!r}") from error
 
 
-def _read_body(data: bytes) -> Body:
+def _read_body(data: bytes) -> RecordBody:
     end = 4 + int.from_bytes(data[:4], "big")
     form, *content = codec.decode(data[4:end])
     _check_format(form)
@@ -171,7 +171,9 @@ def _read_body(data: bytes) -> Body:
                 count, renewed[channel] = count
             counts[number, channel] = count
     opened = {key: None if i is None else decode_interrupt(i) for key, i in interrupts.items()}
-    return Body(source, node, frame, at, Patch(fields, changes, opened), counts, facts, seq, tail, events, renewed)
+    return RecordBody(
+        source, node, frame, at, Patch(fields, changes, opened), counts, facts, seq, tail, events, renewed
+    )
 
 
 _LISTS = frozenset({list})
@@ -352,7 +354,7 @@ def _read_snapshot(data: bytes) -> Folded:
     return Folded(machine, counts, seq, tail, last_at, *starts)
 
 
-def fold_records(start: Folded, bodies: Iterable[Body]) -> Folded:
+def fold_records(start: Folded, bodies: Iterable[RecordBody]) -> Folded:
     """The machine after these records."""
     machine, counts, starts = start.machine, dict(start.counts), dict(start.starts)
     seq, tail, at = start.seq, start.tail, start.at

@@ -20,7 +20,7 @@ from graphflow.checkpoints.record_fields import (
     Starts,
     forget_frames,
 )
-from graphflow.checkpoints.rows import Item, OpenInterrupt
+from graphflow.checkpoints.rows import LogItem, OpenInterrupt
 from graphflow.graph.core.channels import Update
 from graphflow.graph.core.commands import Commit
 from graphflow.graph.core.immutable import LogEntry, State
@@ -50,14 +50,14 @@ def encode_entry(entry: LogEntry, channel: str) -> bytes:
 
 def encode_frames(
     frames: Mapping[int, FramePatch | None], counts: Counts, before: Machine | None = None
-) -> tuple[list[Any], tuple[Item, ...]]:
+) -> tuple[list[Any], tuple[LogItem, ...]]:
     """The frames' changes to `before` as data, and the log rows beside them; `counts` goes on with the new rows.
 
     Raises:
         CodecError: names the channel and the type of the value that can't be stored.
     """
     out: list[Any] = []
-    items: list[Item] = []
+    items: list[LogItem] = []
     for number, change in frames.items():
         if change is None:
             out.append([number])
@@ -82,7 +82,7 @@ def encode_frames(
                 first = first_ordinal(counts, number, channel, change)
                 if channel == "messages" and "i" in fields:
                     _refer(fields, inputs.by_entries(change.fields["input"], entries, first))
-                items += [Item(number, channel, first + i, encode_entry(e, channel)) for i, e in enumerate(entries)]
+                items += [LogItem(number, channel, first + i, encode_entry(e, channel)) for i, e in enumerate(entries)]
                 logs[channel] = _counted(entries) if number == ROOT else len(entries)
         operations = {}
         if change.operations:
@@ -123,12 +123,12 @@ def restarts(frames: Mapping[int, FramePatch | None], counts: Counts, starts: St
                 starts[channel] = counts.get((ROOT, channel), 0) + counted[1]
 
 
-def _inherited(number: int, update: Update | None, logs: dict[str, Any], items: list[Item]) -> list[Any]:
+def _inherited(number: int, update: Update | None, logs: dict[str, Any], items: list[LogItem]) -> list[Any]:
     """What an opening branch inherits, as data; its log entries are the first rows of the frame's logs."""
     if update is None:
         return []
     for channel, entries in update.logs.items():
-        items += [Item(number, channel, i, encode_entry(e, channel)) for i, e in enumerate(entries)]
+        items += [LogItem(number, channel, i, encode_entry(e, channel)) for i, e in enumerate(entries)]
         logs[channel] = logs.get(channel, 0) + len(entries)
     values = {k: storable(v, channel=k) for k, v in update.sets.items()}
     return [values, {k: storable(v, channel=k) for k, v in update.merges.items()}]
@@ -202,7 +202,7 @@ _INTERRUPT_DEFAULTS = {
 }
 
 
-def encode_commit(commit: Commit, counts: Counts) -> tuple[bytes, tuple[Item, ...]]:
+def encode_commit(commit: Commit, counts: Counts) -> tuple[bytes, tuple[LogItem, ...]]:
     """The record's body, encoded, and its log rows.
 
     Raises:

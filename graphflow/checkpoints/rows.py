@@ -29,7 +29,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
     """Records of the parent up to this ordinal belong to this lineage too."""
 
 
-class Item(msgspec.Struct, frozen=True, gc=False):
+class LogItem(msgspec.Struct, frozen=True, gc=False):
     """One entry of an append channel's log, keyed (lineage, frame, channel, ordinal) (E4)."""
 
     frame: int
@@ -129,7 +129,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Small: what `list_checkpoints` and `tree` need (source, step, nodes, run, time). Never a value of the state."""
     data: bytes
     """The patch, the events sent since the record before, and what no rule derives."""
-    items: tuple[Item, ...] = ()
+    items: tuple[LogItem, ...] = ()
     snapshot: bytes | None = None
     """The whole Machine but its append channels, after this record (E4)."""
     opened: tuple[OpenInterrupt, ...] = ()

@@ -16,8 +16,8 @@ from graphflow.checkpoints import input_references as inputs
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.event_log import read_events
 from graphflow.checkpoints.record_decoder import (
-    Body,
     Folded,
+    RecordBody,
     decode_body,
     decode_entry,
     decode_meta,
@@ -189,7 +189,7 @@ async def read_run(
     return RunFacts(chat_id=chat_id, run_id=run_id, status=status, parts=tuple(parts), agent_key=agent_key, input=given)
 
 
-def _status(bodies: Sequence[Body]) -> Ended | None:
+def _status(bodies: Sequence[RecordBody]) -> Ended | None:
     if all(body.source in TRAVEL for body in bodies):
         return None
     end = ending_event(settled(bodies), bodies[-1].source)
@@ -228,7 +228,7 @@ def _as_message(item: Any) -> Message | None:
 
 
 async def _events_of(
-    store: Checkpointer, chain: Chain, records: Sequence[Record], bodies: Sequence[Body]
+    store: Checkpointer, chain: Chain, records: Sequence[Record], bodies: Sequence[RecordBody]
 ) -> list[list[Event]]:
     """The stored events of each record."""
     out: list[list[Event]] = [[] for _ in bodies]
@@ -240,7 +240,7 @@ async def _events_of(
     return out
 
 
-def _input(bodies: Sequence[Body], parts: Sequence[RunPart]) -> Mapping[str, Any] | None:
+def _input(bodies: Sequence[RecordBody], parts: Sequence[RunPart]) -> Mapping[str, Any] | None:
     for body, part in zip(bodies, parts, strict=True):
         change = body.patch.frames.get(ROOT)
         if body.source == "input" and change is not None:

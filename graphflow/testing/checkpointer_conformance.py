@@ -14,7 +14,7 @@ those of docs/internals/conformance.md.
 
 from __future__ import annotations
 
-from graphflow.testing.checkpointer.commits import Commits
+from graphflow.testing.checkpointer.commits import Committing
 from graphflow.testing.checkpointer.exports import Exports
 from graphflow.testing.checkpointer.forks import Forks
 from graphflow.testing.checkpointer.history import History
@@ -26,5 +26,5 @@ from graphflow.testing.checkpointer.records import Records
 from graphflow.testing.checkpointer.rewriting import Rewriting
 
 
-class CheckpointerConformance(Records, Commits, Leases, History, Forks, Pruning, Inbox, Exports, Rewriting, Ledger):
+class CheckpointerConformance(Records, Committing, Leases, History, Forks, Pruning, Inbox, Exports, Rewriting, Ledger):
     """The whole suite: override `make`, and `durable` for a store that keeps nothing."""

@@ -295,7 +295,7 @@ async def test_a_cancelled_take_gives_the_thread_back(store: PostgresCheckpointe
         with contextlib.suppress(asyncio.CancelledError):
             await taking
             await store.release("thread", taking.result().fence)
-        while store._sides[asyncio.get_running_loop()].changes:
+        while store._per_loop[asyncio.get_running_loop()].changes:
             await asyncio.sleep(0)
         row = await store.thread("thread")
         assert row is None or row.owner is None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from graphflow import Graph
-from graphflow.checkpoints.commit_queue import Call
+from graphflow.checkpoints.commit_queue import QueuedCall
 from graphflow.checkpoints.encryption.checkpointer import EncryptedCheckpointer
 from graphflow.checkpoints.encryption.cipher import new_key
 from graphflow.checkpoints.sqlite import writer
@@ -126,7 +126,7 @@ async def test_what_another_thread_queues_meanwhile_is_left_to_the_writers_threa
         store._writer.put(call)  # type: ignore[union-attr]
         return begun
 
-    call = Call(other, lambda db: threading.current_thread().name)
+    call = QueuedCall(other, lambda db: threading.current_thread().name)
     monkeypatch.setattr(store._writer, "_begin_here", late)
     durable = life.commit(life.record(), awaited=True)
     store.hurry()

@@ -32,11 +32,11 @@ from graphflow.checkpoints.encryption.note import (
 )
 from graphflow.checkpoints.rows import (
     ENCRYPTION_NOTE,
-    Item,
     Keep,
     Lineage,
     ListedRecord,
     Log,
+    LogItem,
     OpenInterrupt,
     Place,
     Pruned,
@@ -485,7 +485,7 @@ def _encrypted(record: Record, change: Rewrite) -> Record:
     if items:
         items = tuple(
             [
-                Item(
+                LogItem(
                     i.frame,
                     i.channel,
                     i.ordinal,

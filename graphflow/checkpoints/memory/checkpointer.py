@@ -12,13 +12,12 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints import export, pruning
+from graphflow.checkpoints import errors, export, pruning
 from graphflow.checkpoints.memory import copies as _memory_copies
 from graphflow.checkpoints.memory import pruning as _memory_pruning
 from graphflow.checkpoints.memory.rows import (
+    HeldThread,
     LineageRows,
-    ThreadState,
     age,
     bare,
     chain_of,
@@ -98,7 +97,7 @@ class MemoryCheckpointer:
     async def setup(self, *, encrypted: bool = False) -> None:
         """Nothing to open; refuses when the blobs are encrypted and the caller does not open them."""
         if ENCRYPTION_NOTE in self._tables.notes and not encrypted:
-            raise refusals.encrypted("in memory")
+            raise errors.encrypted("in memory")
 
     async def close(self) -> None:
         """Nothing to release; the data stays with the object."""
@@ -115,10 +114,10 @@ class MemoryCheckpointer:
             thread = self._tables.threads.get(thread_id)
             if thread is None:
                 if not create:
-                    raise refusals.unknown_thread(thread_id)
+                    raise errors.unknown_thread(thread_id)
                 thread = self._tables.add_thread(thread_id, ThreadFacts(status="idle", updated_at=now), now)
             elif thread.owner is not None and thread.lease_until > now:
-                raise refusals.busy(thread_id, thread.lease_until, now)
+                raise errors.busy(thread_id, thread.lease_until, now)
             thread.owner, thread.lease_until, thread.broken = owner, now + lease_ms, False
             thread.fence += 1
             return self._tables.row(thread)
@@ -173,7 +172,7 @@ class MemoryCheckpointer:
                 if records:
                     check(thread_id, lineage, 0 if begins else thread.ordinal, records)
                 if consumes is not None and not self._tables.queue.holds(thread_id, consumes):
-                    raise refusals.queue_gone(thread_id, consumes)
+                    raise errors.queue_gone(thread_id, consumes)
             except StoreError as error:
                 if thread is not None and thread.fence == fence:
                     thread.broken = True
@@ -188,7 +187,7 @@ class MemoryCheckpointer:
         return _DURABLE
 
     def _apply(
-        self, thread: ThreadState, lineage: LineageRows | None, records: Sequence[Record], facts: ThreadFacts
+        self, thread: HeldThread, lineage: LineageRows | None, records: Sequence[Record], facts: ThreadFacts
     ) -> None:  # fmt: skip
         if lineage is not thread.lineage:
             thread.lineage, thread.ordinal = lineage, 0
@@ -270,7 +269,7 @@ class MemoryCheckpointer:
                     elif record.id == before:
                         seen = True
             if not seen:
-                raise refusals.unknown_checkpoint(thread_id, str(before))
+                raise errors.unknown_checkpoint(thread_id, str(before))
             return out
 
     async def read_records(
@@ -325,7 +324,7 @@ class MemoryCheckpointer:
             if cursor is not None:
                 last = self._tables.threads.get(cursor)
                 if last is None:
-                    raise refusals.unknown_thread(cursor)
+                    raise errors.unknown_thread(cursor)
                 rows = [row for row in rows if recency(row) < recency(last)]
             chosen = (
                 row
@@ -379,11 +378,11 @@ class MemoryCheckpointer:
         with self._lock:
             found = find_checkpoint(self._tables.known(source_id), checkpoint_id)
             if found is None:
-                raise refusals.unknown_checkpoint(source_id, checkpoint_id)
+                raise errors.unknown_checkpoint(source_id, checkpoint_id)
             if thread_id in self._tables.threads:
-                raise refusals.exists(thread_id)
+                raise errors.exists(thread_id)
             if number in self._tables.lineages:
-                raise refusals.number_taken(number)
+                raise errors.number_taken(number)
             thread = self._tables.add_thread(thread_id, facts, facts.updated_at)
             thread.lineage = self._tables.lineage(number, thread_id, *found)
             thread.head = checkpoint_id
@@ -445,10 +444,10 @@ class MemoryCheckpointer:
     ) -> int:
         with self._lock:
             if thread_id not in self._tables.threads:
-                raise refusals.unknown_thread(thread_id)
+                raise errors.unknown_thread(thread_id)
             if run_id is not None:
                 self._tables.runs.setdefault(run_id, thread_id)
-            return self._tables.queue.push(thread_id, export.QueuedInput(body=body, at=now, kind=kind))
+            return self._tables.queue.push(thread_id, export.QueuedEntry(body=body, at=now, kind=kind))
 
     async def queue(
         self, thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100

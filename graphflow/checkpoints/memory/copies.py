@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints import export
+from graphflow.checkpoints import errors, export
 from graphflow.checkpoints.memory.rows import reach
 from graphflow.checkpoints.memory.tables import Tables
 from graphflow.checkpoints.rows import Lineage, Rewrite
@@ -47,7 +46,7 @@ def import_thread(tables: Tables, exported: export.ThreadCopy, thread_id: str | 
     copy = export.placed(exported, thread_id, tables.lineages.__contains__, change)
     row = copy.thread
     if row.thread_id in tables.threads:
-        raise refusals.exists(row.thread_id)
+        raise errors.exists(row.thread_id)
     thread = tables.add_thread(row.thread_id, row.facts, row.created_at)
     thread.fence = max(thread.fence, row.fence)
     for lineage in copy.lineages:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints import pruning
-from graphflow.checkpoints.memory.rows import LineageRows, ThreadState, find_checkpoint, reach
+from graphflow.checkpoints import errors, pruning
+from graphflow.checkpoints.memory.rows import HeldThread, LineageRows, find_checkpoint, reach
 from graphflow.checkpoints.memory.tables import Tables
-from graphflow.checkpoints.pruning import Branch, Change
+from graphflow.checkpoints.pruning import PruneBranch, PruneChange
 from graphflow.checkpoints.rows import Keep, Pruned
 
 
@@ -35,7 +34,7 @@ def _trim(tables: Tables, left: Iterable[LineageRows]) -> None:
 def delete_checkpoint(tables: Tables, thread_id: str, checkpoint_id: str) -> None:
     thread = tables.known(thread_id)
     if find_checkpoint(thread, checkpoint_id) is None:
-        raise refusals.unknown_checkpoint(thread_id, checkpoint_id)
+        raise errors.unknown_checkpoint(thread_id, checkpoint_id)
     shown = (r.id for rows, upto in reach(thread).items() for r in rows.found(0, upto) if r.checkpoint)
     if all(shown_id == checkpoint_id for shown_id in shown):
         delete_thread(tables, thread_id)
@@ -58,7 +57,7 @@ def prune(tables: Tables, thread_id: str, keep: Keep, *, dry_run: bool) -> Prune
     return pruning.summed(branches, kept, dropped)
 
 
-def branches_of(tables: Tables, thread: ThreadState, wanted: Sequence[tuple[int, int]] = ()) -> list[Branch]:
+def branches_of(tables: Tables, thread: HeldThread, wanted: Sequence[tuple[int, int]] = ()) -> list[PruneBranch]:
     """The thread's branches whose rows may go: its own, and those that deleted threads left.
 
     Args:
@@ -71,7 +70,7 @@ def branches_of(tables: Tables, thread: ThreadState, wanted: Sequence[tuple[int,
     }
     others = [rows for rows in tables.lineages.values() if rows not in scope]
     return [
-        Branch(
+        PruneBranch(
             lineage=lineage.order,
             parent=None if lineage.parent is None else lineage.parent.order,
             cut=lineage.cut,
@@ -87,7 +86,7 @@ def branches_of(tables: Tables, thread: ThreadState, wanted: Sequence[tuple[int,
     ]
 
 
-def _apply(tables: Tables, changes: Sequence[Change]) -> None:
+def _apply(tables: Tables, changes: Sequence[PruneChange]) -> None:
     lineages = {rows.order: rows for rows in tables.lineages.values()}
     for change in changes:
         rows = lineages[change.lineage]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from graphflow.checkpoints.export import QueuedInput
+from graphflow.checkpoints.export import QueuedEntry
 from graphflow.checkpoints.rows import Place, Queued, Rewrite
 
 
@@ -14,10 +14,10 @@ class QueueRows:
     """Entries by position; a position is never given twice."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, tuple[str, QueuedInput]] = {}
+        self._entries: dict[int, tuple[str, QueuedEntry]] = {}
         self._last = 0
 
-    def push(self, thread_id: str, entry: QueuedInput) -> int:
+    def push(self, thread_id: str, entry: QueuedEntry) -> int:
         """Its position."""
         self._last += 1
         self._entries[self._last] = (thread_id, entry)
@@ -42,7 +42,7 @@ class QueueRows:
         """Threads that something waits for, each once, the longest waiting first."""
         return list(dict.fromkeys(name for name, _ in self._entries.values()))
 
-    def copies(self, thread_id: str) -> list[QueuedInput]:
+    def copies(self, thread_id: str) -> list[QueuedEntry]:
         """A thread's entries as an export has them."""
         return [entry for name, entry in self._entries.values() if name == thread_id]
 

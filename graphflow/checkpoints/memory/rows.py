@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.export import LooseItem
-from graphflow.checkpoints.pruning import Change
+from graphflow.checkpoints.pruning import PruneChange
 from graphflow.checkpoints.rows import (
-    Item,
     ListedRecord,
     Log,
+    LogItem,
     OpenInterrupt,
     Place,
     Record,
@@ -126,7 +126,7 @@ class LineageRows:
             for ordinal in [n for n, (written, _) in log.items() if written > upto]:
                 del log[ordinal]
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: PruneChange) -> None:
         """Drops the records that a prune takes away."""
         *gaps, (end, _) = change.gaps()
         for first, last in gaps:
@@ -141,7 +141,7 @@ class LineageRows:
         self.snapshots = [r.ordinal for r in self.records if r is not None and r.snapshot is not None]
         self.ids, self.indexed = {}, 0
 
-    def dropped(self, change: Change) -> tuple[int, int]:
+    def dropped(self, change: PruneChange) -> tuple[int, int]:
         """How many records a change takes away, and their bytes; entries of logs are not counted, for most stay."""
         gone = [record for first, last in change.gaps() for record in self.found(first - 1, last)]
         return len(gone), sum(len(r.meta) + len(r.data) + len(r.snapshot or b"") for r in gone)
@@ -159,7 +159,7 @@ class LineageRows:
     def _rewritten(self, record: Record, change: Rewrite) -> Record:
         number, written = self.number, record.ordinal
         items = [
-            Item(
+            LogItem(
                 i.frame,
                 i.channel,
                 i.ordinal,
@@ -179,7 +179,7 @@ class LineageRows:
         self.records[ordinal - 1] = msgspec.structs.replace(record, **fields)
 
 
-class ThreadState:
+class HeldThread:
     __slots__ = (
         "broken", "created_at", "facts", "fence", "head", "id", "lease_until", "lineage", "lineages", "ordinal", "owner"
     )  # fmt: skip
@@ -213,7 +213,7 @@ class ThreadState:
         )
 
 
-def recency(thread: ThreadState) -> tuple[int, str]:
+def recency(thread: HeldThread) -> tuple[int, str]:
     return thread.facts.updated_at, thread.id
 
 
@@ -221,16 +221,16 @@ def age(interrupt: OpenInterrupt) -> tuple[int, str]:
     return interrupt.opened_at, interrupt.interrupt_id
 
 
-def refusal(thread: ThreadState | None, thread_id: str, fence: int, expected_head: str | None) -> StoreError:
+def refusal(thread: HeldThread | None, thread_id: str, fence: int, expected_head: str | None) -> StoreError:
     if thread is None:
-        return refusals.fenced_gone(thread_id, fence)
+        return errors.fenced_gone(thread_id, fence)
     if thread.fence != fence:
-        return refusals.fenced_life(thread_id, fence, thread.fence)
+        return errors.fenced_life(thread_id, fence, thread.fence)
     if thread.broken:
-        return refusals.fenced_earlier(thread_id, fence)
+        return errors.fenced_earlier(thread_id, fence)
     if thread.owner is None:
-        return refusals.fenced_released(thread_id, fence)
-    return refusals.fenced_head(thread_id, expected_head, thread.head)
+        return errors.fenced_released(thread_id, fence)
+    return errors.fenced_head(thread_id, expected_head, thread.head)
 
 
 def check(thread_id: str, lineage: LineageRows | None, ordinal: int, records: Sequence[Record]) -> None:
@@ -238,19 +238,19 @@ def check(thread_id: str, lineage: LineageRows | None, ordinal: int, records: Se
     for record in records:
         ordinal += 1
         if lineage is None or record.lineage != lineage.number:
-            raise refusals.wrong_lineage(thread_id, record.lineage, None if lineage is None else lineage.number)
+            raise errors.wrong_lineage(thread_id, record.lineage, None if lineage is None else lineage.number)
         if record.ordinal != ordinal:
-            raise refusals.wrong_ordinal(thread_id, record.ordinal, ordinal)
+            raise errors.wrong_ordinal(thread_id, record.ordinal, ordinal)
         for item in record.items:
             log = lineage.logs.get((item.frame, item.channel))
             if log is not None and item.ordinal in log:
-                raise refusals.item_taken(item.channel, item.ordinal)
+                raise errors.item_taken(item.channel, item.ordinal)
 
 
 def check_parent(lineage: LineageRows, parent: LineageRows) -> None:
     """Refuses a lineage that would go on from what was pruned meanwhile."""
     if not parent.loadable(lineage.cut):
-        raise refusals.pruned_parent(lineage.number, parent.number, lineage.cut)
+        raise errors.pruned_parent(lineage.number, parent.number, lineage.cut)
 
 
 def chain_of(lineage: LineageRows | None, ordinal: int) -> list[tuple[LineageRows, int]]:
@@ -264,7 +264,7 @@ def chain_of(lineage: LineageRows | None, ordinal: int) -> list[tuple[LineageRow
     return out
 
 
-def reach(thread: ThreadState) -> dict[LineageRows, int]:
+def reach(thread: HeldThread) -> dict[LineageRows, int]:
     """Every lineage of the thread's tree, with how many of its records belong to it."""
     out: dict[LineageRows, int] = {lineage: len(lineage.records) for lineage in thread.lineages}
     for own in thread.lineages:
@@ -273,7 +273,7 @@ def reach(thread: ThreadState) -> dict[LineageRows, int]:
     return out
 
 
-def find_checkpoint(thread: ThreadState, checkpoint_id: str) -> tuple[LineageRows, int] | None:
+def find_checkpoint(thread: HeldThread, checkpoint_id: str) -> tuple[LineageRows, int] | None:
     for lineage, upto in reach(thread).items():
         if 0 < (ordinal := lineage.checkpoint(checkpoint_id)) <= upto:
             return lineage, ordinal
@@ -289,7 +289,7 @@ def since_snapshot(thread_id: str, chain: Sequence[tuple[LineageRows, int]]) -> 
         base = lineage.snapshots[index - 1] if index else 0
         part = lineage.found(base, cut)
         if len(part) != cut - base:
-            raise refusals.missing_records(thread_id, cut - base, len(part))
+            raise errors.missing_records(thread_id, cut - base, len(part))
         parts.append(part)
         if index:
             snapshot = lineage.found(base - 1, base)[0].snapshot
@@ -331,7 +331,7 @@ def read_log(lineages: Sequence[LineageRows], log: Log) -> list[bytes]:
     out = [data for part in reversed(parts) for data in part]
     wanted = max(log.count - log.start, 0)
     if len(out) != wanted:
-        raise refusals.missing_items(log.channel, wanted, len(out))
+        raise errors.missing_items(log.channel, wanted, len(out))
     return out
 
 

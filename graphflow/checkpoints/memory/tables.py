@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.memory.queue import QueueRows
-from graphflow.checkpoints.memory.rows import LineageRows, ThreadState
+from graphflow.checkpoints.memory.rows import HeldThread, LineageRows
 from graphflow.checkpoints.rows import Lineage, OpenInterrupt, Spent, ThreadFacts, ThreadRow
 
 
@@ -14,7 +14,7 @@ class Tables:
     """The rows of all threads, by what they are found by."""
 
     def __init__(self) -> None:
-        self.threads: dict[str, ThreadState] = {}
+        self.threads: dict[str, HeldThread] = {}
         self.lineages: dict[int, LineageRows] = {}
         """By the port's number."""
         self.interrupts: dict[tuple[str, str], OpenInterrupt] = {}
@@ -30,7 +30,7 @@ class Tables:
         """Fences of threads that were deleted while somebody drove them: a namesake goes on from there."""
         self._begun = 0
 
-    def known(self, thread_id: str) -> ThreadState:
+    def known(self, thread_id: str) -> HeldThread:
         """The thread.
 
         Raises:
@@ -38,20 +38,20 @@ class Tables:
         """
         thread = self.threads.get(thread_id)
         if thread is None:
-            raise refusals.unknown_thread(thread_id)
+            raise errors.unknown_thread(thread_id)
         return thread
 
-    def row(self, thread: ThreadState) -> ThreadRow:
+    def row(self, thread: HeldThread) -> ThreadRow:
         row = thread.row()
         waits = any(self.queue.rows(row.thread_id, "input"))
         return msgspec.structs.replace(row, queued=True) if waits else row
 
-    def add_thread(self, thread_id: str, facts: ThreadFacts, created_at: int) -> ThreadState:
-        thread = ThreadState(thread_id, facts, self._fences.pop(thread_id, 0), created_at)
+    def add_thread(self, thread_id: str, facts: ThreadFacts, created_at: int) -> HeldThread:
+        thread = HeldThread(thread_id, facts, self._fences.pop(thread_id, 0), created_at)
         self.threads[thread_id] = thread
         return thread
 
-    def drop_thread(self, thread: ThreadState) -> None:
+    def drop_thread(self, thread: HeldThread) -> None:
         """Forgets the thread, but not its lineages; what it has used stays used, by nobody in particular."""
         del self.threads[thread.id]
         if thread.owner is not None:
@@ -71,20 +71,20 @@ class Tables:
         self._begun += 1
         return LineageRows(number, self._begun, thread_id, parent, cut)
 
-    def begin(self, thread: ThreadState, begins: Lineage) -> LineageRows:
+    def begin(self, thread: HeldThread, begins: Lineage) -> LineageRows:
         """The lineage that a commit or an import begins, not yet known to anybody.
 
         Raises:
             StoreError: its number is taken, or its parent is not there.
         """
         if begins.number in self.lineages:
-            raise refusals.number_taken(begins.number)
+            raise errors.number_taken(begins.number)
         parent = None if begins.parent is None else self.lineages.get(begins.parent)
         if begins.parent is not None and parent is None:
-            raise refusals.unknown_parent(begins.number, begins.parent)
+            raise errors.unknown_parent(begins.number, begins.parent)
         return self.lineage(begins.number, thread.id, parent, begins.cut)
 
-    def keep(self, thread: ThreadState, lineage: LineageRows) -> None:
+    def keep(self, thread: HeldThread, lineage: LineageRows) -> None:
         """Makes a lineage known, as the thread's newest."""
         self.lineages[lineage.number] = lineage
         thread.lineages.append(lineage)

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
 
-from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.rows import (
     ENCRYPTION_NOTE,
     Lineage,
@@ -36,11 +36,11 @@ except ImportError as missing:  # pragma: no cover – the extra is not installe
 
 from graphflow.checkpoints.commit_queue import Promise
 from graphflow.checkpoints.postgres import reader
-from graphflow.checkpoints.postgres.commits import Life
+from graphflow.checkpoints.postgres.commits import PostgresEpoch
 from graphflow.checkpoints.postgres.dialect import POSTGRES
 from graphflow.checkpoints.postgres.driver import drive
 from graphflow.checkpoints.postgres.errors import closed, forked, store_error
-from graphflow.checkpoints.postgres.loop_connections import Side, shut
+from graphflow.checkpoints.postgres.loop_connections import LoopConnections, shut
 from graphflow.checkpoints.postgres.schema import migrate
 from graphflow.checkpoints.postgres.take import take as take_thread
 from graphflow.checkpoints.postgres.target import owner_lock, target_of
@@ -82,13 +82,13 @@ class PostgresCheckpointer(SqlCheckpointer):
         """Who, where, which; without the password."""
         self._owner_lock = owner_lock(self.name)
         self._opening = threading.Lock()
-        self._sides: dict[asyncio.AbstractEventLoop, Side] = {}
-        self._lives: dict[str, Life] = {}
+        self._per_loop: dict[asyncio.AbstractEventLoop, LoopConnections] = {}
+        self._epochs: dict[str, PostgresEpoch] = {}
         self._broken: dict[str, int] = {}
         self._migrated = False
         self._closed = False
         self._encrypted = False
-        weakref.finalize(self, shut, self._target, self._sides, self._owner_lock)
+        weakref.finalize(self, shut, self._target, self._per_loop, self._owner_lock)
 
     def __repr__(self) -> str:
         return f"PostgresCheckpointer({self.name!r})"
@@ -100,26 +100,26 @@ class PostgresCheckpointer(SqlCheckpointer):
         self._encrypted = self._encrypted or encrypted
         await self._here()
 
-    async def _here(self) -> Side:
+    async def _here(self) -> LoopConnections:
         """This event loop's connections."""
-        side = self._sides.get(asyncio.get_running_loop())
-        if side is None or not self._migrated or self._closed or self._owner_lock.forked:
-            side = await self._open()
-        return side
+        connections = self._per_loop.get(asyncio.get_running_loop())
+        if connections is None or not self._migrated or self._closed or self._owner_lock.forked:
+            connections = await self._open()
+        return connections
 
-    async def _open(self) -> Side:
+    async def _open(self) -> LoopConnections:
         self._check()
-        side = await self._side()
+        connections = await self._side()
         if not self._migrated:
             try:
-                await side.pool.warm()
-                await migrate(side.pool, self._target)
-                if not self._encrypted and await drive(side.pool.ask, lists.note(ENCRYPTION_NOTE)) is not None:
-                    raise refusals.encrypted(self.name)
+                await connections.pool.warm()
+                await migrate(connections.pool, self._target)
+                if not self._encrypted and await drive(connections.pool.ask, lists.note(ENCRYPTION_NOTE)) is not None:
+                    raise errors.encrypted(self.name)
             except (OperationalError, OSError) as error:
                 raise store_error(self.name, error, "opened") from error
             self._migrated = True
-        return side
+        return connections
 
     def _check(self) -> None:
         if self._owner_lock.forked:
@@ -128,36 +128,36 @@ class PostgresCheckpointer(SqlCheckpointer):
         if self._closed:
             raise closed(self.name)
 
-    async def _side(self) -> Side:
+    async def _side(self) -> LoopConnections:
         loop = asyncio.get_running_loop()
         with self._opening:
-            dead = [self._sides.pop(other) for other in list(self._sides) if other.is_closed()]
-            side = self._sides.get(loop)
-            if side is None:
-                side = self._sides[loop] = Side(self._target, self._lives, self._broken)
+            dead = [self._per_loop.pop(other) for other in list(self._per_loop) if other.is_closed()]
+            connections = self._per_loop.get(loop)
+            if connections is None:
+                connections = self._per_loop[loop] = LoopConnections(self._target, self._epochs, self._broken)
         for other in dead:  # what a loop that has ended left to do, and its connections
             other.writer.adopt()
             await other.writer.drain()
             spare = self._target.spare = self._target.spare or []
             other.writer.close(spare)
             other.pool.close(spare)
-        return side
+        return connections
 
     async def close(self) -> None:
         with self._opening:
             already, self._closed = self._closed, True
-            sides = dict(self._sides)
-            self._sides.clear()
+            per_loop = dict(self._per_loop)
+            self._per_loop.clear()
         if self._owner_lock.forked or already:
             return
         here = asyncio.get_running_loop()
-        for loop, side in sides.items():
+        for loop, connections in per_loop.items():
             if loop is not here and loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(side.close(), loop))
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(connections.close(), loop))
             else:
                 if loop is not here:
-                    side.writer.adopt()
-                await side.close()
+                    connections.writer.adopt()
+                await connections.close()
         self._target.closed = True
         for connection in self._target.spare or ():
             connection.close()
@@ -165,11 +165,11 @@ class PostgresCheckpointer(SqlCheckpointer):
 
     async def flush(self) -> None:
         here = asyncio.get_running_loop()
-        for loop, side in list(self._sides.items()):
+        for loop, connections in list(self._per_loop.items()):
             if loop is here:
-                await side.writer.flush()
+                await connections.writer.flush()
             elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(side.writer.flush(), loop))
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(connections.writer.flush(), loop))
 
     async def _read(self, make: Callable[[], Work[T]]) -> T:
         return await (await self._here()).pool.read(lambda db: drive(db.run, make()))
@@ -178,52 +178,52 @@ class PostgresCheckpointer(SqlCheckpointer):
         return await drive((await self._here()).pool.ask, make())
 
     async def _change(self, make: Callable[[], Work[T]], *, forget: str | None = None) -> T:
-        side = await self._here()
-        await side.writer.flush()
-        result = await side.pool.write(lambda db: drive(db.run, make()))
+        connections = await self._here()
+        await connections.writer.flush()
+        result = await connections.pool.write(lambda db: drive(db.run, make()))
         self._forget(forget)
         return result
 
     async def _do(self, make: Callable[[], Work[T]], *, forget: str | None = None) -> T:
-        side = await self._here()
-        await side.writer.flush()
-        result = await drive(side.pool.do, make())
+        connections = await self._here()
+        await connections.writer.flush()
+        result = await drive(connections.pool.do, make())
         self._forget(forget)
         return result
 
     def _forget(self, thread_id: str | None) -> None:
         if thread_id is not None:
-            self._lives.pop(thread_id, None)
+            self._epochs.pop(thread_id, None)
 
     # --- taking a thread (E2) ---
 
     async def take(
         self, thread_id: str, *, owner: str, now: int, lease_ms: int, create: bool = True
     ) -> ThreadRow:  # fmt: skip
-        side = await self._here()
+        connections = await self._here()
         if owner == self._owner_lock.id:
             self._owner_lock.acquire()
         # A task of its own, for when whoever waits is cancelled: the thread may be taken by now, or soon, and nobody would
         # drive it, yet its lease would be renewed.
         taking = asyncio.get_running_loop().create_task(
-            self._take(side, thread_id, owner, now, lease_ms, create=create)
+            self._take(connections, thread_id, owner, now, lease_ms, create=create)
         )
-        side.changes.add(taking)
-        taking.add_done_callback(side.changes.discard)
+        connections.changes.add(taking)
+        taking.add_done_callback(connections.changes.discard)
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
             giving = asyncio.get_running_loop().create_task(self._give_back(taking))
-            side.changes.add(giving)
-            giving.add_done_callback(side.changes.discard)
+            connections.changes.add(giving)
+            giving.add_done_callback(connections.changes.discard)
             raise
 
     async def _take(
-        self, side: Side, thread_id: str, owner: str, now: int, lease_ms: int, *, create: bool
+        self, connections: LoopConnections, thread_id: str, owner: str, now: int, lease_ms: int, *, create: bool
     ) -> ThreadRow:  # fmt: skip
-        await side.writer.flush()
+        await connections.writer.flush()
         row = await take_thread(
-            side.pool,
+            connections.pool,
             thread_id,
             owner,
             now,
@@ -232,7 +232,7 @@ class PostgresCheckpointer(SqlCheckpointer):
             is_dead=self._owner_lock.is_dead,
             token=uuid.uuid4().bytes,
         )
-        self._lives[thread_id] = Life(row.fence, row.head, row.lineage, row.ordinal)
+        self._epochs[thread_id] = PostgresEpoch(row.fence, row.head, row.lineage, row.ordinal)
         return row
 
     async def _give_back(self, taking: asyncio.Task[ThreadRow]) -> None:
@@ -267,9 +267,9 @@ class PostgresCheckpointer(SqlCheckpointer):
         """
         loop = asyncio.get_running_loop()
         promise = Promise(loop, thread_id, fence, expected_head, records, facts, begins, release, consumes)
-        side = self._sides.get(loop)
-        if side is not None and not self._closed and not self._owner_lock.forked:
-            side.writer.put(promise)
+        connections = self._per_loop.get(loop)
+        if connections is not None and not self._closed and not self._owner_lock.forked:
+            connections.writer.put(promise)
             return promise
         try:
             self._check()
@@ -282,9 +282,9 @@ class PostgresCheckpointer(SqlCheckpointer):
 
     def hurry(self) -> None:
         """Waits for what was committed last in the caller's thread, where nobody else has to wait for that."""
-        side = self._sides.get(asyncio.get_running_loop())
-        if side is not None:
-            side.writer.hurry()
+        connections = self._per_loop.get(asyncio.get_running_loop())
+        if connections is not None:
+            connections.writer.hurry()
 
     # --- reading ---
 

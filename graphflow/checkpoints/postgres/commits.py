@@ -1,4 +1,4 @@
-"""Queued commits as statements for PostgreSQL: what a life is known to be, and several commits of one life as one call."""
+"""Queued commits as statements for PostgreSQL: what a epoch is known to be, and several commits of one epoch as one call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.commit_queue import Promise
 from graphflow.checkpoints.postgres.driver import native
 from graphflow.checkpoints.postgres.pipeline import (
@@ -65,7 +65,7 @@ def size_of(record: Record) -> int:
     return size if record.snapshot is None else size + len(record.snapshot)
 
 
-class Life:
+class PostgresEpoch:
     """What the store remembers of a thread that it drives, so that a commit reads nothing."""
 
     __slots__ = ("fence", "head", "lineage", "ordinal", "released", "run_id")
@@ -84,7 +84,7 @@ _ADD_INTERRUPT, _ADD_RUN, _ADD_SPENT = native(ADD_INTERRUPT), native(ADD_RUN), n
 
 
 class Run:
-    """Consecutive commits of one life, of which only the first may begin a lineage."""
+    """Consecutive commits of one epoch, of which only the first may begin a lineage."""
 
     __slots__ = ("before", "promises")
 
@@ -94,41 +94,41 @@ class Run:
         self.promises: list[Promise] = []
 
 
-def accept(life: Life, promise: Promise) -> StoreError | None:
-    """Moves the life along the commit, or says why it does not follow."""
+def accept(epoch: PostgresEpoch, promise: Promise) -> StoreError | None:
+    """Moves the epoch along the commit, or says why it does not follow."""
     thread_id = promise.thread_id
-    if life.released:
-        return refusals.fenced_released(thread_id, promise.fence)
-    if life.head != promise.expected_head:
-        return refusals.fenced_head(thread_id, promise.expected_head, life.head)
-    lineage, ordinal = life.lineage, life.ordinal
+    if epoch.released:
+        return errors.fenced_released(thread_id, promise.fence)
+    if epoch.head != promise.expected_head:
+        return errors.fenced_head(thread_id, promise.expected_head, epoch.head)
+    lineage, ordinal = epoch.lineage, epoch.ordinal
     if promise.begins is not None:
         lineage, ordinal = promise.begins.number, 0
     for record in promise.records:
         ordinal += 1
         if record.lineage != lineage:
-            return refusals.wrong_lineage(thread_id, record.lineage, lineage)
+            return errors.wrong_lineage(thread_id, record.lineage, lineage)
         if record.ordinal != ordinal:
-            return refusals.wrong_ordinal(thread_id, record.ordinal, ordinal)
-    life.lineage, life.ordinal = lineage, ordinal
+            return errors.wrong_ordinal(thread_id, record.ordinal, ordinal)
+    epoch.lineage, epoch.ordinal = lineage, ordinal
     if promise.records:
-        life.head = promise.records[-1].id
-    life.released = promise.release
+        epoch.head = promise.records[-1].id
+    epoch.released = promise.release
     return None
 
 
-def calls_of(run: Run, life: Life) -> list[Call]:
-    """The statements of a run whose commits were all accepted by the life, in the order in which they have to come."""
+def calls_of(run: Run, epoch: PostgresEpoch) -> list[Call]:
+    """The statements of a run whose commits were all accepted by the epoch, in the order in which they have to come."""
     first, last = run.promises[0], run.promises[-1]
     records = [record for promise in run.promises for record in promise.records]
-    lineage = records[-1].lineage if records else life.lineage
+    lineage = records[-1].lineage if records else epoch.lineage
     calls: list[Call] = []
     if first.begins is not None:
         begins = first.begins
         lineage = begins.number
         calls.append(BEGIN_LINEAGE(begins.number, begins.thread_id, begins.parent, begins.cut))
     head = records[-1].id if records else run.before
-    ordinal = records[-1].ordinal if records else (0 if first.begins is not None else life.ordinal)
+    ordinal = records[-1].ordinal if records else (0 if first.begins is not None else epoch.ordinal)
     facts = last.facts
     guard = (first.thread_id, first.fence)
     moved = _MOVE_HEAD(
@@ -160,9 +160,9 @@ def calls_of(run: Run, life: Life) -> list[Call]:
             calls.append(_ADD_SPENT(first.thread_id, *msgspec.structs.astuple(record.spent)))
     for promise in run.promises:
         run_id = promise.facts.run_id
-        if run_id is not None and run_id != life.run_id:
+        if run_id is not None and run_id != epoch.run_id:
             calls.append(_ADD_RUN(run_id, first.thread_id))
-            life.run_id = run_id
+            epoch.run_id = run_id
         if promise.consumes is not None:
             calls.append(_CONSUME(promise.consumes, first.thread_id))
     return calls
@@ -213,21 +213,21 @@ def weight(promise: Promise) -> int:
 
 
 def is_not_moved(error: PostgresError) -> bool:
-    """Whether the thread is not where its life left it."""
+    """Whether the thread is not where its epoch left it."""
     return error.state == _NOT_MOVED or (error.state == "23502" and error.column == "lineage")
 
 
 def refusal(error: PostgresError, promise: Promise) -> StoreError | None:
     """What the server's refusal means in the port's words; None when it says nothing of the commit itself."""
     if error.state == INPUT_GONE:
-        return refusals.queue_gone(promise.thread_id, promise.consumes or 0)
+        return errors.queue_gone(promise.thread_id, promise.consumes or 0)
     begins = promise.begins
     if begins is not None and error.state == PRUNED:
-        return refusals.pruned_parent(begins.number, begins.parent or 0, begins.cut)
+        return errors.pruned_parent(begins.number, begins.parent or 0, begins.cut)
     if begins is not None and error.constraint == "lineages_parent":
-        return refusals.unknown_parent(begins.number, begins.parent or 0)
+        return errors.unknown_parent(begins.number, begins.parent or 0)
     if begins is not None and error.constraint == "lineages_pkey":
-        return refusals.number_taken(begins.number)
+        return errors.number_taken(begins.number)
     return None
 
 

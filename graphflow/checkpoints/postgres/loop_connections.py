@@ -6,18 +6,18 @@ import asyncio
 import threading
 from typing import Any
 
-from graphflow.checkpoints.postgres.commits import Life
+from graphflow.checkpoints.postgres.commits import PostgresEpoch
 from graphflow.checkpoints.postgres.pool import Pool, Target
-from graphflow.checkpoints.postgres.writer import Writer
+from graphflow.checkpoints.postgres.writer import PostgresWriter
 from graphflow.checkpoints.process_lock import OwnerLock
 
 
-class Side:
+class LoopConnections:
     """What the store has on one event loop."""
 
-    def __init__(self, target: Target, lives: dict[str, Life], broken: dict[str, int]) -> None:
+    def __init__(self, target: Target, epochs: dict[str, PostgresEpoch], broken: dict[str, int]) -> None:
         self.pool = Pool(target)
-        self.writer = Writer(target, lives, broken)
+        self.writer = PostgresWriter(target, epochs, broken)
         self.changes: set[asyncio.Task[Any]] = set()
 
     async def close(self) -> None:
@@ -26,24 +26,24 @@ class Side:
         self.pool.close()
 
 
-def shut(target: Target, sides: dict[asyncio.AbstractEventLoop, Side], lock: OwnerLock) -> None:
+def shut(target: Target, per_loop: dict[asyncio.AbstractEventLoop, LoopConnections], lock: OwnerLock) -> None:
     """What is queued is made durable, also when the object is collected or the interpreter ends without `close`."""
-    left = dict(sides)
-    sides.clear()
+    left = dict(per_loop)
+    per_loop.clear()
     if lock.forked or target.closed:
         return
     here = asyncio._get_running_loop()  # this one is blocked until we are done: as good as ended
     ended = [left.pop(loop) for loop in list(left) if loop is here or not loop.is_running()]
 
     async def drain() -> None:
-        for side in ended:
-            side.writer.adopt()
-            await side.close()
+        for connections in ended:
+            connections.writer.adopt()
+            await connections.close()
         for connection in target.spare or ():
             connection.close()
 
-    async def last(side: Side) -> None:
-        await side.close()
+    async def last(connections: LoopConnections) -> None:
+        await connections.close()
         lock.release()
 
     if ended:
@@ -54,7 +54,7 @@ def shut(target: Target, sides: dict[asyncio.AbstractEventLoop, Side], lock: Own
             asyncio.run(drain())
         else:
             worker.join()
-    for loop, side in left.items():  # whoever runs goes on with its own
-        asyncio.run_coroutine_threadsafe(last(side), loop)
+    for loop, connections in left.items():  # whoever runs goes on with its own
+        asyncio.run_coroutine_threadsafe(last(connections), loop)
     if not left:
         lock.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.postgres.driver import native
 from graphflow.checkpoints.postgres.pipeline import Statement
 from graphflow.checkpoints.postgres.pool import Transaction
@@ -122,7 +122,7 @@ SELECT DISTINCT ON (u.place) u.place, r.id FROM up u LEFT JOIN LATERAL (
 """The newest checkpoint at or before each place, in its lineage or what that was begun from."""
 
 
-class Step(NamedTuple):
+class LineageSpan(NamedTuple):
     """One lineage of a chain and the last ordinal that counts."""
 
     number: int
@@ -135,7 +135,7 @@ async def load(db: Transaction, thread_id: str, checkpoint_id: str | None) -> St
     rows, chain_rows = await db.run(READ_THREAD(thread_id), chain_of)
     if not rows or (checkpoint_id is not None and not chain_rows):
         return None
-    chain = [Step(*row) for row in chain_rows]
+    chain = [LineageSpan(*row) for row in chain_rows]
     snapshot, records, target = await _since_snapshot(db, thread_id, chain)
     return Stored(
         thread=thread_row(rows[0]),
@@ -147,20 +147,20 @@ async def load(db: Transaction, thread_id: str, checkpoint_id: str | None) -> St
 
 
 async def _since_snapshot(
-    db: Transaction, thread_id: str, chain: Sequence[Step]
+    db: Transaction, thread_id: str, chain: Sequence[LineageSpan]
 ) -> tuple[bytes | None, tuple[Record, ...], Record | None]:
     """The newest snapshot of the chain, the records after it, and the last record of the chain."""
     if not chain:
         return None, (), None
     numbers, cuts = [step.number for step in chain], [step.cut for step in chain]
-    last = next((step for step in reversed(chain) if step.cut), Step(0, 1))
+    last = next((step for step in reversed(chain) if step.cut), LineageSpan(0, 1))
     found, rows, ends = await db.run(
         _NEWEST_SNAPSHOT(numbers, cuts), _SINCE_SNAPSHOT(numbers, cuts), _RECORDS(last.number, last.cut - 1, last.cut)
     )
     place, ordinal, snapshot = found[0] if found else (1, 0, None)
     wanted = sum(cuts[place - 1 :]) - ordinal
     if len(rows) != wanted or (last.number and not ends):
-        raise refusals.missing_records(thread_id, max(wanted, 1), len(rows))
+        raise errors.missing_records(thread_id, max(wanted, 1), len(rows))
     records = tuple([record_of(row[0], row[1:]) for row in rows])
     target = records[-1] if records else record_of(last.number, ends[0]) if ends else None
     return snapshot, records, target
@@ -187,7 +187,7 @@ def _fold(rows: Sequence[Any], lineages: Sequence[int], log: Log) -> list[bytes]
     out = [data for part in reversed(parts) for data in part]
     wanted = max(log.count - log.start, 0)
     if len(out) != wanted:
-        raise refusals.missing_items(log.channel, wanted, len(out))
+        raise errors.missing_items(log.channel, wanted, len(out))
     return out
 
 
@@ -199,7 +199,7 @@ async def list_records(
     rows, scope_rows, found = await db.run(READ_THREAD(thread_id), head, FIND_CHECKPOINT(thread_id, before or ""))
     if not rows:
         return []
-    scope = [Step(*row[:2]) for row in reversed(scope_rows)]
+    scope = [LineageSpan(*row[:2]) for row in reversed(scope_rows)]
     if before is not None:
         scope = _older(thread_id, scope, before, found)
     listed = await db.rows(_LISTED([step.number for step in scope], [step.cut for step in scope], limit))
@@ -207,7 +207,7 @@ async def list_records(
     for row in listed:
         by_place.setdefault(row[0], []).append(row)
     # Behind the last one of each lineage: where the page ends, or where the lineage was begun.
-    ends = {place: Step(scope[place - 1].number, rows[-1][1] - 1) for place, rows in by_place.items()}
+    ends = {place: LineageSpan(scope[place - 1].number, rows[-1][1] - 1) for place, rows in by_place.items()}
     before_them = await db.rows(_BEFORE([end.number for end in ends.values()], [end.cut for end in ends.values()]))
     parents = dict(zip(ends, (id_ for _, id_ in before_them), strict=True))
     out = []
@@ -220,9 +220,9 @@ async def list_records(
     return out
 
 
-def _older(thread_id: str, scope: Sequence[Step], before: str, found: Sequence[Any]) -> list[Step]:
+def _older(thread_id: str, scope: Sequence[LineageSpan], before: str, found: Sequence[Any]) -> list[LineageSpan]:
     for number, ordinal in found:
         for index, step in enumerate(scope):
             if step.number == number and ordinal <= step.cut:
-                return [Step(number, ordinal - 1), *scope[index + 1 :]]
-    raise refusals.unknown_checkpoint(thread_id, before)
+                return [LineageSpan(number, ordinal - 1), *scope[index + 1 :]]
+    raise errors.unknown_checkpoint(thread_id, before)

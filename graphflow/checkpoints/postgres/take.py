@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.postgres.driver import native
 from graphflow.checkpoints.postgres.pool import Pool
 from graphflow.checkpoints.rows import ThreadRow
@@ -53,10 +53,10 @@ async def take(
         if not seen:
             if create:  # deleted between the two statements
                 continue
-            raise refusals.unknown_thread(thread_id)
+            raise errors.unknown_thread(thread_id)
         row = thread_row(seen[0])
         if row.owner is None or row.lease_until <= now:  # given back between the two statements
             continue
         if row.owner == dead or not is_dead(row.owner):
-            raise refusals.busy(thread_id, row.lease_until, now)
+            raise errors.busy(thread_id, row.lease_until, now)
         dead = row.owner

@@ -15,11 +15,11 @@ from typing import Any
 
 from psycopg import OperationalError
 
-from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.commit_queue import Promise, fail
 from graphflow.checkpoints.postgres.commits import (
     OUTCOME,
-    Life,
+    PostgresEpoch,
     Run,
     accept,
     calls_of,
@@ -44,17 +44,17 @@ QUICK_S = 0.001
 RELUCTANCE = 100
 
 
-class Writer:
+class PostgresWriter:
     """The commits of one event loop, in order.
 
     Args:
-        lives: what the store knows of the threads that it drives; shared by its writers.
+        epochs: what the store knows of the threads that it drives; shared by its writers.
         broken: thread → fence of which a commit failed, so that every later one does; shared too.
     """
 
-    def __init__(self, target: Target, lives: dict[str, Life], broken: dict[str, int]) -> None:
+    def __init__(self, target: Target, epochs: dict[str, PostgresEpoch], broken: dict[str, int]) -> None:
         self._target = target
-        self._lives = lives
+        self._epochs = epochs
         self._broken = broken
         self._queue: deque[Promise] = deque()
         self._batch: list[Promise] = []
@@ -97,7 +97,7 @@ class Writer:
             self._reluctance -= 1
             return
         ready = getattr(asyncio.get_running_loop(), "_ready", None)  # uvloop does not tell
-        if ready is None or ready or len(self._lives) > 1 or len(self._batch) != 1 or self._queue:
+        if ready is None or ready or len(self._epochs) > 1 or len(self._batch) != 1 or self._queue:
             return
         connection = self._connection
         if connection is not None and self._task is None and connection.busy and not connection.wait_here(QUICK_S):
@@ -136,10 +136,10 @@ class Writer:
         return batch
 
     def _knows(self, batch: Iterable[Promise]) -> bool:
-        lives = self._lives
+        epochs = self._epochs
         for promise in batch:
-            life = lives.get(promise.thread_id)
-            if (life is None or life.fence != promise.fence) and not self._is_broken(promise):
+            epoch = epochs.get(promise.thread_id)
+            if (epoch is None or epoch.fence != promise.fence) and not self._is_broken(promise):
                 if (promise.thread_id, promise.fence) not in self._strangers:
                     return False
         return True
@@ -150,37 +150,37 @@ class Writer:
     def _calls(self, batch: Sequence[Promise]) -> list[Call]:
         """The statements of what passes; the others carry their error."""
         calls: list[Call] = []
-        runs: dict[str, tuple[Run, Life]] = {}
+        runs: dict[str, tuple[Run, PostgresEpoch]] = {}
         for promise in batch:
             thread_id = promise.thread_id
             promise.error = self._stop(promise)
             if promise.error is not None:
                 self._breaking[thread_id] = promise.fence
                 continue
-            life = self._lives[thread_id]
-            before = life.head
+            epoch = self._epochs[thread_id]
+            before = epoch.head
             known = runs.get(thread_id)
-            if known is not None and (promise.begins is not None or known[1] is not life):
+            if known is not None and (promise.begins is not None or known[1] is not epoch):
                 calls += calls_of(*runs.pop(thread_id))
                 known = None
-            promise.error = accept(life, promise)
+            promise.error = accept(epoch, promise)
             if promise.error is not None:
                 self._breaking[thread_id] = promise.fence
                 continue
             if known is None:
-                known = runs[thread_id] = (Run(before), life)
+                known = runs[thread_id] = (Run(before), epoch)
             known[0].promises.append(promise)
         for thread_id in sorted(runs):  # the same order in every process, so that they don't block each other
             calls += calls_of(*runs[thread_id])
         return calls
 
     def _stop(self, promise: Promise) -> StoreError | None:
-        """Why a commit can't pass, as far as its life tells."""
+        """Why a commit can't pass, as far as its epoch tells."""
         thread_id, fence = promise.thread_id, promise.fence
         if self._is_broken(promise):
-            return refusals.fenced_earlier(thread_id, fence)
-        life = self._lives.get(thread_id)
-        if life is None or life.fence != fence:
+            return errors.fenced_earlier(thread_id, fence)
+        epoch = self._epochs.get(thread_id)
+        if epoch is None or epoch.fence != fence:
             return self._strangers[thread_id, fence]
         return None
 
@@ -203,7 +203,7 @@ class Writer:
             self._uncertain.difference_update(batch)
         for promise in batch:
             if promise.release or promise.error is not None:
-                self._lives.pop(promise.thread_id, None)
+                self._epochs.pop(promise.thread_id, None)
 
     def _settle(self, promises: Sequence[Promise]) -> None:
         for promise in promises:  # first all, so that whoever hears of one can go on with the others
@@ -246,7 +246,7 @@ class Writer:
     def _refuse(self, promises: Sequence[Promise], error: StoreError) -> None:
         for promise in promises:
             self._broken[promise.thread_id] = promise.fence
-            self._lives.pop(promise.thread_id, None)
+            self._epochs.pop(promise.thread_id, None)
         self._uncertain.difference_update(promises)
         fail(promises, error)
         self._settle(promises)
@@ -283,21 +283,21 @@ class Writer:
         await self._patiently(work)
 
     def _learn(self, promise: Promise, row: ThreadRow | None) -> StoreError | None:
-        """Remembers the life, or why it is over."""
+        """Remembers the epoch, or why it is over."""
         thread_id, fence = promise.thread_id, promise.fence
         reason = _whose(promise, row)
         if reason is not None:
             self._strangers[thread_id, fence] = reason
             return reason
         assert row is not None
-        self._lives[thread_id] = Life(fence, row.head, row.lineage, row.ordinal)
+        self._epochs[thread_id] = PostgresEpoch(fence, row.head, row.lineage, row.ordinal)
         return None
 
     async def _find_out(self) -> None:
         """After a lost connection: the batch was one transaction, so it is there as a whole or not at all."""
         batch = list(self._batch)
         for promise in batch:
-            self._lives.pop(promise.thread_id, None)
+            self._epochs.pop(promise.thread_id, None)
         sent = [promise for promise in batch if promise.error is None]
         telling = [promise for promise in sent if promise.records][-1:]
         self._uncertain.update(sent)
@@ -320,7 +320,7 @@ class Writer:
         batch = list(self._batch)
         self._breaking.clear()
         for promise in batch:
-            self._lives.pop(promise.thread_id, None)
+            self._epochs.pop(promise.thread_id, None)
         for promise in batch:
             promise.error = None
             promise.error = await self._alone(promise)
@@ -342,15 +342,15 @@ class Writer:
                 reason = await self._once(promise)
                 if reason is None:
                     return None
-                self._lives.pop(promise.thread_id, None)
+                self._epochs.pop(promise.thread_id, None)
                 if promise in self._uncertain and await _is_there(await self._connected(), promise):
                     return None  # the lost connection has done it meanwhile, and that was the reason
             except (ConnectionLost, OperationalError) as error:
                 self._uncertain.add(promise)
-                self._lives.pop(promise.thread_id, None)
+                self._epochs.pop(promise.thread_id, None)
                 await patience.after(error, "written")
             except PostgresError as error:
-                self._lives.pop(promise.thread_id, None)
+                self._epochs.pop(promise.thread_id, None)
                 try:
                     await patience.after(error, "written")
                 except StoreError as final:
@@ -366,23 +366,23 @@ class Writer:
             ConnectionLost, OperationalError: the connection is gone.
         """
         if self._is_broken(promise):
-            return refusals.fenced_earlier(promise.thread_id, promise.fence)
+            return errors.fenced_earlier(promise.thread_id, promise.fence)
         connection = await self._connected()
         if promise in self._uncertain and await _is_there(connection, promise):
             return None
-        life = self._lives.get(promise.thread_id)
-        if life is None or life.fence != promise.fence:
+        epoch = self._epochs.get(promise.thread_id)
+        if epoch is None or epoch.fence != promise.fence:
             reason = self._learn(promise, await _row(connection, promise))
             if reason is not None:
                 return reason
-            life = self._lives[promise.thread_id]
-        run = Run(life.head)
+            epoch = self._epochs[promise.thread_id]
+        run = Run(epoch.head)
         run.promises.append(promise)
         try:
-            reason = accept(life, promise)
+            reason = accept(epoch, promise)
             if reason is not None:
                 return reason
-            await connection.run(*calls_of(run, life))
+            await connection.run(*calls_of(run, epoch))
         except (ConnectionLost, OperationalError):
             raise
         except PostgresError as error:
@@ -391,7 +391,7 @@ class Writer:
             if is_not_moved(error):
                 row = await _row(connection, promise)
                 head = row.head if row else None
-                return _whose(promise, row) or refusals.fenced_head(promise.thread_id, promise.expected_head, head)
+                return _whose(promise, row) or errors.fenced_head(promise.thread_id, promise.expected_head, head)
             return refusal(error, promise) or store_error(self._target.name, error, "written")
         except Exception as error:  # noqa: BLE001 – what can't be written down is this commit's error alone
             return store_error(self._target.name, error, "written")
@@ -439,14 +439,14 @@ async def _row(connection: Connection, promise: Promise) -> ThreadRow | None:
 
 
 def _whose(promise: Promise, row: ThreadRow | None) -> Fenced | None:
-    """Why the thread is no longer this life's; None when it is."""
+    """Why the thread is no longer this epoch's; None when it is."""
     thread_id, fence = promise.thread_id, promise.fence
     if row is None:
-        return refusals.fenced_gone(thread_id, fence)
+        return errors.fenced_gone(thread_id, fence)
     if row.fence != fence:
-        return refusals.fenced_life(thread_id, fence, row.fence)
+        return errors.fenced_life(thread_id, fence, row.fence)
     if row.owner is None:
-        return refusals.fenced_released(thread_id, fence)
+        return errors.fenced_released(thread_id, fence)
     return None
 
 

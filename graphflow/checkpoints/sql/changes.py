@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.rows import SPENT_FIGURES, Lineage, Spent, ThreadFacts, ThreadRow
 from graphflow.checkpoints.sql.rows import ADD_RUN, ADD_SPENT, READ_THREAD, add_thread, thread_row
 from graphflow.checkpoints.sql.statement import Ask, Dialect, Query, SharedStatement, Work, one
@@ -73,14 +73,14 @@ def fork(
     asked = [READ_THREAD(source_id), READ_THREAD(thread_id), NUMBER(number)]
     *_, source, there, taken = yield [*db.share_trees, *asked]
     if not source:
-        raise refusals.unknown_thread(source_id)
+        raise errors.unknown_thread(source_id)
     found = yield from one(db.find_checkpoint(source_id, checkpoint_id))
     if not found:
-        raise refusals.unknown_checkpoint(source_id, checkpoint_id)
+        raise errors.unknown_checkpoint(source_id, checkpoint_id)
     if there:
-        raise refusals.exists(thread_id)
+        raise errors.exists(thread_id)
     if taken:
-        raise refusals.number_taken(number)
+        raise errors.number_taken(number)
     parent, cut = found[0]
     _, added, rows = yield [
         add_lineage(Lineage(number=number, thread_id=thread_id, parent=parent, cut=cut)),
@@ -88,7 +88,7 @@ def fork(
         READ_THREAD(thread_id),
     ]
     if not added:
-        raise refusals.exists(thread_id)
+        raise errors.exists(thread_id)
     return thread_row(rows[0])
 
 
@@ -154,7 +154,7 @@ def swap_note(name: str, note: bytes, instead_of: bytes | None) -> Work[bool]:
 def enqueue(db: Dialect, thread_id: str, body: bytes, now: int, kind: str, run_id: str | None) -> Work[int]:
     rows = yield from one(db.enqueue(thread_id, now, kind, body))
     if not rows:
-        raise refusals.unknown_thread(thread_id)
+        raise errors.unknown_thread(thread_id)
     if run_id is not None:
         yield [ADD_RUN(run_id, thread_id)]
     return int(rows[0][0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.rows import (
     SPENT_FIGURES,
     SPENT_KEY,
@@ -90,7 +90,7 @@ def threads(
 ) -> Work[list[ThreadRow]]:
     rows = yield from one(_THREADS(status, agent_key, cursor, limit, user))
     if not rows and cursor is not None and (yield from thread(cursor)) is None:
-        raise refusals.unknown_thread(cursor)
+        raise errors.unknown_thread(cursor)
     return [thread_row(row) for row in rows]
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints import pruning
-from graphflow.checkpoints.pruning import Branch, Change
+from graphflow.checkpoints import errors, pruning
+from graphflow.checkpoints.pruning import PruneBranch, PruneChange
 from graphflow.checkpoints.rows import Keep, OpenInterrupt, Pruned
 from graphflow.checkpoints.sql.changes import LAST, LOCK_THREAD, delete_thread, drop_lineage, record_drops
 from graphflow.checkpoints.sql.lists import open_interrupts
@@ -37,7 +36,7 @@ _MARK = SharedStatement("UPDATE @.lineages SET pruned = @greatest(pruned, $2) WH
 class _Tree(NamedTuple):
     """The branches of a thread under the numbers by which `pruning` orders them, and what the store knows them by."""
 
-    branches: list[Branch]
+    branches: list[PruneBranch]
     numbers: dict[int, int]
     newest: dict[int, int]
     """Of each lineage the last ordinal that is there."""
@@ -47,7 +46,7 @@ def prune(db: Dialect, thread_id: str, keep: Keep, *, dry_run: bool) -> Work[Pru
     locks = [] if dry_run else [*db.lock_trees, LOCK_THREAD(thread_id)]
     *_, there = yield [*locks, READ_THREAD(thread_id)]
     if not there:
-        raise refusals.unknown_thread(thread_id)
+        raise errors.unknown_thread(thread_id)
     tree = yield from _tree(thread_id, (yield from reach(thread_id)), keep.records)
     kept = pruning.chosen(tree.branches, keep, (yield from _interrupts(thread_id)))
     changes = pruning.plan(tree.branches, kept)
@@ -62,9 +61,9 @@ def prune(db: Dialect, thread_id: str, keep: Keep, *, dry_run: bool) -> Work[Pru
 def delete_checkpoint(db: Dialect, thread_id: str, checkpoint_id: str) -> Work[None]:
     *_, there = yield [*db.lock_trees, LOCK_THREAD(thread_id), READ_THREAD(thread_id)]
     if not there:
-        raise refusals.unknown_thread(thread_id)
+        raise errors.unknown_thread(thread_id)
     if not (yield from one(db.find_checkpoint(thread_id, checkpoint_id))):
-        raise refusals.unknown_checkpoint(thread_id, checkpoint_id)
+        raise errors.unknown_checkpoint(thread_id, checkpoint_id)
     reached = yield from reach(thread_id)
     shown = yield [_CHECKPOINTS(step.number) for step in reached]
     mine = zip(reached, shown, strict=True)
@@ -101,11 +100,11 @@ def _tree(thread_id: str, reached: Sequence[Reached], wanted: Sequence[tuple[int
         asks += [_CHECKPOINTS(number), _SNAPSHOTS(number), EFFECTS(number, 1, LAST), NEWEST(number)]
     heads, children, *rest = yield asks
     is_there, rows = rest[: len(wanted)], iter(rest[len(wanted) :])
-    branches: dict[int, Branch] = {}
+    branches: dict[int, PruneBranch] = {}
     newest: dict[int, int] = {}
     for number, step in free.items():
         checkpoints, snapshots, effects, last = next(rows), next(rows), next(rows), next(rows)
-        branches[number] = Branch(
+        branches[number] = PruneBranch(
             lineage=step.begun,
             parent=None if step.parent is None else begun[step.parent],
             cut=step.cut,
@@ -125,7 +124,7 @@ def _tree(thread_id: str, reached: Sequence[Reached], wanted: Sequence[tuple[int
     return _Tree(list(branches.values()), {place: number for number, place in begun.items()}, newest)
 
 
-def _asks(db: Dialect, tree: _Tree, changes: Sequence[Change]) -> list[Ask]:
+def _asks(db: Dialect, tree: _Tree, changes: Sequence[PruneChange]) -> list[Ask]:
     asks: list[Ask] = []
     for change in changes:
         number, gaps = tree.numbers[change.lineage], change.gaps()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from graphflow.checkpoints import errors as refusals
-from graphflow.checkpoints import export
-from graphflow.checkpoints.export import LooseItem, QueuedInput, StoredDocument, ThreadCopy, named_documents
-from graphflow.checkpoints.rows import Item, Lineage, Record, Rewrite
+from graphflow.checkpoints import errors, export
+from graphflow.checkpoints.export import LooseItem, QueuedEntry, StoredDocument, ThreadCopy, named_documents
+from graphflow.checkpoints.rows import Lineage, LogItem, Record, Rewrite
 from graphflow.checkpoints.sql.changes import NUMBER, PUT_DOCUMENT, add_lineage
 from graphflow.checkpoints.sql.lists import READ_DOCUMENT
 from graphflow.checkpoints.sql.rows import (
@@ -41,12 +40,12 @@ def copy_thread(db: Dialect, thread_id: str) -> Work[ThreadCopy]:
     """Everything of the thread, for an export."""
     rows = yield from one(READ_THREAD(thread_id))
     if not rows:
-        raise refusals.unknown_thread(thread_id)
+        raise errors.unknown_thread(thread_id)
     interrupts, inputs, runs = yield [_INTERRUPTS(thread_id), _INPUTS(thread_id), _RUNS(thread_id)]
     copy = ThreadCopy(
         thread=thread_row(rows[0]),
         interrupts=[interrupt_row(row) for row in interrupts],
-        queue=[QueuedInput(body=body, at=at, kind=kind) for body, at, kind in inputs],
+        queue=[QueuedEntry(body=body, at=at, kind=kind) for body, at, kind in inputs],
         runs=[run for (run,) in runs],
     )
     for step in (yield from reach(thread_id)):
@@ -65,10 +64,10 @@ NO_LIMIT = (1 << 31) - 1
 
 def _add_rows(copy: ThreadCopy, number: int, records: Rows, entries: Rows) -> None:
     """The lineage's records with their items and snapshots, and the entries whose records were pruned."""
-    items: dict[int, list[Item]] = {row[0]: [] for row in records}
+    items: dict[int, list[LogItem]] = {row[0]: [] for row in records}
     for record, frame, channel, ordinal, data in entries:
         if record in items:
-            items[record].append(Item(frame, channel, ordinal, data))
+            items[record].append(LogItem(frame, channel, ordinal, data))
         else:
             loose = LooseItem(
                 lineage=number, record=record, frame=frame, channel=channel, ordinal=ordinal, data=data
@@ -89,7 +88,7 @@ def import_thread(db: Dialect, exported: ThreadCopy, thread_id: str | None, chan
     found = yield [*db.share_trees, READ_THREAD(name), *[NUMBER(number) for number in numbers]]
     there, *taken = found[len(db.share_trees) :]
     if there:
-        raise refusals.exists(name)
+        raise errors.exists(name)
     # A fresh number is 62 random bits, so only those that the export brings along can collide.
     used = {number for number, rows in zip(numbers, taken, strict=True) if rows}
     copy = export.placed(exported, thread_id, used.__contains__, change)
@@ -108,7 +107,7 @@ def import_thread(db: Dialect, exported: ThreadCopy, thread_id: str | None, chan
         *[ADD_RUN(run, name) for run in copy.runs],
     ]
     if not added:
-        raise refusals.exists(name)
+        raise errors.exists(name)
     for queued in _parts(copy.queue):
         yield [db.enqueue(name, entry.at, entry.kind, entry.body) for entry in queued]
     for document in copy.documents:

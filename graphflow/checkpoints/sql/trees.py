@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.rows import Record, Span
 from graphflow.checkpoints.sql.statement import SharedStatement, Work, one
 
@@ -86,7 +86,7 @@ def read_records(thread_id: str, number: int, after: int, upto: int) -> Work[lis
     whole = sum(row[0] > pruned for row in rows)  # up to there others may have been pruned
     wanted = max(end - max(after, pruned), 0)
     if whole != wanted:
-        raise refusals.missing_records(thread_id, wanted, whole)
+        raise errors.missing_records(thread_id, wanted, whole)
     return [record_of(number, row) for row in rows]
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from graphflow.checkpoints.commit_queue import Call, Promise
+from graphflow.checkpoints.commit_queue import Promise, QueuedCall
 from graphflow.checkpoints.process_lock import OwnerLock
 from graphflow.checkpoints.rows import (
     Lineage,
@@ -37,7 +37,7 @@ from graphflow.checkpoints.sqlite.driver import drive
 from graphflow.checkpoints.sqlite.read_worker import ReadWorker
 from graphflow.checkpoints.sqlite.take import take as take_thread
 from graphflow.checkpoints.sqlite.worker import Worker, closed, forked
-from graphflow.checkpoints.sqlite.writer import Writer
+from graphflow.checkpoints.sqlite.writer import SqliteWriter
 from graphflow.errors import StoreError
 from graphflow.graph.engine.ports import Durable
 
@@ -74,7 +74,7 @@ class SqliteCheckpointer(SqlCheckpointer):
         self._busy_timeout_s = busy_timeout_s
         self._owner_lock = OwnerLock(self.path.with_name(self.path.name + ".owners"))
         self._opening = threading.Lock()
-        self._writer: Writer | None = None
+        self._writer: SqliteWriter | None = None
         self._reader: ReadWorker | None = None
         self._end: weakref.finalize[Any, Any] | None = None
         self._open = False
@@ -96,7 +96,7 @@ class SqliteCheckpointer(SqlCheckpointer):
                 raise closed(self.path)
             writer = self._writer
             if writer is None or writer.ended is not None:  # never opened, or that failed: try again
-                writer = Writer(
+                writer = SqliteWriter(
                     self.path, synchronous=self._synchronous, busy_timeout_s=self._busy_timeout_s, encrypted=encrypted
                 )
                 self._writer, self._reader = writer, ReadWorker(self.path, busy_timeout_s=self._busy_timeout_s)
@@ -179,7 +179,7 @@ class SqliteCheckpointer(SqlCheckpointer):
         except asyncio.CancelledError:
             # The thread may be taken by now, or soon: nobody would drive it, yet its lease would be renewed.
             if self._writer is not None:
-                self._writer.put(Call(asyncio.get_running_loop(), give_back))
+                self._writer.put(QueuedCall(asyncio.get_running_loop(), give_back))
             raise
 
     async def renew(self, owner: str, *, lease_until: int) -> None:
@@ -188,7 +188,7 @@ class SqliteCheckpointer(SqlCheckpointer):
     def _forget(self, thread_id: str) -> None:
         """In the writer's thread: what it remembers of the thread is out of date."""
         assert self._writer is not None
-        self._writer.commits.lives.pop(thread_id, None)
+        self._writer.commits.epochs.pop(thread_id, None)
 
     # --- commits (E3) ---
 
@@ -251,7 +251,7 @@ class SqliteCheckpointer(SqlCheckpointer):
 
 
 async def _result(worker: Worker, function: Callable[[sqlite3.Connection], Any] | None) -> Any:
-    call = Call(asyncio.get_running_loop(), function)
+    call = QueuedCall(asyncio.get_running_loop(), function)
     worker.put(call)
     return await call.future
 

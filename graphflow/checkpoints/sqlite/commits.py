@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.commit_queue import Promise
 from graphflow.checkpoints.export import LooseItem
 from graphflow.checkpoints.rows import Lineage, Record
@@ -33,7 +33,7 @@ _MOVE_ALL = (
 """For a commit that changes more than most do."""
 
 
-class Life:
+class SqliteEpoch:
     """What the writer remembers of a thread that it commits to, so that a commit reads nothing."""
 
     __slots__ = (
@@ -100,11 +100,11 @@ def _insert(db: sqlite3.Connection, into: str, rows: Sequence[tuple[Any, ...]]) 
             at += size
 
 
-class Commits:
+class SqliteCommits:
     """Applies commits to the database; lives in the writer's thread."""
 
     def __init__(self) -> None:
-        self.lives: dict[str, Life] = {}
+        self.epochs: dict[str, SqliteEpoch] = {}
         self.broken: dict[str, int] = {}
         """Thread → fence of which a commit failed, so that every later one does."""
         self._breaking: dict[str, int] = {}
@@ -118,7 +118,7 @@ class Commits:
 
     def forget(self) -> None:
         """After a rollback what is remembered may be wrong."""
-        self.lives.clear()
+        self.epochs.clear()
         self._breaking.clear()
 
     def apply(self, db: sqlite3.Connection, promises: Sequence[Promise]) -> None:
@@ -131,12 +131,12 @@ class Commits:
         runs: dict[tuple[str, int], list[Promise]] = {}
         for promise in promises:
             promise.error = None
-            life = (promise.thread_id, promise.fence)
-            run = runs.get(life)
+            epoch = (promise.thread_id, promise.fence)
+            run = runs.get(epoch)
             if run is None or promise.begins is not None:
                 if run is not None:
                     self._run(db, rows, run)
-                runs[life] = [promise]
+                runs[epoch] = [promise]
             else:
                 run.append(promise)
         for run in runs.values():
@@ -144,47 +144,47 @@ class Commits:
         rows.write(db)
 
     def _run(self, db: sqlite3.Connection, rows: RowBatch, run: list[Promise]) -> None:
-        """Commits of one life, in order, of which only the first may begin a lineage: one update of the thread."""
-        life = self._life(db, run[0])
-        if isinstance(life, StoreError):
-            self._refuse(run, life)
+        """SqliteCommits of one epoch, in order, of which only the first may begin a lineage: one update of the thread."""
+        epoch = self._life(db, run[0])
+        if isinstance(epoch, StoreError):
+            self._refuse(run, epoch)
             return
-        before = life.packed_head
-        passed, failure = _advance(db, life, run)
-        if passed and not _move_head(db, life, before, run[passed - 1]):
-            failure = _whose(db, run[0]) or refusals.fenced_head(run[0].thread_id, run[0].expected_head, None)
+        before = epoch.packed_head
+        passed, failure = _advance(db, epoch, run)
+        if passed and not _move_head(db, epoch, before, run[passed - 1]):
+            failure = _whose(db, run[0]) or errors.fenced_head(run[0].thread_id, run[0].expected_head, None)
             passed = 0
         for promise in run[:passed]:
-            _add(db, rows, life, promise)
+            _add(db, rows, epoch, promise)
         if failure is not None:
             self._refuse(run[passed:], failure)
-        if life.released or failure is not None:
-            self.lives.pop(run[0].thread_id, None)
+        if epoch.released or failure is not None:
+            self.epochs.pop(run[0].thread_id, None)
 
-    def _life(self, db: sqlite3.Connection, promise: Promise) -> Life | StoreError:
-        """What is known of the thread, or why it isn't this life's.
+    def _life(self, db: sqlite3.Connection, promise: Promise) -> SqliteEpoch | StoreError:
+        """What is known of the thread, or why it isn't this epoch's.
 
         Read anew where a lineage begins: it is inserted before the update that compares and swaps.
         """
         thread_id, fence = promise.thread_id, promise.fence
         if fence in (self.broken.get(thread_id), self._breaking.get(thread_id)):
-            return refusals.fenced_earlier(thread_id, fence)
-        life = self.lives.get(thread_id)
-        if life is not None and life.fence == fence and promise.begins is None:
-            return life
+            return errors.fenced_earlier(thread_id, fence)
+        epoch = self.epochs.get(thread_id)
+        if epoch is not None and epoch.fence == fence and promise.begins is None:
+            return epoch
         refusal = _whose(db, promise)
         if refusal is not None:
             return refusal
         row = _read_head(db, pack(thread_id))
-        life = self.lives[thread_id] = Life(pack(thread_id), *row[:5])
-        return life
+        epoch = self.epochs[thread_id] = SqliteEpoch(pack(thread_id), *row[:5])
+        return epoch
 
     def _refuse(self, promises: Sequence[Promise], error: StoreError) -> None:
         """The first gets the reason, those after it that they come after it."""
         for promise in promises:
             promise.error = error
             self._breaking[promise.thread_id] = promise.fence
-            error = refusals.fenced_earlier(promise.thread_id, promise.fence)
+            error = errors.fenced_earlier(promise.thread_id, promise.fence)
 
 
 def _read_head(db: sqlite3.Connection, name: Any) -> Any:
@@ -196,55 +196,55 @@ def _read_head(db: sqlite3.Connection, name: Any) -> Any:
 
 
 def _whose(db: sqlite3.Connection, promise: Promise) -> StoreError | None:
-    """Why the thread is no longer this life's; None when it is."""
+    """Why the thread is no longer this epoch's; None when it is."""
     thread_id, fence = promise.thread_id, promise.fence
     row = _read_head(db, pack(thread_id))
     if row is None:
-        return refusals.fenced_gone(thread_id, fence)
+        return errors.fenced_gone(thread_id, fence)
     if row[0] != fence:
-        return refusals.fenced_life(thread_id, fence, row[0])
+        return errors.fenced_life(thread_id, fence, row[0])
     if row[5] is None:
-        return refusals.fenced_released(thread_id, fence)
+        return errors.fenced_released(thread_id, fence)
     return None
 
 
-def _advance(db: sqlite3.Connection, life: Life, run: Sequence[Promise]) -> tuple[int, StoreError | None]:
-    """Moves the life along the commits; how many pass, and why the next does not."""
+def _advance(db: sqlite3.Connection, epoch: SqliteEpoch, run: Sequence[Promise]) -> tuple[int, StoreError | None]:
+    """Moves the epoch along the commits; how many pass, and why the next does not."""
     for index, promise in enumerate(run):
-        if life.released:
-            return index, refusals.fenced_released(promise.thread_id, promise.fence)
-        if life.head != promise.expected_head:
-            return index, refusals.fenced_head(promise.thread_id, promise.expected_head, life.head)
+        if epoch.released:
+            return index, errors.fenced_released(promise.thread_id, promise.fence)
+        if epoch.head != promise.expected_head:
+            return index, errors.fenced_head(promise.thread_id, promise.expected_head, epoch.head)
         if promise.begins is not None:
-            life.lineage, life.number = _begin(db, promise.begins), promise.begins.number
-            life.ordinal = 0
+            epoch.lineage, epoch.number = _begin(db, promise.begins), promise.begins.number
+            epoch.ordinal = 0
         for record in promise.records:
-            life.ordinal += 1
-            if record.lineage != life.number:
-                raise refusals.wrong_lineage(promise.thread_id, record.lineage, life.number)
-            if record.ordinal != life.ordinal:
-                raise refusals.wrong_ordinal(promise.thread_id, record.ordinal, life.ordinal)
-            life.head = record.id
-        life.released = promise.release
+            epoch.ordinal += 1
+            if record.lineage != epoch.number:
+                raise errors.wrong_lineage(promise.thread_id, record.lineage, epoch.number)
+            if record.ordinal != epoch.ordinal:
+                raise errors.wrong_ordinal(promise.thread_id, record.ordinal, epoch.ordinal)
+            epoch.head = record.id
+        epoch.released = promise.release
     return len(run), None
 
 
-def _move_head(db: sqlite3.Connection, life: Life, before: Any, last: Promise) -> bool:
-    """The compare-and-swap; False when the thread is no longer this life's."""
+def _move_head(db: sqlite3.Connection, epoch: SqliteEpoch, before: Any, last: Promise) -> bool:
+    """The compare-and-swap; False when the thread is no longer this epoch's."""
     facts = last.facts
-    life.packed_head = pack(life.head)
+    epoch.packed_head = pack(epoch.head)
     rare = (
-        facts.status, facts.updated_at, life.lineage, facts.run_id, facts.document, facts.agent_key, facts.title, last.release
+        facts.status, facts.updated_at, epoch.lineage, facts.run_id, facts.document, facts.agent_key, facts.title, last.release
     )  # fmt: skip
-    moved = (life.packed_head, life.ordinal)
-    guard = (life.name, life.fence, before)
-    if rare == life.rare:
+    moved = (epoch.packed_head, epoch.ordinal)
+    guard = (epoch.name, epoch.fence, before)
+    if rare == epoch.rare:
         return db.execute(_MOVE_HEAD, moved + guard).rowcount == 1
-    life.rare = rare
+    epoch.rare = rare
     values = (
         facts.status,
         facts.updated_at,
-        life.lineage,
+        epoch.lineage,
         pack(facts.run_id),
         facts.document,
         facts.agent_key,
@@ -255,23 +255,23 @@ def _move_head(db: sqlite3.Connection, life: Life, before: Any, last: Promise) -
     return db.execute(_MOVE_ALL, moved + values + guard).rowcount == 1
 
 
-def _add(db: sqlite3.Connection, rows: RowBatch, life: Life, promise: Promise) -> None:
+def _add(db: sqlite3.Connection, rows: RowBatch, epoch: SqliteEpoch, promise: Promise) -> None:
     """Everything of a commit that is not in the thread's row."""
     for record in promise.records:
-        assert life.lineage is not None
-        add_record(db, rows, record, life.lineage, life.logs)
+        assert epoch.lineage is not None
+        add_record(db, rows, record, epoch.lineage, epoch.logs)
         if record.closed or record.opened:
-            _interrupts(db, life.name, record)
+            _interrupts(db, epoch.name, record)
         if record.spent is not None:
             rows_of(db, ADD_SPENT(promise.thread_id, *msgspec.structs.astuple(record.spent)))
     run_id = promise.facts.run_id
-    if run_id is not None and run_id != life.run_id:
+    if run_id is not None and run_id != epoch.run_id:
         rows_of(db, ADD_RUN(run_id, promise.thread_id))
-        life.run_id = run_id
+        epoch.run_id = run_id
     if promise.consumes is not None:
-        values = (promise.consumes, life.name)
+        values = (promise.consumes, epoch.name)
         if db.execute("DELETE FROM inputs WHERE position = ? AND thread = ?", values).rowcount != 1:
-            raise refusals.queue_gone(promise.thread_id, promise.consumes)
+            raise errors.queue_gone(promise.thread_id, promise.consumes)
 
 
 def _begin(db: sqlite3.Connection, begins: Lineage) -> int:
@@ -279,19 +279,19 @@ def _begin(db: sqlite3.Connection, begins: Lineage) -> int:
     lineage = add_lineage(db, begins)
     parent = db.execute("SELECT parent FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0]
     if parent is not None and not is_loadable(db, parent, begins.cut):
-        raise refusals.pruned_parent(begins.number, begins.parent or 0, begins.cut)
+        raise errors.pruned_parent(begins.number, begins.parent or 0, begins.cut)
     return lineage
 
 
 def add_lineage(db: sqlite3.Connection, lineage: Lineage) -> int:
     """The file's own number of a new lineage."""
     if db.execute("SELECT 1 FROM lineages WHERE number = ?", (lineage.number,)).fetchone():
-        raise refusals.number_taken(lineage.number)
+        raise errors.number_taken(lineage.number)
     parent = None
     if lineage.parent is not None:
         row = db.execute("SELECT lineage FROM lineages WHERE number = ?", (lineage.parent,)).fetchone()
         if row is None:
-            raise refusals.unknown_parent(lineage.number, lineage.parent)
+            raise errors.unknown_parent(lineage.number, lineage.parent)
         parent = row[0]
     values = (lineage.number, pack(lineage.thread_id), parent, lineage.cut)
     added = db.execute("INSERT INTO lineages (number, thread, parent, cut) VALUES (?, ?, ?, ?)", values).lastrowid

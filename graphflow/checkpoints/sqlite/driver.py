@@ -37,7 +37,7 @@ SLOTS = {
 }
 
 
-class Prepared(NamedTuple):
+class SqliteStatement(NamedTuple):
     """A shared statement in SQLite's words."""
 
     sql: str
@@ -58,10 +58,10 @@ _UNPACK: dict[str, Callable[[Any], Any]] = {"d": long_id, "b": bool}
 
 
 @functools.cache
-def prepared(statement: SharedStatement) -> Prepared:
+def prepared(statement: SharedStatement) -> SqliteStatement:
     sql = filled(statement.sql, SLOTS).replace("@.", "").replace("$", "?")
     parameters, columns = enumerate(statement.parameters), enumerate(statement.columns)
-    return Prepared(
+    return SqliteStatement(
         sql,
         [(at, _PACK[letter]) for at, letter in parameters if letter in _PACK],
         [(at, _UNPACK[letter]) for at, letter in columns if letter in _UNPACK],

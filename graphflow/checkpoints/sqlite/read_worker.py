@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from graphflow.checkpoints.commit_queue import Call, Entry, deliver
+from graphflow.checkpoints.commit_queue import Entry, QueuedCall, deliver
 from graphflow.checkpoints.sqlite.schema import FAULTS, open_reader, store_error
 from graphflow.checkpoints.sqlite.worker import Worker
 from graphflow.errors import StoreError
@@ -29,7 +29,7 @@ class ReadWorker(Worker):
     def run(self) -> None:
         db = self._warm()
         while (call := self._next()) is not None:
-            assert type(call) is Call
+            assert type(call) is QueuedCall
             try:
                 db = db or open_reader(self.path, busy_timeout_s=self._busy_timeout_s)
                 call.result = _visit(db, call.function)

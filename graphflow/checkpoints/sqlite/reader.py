@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.rows import (
     ListedRecord,
     Log,
@@ -26,7 +26,7 @@ _LOAD_THREAD = SharedStatement(
 )
 
 
-class Step(NamedTuple):
+class FileLineageSpan(NamedTuple):
     """One lineage of a chain: the file's own number, the port's, and the last ordinal that counts."""
 
     lineage: int
@@ -49,9 +49,9 @@ def load(db: sqlite3.Connection, thread_id: str, checkpoint_id: str | None) -> S
         chain = []
     else:
         if thread.lineage is None:  # its row is gone
-            raise refusals.missing_records(thread_id, thread.ordinal, 0)
+            raise errors.missing_records(thread_id, thread.ordinal, 0)
         chain = [] if parent is None else _chain(db, parent, parent_cut)
-        chain.append(Step(lineage, thread.lineage, thread.ordinal))
+        chain.append(FileLineageSpan(lineage, thread.lineage, thread.ordinal))
     snapshot, records, target = _since_snapshot(db, thread_id, chain)
     return Stored(
         thread=thread,
@@ -70,9 +70,9 @@ _CHAIN = (
 )
 
 
-def _chain(db: sqlite3.Connection, lineage: int, cut: int) -> list[Step]:
+def _chain(db: sqlite3.Connection, lineage: int, cut: int) -> list[FileLineageSpan]:
     """From the oldest lineage to the given one; each edit begins one, so there may be thousands."""
-    return list(map(Step._make, db.execute(_CHAIN, (cut, lineage))))[::-1]
+    return list(map(FileLineageSpan._make, db.execute(_CHAIN, (cut, lineage))))[::-1]
 
 
 def reach(db: sqlite3.Connection, thread_id: str) -> dict[int, int | None]:
@@ -94,7 +94,7 @@ def _reach_up(db: sqlite3.Connection, out: dict[int, int | None], lineage: int |
         lineage, cut = db.execute("SELECT parent, cut FROM lineages WHERE lineage = ?", (lineage,)).fetchone()
 
 
-def find_checkpoint(db: sqlite3.Connection, thread_id: str, checkpoint_id: str) -> tuple[Step, int] | None:
+def find_checkpoint(db: sqlite3.Connection, thread_id: str, checkpoint_id: str) -> tuple[FileLineageSpan, int] | None:
     """The lineage and ordinal of a checkpoint in the thread's tree.
 
     Ids grow with ordinals, so each lineage is searched by halves; where clocks went back they may not, so what is not found
@@ -108,7 +108,7 @@ def find_checkpoint(db: sqlite3.Connection, thread_id: str, checkpoint_id: str) 
             ordinal = search(db, lineage * ORDINALS, last, name)
             if ordinal is not None:
                 number = db.execute("SELECT number FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0]
-                return Step(lineage, number, ordinal), ordinal
+                return FileLineageSpan(lineage, number, ordinal), ordinal
     return None
 
 
@@ -152,7 +152,7 @@ def _scan(db: sqlite3.Connection, base: int, last: int, name: Any) -> int | None
 
 
 def _since_snapshot(
-    db: sqlite3.Connection, thread_id: str, chain: Sequence[Step]
+    db: sqlite3.Connection, thread_id: str, chain: Sequence[FileLineageSpan]
 ) -> tuple[bytes | None, tuple[Record, ...], Record | None]:
     """The newest snapshot of the chain, the records after it, and the last record of the chain."""
     parts: list[list[Record]] = []
@@ -176,7 +176,7 @@ def _since_snapshot(
     return snapshot, records, target
 
 
-def _records(db: sqlite3.Connection, step: Step, after: int, upto: int, thread_id: str) -> list[Record]:
+def _records(db: sqlite3.Connection, step: FileLineageSpan, after: int, upto: int, thread_id: str) -> list[Record]:
     """Records with ordinals in (after, upto]; a missing one is damage."""
     base, number = step.lineage * ORDINALS, step.number
     rows = db.execute(
@@ -184,7 +184,7 @@ def _records(db: sqlite3.Connection, step: Step, after: int, upto: int, thread_i
         (base + after, base + upto),
     ).fetchall()
     if len(rows) != max(upto - after, 0):
-        raise refusals.missing_records(thread_id, upto - after, len(rows))
+        raise errors.missing_records(thread_id, upto - after, len(rows))
     return [_record(number, base, row) for row in rows]
 
 
@@ -244,7 +244,7 @@ def _read_log(db: sqlite3.Connection, order: dict[int, int], log: Log) -> list[b
     out = [data for part in reversed(parts) for data in part]
     wanted = max(log.count - log.start, 0)
     if len(out) != wanted:
-        raise refusals.missing_items(log.channel, wanted, len(out))
+        raise errors.missing_items(log.channel, wanted, len(out))
     return out
 
 
@@ -267,7 +267,7 @@ def list_records(
     return out
 
 
-def _scope(db: sqlite3.Connection, thread_id: str, *, all_lineages: bool) -> list[Step]:
+def _scope(db: sqlite3.Connection, thread_id: str, *, all_lineages: bool) -> list[FileLineageSpan]:
     """The lineages to list, newest first."""
     if not all_lineages:
         row = db.execute("SELECT lineage, ordinal FROM threads WHERE id = ?", (pack(thread_id),)).fetchone()
@@ -277,21 +277,23 @@ def _scope(db: sqlite3.Connection, thread_id: str, *, all_lineages: bool) -> lis
     for lineage in sorted(tree, reverse=True):
         number = db.execute("SELECT number FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0]
         upto = tree[lineage]
-        steps.append(Step(lineage, number, ORDINALS - 1 if upto is None else upto))
+        steps.append(FileLineageSpan(lineage, number, ORDINALS - 1 if upto is None else upto))
     return steps
 
 
-def _older(db: sqlite3.Connection, thread_id: str, scope: Sequence[Step], before: str) -> list[Step]:
+def _older(
+    db: sqlite3.Connection, thread_id: str, scope: Sequence[FileLineageSpan], before: str
+) -> list[FileLineageSpan]:
     found = find_checkpoint(db, thread_id, before)
     if found is not None:
         place, ordinal = found
         for index, step in enumerate(scope):
             if step.lineage == place.lineage and ordinal <= step.cut:
                 return [step._replace(cut=ordinal - 1), *scope[index + 1 :]]
-    raise refusals.unknown_checkpoint(thread_id, before)
+    raise errors.unknown_checkpoint(thread_id, before)
 
 
-def _listed(db: sqlite3.Connection, step: Step, limit: int | None) -> list[ListedRecord]:
+def _listed(db: sqlite3.Connection, step: FileLineageSpan, limit: int | None) -> list[ListedRecord]:
     """One lineage's checkpoints, newest first; one more than asked for is read, to know the parent of the last."""
     base = step.lineage * ORDINALS
     rows: list[Any] = db.execute(

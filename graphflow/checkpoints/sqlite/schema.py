@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.rows import ENCRYPTION_NOTE
 from graphflow.checkpoints.sql.lists import READ_NOTE
 from graphflow.checkpoints.sql.migrations import Migrations, migrate_sqlite, sqlite_version
@@ -54,7 +54,7 @@ def open_writer(
         db.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_SIZE}")
         migrate(db, path)
         if not encrypted and rows_of(db, READ_NOTE(ENCRYPTION_NOTE)):
-            raise refusals.encrypted(str(path))
+            raise errors.encrypted(str(path))
     except (*FAULTS, OSError) as error:
         if db is not None:
             db.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from graphflow.checkpoints import errors as refusals
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.rows import ThreadFacts, ThreadRow
 from graphflow.checkpoints.sql.rows import add_thread
 from graphflow.checkpoints.sqlite.driver import rows_of
@@ -26,10 +26,10 @@ def take(
     row = read_thread(db, thread_id)
     if row is None:
         if not create:
-            raise refusals.unknown_thread(thread_id)
+            raise errors.unknown_thread(thread_id)
         rows_of(db, add_thread(thread_id, ThreadFacts(status="idle", updated_at=now), now))
     elif row.owner is not None and row.lease_until > now and not is_dead(row.owner):
-        raise refusals.busy(thread_id, row.lease_until, now)
+        raise errors.busy(thread_id, row.lease_until, now)
     db.execute(
         "UPDATE threads SET owner = ?, lease_until = ?, fence = fence + 1 WHERE id = ?",
         (owner, now + lease_ms, pack(thread_id)),

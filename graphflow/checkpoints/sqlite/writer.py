@@ -16,8 +16,8 @@ import threading
 import time
 from pathlib import Path
 
-from graphflow.checkpoints.commit_queue import Call, Entry, Promise, deliver, fail, settle
-from graphflow.checkpoints.sqlite.commits import Commits
+from graphflow.checkpoints.commit_queue import Entry, Promise, QueuedCall, deliver, fail, settle
+from graphflow.checkpoints.sqlite.commits import SqliteCommits
 from graphflow.checkpoints.sqlite.schema import WAL_PAGES, is_busy, open_writer, store_error
 from graphflow.checkpoints.sqlite.worker import Worker
 from graphflow.errors import GraphflowError, StoreError
@@ -29,18 +29,18 @@ LONG_S = 0.002
 """Seconds of a transaction in the loop's thread from which on the disk is too slow for that."""
 
 AGAIN = 100
-"""Commits between two tries on a slow or busy file, and between two looks of the thread at the log's length."""
+"""SqliteCommits between two tries on a slow or busy file, and between two looks of the thread at the log's length."""
 
 SMALL = 64 * 1024
 """Bytes that are written in the loop's thread at most."""
 
 
-class Writer(Worker):
+class SqliteWriter(Worker):
     """Owns the writing connection and its thread, whose first act is to open the file."""
 
     def __init__(self, path: Path, *, synchronous: str, busy_timeout_s: float, encrypted: bool) -> None:
         super().__init__(path, "writer")
-        self.commits = Commits()
+        self.commits = SqliteCommits()
         self._turn = threading.Lock()
         """Held by whoever takes entries and writes them."""
         self._db: sqlite3.Connection | None = None
@@ -49,7 +49,7 @@ class Writer(Worker):
         self._here = 0
         """Transactions that `write_here` made."""
         self._patience = 0
-        """Commits that are left to the thread before `write_here` is tried again."""
+        """SqliteCommits that are left to the thread before `write_here` is tried again."""
         self._encrypted = encrypted
         self._synchronous = synchronous
         self._busy_timeout_s = busy_timeout_s
@@ -114,7 +114,7 @@ class Writer(Worker):
         if self._patience:
             self._patience -= 1
             return []
-        if self._db is None or len(self.commits.lives) > 1 or _is_busy(loop):
+        if self._db is None or len(self.commits.epochs) > 1 or _is_busy(loop):
             return []
         run: list[Promise] = []
         size = 0
@@ -156,7 +156,7 @@ class Writer(Worker):
             db.execute(f"PRAGMA wal_autocheckpoint = {0 if hasty else WAL_PAGES}")
 
     def _write(self, db: sqlite3.Connection, batch: list[Entry]) -> None:
-        if all(type(entry) is Call and entry.function is None for entry in batch):
+        if all(type(entry) is QueuedCall and entry.function is None for entry in batch):
             return
         try:
             db.execute("BEGIN IMMEDIATE")
@@ -189,7 +189,7 @@ class Writer(Worker):
             if run:
                 self.commits.apply(db, run)
                 run = []
-            assert type(entry) is Call
+            assert type(entry) is QueuedCall
             _call(db, entry)
         if run:
             self.commits.apply(db, run)
@@ -216,7 +216,7 @@ def _is_busy(loop: asyncio.AbstractEventLoop) -> bool:
     return ready is None or len(ready) > 1  # one is the call that wakes the thread, see `SqliteCheckpointer.commit`
 
 
-def _call(db: sqlite3.Connection, call: Call) -> None:
+def _call(db: sqlite3.Connection, call: QueuedCall) -> None:
     if call.function is None:
         return
     call.error = None

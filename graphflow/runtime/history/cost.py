@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import Loaded
-from graphflow.checkpoints.record_decoder import Body, decode_meta
+from graphflow.checkpoints.record_decoder import RecordBody, decode_meta
 from graphflow.checkpoints.rows import Record
 from graphflow.graph.core.budget import add_usage, known_usage, usage_between
 from graphflow.runtime.history.walk import walk_back
@@ -52,7 +52,7 @@ async def cost_of(store: Checkpointer, loaded: Loaded) -> Cost:
     return cost
 
 
-def increments(rows: Iterable[tuple[Record, Body]]) -> Iterator[tuple[Record, Body, Usage]]:
+def increments(rows: Iterable[tuple[Record, RecordBody]]) -> Iterator[tuple[Record, RecordBody, Usage]]:
     """The records of one branch, oldest first, that added to the usage, with what each added."""
     before: Usage = {}
     for record, body in rows:

@@ -13,7 +13,7 @@ import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import Loaded
-from graphflow.checkpoints.record_decoder import Body, decode_body, decode_meta
+from graphflow.checkpoints.record_decoder import RecordBody, decode_body, decode_meta
 from graphflow.checkpoints.rows import Record, Span
 from graphflow.errors import EffectsNeedChoice, GraphflowError
 from graphflow.graph.core.machine import Machine, Operation
@@ -125,7 +125,7 @@ class Found:
         ids = {self._open[place] for place in places if place in self._open}
         self.effects = {name: effect for name, effect in self.effects.items() if name in ids}
 
-    def _operation(self, record: Record, body: Body, number: int, key: str, operation: Operation | None) -> None:
+    def _operation(self, record: Record, body: RecordBody, number: int, key: str, operation: Operation | None) -> None:
         effect = self.effects.get(self._open.get((number, key), ""))
         if operation is None:
             self.undone.pop(key.removeprefix(UNDO), None)
@@ -143,7 +143,7 @@ class Found:
             if operation.state == "done":
                 effect.result = place
 
-    def _begun(self, record: Record, body: Body, number: int, key: str, operation: Operation) -> Effect:
+    def _begun(self, record: Record, body: RecordBody, number: int, key: str, operation: Operation) -> Effect:
         facts = body.facts or {}
         effect = Effect(
             id=record.id,
@@ -166,7 +166,7 @@ class Found:
         self._open[number, key] = effect.id
         return effect
 
-    def _ended(self, record: Record, body: Body, key: str) -> None:
+    def _ended(self, record: Record, body: RecordBody, key: str) -> None:
         """A write that ended its node: the node's record has its result."""
         for number in (body.frame, *body.patch.frames):  # the frame may be closed, and its parent gone on
             effect = self.effects.get(self._open.get((number, key), ""))
@@ -307,7 +307,7 @@ async def result_of(store: Checkpointer, effect: Effect) -> Operation | None:
     return Operation(effect.kind, effect.digest, "write", "done", done[effect.key])
 
 
-async def read_body(store: Checkpointer, thread_id: str, place: tuple[int, int]) -> Body | None:
+async def read_body(store: Checkpointer, thread_id: str, place: tuple[int, int]) -> RecordBody | None:
     """One record's content."""
     lineage, ordinal = place
     found = await store.read_records(thread_id, lineage=lineage, after=ordinal - 1, upto=ordinal)

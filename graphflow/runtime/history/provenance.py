@@ -10,7 +10,7 @@ import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import Loaded
-from graphflow.checkpoints.record_decoder import Body, Folded, decode_entry, decode_meta, fold_records
+from graphflow.checkpoints.record_decoder import Folded, RecordBody, decode_entry, decode_meta, fold_records
 from graphflow.checkpoints.record_fields import Counts
 from graphflow.checkpoints.rows import Log, Record
 from graphflow.events import NodeEnd
@@ -377,7 +377,7 @@ class At(msgspec.Struct, frozen=True):
 
     chain: Chain
     record: Record
-    body: Body
+    body: RecordBody
 
     def moves_of(self, number: int) -> list[Move]:
         """The frame's nodes among those that the record led on, in order."""

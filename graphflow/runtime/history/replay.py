@@ -6,7 +6,7 @@ import re
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.event_log import was_checkpoint
-from graphflow.checkpoints.record_decoder import Body
+from graphflow.checkpoints.record_decoder import RecordBody
 from graphflow.checkpoints.rows import Record
 from graphflow.errors import GraphflowError
 from graphflow.graph.definition.document import END
@@ -46,7 +46,7 @@ async def moment_of(store: Checkpointer, thread_id: str, chain: Chain, until: st
     return fitting[visit - 1]
 
 
-Run = list[tuple[Record, Body]]
+Run = list[tuple[Record, RecordBody]]
 
 
 async def _newest_run(store: Checkpointer, thread_id: str, chain: Chain) -> Run:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphflow.checkpoints.record_decoder import Body
+from graphflow.checkpoints.record_decoder import RecordBody
 from graphflow.errors import StateError
 from graphflow.graph.core.channels import Update
 from graphflow.graph.core.immutable import LogEntry
@@ -78,7 +78,7 @@ def origins(entries: Sequence[LogEntry], above: Sequence[Place] = (), frame: int
     return out
 
 
-def written_at(body: Body, number: int, key: str, parts: Sequence[Part]) -> Any:
+def written_at(body: RecordBody, number: int, key: str, parts: Sequence[Part]) -> Any:
     """What a record wrote at the end of the way; the mark for none when it did not write there."""
     change = body.patch.frames.get(number)
     return MISSING if change is None or change.update is None else written_in(change.update, key, parts)

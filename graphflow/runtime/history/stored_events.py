@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.event_log import LIFE, read_events, unsaid, was_checkpoint
-from graphflow.checkpoints.record_decoder import Body, decode_body, decode_meta
+from graphflow.checkpoints.event_log import EPOCH, read_events, unsaid, was_checkpoint
+from graphflow.checkpoints.record_decoder import RecordBody, decode_body, decode_meta
 from graphflow.checkpoints.rows import Record
 from graphflow.errors import CheckpointNotFound
 from graphflow.graph.core.machine import Machine, Patch
@@ -162,7 +162,7 @@ async def branch_of_run(store: Checkpointer, thread_id: str, chain: Chain, run_i
     return chain
 
 
-def settled(bodies: Iterable[Body]) -> Machine:
+def settled(bodies: Iterable[RecordBody]) -> Machine:
     """The machine after these records, as far as the run's end can be told from it: no frames, no state."""
     machine = Machine()
     for body in bodies:
@@ -170,11 +170,11 @@ def settled(bodies: Iterable[Body]) -> Machine:
     return machine
 
 
-def lives_of(bodies: Sequence[Body]) -> list[tuple[int, int]]:
+def lives_of(bodies: Sequence[RecordBody]) -> list[tuple[int, int]]:
     """The lives that these records of one run begin."""
     out: list[tuple[int, int]] = []
     for body in bodies:
         for row in body.events[:1]:
-            if row[0] == LIFE:
+            if row[0] == EPOCH:
                 out.append((row[2], body.seq - row[1] if out else 0))
     return out

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.event_log import CODES, unpack
 from graphflow.checkpoints.loading import load_thread
-from graphflow.checkpoints.record_decoder import Body, Folded, decode_body, fold_records
+from graphflow.checkpoints.record_decoder import Folded, RecordBody, decode_body, fold_records
 from graphflow.checkpoints.rows import Record
 from graphflow.errors import CheckpointNotFound
 from graphflow.events import NodeEnd
@@ -20,7 +20,7 @@ LEAST_PAGE, PAGE = 16, 256
 
 async def walk_back(
     store: Checkpointer, thread_id: str, chain: Chain, *, whole: bool = True
-) -> AsyncIterator[tuple[Record, Body]]:
+) -> AsyncIterator[tuple[Record, RecordBody]]:
     """Records of a branch, newest first.
 
     Args:
@@ -55,7 +55,7 @@ def pruned(thread_id: str, lineage: int, ordinal: int) -> CheckpointNotFound:
     )
 
 
-def node_ends(body: Body) -> list[NodeEnd]:
+def node_ends(body: RecordBody) -> list[NodeEnd]:
     """The ends of the node runs that a record tells of, in their order."""
     rows = [row for row in body.events if row[0] in (CODES["node.start"], CODES["node.end"])]
     events = unpack(rows, body.seq, body.at, "", lambda reference: "")
@@ -76,7 +76,7 @@ async def machine_before(store: Checkpointer, thread_id: str, chain: Chain, reco
 
 async def folded_before(store: Checkpointer, thread_id: str, chain: Chain, record: Record) -> Folded:
     """The same, with how many entries its lists have."""
-    later: list[Body] = []
+    later: list[RecordBody] = []
     async for older, body in walk_back(store, thread_id, chain_before(chain, record)):
         if older.checkpoint:
             loaded = await load_thread(store, thread_id, older.id, logs=False)

@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import Loaded
-from graphflow.checkpoints.record_decoder import Body, decode_body, decode_meta
+from graphflow.checkpoints.record_decoder import RecordBody, decode_body, decode_meta
 from graphflow.errors import CheckpointNotFound
 from graphflow.graph.core.budget import limits_in
 from graphflow.graph.core.machine import Frame, Machine, all_frames
@@ -91,7 +91,7 @@ async def why(store: Checkpointer, plan: Plan, loaded: Loaded) -> Why:
 class _Reader:
     """Reads the decisions out of one record."""
 
-    def __init__(self, plan: Plan, before: Machine, after: Machine, body: Body) -> None:
+    def __init__(self, plan: Plan, before: Machine, after: Machine, body: RecordBody) -> None:
         self.plan, self.before, self.body = plan, before, body
         self.limits, self.usage = after.limits, after.usage
         self.after = {frame.number: frame for frame in all_frames(after)}

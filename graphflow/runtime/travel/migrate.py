@@ -10,7 +10,7 @@ import msgspec
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
-from graphflow.checkpoints.record_decoder import Body, decode_body
+from graphflow.checkpoints.record_decoder import RecordBody, decode_body
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError, ThreadBusy, ThreadNotFound
 from graphflow.graph.core.migration import Migration, Problem, graphs_of, plan_migration
@@ -203,7 +203,7 @@ def _report(thread_id: str, old: str, new: str, loaded: Loaded, migration: Migra
 
 async def _facts(store: Checkpointer, loaded: Loaded) -> dict[int, dict[str, int]]:
     """Frame → nodes that were entered and finished since the run's input, as `core/invariants.py` notes them."""
-    bodies: list[Body] = []
+    bodies: list[RecordBody] = []
     async for body in _backwards(store, loaded):
         bodies.append(body)
         if body.source == "input":
@@ -223,7 +223,7 @@ class _History:
         self._parents: dict[int, int] = {}
         self._branches: set[int] = set()
 
-    def take(self, body: Body) -> None:
+    def take(self, body: RecordBody) -> None:
         if body.source == "migrate":
             names = (body.facts or {}).get("map", {})
             self.facts = {number: _renamed(noted, names) for number, noted in self.facts.items()}
@@ -277,7 +277,7 @@ def _renamed(noted: Mapping[str, int], names: Mapping[str, str]) -> dict[str, in
     return out
 
 
-async def _backwards(store: Checkpointer, loaded: Loaded) -> AsyncIterator[Body]:
+async def _backwards(store: Checkpointer, loaded: Loaded) -> AsyncIterator[RecordBody]:
     """The records of the thread's branch, newest first."""
     for lineage, last in reversed(loaded.chain):
         upto = last

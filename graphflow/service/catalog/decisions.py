@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from graphflow.checkpoints.loading import load_thread
-from graphflow.checkpoints.record_decoder import Body, decode_body
+from graphflow.checkpoints.record_decoder import RecordBody, decode_body
 from graphflow.errors import ThreadNotFound
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import WAITS, Interrupt, Operation
@@ -43,7 +43,7 @@ async def decisions(context: ServiceContext, thread_id: str) -> list[dict[str, A
     return found
 
 
-async def _bodies(context: ServiceContext, thread_id: str, chain: Chain) -> AsyncIterator[Body]:
+async def _bodies(context: ServiceContext, thread_id: str, chain: Chain) -> AsyncIterator[RecordBody]:
     for lineage, last in chain:
         for after in range(0, last, PAGE):
             upto = min(after + PAGE, last)
@@ -51,13 +51,13 @@ async def _bodies(context: ServiceContext, thread_id: str, chain: Chain) -> Asyn
                 yield decode_body(record.data, record.id)
 
 
-def _operations(body: Body) -> Iterator[Operation]:
+def _operations(body: RecordBody) -> Iterator[Operation]:
     for change in body.patch.frames.values():
         if change is not None:
             yield from (operation for operation in (change.operations or {}).values() if operation is not None)
 
 
-def _by_person(body: Body, interrupt: Interrupt) -> dict[str, Any]:
+def _by_person(body: RecordBody, interrupt: Interrupt) -> dict[str, Any]:
     assert body.facts is not None
     answer = next((thaw(op.result) for op in _operations(body) if op.kind == "ask"), None)
     given = answer if isinstance(answer, dict) else {}
@@ -80,7 +80,7 @@ def _by_person(body: Body, interrupt: Interrupt) -> dict[str, Any]:
     return {key: value for key, value in out.items() if value is not None}
 
 
-def _by_rule(body: Body, operation: Operation) -> dict[str, Any]:
+def _by_rule(body: RecordBody, operation: Operation) -> dict[str, Any]:
     record = thaw(operation.result)
     out = {
         "at": record["at"],

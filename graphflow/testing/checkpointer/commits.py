@@ -22,7 +22,7 @@ from graphflow.testing.checkpointer.suite import (
 )
 
 
-class Commits(Suite):
+class Committing(Suite):
     """Order, atomicity and the compare-and-swap of E3."""
 
     @promise

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.rows import Item, Lineage, Record, ThreadFacts
+from graphflow.checkpoints.rows import Lineage, LogItem, Record, ThreadFacts
 from graphflow.errors import GraphflowError
 from graphflow.graph.engine.ports import Durable
 
@@ -67,7 +67,7 @@ class Driver:
         self.ordinal += 1
         first = self.counts.get((frame, channel), 0)
         self.counts[frame, channel] = first + len(messages)
-        items = tuple(Item(frame, channel, first + n, data) for n, data in enumerate(messages))
+        items = tuple(LogItem(frame, channel, first + n, data) for n, data in enumerate(messages))
         fields = {"checkpoint": True, "meta": b"meta", "data": b"data", "items": items, "id": new_id(), **fields}
         return Record(lineage=self.lineage, ordinal=self.ordinal, **fields)
 
