@@ -64,9 +64,7 @@ LONG_FILES_LEFT = frozenset(
     }
 )
 """Files that are still too long."""
-CLASS_NAMES_LEFT = frozenset(
-    "Branch Join Lease".split()
-)
+CLASS_NAMES_LEFT = frozenset("Branch Join Lease".split())
 """Class names that still stand in several modules."""
 
 

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from graphflow.checkpoints import record_decoder
-from graphflow.checkpoints.rows import Lineage, LogItem, OpenInterrupt, Place, Record, Rewrite, ThreadRow
+from graphflow.checkpoints.blobs import changed_interrupt, changed_record, item_place
+from graphflow.checkpoints.rows import Lineage, OpenInterrupt, Place, Record, Rewrite, ThreadRow
 from graphflow.errors import StoreError
 
 FORMAT = "graphflow-thread"
@@ -157,32 +158,14 @@ def changed(copy: ThreadCopy, change: Rewrite) -> ThreadCopy:
     return replace(
         copy,
         documents=[replace(row, data=change(Place("document", row.digest), row.data)) for row in copy.documents],
-        records=[_changed(record, change) for record in copy.records],
-        items=[replace(item, data=change(_place(item.lineage, item.record, item), item.data)) for item in copy.items],
-        interrupts=[
-            replace(row, data=change(Place("interrupt", f"{name} {row.interrupt_id}"), row.data))
-            for row in copy.interrupts
+        records=[changed_record(record, change) for record in copy.records],
+        items=[
+            replace(i, data=change(item_place(i.lineage, i.ordinal, i.frame, i.channel, i.record), i.data))
+            for i in copy.items
         ],
+        interrupts=[changed_interrupt(row, change) for row in copy.interrupts],
         queue=[replace(queued, body=change(Place("input", name), queued.body)) for queued in copy.queue],
     )
-
-
-def _changed(record: Record, change: Rewrite) -> Record:
-    lineage, ordinal = record.lineage, record.ordinal
-    replace = msgspec.structs.replace
-    snapshot = record.snapshot
-    if snapshot is not None:
-        snapshot = change(Place("snapshot", "", lineage, ordinal), snapshot)
-    return replace(
-        record,
-        data=change(Place("record", record.id, lineage, ordinal), record.data),
-        items=tuple([replace(item, data=change(_place(lineage, ordinal, item), item.data)) for item in record.items]),
-        snapshot=snapshot,
-    )
-
-
-def _place(lineage: int, record: int, item: LogItem | LooseItem) -> Place:
-    return Place("item", "", lineage, item.ordinal, item.frame, item.channel, record)
 
 
 def placed(

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.codec import to_json
 from graphflow.runtime.thread import ThreadState
+from tests.codec_json import to_json
 from tests.corpus.scenarios import Stage, newer
 
 LARGE = 2_000

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints import export
+from graphflow.checkpoints.blobs import changed_interrupt, changed_record
 from graphflow.checkpoints.checkpointer import Checkpointer, eager_commits, owner_liveness
 from graphflow.checkpoints.encryption.cipher import ENCRYPTED, Cipher
 from graphflow.checkpoints.encryption.note import (
@@ -36,7 +37,6 @@ from graphflow.checkpoints.rows import (
     Lineage,
     ListedRecord,
     Log,
-    LogItem,
     OpenInterrupt,
     Place,
     Pruned,
@@ -318,7 +318,7 @@ class EncryptedCheckpointer:
             thread_id,
             fence,
             expected_head,
-            [_encrypted(record, self.cipher.encrypt) for record in records],
+            [changed_record(record, self.cipher.encrypt) for record in records],
             facts=self._facts(thread_id, facts),
             begins=begins,
             release=release,
@@ -399,10 +399,10 @@ class EncryptedCheckpointer:
         rows = await store.open_interrupts(
             thread_id=thread_id, owner=owner, role=role, agent_key=agent_key, user=user, cursor=cursor, limit=limit
         )
-        return [_interrupt(row, self.cipher.decrypt) for row in rows]
+        return [changed_interrupt(row, self.cipher.decrypt) for row in rows]
 
     async def due(self, before: int) -> list[OpenInterrupt]:
-        return [_interrupt(row, self.cipher.decrypt) for row in await (await self._ready()).due(before)]
+        return [changed_interrupt(row, self.cipher.decrypt) for row in await (await self._ready()).due(before)]
 
     async def put_document(self, digest: str, document: bytes) -> None:
         await (await self._ready()).put_document(digest, self.cipher.encrypt(Place("document", digest), document))
@@ -473,34 +473,6 @@ class EncryptedCheckpointer:
             return self.cipher.encrypt(place, change(place, self.cipher.decrypt(place, blob)))
 
         return await store.rewrite(within, after=after, limit=limit)
-
-
-def _encrypted(record: Record, change: Rewrite) -> Record:
-    """The record with every blob of it changed."""
-    lineage, ordinal = record.lineage, record.ordinal
-    snapshot = record.snapshot
-    if snapshot is not None:
-        snapshot = change(Place("snapshot", "", lineage, ordinal), snapshot)
-    items = record.items
-    if items:
-        items = tuple(
-            [
-                LogItem(
-                    i.frame,
-                    i.channel,
-                    i.ordinal,
-                    change(Place("item", "", lineage, i.ordinal, i.frame, i.channel, ordinal), i.data),
-                )
-                for i in items
-            ]
-        )
-    opened = tuple([_interrupt(row, change) for row in record.opened]) if record.opened else ()
-    data = change(Place("record", record.id, lineage, ordinal), record.data)
-    return _replace(record, data=data, items=items, snapshot=snapshot, opened=opened)
-
-
-def _interrupt(row: OpenInterrupt, change: Rewrite) -> OpenInterrupt:
-    return _replace(row, data=change(Place("interrupt", f"{row.thread_id} {row.interrupt_id}"), row.data))
 
 
 def snapshot_place(stored: Stored) -> tuple[int, int]:

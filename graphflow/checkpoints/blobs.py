@@ -1,0 +1,38 @@
+"""The blobs of rows, changed where they stand: for encryption, exports and imports."""
+
+from __future__ import annotations
+
+import msgspec
+
+from graphflow.checkpoints.rows import LogItem, OpenInterrupt, Place, Record, Rewrite
+
+_replace = msgspec.structs.replace
+
+
+def item_place(lineage: int, ordinal: int, frame: int, channel: str, record: int) -> Place:
+    """Where an entry of a log stands that the record with this ordinal wrote."""
+    return Place("item", "", lineage, ordinal, frame, channel, record)
+
+
+def changed_record(record: Record, change: Rewrite) -> Record:
+    """The record with every blob of it changed."""
+    lineage, ordinal = record.lineage, record.ordinal
+    snapshot, items, opened = record.snapshot, record.items, record.opened
+    if snapshot is not None:
+        snapshot = change(Place("snapshot", "", lineage, ordinal), snapshot)
+    if items:
+        data = [change(item_place(lineage, i.ordinal, i.frame, i.channel, ordinal), i.data) for i in items]
+        items = tuple([LogItem(i.frame, i.channel, i.ordinal, d) for i, d in zip(items, data, strict=True)])
+    if opened:
+        opened = tuple([changed_interrupt(row, change) for row in opened])
+    return _replace(
+        record,
+        data=change(Place("record", record.id, lineage, ordinal), record.data),
+        items=items,
+        snapshot=snapshot,
+        opened=opened,
+    )
+
+
+def changed_interrupt(row: OpenInterrupt, change: Rewrite) -> OpenInterrupt:
+    return _replace(row, data=change(Place("interrupt", f"{row.thread_id} {row.interrupt_id}"), row.data))
