@@ -16,7 +16,7 @@ AGENT = {
     "mode": "REACT",
     "tools": ["send_letter"],
     "approval": {"send_letter": "REQUIRE_APPROVAL"},
-    "react": {"systemPrompt": "You send letters.", "maxSteps": 3},
+    "react": {"systemPrompt": "You send letters.", "maxRounds": 3},
 }
 
 

@@ -25,7 +25,7 @@ M = TypeVar("M", bound="JsonBody")
 Id = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00]*$")]
 """What not every store can look for is refused."""
 EventFamily = Literal["contract", "graph"]
-EffectChoice = Literal["reuse", "rerun", "undo", "undone"]
+EffectChoice = Literal["reuse", "rerun", "undo", "assume_undone"]
 EffectChoices = (
     EffectChoice
     | Annotated[
@@ -56,7 +56,7 @@ class QueryBody(JsonBody):
     stream: bool = Field(True, description="false answers with one JSON body.")
     events: list[EventFamily] | None = Field(None, description="Families to stream; default all.")
     budget: dict[str, Any] | None = None
-    max_steps: int | None = Field(None, ge=1, le=1_000_000, description="Limit of the mode's rounds.")
+    max_rounds: int | None = Field(None, ge=1, le=1_000_000, description="Limit of the agent's rounds.")
     interrupt_before: list[str] = []
     interrupt_after: list[str] = []
     on_waiting: Literal["reject", "cancel", "answer"] = "reject"
@@ -66,7 +66,7 @@ class QueryBody(JsonBody):
 
     def to_request(self) -> RunRequest:
         """The run that is asked for; nobody holds it open for answers when it is to come as one body."""
-        rounds = {} if self.max_steps is None else {"maxRounds": self.max_steps}
+        rounds = {} if self.max_rounds is None else {"maxRounds": self.max_rounds}
         return RunRequest(
             thread_id=self.chat_id or "",
             agent_key=self.agent_key,
@@ -97,7 +97,8 @@ class SubmitBody(JsonBody):
 
     chat_id: Id
     run_id: Id
-    tool_id: Id
+    interrupt_id: Id | None = Field(None, description="The question that is answered; this or `toolId` must be given.")
+    tool_id: Id | None = Field(None, description="The tool call that waits, or the interrupt's id.")
     payload: Any
     request_id: Id | None = None
     view_id: str | None = None

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from graphflow.errors import GraphflowError
+from graphflow.graph.definition.old_words import QUERY_FIELDS
 from graphflow.json_data import encode_json
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ def fields_of(errors: Sequence[Any]) -> dict[str, str]:
         place = [part for part in parts if "[" not in part]  # what is left out names a form, as `dict[str,int]`
         name = ".".join(place) or "body"
         text = "unknown field" if error["type"] == "extra_forbidden" else str(error["msg"])
+        if text == "unknown field" and name in QUERY_FIELDS:
+            text = f"unknown field: it is called {QUERY_FIELDS[name]!r} now"
         out.setdefault(name, text)
     return out
 

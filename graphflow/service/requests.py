@@ -17,8 +17,10 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     chat_id: str
     run_id: str
-    tool_id: str
-    """The waiting tool call's id, or the interrupt's."""
+    asked: str
+    """The interrupt's id, or that of its tool call."""
+    tool_id: str | None = None
+    """Given beside `asked`, it must be of the same interrupt."""
     payload: Any
     request_id: str | None = None
     view_id: str | None = None

@@ -36,7 +36,7 @@ async def ask(app: Application, agent: str, message: str = "hi", chat_id: str = 
 async def answer(app: Application, payload: Any, chat_id: str = "c") -> None:
     """Answers the one question of a waiting chat, and waits for what follows."""
     (waiting,) = await app.store.open_interrupts(thread_id=chat_id)
-    given = SubmitRequest(chat_id=chat_id, run_id=waiting.run_id, tool_id=waiting.interrupt_id, payload=payload)
+    given = SubmitRequest(chat_id=chat_id, run_id=waiting.run_id, asked=waiting.interrupt_id, payload=payload)
     assert (await submit(app, given)).accepted
     if (live := app.runs.by_thread.get(chat_id)) is not None:
         await live.over.wait()

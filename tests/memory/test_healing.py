@@ -72,7 +72,7 @@ async def test_a_line_that_waits_although_its_run_has_ended_is_replaced(open_app
     (waiting,) = await app.store.open_interrupts(thread_id="c")
     async with killed_before_the_line(app):
         payload = {"decision": "approve"}
-        given = SubmitRequest(chat_id="c", run_id=run_id, tool_id=waiting.interrupt_id, payload=payload)
+        given = SubmitRequest(chat_id="c", run_id=run_id, asked=waiting.interrupt_id, payload=payload)
         assert (await submit(app, given)).accepted
         if (live := app.runs.by_thread.get("c")) is not None:
             await live.over.wait()

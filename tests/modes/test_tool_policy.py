@@ -152,7 +152,7 @@ async def test_after_the_rounds_the_last_node_is_asked_without_tools(rounds: int
     await assert_whole(stage)
 
 
-async def test_the_max_steps_of_a_query_go_before_those_of_the_agent(tmp_path: Path) -> None:
+async def test_the_rounds_of_a_query_go_before_those_of_the_agent(tmp_path: Path) -> None:
     agent = {
         "mode": "REACT",
         "tools": ["look_up"],
@@ -163,7 +163,7 @@ async def test_the_max_steps_of_a_query_go_before_those_of_the_agent(tmp_path: P
     (tmp_path / "graphs" / "agent.json").write_text(json.dumps(agent), encoding="utf-8")
     model = Watched([*({"tool_calls": [call(number=n)]} for n in range(3)), {"text": "So far."}])
     async with Application(load_settings(tmp_path, environ={}), models=lambda *_: model, tools=(look_up,)) as app:
-        begun = await begin(app, query_of(message="Go.", agent_key="agent", chat_id="c", max_steps=3))
+        begun = await begin(app, query_of(message="Go.", agent_key="agent", chat_id="c", max_rounds=3))
         await begun.run.over.wait()
         assert begun.run.executor.machine.finish_reason == "max_rounds"
     assert [len(tools) for _, tools, _ in model.asked] == [1, 1, 1, 0]

@@ -271,7 +271,9 @@ async def test_an_undoing_that_was_cut_off_is_never_repeated_unasked(compile_gra
     with pytest.raises(EffectsNeedChoice):
         await app.thread("t").rewind(start, effects="undo")
     assert post.recalled == []
-    fork = await app.thread("t").fork(start, effects={note.id: "undone"})
+    with pytest.raises(GraphflowError, match="'undone' is called 'assume_undone' now"):
+        await app.thread("t").fork(start, effects={note.id: "undone"})
+    fork = await app.thread("t").fork(start, effects={note.id: "assume_undone"})
     assert (await fork.state()).next == ["second"]
     await app.thread("t").rewind(start, effects={note.id: "undo"})
     assert len(post.recalled) == 1

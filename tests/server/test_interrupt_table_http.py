@@ -84,6 +84,43 @@ async def test_a_submit_that_does_not_fit_says_why_and_changes_nothing(client: h
     assert (again["accepted"], again["status"]) == (False, "stale")
 
 
+NAMED: dict[str, tuple[str, ...]] = {
+    "by interruptId": ("interruptId",),
+    "by the interrupt's id as toolId": ("toolId",),
+    "by its tool call": ("call",),
+    "by both": ("interruptId", "call"),
+    "by one id twice": ("interruptId", "toolId"),
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+async def test_the_question_is_named_by_its_interrupt_or_its_tool_call(client: httpx.AsyncClient, case: str) -> None:
+    asked = await wait(client, "react")
+    names = {
+        "interruptId": {"interruptId": asked["interruptId"]},
+        "toolId": {"toolId": asked["interruptId"]},
+        "call": {"toolId": asked["toolId"]},
+    }
+    body = {"chatId": "c", "runId": asked["runId"], "payload": {"decision": "reject", "reason": "not now"}}
+    for name in NAMED[case]:
+        body |= names[name]
+    assert (await client.post("/api/submit", json=body)).json()["data"]["status"] == "accepted"
+
+
+@pytest.mark.parametrize("names", [{"toolId": "another"}, {"interruptId": None, "toolId": None}], ids=["two", "none"])
+async def test_an_answer_to_two_questions_or_to_none_is_a_bad_request(
+    client: httpx.AsyncClient, names: dict[str, Any]
+) -> None:
+    asked = await wait(client, "ask")
+    before = await look(client)
+    body = {"chatId": "c", "runId": asked["runId"], "interruptId": asked["interruptId"], "payload": "Ada", **names}
+    refused = await client.post("/api/submit", json=body)
+    assert refused.status_code == 400
+    assert set(refused.json()["data"]["fields"]) == ({"toolId"} if names["toolId"] else {"interruptId"})
+    assert await look(client) == before
+    assert (await submit(client, asked))["status"] == "accepted"
+
+
 async def test_an_answer_meant_for_another_chat_is_unmatched(client: httpx.AsyncClient) -> None:
     first, second = await wait(client, "ask", "a"), await wait(client, "ask", "b")
     for changes in ({"chatId": "b"}, {"chatId": "b", "runId": second["runId"]}):

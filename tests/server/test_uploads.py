@@ -66,7 +66,7 @@ async def test_uploads_are_told_in_order_and_of_a_refused_query_in_the_run_after
     names = ["one.txt", "two.txt", "three.txt"]
     for name in names:
         await send(client, name, b"x", "text/plain", chatId="c")
-    assert (await client.post("/api/query", json={"message": "x", "chatId": "c", "maxSteps": 0})).status_code == 400
+    assert (await client.post("/api/query", json={"message": "x", "chatId": "c", "maxRounds": 0})).status_code == 400
     bad_budget = {"message": "x", "chatId": "c", "budget": {"nothing": 1}}
     assert (await client.post("/api/query", json=bad_budget)).status_code == 400
     seen = await ask(client, chatId="c")

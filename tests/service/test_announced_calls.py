@@ -52,7 +52,7 @@ async def test_results_from_before_a_wait_are_not_told_again_by_the_process_that
     (waiting,) = await app.store.open_interrupts(thread_id="c")
     other = await open_application(script=TWO_TURNS)
     payload = {"decision": "approve"}
-    given = SubmitRequest(chat_id="c", run_id=run.run_id, tool_id=waiting.interrupt_id, payload=payload)
+    given = SubmitRequest(chat_id="c", run_id=run.run_id, asked=waiting.interrupt_id, payload=payload)
     assert (await submit(other, given)).accepted
     if (live := other.runs.by_thread.get("c")) is not None:
         await live.over.wait()

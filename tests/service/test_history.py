@@ -144,7 +144,7 @@ class World:
         await live.over.wait()
         while rows := await self.app.store.open_interrupts(thread_id="c"):
             payload = {"decision": "approve"} if rows[0].kind == "approval" else "Fine."
-            asked = SubmitRequest(chat_id="c", run_id=live.run_id, tool_id=rows[0].interrupt_id, payload=payload)
+            asked = SubmitRequest(chat_id="c", run_id=live.run_id, asked=rows[0].interrupt_id, payload=payload)
             assert (await submit(self.app, asked)).accepted
             if (again := self.app.runs.by_thread.get("c")) is not None:
                 await again.over.wait()

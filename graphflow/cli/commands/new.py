@@ -43,7 +43,7 @@ REACT = """\
 You are a careful assistant who works with tools.
 Call one tool at a time, look at its result, then go on or answer.
 \"\"\",
-    "maxSteps": 6
+    "maxRounds": 6
   }
 }
 """

@@ -4,7 +4,7 @@ Authored documents that use an old word are refused with the new one. What a sto
 had the new words; the version hash of a stored document stays that of the text that was compiled.
 
 Three old words need no translation. Recorded operations keep the kind `once` in the store: the idempotency key of one
-without a name hashes it. The effect choice `undone` and the names of settings and commands are never stored.
+without a name hashes it. The effect choice `undone`, fields of requests and commands are never stored.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ BUDGET_KEYS = {"then": "onExceeded"}
 STATE_KEYWORDS = {"x-reduce": "x-reducer", "x-life": "x-scope"}
 SCOPES = {"frame": "thread"}
 """Values of `x-scope`."""
+EFFECT_CHOICES = {"undone": "assume_undone"}
+QUERY_FIELDS = {"maxSteps": "maxRounds"}
+"""Of `POST /api/query`, where it limited the rounds of the agent."""
 ERROR_CODES = {
     "throttled": "too_many_requests",
     "answer_unmatched": "interrupt_not_found",

@@ -17,9 +17,10 @@ from graphflow.checkpoints.record_decoder import RecordBody, decode_body, decode
 from graphflow.checkpoints.rows import Record, Span
 from graphflow.errors import EffectsNeedChoice, GraphflowError
 from graphflow.graph.core.machine import Machine, Operation
+from graphflow.graph.definition.old_words import EFFECT_CHOICES
 from graphflow.graph.engine.context import digest_of
 
-Choice = Literal["reuse", "rerun", "undo", "undone"]
+Choice = Literal["reuse", "rerun", "undo", "assume_undone"]
 Choices = str | Mapping[str, str] | None
 """One word for all effects, or words by effect id; `*` stands for every other."""
 CHOICES = ("reuse", "rerun", "undo")
@@ -194,7 +195,7 @@ def choose(effects: Sequence[Effect], given: Choices, what: str, allowed: Sequen
     missing: list[Effect] = []
     for effect in effects:
         word = words.get(effect.id, words.get("*"))
-        if effect.undone == "done" or word == "undone":
+        if effect.undone == "done" or word == "assume_undone":
             continue
         if word is None or (effect.undone == "unknown" and effect.id not in words):
             missing.append(effect)
@@ -221,11 +222,11 @@ def _words(effects: Sequence[Effect], given: Choices, what: str, allowed: Sequen
     words = {"*": given} if isinstance(given, str) else dict(given)
     known = {effect.id: effect for effect in effects}
     for name, word in words.items():
-        settled = name in known and known[name].undone == "unknown" and word == "undone"
+        settled = name in known and known[name].undone == "unknown" and word == "assume_undone"
         if word not in allowed and not settled:
-            raise GraphflowError(
-                f"effects is {word!r}; for a {what} it is one of {', '.join(allowed)}", code="invalid_input"
-            )
+            now = f"; {word!r} is called {EFFECT_CHOICES[word]!r} now" if word in EFFECT_CHOICES else ""
+            text = f"effects is {word!r}; for a {what} it is one of {', '.join(allowed)}{now}"
+            raise GraphflowError(text, code="invalid_input")
         if name != "*" and name not in known:
             raise GraphflowError(
                 f"effects names {name!r}, which is no write effect that this {what} passes over", code="invalid_input"
@@ -238,7 +239,7 @@ def _needs_choice(
 ) -> EffectsNeedChoice:
     text = f"{_names(missing)} would be passed over by this {what}; choose effects: {', '.join(allowed)}"
     if any(effect.undone == "unknown" for effect in missing):
-        text += "; where an undoing was cut off, by its id: undo (again) or undone"
+        text += "; where an undoing was cut off, by its id: undo (again) or assume_undone"
     return EffectsNeedChoice(text, effects=[effect.as_dict() for effect in effects], choices=list(allowed))
 
 

@@ -13,7 +13,7 @@ from graphflow.server.envelope import success
 from graphflow.server.routes._parts import EVENTS, application, families_of, one_body, room_for_run, stream, stream_run
 from graphflow.server.routes._queued import one_body_later, stream_later
 from graphflow.service.queued_inputs import QueuedInput, find_queued
-from graphflow.service.requests import SubmitRequest
+from graphflow.service.requests import SubmitRequest, bad_argument
 from graphflow.service.runs.event_stream import join
 from graphflow.service.runs.query import query
 from graphflow.service.runs.submit import submit
@@ -39,9 +39,12 @@ async def start(request: Request, given: Annotated[QueryBody, Depends(body(Query
 @router.post("/submit", dependencies=[Depends(needs("answer"))], openapi_extra=schema(SubmitBody))
 async def answer(request: Request, given: Annotated[SubmitBody, Depends(body(SubmitBody))]) -> Response:
     """Answers what a run waits for; what is not accepted changes nothing and says why."""
+    if (asked := given.interrupt_id or given.tool_id) is None:
+        raise bad_argument("interruptId", "give `interruptId` or `toolId` of the `interrupt.request` that is answered")
     wanted = SubmitRequest(
         chat_id=given.chat_id,
         run_id=given.run_id,
+        asked=asked,
         tool_id=given.tool_id,
         payload=given.payload,
         request_id=given.request_id,

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from graphflow.checkpoints import codec
 from graphflow.errors import AnswerRefused, ThreadNotFound
 from graphflow.events import InterruptRequest, RequestSubmit
 from graphflow.graph.core.machine import Machine
@@ -15,7 +16,7 @@ from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.access import LOCAL, Caller, check_thread
 from graphflow.service.context import ServiceContext
 from graphflow.service.live_threads import settled_live
-from graphflow.service.requests import SubmitRequest
+from graphflow.service.requests import SubmitRequest, bad_argument
 from graphflow.service.run_log import log_of_run
 from graphflow.service.runs.sweep import expire_overdue
 
@@ -36,6 +37,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     status: SubmitStatus
     run_id: str
     tool_id: str
+    """As the request named it."""
     detail: str | None = None
     """Why it was not accepted."""
 
@@ -68,7 +70,7 @@ async def submit(context: ServiceContext, request: SubmitRequest, *, caller: Cal
         accepted=status == "accepted",
         status=status,
         run_id=request.run_id,
-        tool_id=request.tool_id,
+        tool_id=request.tool_id or request.asked,
         detail=detail,
     )
 
@@ -78,23 +80,26 @@ async def _take(context: ServiceContext, request: SubmitRequest, request_id: str
         request_id=request_id,
         chat_id=request.chat_id,
         run_id=request.run_id,
-        tool_id=request.tool_id,
+        tool_id=request.tool_id or request.asked,
         payload=request.payload,
         view_id=request.view_id,
     )
     live = await settled_live(context, request.chat_id)
     if live is not None:
         machine = live.executor.machine
-        interrupt_id = find_interrupt(machine, request.run_id, request.tool_id)
+        interrupt_id = find_interrupt(machine, request.run_id, request.asked)
         if interrupt_id is None:
             raise await _unknown(context, request, machine.run_id)
+        _check_same(request, interrupt_id, machine.interrupts[interrupt_id].tool_id)
         answer_live(live, interrupt_id, request.payload, event, by)
         return
     graph = await context.graph_of_thread(request.chat_id)
     rows = await context.store.open_interrupts(thread_id=request.chat_id)
-    found = next((row for row in rows if _means(row.interrupt_id, row.data, request.tool_id)), None)
+    tools = {row.interrupt_id: codec.decode(row.data).get("tool_id") for row in rows}
+    found = next((row for row in rows if request.asked in (row.interrupt_id, tools[row.interrupt_id])), None)
     if found is None or found.run_id != request.run_id:
         raise await _unknown(context, request, rows[0].run_id if rows else request.run_id)
+    _check_same(request, found.interrupt_id, tools[found.interrupt_id])
     await launch_answer(
         graph.host,
         request.chat_id,
@@ -123,22 +128,23 @@ def find_interrupt(machine: Machine, run_id: str, tool_id: str) -> str | None:
     return next((key for key, interrupt in machine.interrupts.items() if interrupt.tool_id == tool_id), None)
 
 
-def _means(interrupt_id: str, data: bytes, tool_id: str) -> bool:
-    from graphflow.checkpoints import codec
-
-    return interrupt_id == tool_id or codec.decode(data).get("tool_id") == tool_id
+def _check_same(request: SubmitRequest, interrupt_id: str, tool_id: str | None) -> None:
+    """Raises `invalid_input` when the request names two questions."""
+    if request.tool_id is not None and request.tool_id not in (interrupt_id, tool_id):
+        rule = f"{request.tool_id!r} is not the tool call of interrupt {interrupt_id!r}; give one of the two"
+        raise bad_argument("toolId", rule)
 
 
 async def _unknown(context: ServiceContext, request: SubmitRequest, current_run: str) -> AnswerRefused:
     """`stale` for what the run has asked and nobody can answer any more, else `unmatched`."""
     for event in await _asked(context, request):
-        if request.tool_id in (event.interrupt_id, event.tool_id):
+        if request.asked in (event.interrupt_id, event.tool_id):
             return AnswerRefused(
-                f"{request.tool_id!r} was answered, closed or issued anew; nothing has changed", code="answer_stale"
+                f"{request.asked!r} was answered, closed or issued anew; nothing has changed", code="answer_stale"
             )
     hint = "" if current_run == request.run_id else f"; its current run is {current_run!r}"
     return AnswerRefused(
-        f"run {request.run_id!r} of chat {request.chat_id!r} does not wait for {request.tool_id!r}{hint}",
+        f"run {request.run_id!r} of chat {request.chat_id!r} does not wait for {request.asked!r}{hint}",
         code="interrupt_not_found",
     )
 

@@ -84,7 +84,7 @@ def _parameters(blocks: Mapping[str, str]) -> dict[str, Any]:
         "mode": {"type": "string", "enum": list(blocks)},
         **{name: {"type": "string"} for name in (*_TEXTS, *_PROMPTS)},
         **{name: {"type": "array", "items": {"type": "string"}} for name in _LISTS},
-        "maxSteps": {"type": "integer"},
+        "maxRounds": {"type": "integer"},
         **{block: {"type": "object"} for block in blocks.values()},
         "config": {"type": "object", "description": "A whole agent file; other fields win over it."},
     }
@@ -95,7 +95,7 @@ def _config(given: Mapping[str, Any], blocks: Mapping[str, str]) -> dict[str, An
     """The agent file that the arguments describe."""
     known = {name: value for name, value in given.items() if value is not None and value != ""}
     config = {**known.pop("config", {})}
-    inside = {name: known.pop(name) for name in (*_PROMPTS, "maxSteps") if name in known}
+    inside = {name: known.pop(name) for name in (*_PROMPTS, "maxRounds") if name in known}
     inside = {**{name: config.pop(name) for name in _PROMPTS if name in config}, **inside}
     config |= known
     if "nodes" in config:
