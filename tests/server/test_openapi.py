@@ -110,6 +110,14 @@ def test_every_endpoint_and_body_of_the_contract_is_on_the_page(folder: Path) ->
     assert "file" in bodies["/api/upload"]["multipart/form-data"]["schema"]["required"]
 
 
+def test_every_endpoint_says_in_a_few_words_what_it_does(folder: Path) -> None:
+    """FastAPI's own summaries are the functions' names: `Start`, `Listed`."""
+    summaries = [op["summary"] for operations in page(folder)["paths"].values() for op in operations.values()]
+    verbs = "Add Answer Cancel Check Compare Delete Edit Explain Find Fork Get Join List Read Remove Resume Rewind Send Show Start Upload"
+    assert {summary.partition(" ")[0] for summary in summaries} <= set(verbs.split())
+    assert len(set(summaries)) == len(summaries) and all(" " in summary for summary in summaries)
+
+
 def test_the_page_refers_to_nothing_that_it_does_not_hold_and_knows_which_answers_are_lists(folder: Path) -> None:
     made = page(folder)
     schemas = made["components"]["schemas"]

@@ -15,13 +15,13 @@ from graphflow.service.catalog import agents as service
 router = APIRouter(prefix="/api", tags=["agents"], dependencies=[Depends(needs("read"))])
 
 
-@router.get("/agents")
+@router.get("/agents", summary="List agents")
 async def agents(request: Request, tag: str | None = None, q: str | None = None) -> Response:
     """All agents, refused files with their error."""
     return success(service.agents(application(request), tag=tag, q=q))
 
 
-@router.get("/agent")
+@router.get("/agent", summary="Get an agent")
 async def agent(request: Request, key: Annotated[str, Query(alias="agentKey")]) -> Response:
     """One agent in full, with its compiled graph."""
     return success(service.agent(application(request), key))

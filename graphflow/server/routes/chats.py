@@ -16,7 +16,7 @@ from graphflow.service.requests import bad_argument
 router = APIRouter(prefix="/api", tags=["chats"], dependencies=[Depends(needs("read"))])
 
 
-@router.get("/chats")
+@router.get("/chats", summary="List chats")
 async def chats(
     request: Request,
     cursor: Cursor = None,
@@ -32,7 +32,7 @@ async def chats(
     return success(lines, cursor=following)
 
 
-@router.get("/chat")
+@router.get("/chat", summary="Get a chat")
 async def chat(
     request: Request,
     chat_id: Annotated[str, Query(alias="chatId")],

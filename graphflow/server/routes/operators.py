@@ -15,13 +15,13 @@ from graphflow.telemetry.run_metrics import ServerMetrics
 router = APIRouter(tags=["operators"])
 
 
-@router.get("/api/health")
+@router.get("/api/health", summary="Check that the process is alive")
 async def health() -> Response:
     """The process answers."""
     return success({"status": "ok"})
 
 
-@router.get("/api/ready")
+@router.get("/api/ready", summary="Check that the server takes requests")
 async def ready(request: Request) -> Response:
     """The store is open and new runs are taken."""
     app = application(request)
@@ -36,6 +36,7 @@ async def ready(request: Request) -> Response:
 
 @router.get(
     "/metrics",
+    summary="Read metrics",
     dependencies=[Depends(needs("read"))],
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}, "description": "Prometheus text."}},

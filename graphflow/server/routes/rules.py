@@ -29,7 +29,7 @@ class RuleBody(JsonBody):
     reason: str | None = None
 
 
-@router.get("/rules", dependencies=[Depends(needs("read"))])
+@router.get("/rules", summary="List rules", dependencies=[Depends(needs("read"))])
 async def listed(request: Request) -> Response:
     """All standing rules that have not expired, oldest first."""
     for_all_users(request)
@@ -38,7 +38,7 @@ async def listed(request: Request) -> Response:
     return success([rule_dict(rule) for rule in await app.rules.standing()])
 
 
-@router.post("/rules", dependencies=[Depends(needs("admin"))], openapi_extra=schema(RuleBody))
+@router.post("/rules", summary="Add a rule", dependencies=[Depends(needs("admin"))], openapi_extra=schema(RuleBody))
 async def add(request: Request, given: Annotated[RuleBody, Depends(body(RuleBody))]) -> Response:
     """A new rule."""
     for_all_users(request)
@@ -48,7 +48,7 @@ async def add(request: Request, given: Annotated[RuleBody, Depends(body(RuleBody
     return success(rule_dict(rule))
 
 
-@router.delete("/rules/{rule_id}", dependencies=[Depends(needs("admin"))])
+@router.delete("/rules/{rule_id}", summary="Remove a rule", dependencies=[Depends(needs("admin"))])
 async def remove(request: Request, rule_id: str) -> Response:
     """Takes a rule away."""
     for_all_users(request)
@@ -59,7 +59,9 @@ async def remove(request: Request, rule_id: str) -> Response:
     return success({"id": rule_id, "removed": True})
 
 
-@router.get("/threads/{thread_id}/decisions", dependencies=[Depends(needs("read"))])
+@router.get(
+    "/threads/{thread_id}/decisions", summary="List decisions of a thread", dependencies=[Depends(needs("read"))]
+)
 async def decided(request: Request, thread_id: str) -> Response:
     """Every decision about calls of a thread: who, when, what was shown, what ran."""
     return success(await decisions(application(request), thread_id))

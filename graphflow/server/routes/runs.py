@@ -21,7 +21,9 @@ from graphflow.service.runs.submit import submit
 router = APIRouter(prefix="/api", tags=["runs"])
 
 
-@router.post("/query", dependencies=[Depends(needs("run"))], openapi_extra=schema(QueryBody), **EVENTS)
+@router.post(
+    "/query", summary="Start a run", dependencies=[Depends(needs("run"))], openapi_extra=schema(QueryBody), **EVENTS
+)
 async def start(request: Request, given: Annotated[QueryBody, Depends(body(QueryBody))]) -> Response:
     """Starts a run: its events, or with `stream: false` one JSON body once it rests."""
     caller, context = caller_of(request), application(request)
@@ -36,7 +38,9 @@ async def start(request: Request, given: Annotated[QueryBody, Depends(body(Query
     return stream_run(request, begun, given.events, given.on_disconnect)
 
 
-@router.post("/submit", dependencies=[Depends(needs("answer"))], openapi_extra=schema(SubmitBody))
+@router.post(
+    "/submit", summary="Answer an interrupt", dependencies=[Depends(needs("answer"))], openapi_extra=schema(SubmitBody)
+)
 async def answer(request: Request, given: Annotated[SubmitBody, Depends(body(SubmitBody))]) -> Response:
     """Answers what a run waits for; what is not accepted changes nothing and says why."""
     if (asked := given.interrupt_id or given.tool_id) is None:
@@ -53,7 +57,13 @@ async def answer(request: Request, given: Annotated[SubmitBody, Depends(body(Sub
     return success(await submit(application(request), wanted, caller=caller_of(request)))
 
 
-@router.get("/runs/{run_id}/events", dependencies=[Depends(needs("read"))], response_class=Response, **EVENTS)
+@router.get(
+    "/runs/{run_id}/events",
+    summary="Join a run",
+    dependencies=[Depends(needs("read"))],
+    response_class=Response,
+    **EVENTS,
+)
 async def events(
     request: Request,
     run_id: str,

@@ -22,20 +22,20 @@ router = APIRouter(prefix="/api", tags=["threads"])
 READ, RUN, ADMIN = [Depends(needs("read"))], [Depends(needs("run"))], [Depends(needs("admin"))]
 
 
-@router.get("/threads/{thread_id}", dependencies=READ)
+@router.get("/threads/{thread_id}", summary="Get a thread", dependencies=READ)
 async def summary(request: Request, thread_id: str) -> Response:
     """Head checkpoint, status, what waits, usage."""
     return success(await service.summary(application(request), thread_id))
 
 
-@router.get("/threads/{thread_id}/checkpoints", dependencies=READ)
+@router.get("/threads/{thread_id}/checkpoints", summary="List checkpoints", dependencies=READ)
 async def checkpoints(request: Request, thread_id: str, cursor: Cursor = None, limit: Limit = 50) -> Response:
     """The tree of checkpoints, newest first."""
     found, following = await service.checkpoints(application(request), thread_id, cursor=cursor, limit=limit)
     return success([service.checkpoint_dict(info) for info in found], cursor=following)
 
 
-@router.get("/threads/{thread_id}/state", dependencies=READ)
+@router.get("/threads/{thread_id}/state", summary="Read the state", dependencies=READ)
 async def state(
     request: Request, thread_id: str, checkpoint_id: Annotated[str | None, Query(alias="checkpointId")] = None
 ) -> Response:
@@ -43,7 +43,7 @@ async def state(
     return success(await service.state(application(request), thread_id, checkpoint_id))
 
 
-@router.get("/threads/{thread_id}/diff", dependencies=READ)
+@router.get("/threads/{thread_id}/diff", summary="Compare two checkpoints", dependencies=READ)
 async def diff(
     request: Request,
     thread_id: str,
@@ -57,7 +57,7 @@ async def diff(
     return success(await service.diff(application(request), thread_id, first, second, other))
 
 
-@router.get("/threads/{thread_id}/blame", dependencies=READ)
+@router.get("/threads/{thread_id}/blame", summary="Find the node that wrote a value", dependencies=READ)
 async def blame(
     request: Request,
     thread_id: str,
@@ -69,7 +69,7 @@ async def blame(
     return success(await service.blame(application(request), thread_id, key, checkpoint_id, path))
 
 
-@router.get("/threads/{thread_id}/why", dependencies=READ)
+@router.get("/threads/{thread_id}/why", summary="Explain a routing decision", dependencies=READ)
 async def why(
     request: Request, thread_id: str, checkpoint_id: Annotated[str | None, Query(alias="checkpointId")] = None
 ) -> Response:
@@ -77,13 +77,15 @@ async def why(
     return success(await service.why(application(request), thread_id, checkpoint_id))
 
 
-@router.get("/threads/{thread_id}/cost", dependencies=READ)
+@router.get("/threads/{thread_id}/cost", summary="Read the cost of a thread", dependencies=READ)
 async def cost(request: Request, thread_id: str) -> Response:
     """What the thread has used, by run, node and model."""
     return success(await service.cost(application(request), thread_id))
 
 
-@router.patch("/threads/{thread_id}/state", dependencies=ADMIN, openapi_extra=schema(EditBody))
+@router.patch(
+    "/threads/{thread_id}/state", summary="Edit the state", dependencies=ADMIN, openapi_extra=schema(EditBody)
+)
 async def edit(request: Request, thread_id: str, given: Annotated[EditBody, Depends(body(EditBody))]) -> Response:
     """Edits state as if a node had written it: a new checkpoint."""
     checkpoint_id = await service.edit(
@@ -101,7 +103,9 @@ async def edit(request: Request, thread_id: str, given: Annotated[EditBody, Depe
     return success({"threadId": thread_id, "checkpointId": checkpoint_id})
 
 
-@router.post("/threads/{thread_id}/rewind", dependencies=ADMIN, openapi_extra=schema(RewindBody))
+@router.post(
+    "/threads/{thread_id}/rewind", summary="Rewind a thread", dependencies=ADMIN, openapi_extra=schema(RewindBody)
+)
 async def rewind(request: Request, thread_id: str, given: Annotated[RewindBody, Depends(body(RewindBody))]) -> Response:
     """Commits a new head that goes on from a checkpoint."""
     options: dict[str, Any] = {"effects": given.effects, "cancel": given.cancel, "by": caller_of(request).name}
@@ -109,7 +113,12 @@ async def rewind(request: Request, thread_id: str, given: Annotated[RewindBody, 
     return success({"threadId": thread_id, "checkpointId": checkpoint_id})
 
 
-@router.post("/threads/{thread_id}/fork", dependencies=RUN, openapi_extra=schema(ForkBody, required=False))
+@router.post(
+    "/threads/{thread_id}/fork",
+    summary="Fork a thread",
+    dependencies=RUN,
+    openapi_extra=schema(ForkBody, required=False),
+)
 async def fork(
     request: Request, thread_id: str, given: Annotated[ForkBody, Depends(body(ForkBody, optional=True))]
 ) -> Response:
@@ -120,7 +129,11 @@ async def fork(
 
 
 @router.post(
-    "/threads/{thread_id}/resume", dependencies=RUN, openapi_extra=schema(ResumeBody, required=False), **EVENTS
+    "/threads/{thread_id}/resume",
+    summary="Resume a run",
+    dependencies=RUN,
+    openapi_extra=schema(ResumeBody, required=False),
+    **EVENTS,
 )
 async def resume(
     request: Request,
@@ -145,40 +158,40 @@ async def resume(
     return stream_run(request, begun, given.events, given.on_disconnect)
 
 
-@router.post("/threads/{thread_id}/cancel", dependencies=RUN)
+@router.post("/threads/{thread_id}/cancel", summary="Cancel a run", dependencies=RUN)
 async def cancel(request: Request, thread_id: str) -> Response:
     """Stops the run that drives or waits on the thread."""
     return success({"threadId": thread_id, "cancelled": await service.cancel(application(request), thread_id)})
 
 
-@router.post("/threads/{thread_id}/signal", dependencies=RUN, openapi_extra=schema(SignalBody))
+@router.post("/threads/{thread_id}/signal", summary="Send a signal", dependencies=RUN, openapi_extra=schema(SignalBody))
 async def signal(request: Request, thread_id: str, given: Annotated[SignalBody, Depends(body(SignalBody))]) -> Response:
     """Wakes a `wait` node; a signal that comes before its node is kept for it while the run lasts."""
     woken = await send_signal(application(request), thread_id, given.name, given.payload)
     return success({"threadId": thread_id, "name": given.name, "woken": woken})
 
 
-@router.get("/threads/{thread_id}/queue", dependencies=READ)
+@router.get("/threads/{thread_id}/queue", summary="List queued inputs", dependencies=READ)
 async def queue(request: Request, thread_id: str) -> Response:
     """The inputs that wait for their turn, in order."""
     return success(await service.queue(application(request), thread_id))
 
 
-@router.delete("/threads/{thread_id}/queue/{run_id}", dependencies=RUN)
+@router.delete("/threads/{thread_id}/queue/{run_id}", summary="Remove a queued input", dependencies=RUN)
 async def withdraw(request: Request, thread_id: str, run_id: str) -> Response:
     """Takes an input out of the queue before its run begins."""
     withdrawn = await withdraw_run(application(request), thread_id, run_id)
     return success({"threadId": thread_id, "runId": run_id, "withdrawn": withdrawn})
 
 
-@router.delete("/threads/{thread_id}", dependencies=ADMIN)
+@router.delete("/threads/{thread_id}", summary="Delete a thread", dependencies=ADMIN)
 async def delete(request: Request, thread_id: str) -> Response:
     """Deletes everything of a thread."""
     await service.delete(application(request), thread_id)
     return success({"threadId": thread_id, "deleted": True})
 
 
-@router.get("/inbox", dependencies=READ)
+@router.get("/inbox", summary="List open interrupts", dependencies=READ)
 async def inbox(
     request: Request,
     owner: str | None = None,

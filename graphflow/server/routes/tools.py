@@ -15,19 +15,19 @@ from graphflow.service.catalog import tools as service
 router = APIRouter(prefix="/api", tags=["tools"], dependencies=[Depends(needs("read"))])
 
 
-@router.get("/tools")
+@router.get("/tools", summary="List tools")
 async def tools(request: Request) -> Response:
     """All tools with kind and schema, refused descriptions with their error."""
     return success(service.tools(application(request)))
 
 
-@router.get("/tool")
+@router.get("/tool", summary="Get a tool")
 async def tool(request: Request, name: Annotated[str, Query(alias="toolName")]) -> Response:
     """One tool."""
     return success(service.tool(application(request), name))
 
 
-@router.get("/tool/result")
+@router.get("/tool/result", summary="Read a tool result in full")
 async def tool_result(
     request: Request,
     chat_id: Annotated[str, Query(alias="chatId")],
@@ -37,7 +37,7 @@ async def tool_result(
     return success(await service.tool_result(application(request), chat_id, tool_id))
 
 
-@router.get("/viewport")
+@router.get("/viewport", summary="Get a viewport")
 async def viewport(request: Request, key: Annotated[str, Query(alias="viewportKey")]) -> Response:
     """What a client renders for a frontend tool: `{"html": text}`, or the JSON of any other kind."""
     app = application(request)

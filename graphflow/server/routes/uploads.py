@@ -43,7 +43,7 @@ BODY: dict[str, Any] = {
 }
 
 
-@router.post("/upload", dependencies=[Depends(needs("run"))], openapi_extra=BODY)
+@router.post("/upload", summary="Upload a file", dependencies=[Depends(needs("run"))], openapi_extra=BODY)
 async def upload(request: Request) -> Response:
     """Keeps a file under a chat; queries refer to it by id, and the chat's next run tells of it."""
     app = application(request)

@@ -16,7 +16,7 @@ router = APIRouter(prefix="/api", tags=["operators"])
 DayQuery = Annotated[str | None, Query(description="A day (UTC) as `2026-11-22`, included.")]
 
 
-@router.get("/usage", dependencies=[Depends(needs("read"))])
+@router.get("/usage", summary="Read usage and cost", dependencies=[Depends(needs("read"))])
 async def usage(
     request: Request,
     since: DayQuery = None,
