@@ -7,33 +7,15 @@ from typing import Annotated
 import typer
 
 from graphflow.cli.command import Verbosity
-from graphflow.cli.commands import (
-    agents,
-    chat,
-    doctor,
-    graph,
-    inbox,
-    new,
-    rules,
-    run,
-    schema,
-    scripted_model,
-    serve,
-    threads,
-    usage,
-    validate,
-)
+from graphflow.cli.command import root as app
+
+# Importing a command adds it; `graphflow --help` lists them in this order.
+from graphflow.cli.commands import (  # isort: skip
+    run, chat, serve, agents, threads, inbox, rules, usage, graph, validate, schema, new, scripted_model, doctor,  # noqa: F401
+)  # fmt: skip
 from graphflow.cli.terminal.console import make_streams_usable
 
-app = typer.Typer(
-    name="graphflow",
-    help="Agents as graphs: run, inspect, stop, answer, rewind, fork.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+__all__ = ["app", "main"]
 
 
 def _version(wanted: bool) -> None:
@@ -52,25 +34,6 @@ def _every_command(
     ] = False,
 ) -> None:
     Verbosity.verbose = verbose
-
-
-for part in (
-    run,
-    chat,
-    serve,
-    agents,
-    threads,
-    inbox,
-    rules,
-    usage,
-    graph,
-    validate,
-    schema,
-    new,
-    scripted_model,
-    doctor,
-):
-    part.register(app)
 
 
 def main() -> None:

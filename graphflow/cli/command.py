@@ -24,11 +24,25 @@ class Verbosity:
     verbose = False
 
 
+root = typer.Typer(
+    name="graphflow",
+    help="Agents as graphs: run, inspect, stop, answer, rewind, fork.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+"""The command line; each file of `commands/` adds itself."""
+
+
 def group(name: str, help: str, *, no_args_is_help: bool = True) -> typer.Typer:
-    """A group of commands."""
-    return typer.Typer(
+    """A new group of commands."""
+    made = typer.Typer(
         name=name, help=help, no_args_is_help=no_args_is_help, rich_markup_mode=None, pretty_exceptions_enable=False
     )
+    root.add_typer(made)
+    return made
 
 
 def command(on: typer.Typer, name: str | None = None) -> Callable[[F], F]:

@@ -15,19 +15,17 @@ import msgspec
 
 from graphflow.errors import ModelError
 from graphflow.messages import Message
-from graphflow.models.chat_model import Capabilities
 from graphflow.models.deltas import Delta, Finish
 from graphflow.models.log import notice
 from graphflow.models.openai.failures import Masker, failure, http_failure, in_band_failure
-from graphflow.models.openai.request import knows_compute, request_fields
+from graphflow.models.openai.request import request_fields
 from graphflow.models.openai.sse_decoder import SseEvent
 from graphflow.models.openai.stream_reader import TurnReader
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.provider import Provider
-from graphflow.models.remote_model import TurnByTurn, random_token
+from graphflow.models.remote_model import RemoteModel, random_token
 from graphflow.models.retry import Limits, retry_after_s
 from graphflow.models.timeouts import LimitReached, Watch
-from graphflow.models.tokens import estimate_message_tokens
 
 INSTALL = "pip install 'graphflow[providers]'"
 _DEEPEST = 5
@@ -35,7 +33,7 @@ _DEEPEST = 5
 T = TypeVar("T")
 
 
-class LibraryModel(TurnByTurn):
+class AnyLlmModel(RemoteModel):
     """A `ChatModel` behind the library.
 
     The provider's key is the library's name of it (`anthropic`, `gemini`, `bedrock`); one that the library does not know
@@ -52,28 +50,11 @@ class LibraryModel(TurnByTurn):
         draw: Callable[[], float] = random.random,  # noqa: S311 - jitter, no secret
         new_token: Callable[[], str] | None = None,
     ) -> None:
-        super().__init__(model, limits or Limits(), sleep, draw)
-        self._provider = provider
+        super().__init__(provider, model, limits, sleep, draw)
         self._new_token = new_token or random_token
         self._mask = Masker([provider.api_key or "", *provider.headers.values()])
         self._loaded = False
         self._client: Any = None
-
-    @property
-    def provider(self) -> str:
-        return self._provider.key
-
-    @property
-    def capabilities(self) -> Capabilities:
-        knobs = self._provider.profile.knobs
-        return Capabilities(
-            structured=knobs.structured,
-            compute=knows_compute(knobs, self._model),
-            parallel_tool_calls=knobs.parallel_tool_calls,
-        )
-
-    def count_tokens(self, messages: Sequence[Message]) -> int:
-        return estimate_message_tokens(messages)
 
     async def aclose(self) -> None:
         client, self._client = self._client, None

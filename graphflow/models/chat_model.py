@@ -32,28 +32,10 @@ if TYPE_CHECKING:
     from graphflow.messages import Message
 
 __all__ = [
-    "Capabilities",
-    "ChatModel",
-    "ChatOptions",
-    "Completion",
-    "Compute",
-    "Delta",
-    "Finish",
-    "FinishReason",
-    "OneTool",
-    "ReasoningDetails",
-    "TextDelta",
-    "ThinkingDelta",
-    "ToolCallDelta",
-    "ToolSpec",
-    "TurnAccumulator",
-    "Usage",
-    "arguments_fault",
-    "call_faults",
-    "complete",
-    "estimate_tokens",
-    "options_from_document",
-]
+    "Capabilities", "ChatModel", "ChatOptions", "Completion", "Compute", "Delta", "Finish", "FinishReason", "OneTool",
+    "ReasoningDetails", "TextDelta", "ThinkingDelta", "ToolCallDelta", "ToolSpec", "TurnAccumulator", "Usage",
+    "arguments_fault", "call_faults", "complete", "estimate_tokens", "options_from_document",
+]  # fmt: skip
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +82,31 @@ class ChatModel(Protocol):
 
     async def aclose(self) -> None:
         """Frees connections; may be called twice."""
+
+
+class WrappedModel:
+    """Base of a model that passes everything but `stream` on to another."""
+
+    def __init__(self, inner: ChatModel) -> None:
+        self._inner = inner
+
+    @property
+    def provider(self) -> str:
+        return self._inner.provider
+
+    @property
+    def model(self) -> str:
+        return self._inner.model
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._inner.capabilities
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        return self._inner.count_tokens(messages)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
 
 
 async def complete(

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from graphflow.errors import ModelError
 from graphflow.messages import Message
-from graphflow.models.chat_model import Capabilities, ChatModel
+from graphflow.models.chat_model import ChatModel, WrappedModel
 from graphflow.models.deltas import Delta
 from graphflow.models.log import notice
 from graphflow.models.options import ChatOptions, ToolSpec
@@ -16,30 +16,16 @@ _SAME_ON_BOTH = frozenset({401, 402, 403, 429})
 """What the provider says of its user, whichever way it was asked."""
 
 
-class FallbackModel:
+class FallbackModel(WrappedModel):
     """A `ChatModel` over two: `second` makes the other way, when it is first needed."""
 
     def __init__(self, first: ChatModel, second: Callable[[], ChatModel]) -> None:
-        self._first, self._make = first, second
+        super().__init__(first)
+        self._make = second
         self._second: ChatModel | None = None
 
-    @property
-    def provider(self) -> str:
-        return self._first.provider
-
-    @property
-    def model(self) -> str:
-        return self._first.model
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._first.capabilities
-
-    def count_tokens(self, messages: Sequence[Message]) -> int:
-        return self._first.count_tokens(messages)
-
     async def aclose(self) -> None:
-        await self._first.aclose()
+        await super().aclose()
         if self._second is not None:
             await self._second.aclose()
 
@@ -51,7 +37,7 @@ class FallbackModel:
     ) -> AsyncGenerator[Delta, None]:
         begun = False
         try:
-            async with aclosing(self._first.stream(messages, tools, options)) as deltas:
+            async with aclosing(self._inner.stream(messages, tools, options)) as deltas:
                 async for delta in deltas:
                     begun = True
                     yield delta

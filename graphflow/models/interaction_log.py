@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -18,16 +18,13 @@ from graphflow.errors import GraphflowError
 from graphflow.masking import StreamMasker, mask
 from graphflow.messages import Message, to_wire
 from graphflow.models.call_context import call_context
-from graphflow.models.chat_model import Capabilities, ChatModel
+from graphflow.models.chat_model import ChatModel, WrappedModel
 from graphflow.models.deltas import Delta, Finish, ReasoningDetails, TextDelta, ThinkingDelta, ToolCallDelta
-from graphflow.models.environment import environment
 from graphflow.models.log import model_logger
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec
 
-_OFF = frozenset({"0", "false", "no", "off"})
 
-
-class LoggedModel:
+class LoggedModel(WrappedModel):
     """A `ChatModel` that logs what goes through it and changes nothing."""
 
     def __init__(
@@ -42,28 +39,10 @@ class LoggedModel:
 
         `logger` gives a structlog logger for each call, so that a later set-up of the logs counts.
         """
-        self._inner = model
+        super().__init__(model)
         self._mask: Callable[[Any], Any] = mask if mask_sensitive else _as_is
         self._logger = logger
         self._clock = clock
-
-    @property
-    def provider(self) -> str:
-        return self._inner.provider
-
-    @property
-    def model(self) -> str:
-        return self._inner.model
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._inner.capabilities
-
-    def count_tokens(self, messages: Sequence[Message]) -> int:
-        return self._inner.count_tokens(messages)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
     async def stream(
         self,
@@ -177,14 +156,6 @@ class _LoggedCall:
         return times
 
 
-def log_calls(model: ChatModel, env: Mapping[str, str] | None = None) -> ChatModel:
-    """`model` with its log, as `AGENT_LLM_INTERACTION_LOG_ENABLED` and `…_MASK_SENSITIVE` say (both default true)."""
-    variables = environment(env)
-    if _is_off(variables.get("AGENT_LLM_INTERACTION_LOG_ENABLED")):
-        return model
-    return LoggedModel(model, mask_sensitive=not _is_off(variables.get("AGENT_LLM_INTERACTION_LOG_MASK_SENSITIVE")))
-
-
 def _told(options: ChatOptions) -> dict[str, Any]:
     """The options that are set."""
     told: dict[str, Any] = {
@@ -202,10 +173,6 @@ def _told(options: ChatOptions) -> dict[str, Any]:
     if options.extra:
         told["extra"] = msgspec.to_builtins(options.extra)
     return told
-
-
-def _is_off(value: str | None) -> bool:
-    return value is not None and value.strip().lower() in _OFF
 
 
 def _as_is(value: Any) -> Any:

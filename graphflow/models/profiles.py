@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -175,3 +176,10 @@ PROFILES: Mapping[str, Profile] = {
 
 CUSTOM = Profile(needs_key=False)
 """A server that is known by its base URL only."""
+
+
+def knows_compute(knobs: Knobs, model: str) -> bool:
+    """Whether `compute` changes the request for this model."""
+    if not (knobs.LOW or knobs.MEDIUM or knobs.HIGH):
+        return False
+    return knobs.models is None or re.search(knobs.models, model, re.IGNORECASE) is not None

@@ -95,9 +95,9 @@ def open_model(
         return OpenAICompatibleModel(provider, name, limits=bounds, transport=transport)
 
     def library() -> ChatModel:
-        from graphflow.models.any_llm import LibraryModel
+        from graphflow.models.any_llm import AnyLlmModel
 
-        return LibraryModel(provider, name, limits=bounds)
+        return AnyLlmModel(provider, name, limits=bounds)
 
     first, second = (library, native) if provider.protocol == "library" else (native, library)
     if not provider.profile.fallback or not provider.base_url:

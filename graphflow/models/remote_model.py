@@ -11,11 +11,15 @@ from typing import Any, Protocol
 
 from graphflow.errors import ModelError
 from graphflow.messages import Message
+from graphflow.models.chat_model import Capabilities
 from graphflow.models.deltas import Delta
 from graphflow.models.log import notice
 from graphflow.models.options import ChatOptions, ToolSpec
+from graphflow.models.profiles import knows_compute
+from graphflow.models.provider import Provider
 from graphflow.models.retry import Limits, backoff_s
 from graphflow.models.timeouts import Watch
+from graphflow.models.tokens import estimate_message_tokens
 
 TOKEN_LENGTH = 8
 """Characters of what makes an id of a call unique."""
@@ -40,24 +44,42 @@ class OneTurn(Protocol):
     async def aclose(self) -> None: ...
 
 
-class TurnByTurn:
+class RemoteModel:
     """The part of a `ChatModel` that remote ones share; `begin` makes a turn."""
 
     def __init__(
-        self, model: str, limits: Limits, sleep: Callable[[float], Awaitable[Any]], draw: Callable[[], float]
+        self,
+        provider: Provider,
+        model: str,
+        limits: Limits | None,
+        sleep: Callable[[float], Awaitable[Any]],
+        draw: Callable[[], float],
     ) -> None:
+        self._provider = provider
         self._model = model
-        self._limits = limits
+        self._limits = limits or Limits()
         self._sleep = sleep
         self._draw = draw
 
     @property
     def provider(self) -> str:
-        raise NotImplementedError
+        return self._provider.key
 
     @property
     def model(self) -> str:
         return self._model
+
+    @property
+    def capabilities(self) -> Capabilities:
+        knobs = self._provider.profile.knobs
+        return Capabilities(
+            structured=knobs.structured,
+            compute=knows_compute(knobs, self._model),
+            parallel_tool_calls=knobs.parallel_tool_calls,
+        )
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        return estimate_message_tokens(messages)
 
     def begin(
         self, watch: Watch, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions

@@ -56,7 +56,7 @@ class TestLibraryOverHttp(ChatModelConformance):
     @pytest.fixture
     async def open_model(self) -> AsyncIterator[OpenModel]:
         pytest.importorskip("any_llm", reason="the extra `providers` is not installed")
-        from graphflow.models.any_llm import LibraryModel
+        from graphflow.models.any_llm import AnyLlmModel
 
         async with AsyncExitStack() as stack:
 
@@ -64,7 +64,7 @@ class TestLibraryOverHttp(ChatModelConformance):
                 server = await stack.enter_async_context(serve_scripted(ScriptedModel(script)))
                 profile = Profile(protocol="library")
                 provider = Provider(key="over_library", profile=profile, base_url=server.url, api_key="key")
-                model = LibraryModel(provider, "scripted", limits=Limits(max_retries=0))
+                model = AnyLlmModel(provider, "scripted", limits=Limits(max_retries=0))
                 stack.push_async_callback(model.aclose)
                 return model
 

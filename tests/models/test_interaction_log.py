@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from graphflow.errors import ModelError
 from graphflow.messages import HumanMessage
 from graphflow.models.call_context import set_call_context
 from graphflow.models.chat_model import ChatOptions, ToolSpec, Usage, complete
-from graphflow.models.interaction_log import LoggedModel, log_calls
+from graphflow.models.interaction_log import LoggedModel
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.script import Script, ScriptedCall, ScriptedError, ScriptTurn
+from graphflow.service.application import Application
+from graphflow.settings import load_settings
 from tests.models.turns import ASK
 
 USAGE = Usage(prompt_tokens=11, completion_tokens=7)
@@ -133,10 +136,11 @@ async def test_with_warnings_only_a_good_call_says_nothing(lines: list[dict[str,
     assert lines == []
 
 
-def test_the_log_is_on_unless_it_is_switched_off() -> None:
-    model = ScriptedModel()
-    assert isinstance(log_calls(model, {}), LoggedModel)
-    assert log_calls(model, {"AGENT_LLM_INTERACTION_LOG_ENABLED": "false"}) is model
+@pytest.mark.parametrize(("said", "logged"), [(None, True), ("false", False)])
+async def test_the_log_is_on_unless_it_is_switched_off(tmp_path: Path, said: str | None, logged: bool) -> None:
+    environ = {} if said is None else {"AGENT_LLM_INTERACTION_LOG_ENABLED": said}
+    async with Application(load_settings(tmp_path, environ=environ)) as app:
+        assert isinstance(app.models("scripted", None), LoggedModel) is logged
 
 
 async def test_without_a_set_up_the_lines_go_to_stderr_by_the_level_of_the_environment(

@@ -66,10 +66,10 @@ TURN = (
 
 def library_model(url: str, key: str = "anthropic", retries: int = 0) -> ChatModel:
     pytest.importorskip("any_llm", reason="the extra `providers` is not installed")
-    from graphflow.models.any_llm import LibraryModel
+    from graphflow.models.any_llm import AnyLlmModel
 
     provider = Provider(key=key, profile=Profile(protocol="library"), base_url=url.removesuffix("/v1"), api_key=KEY)
-    return LibraryModel(provider, "claude", limits=Limits(max_retries=retries), sleep=_at_once, draw=lambda: 0.0)
+    return AnyLlmModel(provider, "claude", limits=Limits(max_retries=retries), sleep=_at_once, draw=lambda: 0.0)
 
 
 async def _at_once(seconds: float) -> None:

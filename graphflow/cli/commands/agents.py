@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 agents = group("agents", "Loaded agents, and rejected files.")
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(agents)
-
-
 @command(agents, "list")
 async def list_agents(as_json: AsJson = False) -> int:
     """List agents, and the errors of rejected files. Exit code 2 if a file was rejected."""

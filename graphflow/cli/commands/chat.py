@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from graphflow.cli.command import command, report
+from graphflow.cli.command import command, report, root
 from graphflow.cli.options import Agent, Approve, Budget, ContinueThread
 from graphflow.cli.startup import agent_named, checkpoint_named, opened, thread_named
 from graphflow.cli.terminal import exit_codes as exits
@@ -201,10 +201,7 @@ COMMANDS: dict[str, Callable[[Chat, list[str]], Awaitable[Events | None]]] = {
 _NEED_THREAD = frozenset({"rewind", "fork", "resume", "state", "history", "save"})
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "chat")(chat)
-
-
+@command(root, "chat")
 async def chat(
     agent: Agent,
     thread: ContinueThread = None,

@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from graphflow.cli.command import command
+from graphflow.cli.command import command, root
 from graphflow.cli.options import AsJson
 from graphflow.cli.startup import quiet_logs
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import say, say_json
 
 if TYPE_CHECKING:
-    import typer
-
     from graphflow.settings import Settings
 
 State = Literal["ok", "warning", "error"]
@@ -37,10 +35,7 @@ LIBRARIES = (
 MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "doctor")(doctor)
-
-
+@command(root, "doctor")
 async def doctor(as_json: AsJson = False) -> int:
     """Check Python, versions, settings, write access, the store, the port, keys, the model and the agents."""
     from graphflow.errors import DefinitionError

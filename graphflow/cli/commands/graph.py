@@ -16,10 +16,6 @@ from graphflow.cli.terminal.steps import path_taken
 graph = group("graph", "Draw an agent's graph.")
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(graph)
-
-
 @command(graph, "show")
 async def show_graph(
     agent: Agent,

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 inbox = group("inbox", "Open questions of all threads.", no_args_is_help=False)
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(inbox)
-
-
 @inbox.callback(invoke_without_command=True)
 def _without_command(context: typer.Context, as_json: AsJson = False) -> None:
     """Open questions of all threads. Without a command: list."""

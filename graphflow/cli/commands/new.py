@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from graphflow.cli.command import command
+from graphflow.cli.command import command, root
 from graphflow.cli.startup import settings_of
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import note, say, stop
@@ -85,10 +85,7 @@ TRY = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "new")(new)
-
-
+@command(root, "new")
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Key of the agent, and name of its file.")],
     mode: Annotated[str, typer.Option(metavar="|".join(TEMPLATES), help="Template.")] = "REACT",

@@ -15,10 +15,6 @@ from graphflow.cli.terminal.console import local_time, note, say, say_json, say_
 rules = group("rules", "Standing rules about tool calls: allow, ask or deny.", no_args_is_help=False)
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(rules)
-
-
 @rules.callback(invoke_without_command=True)
 def _without_command(context: typer.Context, as_json: AsJson = False) -> None:
     """Standing rules about tool calls: allow, ask or deny. Without a command: list."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from graphflow.cli.command import command
+from graphflow.cli.command import command, root
 from graphflow.cli.options import Agent, Approve, AsJson, AsLines, Budget, ContinueThread, Timeout
 from graphflow.cli.startup import agent_named, opened
 from graphflow.cli.terminal import exit_codes as exits
@@ -14,10 +14,7 @@ from graphflow.cli.terminal.argument_values import budget_of, message_text, pair
 from graphflow.cli.terminal.console import stop
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "run")(run)
-
-
+@command(root, "run")
 async def run(
     agent: Agent,
     message: Annotated[str | None, typer.Argument(metavar="MSG", help="The input; - reads stdin.")] = None,

@@ -6,15 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from graphflow.cli.command import command
+from graphflow.cli.command import command, root
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import say_json, stop
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "schema")(schema)
-
-
+@command(root, "schema")
 def schema(
     part: Annotated[str | None, typer.Argument(metavar="agent|graph|nodes", help="One schema; default: all.")] = None,
 ) -> None:

@@ -6,15 +6,12 @@ from typing import Annotated
 
 import typer
 
-from graphflow.cli.command import command
+from graphflow.cli.command import command, root
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import note, say, stop
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "scripted-model")(scripted_model)
-
-
+@command(root, "scripted-model")
 async def scripted_model(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free port.")] = 8099,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",

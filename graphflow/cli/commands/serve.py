@@ -7,16 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from graphflow.cli.command import Verbosity, command
+from graphflow.cli.command import Verbosity, command, root
 from graphflow.cli.startup import settings_of
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import note, say, stop
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "serve")(serve)
-
-
+@command(root, "serve")
 def serve(
     folder: Annotated[
         str | None,

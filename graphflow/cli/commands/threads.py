@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from graphflow.cli.command import command, group
+from graphflow.cli.command import command, group, root
 from graphflow.cli.commands import threads_inspect, threads_migrate, threads_storage, threads_travel
 from graphflow.cli.options import AsJson, Place, ThreadId
 from graphflow.cli.startup import checkpoint_named, opened, opened_thread, place_named, thread_named, threads_in_store
@@ -17,14 +17,6 @@ from graphflow.cli.terminal.steps import say_steps, step_costs, step_dict
 threads = group("threads", "Threads: list, inspect, rewind, fork, export, migrate.")
 
 STATUSES = ("idle", "running", "waiting", "failed", "stopped")
-
-
-def register(app: typer.Typer) -> None:
-    for part in (threads_travel, threads_inspect, threads_storage, threads_migrate):
-        part.register(threads)
-    for name in ("why", "replay"):
-        command(app, name)(getattr(threads_inspect, name))
-    app.add_typer(threads)
 
 
 @command(threads, "list")
@@ -141,3 +133,9 @@ async def show_diff(
         for operation in operations:
             value = f"  {shortened(one_line_json(operation['value']), 200)}" if "value" in operation else ""
             say(f"{marks.get(operation['op'], '?')} {key}{operation['path']}{value}")
+
+
+for part in (threads_travel, threads_inspect, threads_storage, threads_migrate):
+    part.register(threads)
+for short_form in (threads_inspect.why, threads_inspect.replay):
+    command(root, short_form.__name__)(short_form)

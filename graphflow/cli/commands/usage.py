@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from graphflow.cli.command import command
+from graphflow.cli.command import command, root
 from graphflow.cli.options import AsJson
 from graphflow.cli.startup import opened
 from graphflow.cli.terminal.console import cost_text, say, say_json, say_table
@@ -15,10 +15,7 @@ Day = Annotated[str | None, typer.Option(metavar="DAY", help="A UTC day such as 
 _COLUMNS = ("promptTokens", "completionTokens", "modelCalls", "toolCalls")
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "usage")(usage)
-
-
+@command(root, "usage")
 async def usage(
     since: Day = None,
     until: Day = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphflow.cli.command import command
+from graphflow.cli.command import command, root
 from graphflow.cli.options import AsJson
 from graphflow.cli.startup import quiet_logs, settings_of
 from graphflow.cli.terminal import exit_codes as exits
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from graphflow.service.application import Application
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "validate")(validate)
-
-
+@command(root, "validate")
 def validate(
     paths: Annotated[
         list[str] | None,

@@ -13,20 +13,18 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from graphflow.messages import Message
-from graphflow.models.chat_model import Capabilities
 from graphflow.models.openai.exchange import Endpoint, Exchange
 from graphflow.models.openai.failures import Masker
-from graphflow.models.openai.request import knows_compute, request_body
+from graphflow.models.openai.request import request_body
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.provider import Provider
-from graphflow.models.remote_model import TurnByTurn, random_token
+from graphflow.models.remote_model import RemoteModel, random_token
 from graphflow.models.retry import Limits
 from graphflow.models.timeouts import Watch
-from graphflow.models.tokens import estimate_message_tokens
 from graphflow.models.transport import HttpxTransport, Transport
 
 
-class OpenAICompatibleModel(TurnByTurn):
+class OpenAICompatibleModel(RemoteModel):
     """A `ChatModel` behind `<base_url>/chat/completions`."""
 
     def __init__(
@@ -41,7 +39,7 @@ class OpenAICompatibleModel(TurnByTurn):
         new_token: Callable[[], str] | None = None,
     ) -> None:
         """`sleep`, `draw` (jitter in [0, 1)) and `new_token` (8 characters, for call ids) are for tests."""
-        super().__init__(model, limits or Limits(), sleep, draw)
+        super().__init__(provider, model, limits, sleep, draw)
         self._endpoint = Endpoint(
             provider=provider.key,
             profile=provider.profile,
@@ -52,22 +50,6 @@ class OpenAICompatibleModel(TurnByTurn):
             connect_s=self._limits.connect_s,
             new_token=new_token or random_token,
         )
-
-    @property
-    def provider(self) -> str:
-        return self._endpoint.provider
-
-    @property
-    def capabilities(self) -> Capabilities:
-        knobs = self._endpoint.profile.knobs
-        return Capabilities(
-            structured=knobs.structured,
-            compute=knows_compute(knobs, self._model),
-            parallel_tool_calls=knobs.parallel_tool_calls,
-        )
-
-    def count_tokens(self, messages: Sequence[Message]) -> int:
-        return estimate_message_tokens(messages)
 
     async def aclose(self) -> None:
         await self._endpoint.transport.aclose()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage, to
 from graphflow.models.accumulator import arguments_fault
 from graphflow.models.openai.tool_call_assembly import wire_id
 from graphflow.models.options import ChatOptions, Compute, OneTool, ToolSpec
-from graphflow.models.profiles import Knobs, Profile
+from graphflow.models.profiles import Knobs, Profile, knows_compute
 
 
 def request_body(
@@ -51,13 +50,6 @@ def request_fields(
 def _compute(knobs: Knobs, tools: Sequence[ToolSpec], options: ChatOptions) -> Compute | None:
     forced = bool(tools) and (options.tool_choice == "required" or isinstance(options.tool_choice, OneTool))
     return knobs.when_forced if forced and knobs.when_forced is not None else options.compute
-
-
-def knows_compute(knobs: Knobs, model: str) -> bool:
-    """Whether `compute` changes the request for this model."""
-    if not (knobs.LOW or knobs.MEDIUM or knobs.HIGH):
-        return False
-    return knobs.models is None or re.search(knobs.models, model, re.IGNORECASE) is not None
 
 
 def wire_messages(profile: Profile, messages: Sequence[Message]) -> list[dict[str, Any]]:
