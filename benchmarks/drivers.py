@@ -20,7 +20,7 @@ import asyncpg
 import psycopg
 from psycopg import pq
 
-from graphflow.testing.postgres import PostgresServer
+from tests.postgres_server import PostgresServer
 
 ROW = os.urandom(1024)
 INSERT = "INSERT INTO rows (data) VALUES ($1::bytea)"

@@ -97,7 +97,7 @@ class Databases:
     """A PostgreSQL of this run, made when the first worker asks: default configuration, every commit durable."""
 
     def __init__(self, parent: str | None, settings: Mapping[str, str] | None = None) -> None:
-        from graphflow.testing.postgres import PostgresServer
+        from tests.postgres_server import PostgresServer
 
         self._server = PostgresServer(settings or {}, parent=parent)
         self._server.start()

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import psycopg
 
-from graphflow.testing.postgres import PostgresServer
+from tests.postgres_server import PostgresServer
 
 
 class Schemas:

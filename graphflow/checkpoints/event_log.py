@@ -17,15 +17,8 @@ import msgspec
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.codec import MISFITS, unreadable
 from graphflow.checkpoints.ids import long_id, short_id
-from graphflow.checkpoints.record_decoder import (
-    RecordBody,
-    decode_body,
-    decode_entry,
-    decode_meta,
-)
-from graphflow.checkpoints.record_encoder import (
-    first_ordinal,
-)
+from graphflow.checkpoints.record_decoder import RecordBody, decode_body, decode_entry, decode_meta
+from graphflow.checkpoints.record_encoder import first_ordinal
 from graphflow.checkpoints.record_fields import Counts
 from graphflow.checkpoints.rows import Record
 from graphflow.errors import CodecError

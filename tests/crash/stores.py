@@ -40,7 +40,7 @@ def serve_stores() -> Iterator[dict[str, Place]]:
     if not _HAS_SERVER:
         yield places
         return
-    from graphflow.testing.postgres import PostgresServer
+    from tests.postgres_server import PostgresServer
 
     with PostgresServer() as server:
         places["postgres"] = Place(

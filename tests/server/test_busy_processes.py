@@ -16,7 +16,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from graphflow.testing.postgres import PostgresServer
+from tests.postgres_server import PostgresServer
 from tests.server.conftest import frames
 from tests.server.swarm import Server, Swarm, swarm
 from tests.service.clients import Client

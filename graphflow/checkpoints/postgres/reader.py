@@ -12,7 +12,7 @@ from graphflow.checkpoints.postgres.pool import Transaction
 from graphflow.checkpoints.rows import ListedRecord, Log, Record, Stored
 from graphflow.checkpoints.sql.rows import READ_THREAD as _READ_THREAD
 from graphflow.checkpoints.sql.rows import thread_row
-from graphflow.checkpoints.sql.trees import record_of
+from graphflow.checkpoints.sql.trees import REACH, record_of
 
 READ_THREAD = native(_READ_THREAD)
 _UPWARDS = """
@@ -26,18 +26,6 @@ _CHAIN_OF_HEAD = Statement(
     + " SELECT number, cut FROM chain ORDER BY depth DESC",
     "t",
     "ii",
-)
-_REACH = Statement(
-    """
-WITH RECURSIVE up (number, begun, cut, parent, parent_cut) AS (
-  SELECT l.number, l.begun, NULL::integer, l.parent, l.cut FROM @.lineages l WHERE l.thread = $1
-  UNION
-  SELECT l.number, l.begun, u.parent_cut, l.parent, l.cut FROM up u JOIN @.lineages l ON l.number = u.parent
-)
-SELECT number, CASE WHEN bool_or(cut IS NULL) THEN 2147483647 ELSE max(cut) END, min(parent), min(parent_cut), min(begun)
-FROM up GROUP BY number ORDER BY min(begun)""",
-    "t",
-    "iiiii",
 )
 _TREE = """
 WITH RECURSIVE up (number, begun, cut, parent, parent_cut) AS (
@@ -122,6 +110,9 @@ SELECT DISTINCT ON (u.place) u.place, r.id FROM up u LEFT JOIN LATERAL (
 """The newest checkpoint at or before each place, in its lineage or what that was begun from."""
 
 
+WHOLE = (1 << 31) - 1
+
+
 class LineageSpan(NamedTuple):
     """One lineage of a chain and the last ordinal that counts."""
 
@@ -195,11 +186,11 @@ async def list_records(
     db: Transaction, thread_id: str, before: str | None, limit: int | None, *, all_lineages: bool
 ) -> list[ListedRecord]:
     """Metadata of checkpoints, newest first. Lineages of one tree are begun one after the other, so their order is theirs."""
-    head = _REACH(thread_id) if all_lineages else _CHAIN_OF_HEAD(thread_id)
+    head = native(REACH)(thread_id) if all_lineages else _CHAIN_OF_HEAD(thread_id)
     rows, scope_rows, found = await db.run(READ_THREAD(thread_id), head, FIND_CHECKPOINT(thread_id, before or ""))
     if not rows:
         return []
-    scope = [LineageSpan(*row[:2]) for row in reversed(scope_rows)]
+    scope = [LineageSpan(row[0], WHOLE if row[1] is None else row[1]) for row in reversed(scope_rows)]
     if before is not None:
         scope = _older(thread_id, scope, before, found)
     listed = await db.rows(_LISTED([step.number for step in scope], [step.cut for step in scope], limit))

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from graphflow.checkpoints.rows import (
-    SPENT_FIGURES,
-    OpenInterrupt,
-    Queued,
-    Spent,
-    ThreadFacts,
-    ThreadRow,
-)
+from graphflow.checkpoints.rows import SPENT_FIGURES, OpenInterrupt, Queued, Spent, ThreadFacts, ThreadRow
 from graphflow.checkpoints.sql.statement import Query, SharedStatement
 
 THREAD_COLUMNS = (

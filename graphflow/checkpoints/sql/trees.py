@@ -9,7 +9,7 @@ from graphflow.checkpoints import errors
 from graphflow.checkpoints.rows import Record, Span
 from graphflow.checkpoints.sql.statement import SharedStatement, Work, one
 
-_REACH = SharedStatement(
+REACH = SharedStatement(
     """
 WITH RECURSIVE up (own, cut, parent, parent_cut) AS (
   SELECT l.@own, CAST(NULL AS integer), l.parent, l.cut FROM @.lineages l WHERE l.thread = $1
@@ -63,7 +63,7 @@ class Reached(NamedTuple):
 
 def reach(thread_id: str) -> Work[list[Reached]]:
     """Every lineage of the thread's tree, in the order in which they began."""
-    return [Reached(*row) for row in (yield from one(_REACH(thread_id)))]
+    return [Reached(*row) for row in (yield from one(REACH(thread_id)))]
 
 
 def record_of(number: int, row: Sequence[Any], *, effect: bool = False) -> Record:

@@ -19,15 +19,7 @@ from typing import Any, Literal, TypeVar
 
 from graphflow.checkpoints.commit_queue import Promise, QueuedCall
 from graphflow.checkpoints.process_lock import OwnerLock
-from graphflow.checkpoints.rows import (
-    Lineage,
-    ListedRecord,
-    Log,
-    Record,
-    Stored,
-    ThreadFacts,
-    ThreadRow,
-)
+from graphflow.checkpoints.rows import Lineage, ListedRecord, Log, Record, Stored, ThreadFacts, ThreadRow
 from graphflow.checkpoints.sql import changes as sql
 from graphflow.checkpoints.sql.checkpointer import SqlCheckpointer
 from graphflow.checkpoints.sql.statement import Work

@@ -7,14 +7,7 @@ from collections.abc import Sequence
 
 from graphflow.checkpoints.export import LooseItem
 from graphflow.checkpoints.rows import Record
-from graphflow.checkpoints.sql.statement import (
-    Ask,
-    Dialect,
-    Native,
-    Paged,
-    Rows,
-    SharedStatement,
-)
+from graphflow.checkpoints.sql.statement import Ask, Dialect, Native, Paged, Rows, SharedStatement
 from graphflow.checkpoints.sqlite.commits import RowBatch, add_loose, add_record
 from graphflow.checkpoints.sqlite.driver import NOTE, NUMBER, SLOTS
 from graphflow.checkpoints.sqlite.reader import find_checkpoint
@@ -71,7 +64,7 @@ class SqliteDialect(Dialect):
     def find_checkpoint(self, thread_id: str, checkpoint_id: str) -> Ask:
         def find(db: sqlite3.Connection) -> Rows:
             found = find_checkpoint(db, thread_id, checkpoint_id)
-            return [] if found is None else [(found[0].number, found[1])]
+            return [] if found is None else [(found.number, found.cut)]
 
         return Native(find)
 

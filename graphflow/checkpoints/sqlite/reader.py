@@ -7,15 +7,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from graphflow.checkpoints import errors
-from graphflow.checkpoints.rows import (
-    ListedRecord,
-    Log,
-    Record,
-    Stored,
-)
+from graphflow.checkpoints.rows import ListedRecord, Log, Record, Stored
 from graphflow.checkpoints.sql.rows import THREAD_COLUMNS, THREAD_TYPES, thread_row
 from graphflow.checkpoints.sql.statement import SharedStatement
-from graphflow.checkpoints.sqlite.driver import rows_of
+from graphflow.checkpoints.sql.trees import reach
+from graphflow.checkpoints.sqlite.driver import drive, rows_of
 from graphflow.checkpoints.sqlite.rows import ORDINALS, pack, read_thread, unpack
 
 _LOAD_THREAD = SharedStatement(
@@ -44,7 +40,7 @@ def load(db: sqlite3.Connection, thread_id: str, checkpoint_id: str | None) -> S
         found = find_checkpoint(db, thread_id, checkpoint_id)
         if found is None:
             return None
-        chain = _chain(db, found[0].lineage, found[1])
+        chain = _chain(db, found.lineage, found.cut)
     elif lineage is None:
         chain = []
     else:
@@ -75,40 +71,25 @@ def _chain(db: sqlite3.Connection, lineage: int, cut: int) -> list[FileLineageSp
     return list(map(FileLineageSpan._make, db.execute(_CHAIN, (cut, lineage))))[::-1]
 
 
-def reach(db: sqlite3.Connection, thread_id: str) -> dict[int, int | None]:
-    """Every lineage of the thread's tree → the last ordinal of it that belongs to the tree; None is all."""
-    own = db.execute("SELECT lineage, parent, cut FROM lineages WHERE thread = ?", (pack(thread_id),)).fetchall()
-    out: dict[int, int | None] = {lineage: None for lineage, _, _ in own}
-    for _, parent, cut in own:
-        _reach_up(db, out, parent, cut)
-    return out
+def _reach(db: sqlite3.Connection, thread_id: str) -> list[FileLineageSpan]:
+    """Every lineage of the thread's tree with the last ordinal that belongs to it, newest first."""
+    tree = drive(db, reach(thread_id))
+    return [FileLineageSpan(x.begun, x.number, ORDINALS - 1 if x.upto is None else x.upto) for x in reversed(tree)]
 
 
-def _reach_up(db: sqlite3.Connection, out: dict[int, int | None], lineage: int | None, cut: int) -> None:
-    """Adds the ancestors from here on, as far as they are not known to belong up to at least this cut."""
-    while lineage is not None:
-        known = out.get(lineage, -1)
-        if known is None or known >= cut:
-            return
-        out[lineage] = cut
-        lineage, cut = db.execute("SELECT parent, cut FROM lineages WHERE lineage = ?", (lineage,)).fetchone()
-
-
-def find_checkpoint(db: sqlite3.Connection, thread_id: str, checkpoint_id: str) -> tuple[FileLineageSpan, int] | None:
-    """The lineage and ordinal of a checkpoint in the thread's tree.
+def find_checkpoint(db: sqlite3.Connection, thread_id: str, checkpoint_id: str) -> FileLineageSpan | None:
+    """The lineage of a checkpoint up to it, in the thread's tree.
 
     Ids grow with ordinals, so each lineage is searched by halves; where clocks went back they may not, so what is not found
     is looked for in every row.
     """
-    tree = sorted(reach(db, thread_id).items(), reverse=True)
+    tree = _reach(db, thread_id)
     name = pack(checkpoint_id)
     for search in (_halve, _scan):
-        for lineage, upto in tree:
-            last = _newest(db, lineage) if upto is None else upto
-            ordinal = search(db, lineage * ORDINALS, last, name)
+        for lineage, number, upto in tree:
+            ordinal = search(db, lineage * ORDINALS, min(upto, _newest(db, lineage)), name)
             if ordinal is not None:
-                number = db.execute("SELECT number FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0]
-                return FileLineageSpan(lineage, number, ordinal), ordinal
+                return FileLineageSpan(lineage, number, ordinal)
     return None
 
 
@@ -272,13 +253,7 @@ def _scope(db: sqlite3.Connection, thread_id: str, *, all_lineages: bool) -> lis
     if not all_lineages:
         row = db.execute("SELECT lineage, ordinal FROM threads WHERE id = ?", (pack(thread_id),)).fetchone()
         return [] if row[0] is None else _chain(db, *row)[::-1]
-    tree = reach(db, thread_id)
-    steps = []
-    for lineage in sorted(tree, reverse=True):
-        number = db.execute("SELECT number FROM lineages WHERE lineage = ?", (lineage,)).fetchone()[0]
-        upto = tree[lineage]
-        steps.append(FileLineageSpan(lineage, number, ORDINALS - 1 if upto is None else upto))
-    return steps
+    return _reach(db, thread_id)
 
 
 def _older(
@@ -286,10 +261,9 @@ def _older(
 ) -> list[FileLineageSpan]:
     found = find_checkpoint(db, thread_id, before)
     if found is not None:
-        place, ordinal = found
         for index, step in enumerate(scope):
-            if step.lineage == place.lineage and ordinal <= step.cut:
-                return [step._replace(cut=ordinal - 1), *scope[index + 1 :]]
+            if step.lineage == found.lineage and found.cut <= step.cut:
+                return [step._replace(cut=found.cut - 1), *scope[index + 1 :]]
     raise errors.unknown_checkpoint(thread_id, before)
 
 

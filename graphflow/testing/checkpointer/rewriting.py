@@ -9,17 +9,7 @@ from pathlib import Path
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.rows import ENCRYPTION_NOTE, Keep, OpenInterrupt, Place
 from graphflow.errors import StoreError
-from graphflow.testing.checkpointer.suite import (
-    LEASE,
-    NOW,
-    Suite,
-    drive,
-    facts,
-    forked,
-    messages,
-    promise,
-    refused,
-)
+from graphflow.testing.checkpointer.suite import LEASE, NOW, Suite, drive, facts, forked, messages, promise, refused
 
 
 class Rewriting(Suite):

@@ -72,7 +72,7 @@ class PostgresServer:
         for name, value in self.settings.items():
             arguments += ["-c", f"{name}={value}"]
         with (self.folder / "log").open("ab") as log:
-            self._keeper = subprocess.Popen(  # noqa: S603 – our own arguments
+            self._keeper = subprocess.Popen(
                 ["/bin/sh", "-c", _KEEPER, "sh", *arguments],
                 stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, cwd=self.folder,
                 env={**os.environ, "FOLDER": str(self.folder), "LC_ALL": "C"}, **self._as,
@@ -82,7 +82,7 @@ class PostgresServer:
     def _fill(self, programs: Path) -> None:
         if self._as:
             os.chown(self.folder, self._as["user"], self._as["group"])
-        done = subprocess.run(  # noqa: S603 – our own arguments
+        done = subprocess.run(
             [programs / "initdb", "-D", self.folder / "data", "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N"],
             capture_output=True, text=True, check=False, cwd=self.folder, env={**os.environ, "LC_ALL": "C"}, **self._as,
         )  # fmt: skip
@@ -93,7 +93,7 @@ class PostgresServer:
     def _wait(self, programs: Path) -> None:
         until = time.monotonic() + START_S
         ready = [str(programs / "pg_isready"), "-q", "-h", str(self.folder), "-U", USER]
-        while subprocess.run(ready, check=False).returncode:  # noqa: S603 – our own arguments
+        while subprocess.run(ready, check=False).returncode:
             ended = self._keeper is None or self._keeper.poll() is not None
             if ended or time.monotonic() > until:
                 said = (self.folder / "log").read_text(encoding="utf-8", errors="replace")
@@ -149,7 +149,7 @@ class PostgresServer:
             "-c",
             sql,
         ]
-        done = subprocess.run(psql, check=True, capture_output=True, text=True)  # noqa: S603 – our own arguments
+        done = subprocess.run(psql, check=True, capture_output=True, text=True)
         return done.stdout.strip()
 
 
