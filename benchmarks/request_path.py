@@ -121,6 +121,7 @@ async def trace(folder: Path) -> Tracer:
         httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
     ):
         for _ in range(WARM + 1):
+            await asyncio.sleep(0.1)  # until what follows the query before is over
             tracer.begin()
             body = {"message": "Hello", "agentKey": "plain"}
             answer = await client.post("/api/query", json=body)

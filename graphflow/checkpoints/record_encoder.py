@@ -167,14 +167,12 @@ _PLAIN_FIELDS = frozenset(FRAME_CODES.values()) - {
 
 
 def _frame_value(field: str, value: Any) -> Any:
-    if FRAME_CODES[field] in _PLAIN_FIELDS:
+    if value is None or FRAME_CODES[field] in _PLAIN_FIELDS:
         return value
     if field == "operations":
         return {k: _operation(o) for k, o in value.items()}
     if field in ("input", "scope", "error"):
         return storable(value, channel=field)
-    if value is None:
-        return None
     match value:
         case Opened(node_run_id, items, binds):
             return [node_run_id, storable(items, channel="the items of a map"), binds]

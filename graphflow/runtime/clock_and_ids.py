@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import time
+from collections.abc import Callable
 
 
 class SystemClock:
@@ -14,8 +15,7 @@ class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -33,6 +33,7 @@ class Uuid7Ids:
 
     def __init__(self) -> None:
         self._random = random.Random(int.from_bytes(os.urandom(16), "big"))  # noqa: S311 - unique, not secret
+        self.random: Callable[[], float] = self._random.random
         self._last = 0
         self._counter = 0
         self._low = 0
@@ -54,6 +55,3 @@ class Uuid7Ids:
         text = f"{ms:012x}"
         self._head = f"{text[:8]}-{text[8:]}-7"
         self._middle = f"-{0x8000 | drawn >> 48:04x}-"
-
-    def random(self) -> float:
-        return self._random.random()

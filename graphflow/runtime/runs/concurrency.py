@@ -59,10 +59,6 @@ class CheckedInput(msgspec.Struct, frozen=True):
     consumes: int | None
     """Its position, when it comes from the queue."""
 
-    @property
-    def thread_id(self) -> str:
-        return self.request.thread_id
-
 
 RunFactory = Callable[[CheckedInput], Awaitable[PreparedRun]]
 
@@ -153,7 +149,7 @@ async def in_turn(runs: LiveRuns, factory: RunFactory, new: CheckedInput, queued
     Raises:
         Fenced: somebody took the input out of the queue, or another process began its run.
     """
-    store, thread_id = runs.store, new.thread_id
+    store, thread_id = runs.store, new.request.thread_id
     try:
         return await factory(new)
     except ThreadBusy:

@@ -6,6 +6,7 @@ Whatever is refused is refused before anything has changed, and the thread is gi
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -53,12 +54,16 @@ def check_request(
     given = {} if given is None else {"query": given} if isinstance(given, str) else given
     plan = host.documents.newest()
     check_input(plan, given)
-    check_breakpoints(plan, request.interrupt_before, request.interrupt_after)
-    limits = budget_limits(request.budget)
-    host.documents.check_priced(plan, limits)
+    limits: dict[str, Any] = {}
+    if request.interrupt_before or request.interrupt_after:
+        check_breakpoints(plan, request.interrupt_before, request.interrupt_after)
+    if request.budget:
+        limits = budget_limits(request.budget)
+        host.documents.check_priced(plan, limits)
     thread_id = request.thread_id or host.ids.new_id()
-    tick = host.tick(
-        Input,
+    tick = Input(
+        id=host.ids.new_id(),
+        at=host.clock.now_ms(),
         run_id=request.run_id or host.ids.new_id(),
         input=freeze(given),
         limits={**plan.limits, **limits},
@@ -80,7 +85,9 @@ async def start(host: RunHost, new: CheckedInput) -> PreparedRun:
     """
     runs = host.runs
     if runs is None:
-        executor = make_executor(host, new.plan, Machine(), None, thread_id=new.thread_id, audience=new.audience)
+        executor = make_executor(
+            host, new.plan, Machine(), None, thread_id=new.request.thread_id, audience=new.audience
+        )
         return PreparedRun(LiveRun(executor, None, run_id=new.tick.run_id), new.tick, _announced(host, executor, new))
     if new.request.on_busy == "enqueue" and new.consumes is None:
         queued = msgspec.structs.replace(new.request, agent_key=host.agent_key, holder=runs.store.owner)
@@ -91,8 +98,9 @@ async def start(host: RunHost, new: CheckedInput) -> PreparedRun:
 async def start_now(host: RunHost, new: CheckedInput) -> PreparedRun:
     """The run of a new input, once the thread is this process's."""
     plan, tick, request = new.plan, new.tick, new.request
-    async with taken(host, new.thread_id, create=True, new=new) as taking:
-        await check_turn(taking.runs, new, taking.row)
+    async with taken(host, request.thread_id, create=True, new=new) as taking:
+        if new.consumes is not None or taking.row.queued:
+            await check_turn(taking.runs, new, taking.row)
         await host.documents.keep(plan)
         loaded = await taking.runs.load(taking.row)
         if loaded is not None and (loaded.machine.status == "waiting" or questions_of(loaded.machine)):
@@ -102,7 +110,7 @@ async def start_now(host: RunHost, new: CheckedInput) -> PreparedRun:
                 return await answer_with_text(taking, loaded, tick.input, new.audience)
             loaded = await _close_questions(taking, request.on_waiting, loaded)
         elif loaded is not None and request.on_waiting != "cancel" and new.consumes is None:
-            check_outcomes(new.thread_id, loaded.machine)
+            check_outcomes(request.thread_id, loaded.machine)
         tick.id = host.ids.new_id()  # ids grow along a thread, and this input may have waited
         machine = Machine() if loaded is None else loaded.machine
         check_state(plan, machine)
@@ -114,7 +122,7 @@ async def start_now(host: RunHost, new: CheckedInput) -> PreparedRun:
             agent_key=host.agent_key or row.facts.agent_key,
             title=row.facts.title or request.title,
         )
-        begins = None if row.lineage is not None else Lineage(number=host.new_lineage(), thread_id=new.thread_id)
+        begins = None if row.lineage is not None else Lineage(number=host.new_lineage(), thread_id=request.thread_id)
         journal = ThreadJournal(taking.runs.store, row, facts, loaded=loaded, begins=begins)
         journal.consumes = new.consumes
         run = taking.new_run(plan, machine, journal, new.audience, run_id=tick.run_id)
@@ -143,9 +151,10 @@ async def _close_questions(taking: Taking, on_waiting: str, loaded: Loaded) -> L
 
 def _announced(host: RunHost, executor: Executor, new: CheckedInput) -> Callable[[], None]:
     def before() -> None:
+        emit = executor.events.emit
         for event in new.audience.preamble:
-            executor.emit(event)
-        executor.emit(RunStart(run_id=new.tick.run_id, chat_id=executor.thread_id))
+            emit(event)
+        emit(RunStart(run_id=new.tick.run_id, chat_id=executor.thread_id))
         new.tick.at = host.clock.now_ms()  # the commit is not older than what was sent before it
 
     return before

@@ -27,7 +27,7 @@ async def start_after_rollback(host: RunHost, new: CheckedInput) -> PreparedRun:
     last: ThreadBusy | None = None
     for _ in range(TRIES):
         await runs.ready()
-        await _roll_back(host, runs, new.thread_id, request.effects)
+        await _roll_back(host, runs, request.thread_id, request.effects)
         try:
             # Whoever has taken the thread in between is rolled back too, not only interrupted.
             return await start_now(host, turn)

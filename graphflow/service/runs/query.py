@@ -95,7 +95,7 @@ async def _launch(
     name = chat_name(said.message)
     wanted = replace(
         request,
-        input=input_of(said, graph.plan.input_schema),
+        input=input_of(said, graph.host.documents.newest().input_schema),
         agent_key=graph.host.agent_key,
         durability=context.settings.store.durability,
         on_busy="reject" if request.on_busy == "enqueue" else request.on_busy,
