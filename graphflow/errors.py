@@ -47,7 +47,7 @@ ERROR_CODES: dict[str, str] = {
     "node_error": "A Python node raised an exception.",
     "node_not_deterministic": "A re-entered node asked for a recorded operation with other arguments.",
     "expression": "An expression failed while it was evaluated.",
-    "budget_exceeded": "A figure of the budget is used up.",
+    "budget_exceeded": "A limit of the budget is used up.",
     "property_violated": "Running the node would break a property of the document's `invariants`; it was not run.",
     "middleware_error": "A middleware hook failed. Nothing gives it yet: there is no middleware in this version.",
     "cancelled": "The run was cancelled.",
@@ -71,7 +71,7 @@ ERROR_CODES: dict[str, str] = {
     "store_version_unsupported": "The store was made by a newer version.",
     "fenced": "Another life took this thread; the older one stopped.",
     "not_serializable": "A value can't be stored.",
-    "overloaded": "The server has as many runs, or the thread as many queued inputs, as are let in; ask again after `retryAfterMs`.",
+    "overloaded": "The server has too many runs, or the thread too many queued inputs; retry after `retryAfterMs`.",
     "too_large": "A file is larger than may be kept.",
     "too_many_requests": "The token has used up its requests for now; ask again after `retryAfterMs`.",
     "shutting_down": "The server shuts down and begins nothing new.",
@@ -171,7 +171,7 @@ class ExpressionFailed(NodeFailed):
 
 
 class BudgetExceeded(NodeFailed):
-    """A budget figure is used up; `detail` has `figure`, `limit` and `used`."""
+    """A budget limit is used up; `detail` has `figure`, `limit` and `used`."""
 
     code = "budget_exceeded"
 

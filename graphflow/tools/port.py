@@ -45,7 +45,7 @@ class ToolBody(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """One tool: what the model is told, how it is treated, and the body that does the work."""
+    """One tool: what the model sees, how it is treated, and the body that does the work."""
 
     name: str
     body: ToolBody

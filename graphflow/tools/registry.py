@@ -73,7 +73,7 @@ class ToolRegistry:
         return [found for name, found in self._tools.items() if not wanted.isdisjoint(self._keywords[name])]
 
     def specs(self, names: Sequence[str]) -> list[ToolSpec]:
-        """What a model is told of these tools, in this order.
+        """What a model sees of these tools, in this order.
 
         Raises:
             DefinitionError: for an unknown name.

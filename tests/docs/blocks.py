@@ -1,7 +1,8 @@
 """Finds and runs the blocks of a Markdown page that are marked to run.
 
-```` ```python run ```` is a program; a ```` ```text output ```` block right after it must equal what it prints.
-```` ```console run ```` holds commands after `$ `, each followed by what it prints; without any, only its exit code counts.
+A fenced block after the line `<!-- run -->` runs. A `python` block is a program; a block after `<!-- output -->` right behind
+it must equal what it prints. A `console` block holds commands after `$ `, each followed by what it prints; without any, only
+its exit code counts. A block with `title="PATH"` is written to that file first, so that later blocks may use it.
 In what is expected, `...` stands for anything, over several lines if it stands alone.
 Blocks of one page run in order in one folder, so a later one may use what an earlier one left.
 """
@@ -19,7 +20,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60
-_FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^(?:<!-- (?P<mark>run|output) -->\n)?```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +31,8 @@ class Block:
 
     info: str
     body: str
+    mark: str = ""
+    """`run`, `output` or nothing."""
     place: str
     """`README.md:12`."""
 
@@ -41,13 +46,24 @@ class Command:
 def blocks_of(path: Path) -> list[Block]:
     text = path.read_text(encoding="utf-8")
     return [
-        Block(info=m["info"].strip(), body=m["body"], place=f"{path.name}:{text.count(chr(10), 0, m.start()) + 1}")
+        Block(
+            info=m["info"].strip(),
+            body=m["body"],
+            mark=m["mark"] or "",
+            place=f"{path.name}:{text.count(chr(10), 0, m.start()) + 1}",
+        )
         for m in _FENCE.finditer(text)
     ]
 
 
 def is_runnable(block: Block) -> bool:
-    return block.info in ("python run", "console run")
+    return block.mark == "run"
+
+
+def file_of(block: Block) -> str | None:
+    """The file that the block is, by its title."""
+    found = re.search(r'title="([^"]+)"', block.info)
+    return found[1] if found else None
 
 
 def commands_of(block: Block) -> list[Command]:
@@ -101,10 +117,16 @@ def run_page(path: Path, folder: Path) -> None:
     """Runs the page's blocks in `folder`; raises `AssertionError` with the place of the first that is not as written."""
     blocks = blocks_of(path)
     for block, following in zip(blocks, [*blocks[1:], None], strict=True):
-        if block.info == "python run":
-            expected = following.body if following and following.info == "text output" else ""
+        if file := file_of(block):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(block.body, encoding="utf-8")
+        if block.mark != "run":
+            continue
+        if block.info.startswith("python"):
+            expected = following.body if following and following.mark == "output" else ""
             _check([sys.executable, "-c", block.body], expected, block.place, folder)
-        elif block.info == "console run":
+        else:
+            assert block.info == "console", f"{block.place}: only python and console blocks run"
             for command in commands_of(block):
                 _check(["bash", "-euo", "pipefail", "-c", command.text], command.expected, block.place, folder)
 

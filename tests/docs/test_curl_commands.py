@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from docs.generators import http_api
-from tests.docs.blocks import environment, working_copy
+from tests.docs.blocks import ROOT, blocks_of, environment, working_copy
 
 ORDER = {"POST": 1, "GET": 2, "PATCH": 4, "DELETE": 5}
 LATE = {
@@ -100,6 +100,31 @@ def test_every_curl_command_works(served: tuple[str, Path]) -> None:
         for call in background:
             call.terminate()
             call.wait()
+
+
+def shown_commands() -> list[str]:
+    """Each curl command that README and docs show, but those of the reference."""
+    pages = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    blocks = [
+        block for page in pages if page.name != "http.md" or page.parent.name == "start" for block in blocks_of(page)
+    ]
+    lines = [line for block in blocks if block.info == "sh" for line in block.body.splitlines()]
+    return list(dict.fromkeys(line for line in lines if line.startswith("curl ")))
+
+
+def test_every_curl_command_of_the_other_pages_works(served: tuple[str, Path]) -> None:
+    url, folder = served
+    first = [command for command in shown_commands() if "/api/query" in command]
+    assert len(first) >= 2
+    for body in ('{"agentKey": "demo_form", "chatId": "leave"', '{"agentKey": "shipment", "chatId": "order"'):
+        message = body + ', "message": "I need sick leave", "stream": false}'
+        run(f"curl localhost:8080/api/query -d '{message}'", url, folder, {})
+    for command in first:
+        run(command, url, folder, {})
+    for command in shown_commands():
+        if command not in first:
+            name = "POST /api/submit" if "/api/submit" in command else ""
+            run(command, url, folder, chosen(name, found_ids(url), url))
 
 
 def found_ids(url: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -10,12 +11,12 @@ from typing import Any
 import pytest
 
 from docs import generate
-from docs.generators import errors, events, http_api
+from docs.generators import errors, events, http_api, pictures
 from graphflow import load_graph
 from graphflow.errors import ERROR_CODES
 from graphflow.events import EVENT_TYPES
 from graphflow.models.scripted.model import ScriptedModel
-from tests.docs.blocks import ROOT, Block, blocks_of, commands_of, is_runnable, matches, run_page, working_copy
+from tests.docs.blocks import ROOT, Block, blocks_of, commands_of, file_of, is_runnable, matches, run_page, working_copy
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "checkpoints" / "README.md"])
 
@@ -38,6 +39,23 @@ def test_both_readmes_have_the_same_example():
     assert first
 
 
+def test_the_picture_in_the_readme_is_of_its_agent():
+    shown = next(b.body for b in blocks_of(ROOT / "README.md") if "REVIEW = " in b.body)
+    assert ast.literal_eval(shown.partition("REVIEW = ")[2].partition("\napp = ")[0]) == pictures.REVIEW
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_the_figures_of_a_readme_are_those_of_the_performance_page(name):
+    measured = (ROOT / "docs" / "internals" / "performance.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| ([A-K]\d) \| .* \| (.*) \| (.*) \|$", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert rows
+    for row, ours, others in rows:
+        cells = [line for line in measured.splitlines() if line.startswith(f"| {row} |") and f"| {ours} |" in line]
+        assert any(all(other in line for other in re.split(r", (?=[A-Za-z])", others)) for line in cells), (row, others)
+
+
 @pytest.mark.parametrize("name", generate.PAGES)
 def test_a_generated_page_is_what_its_source_says(name):
     """Fix with `make docs`."""
@@ -58,18 +76,45 @@ def test_every_route_has_its_curl_command():
     assert all(path.startswith(sum(http_api.GROUPS.values(), ())) for _, path in (name.split() for name in found))
 
 
+def anchors_of(path: Path) -> set[str]:
+    """The anchors of a page's headings, as the site and GitHub make them."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    heads = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", head) for head in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", head).strip().lower()) for head in heads}
+
+
 @pytest.mark.parametrize("path", PAGES, ids=page_id)
 def test_links_between_pages_lead_somewhere(path):
-    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text(encoding="utf-8")):
-        assert (path.parent / target).exists(), f"{page_id(path)} links to {target}"
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", path.read_text(encoding="utf-8")):
+        page = path.parent / target if target else path
+        assert page.exists(), f"{page_id(path)} links to {target}"
+        assert not anchor or anchor in anchors_of(page), f"{page_id(path)} links to {target}#{anchor}"
+
+
+def test_the_site_has_every_page_in_its_navigation():
+    listed = set(
+        re.findall(
+            r"^ +- (?:[\w ]+: )?([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
+        )
+    )
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert listed == {page for page in pages if not re.search(r"decisions/(\d|template)", page)}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=page_id)
 def test_files_that_a_page_names_exist(path):
-    for name in re.findall(
-        r"\b((?:graphflow|tests|examples|benchmarks|docs)/[\w/]+\.py)\b", path.read_text(encoding="utf-8")
-    ):
-        assert (ROOT / name).exists(), f"{page_id(path)} names {name}"
+    text = path.read_text(encoding="utf-8")
+    written = {file_of(block) for block in blocks_of(path)}
+    for name in re.findall(r"\b((?:graphflow|tests|examples|benchmarks|docs)/[\w/]+\.py)\b", text):
+        assert (ROOT / name).exists() or name in written, f"{page_id(path)} names {name}"
+
+
+def test_both_tutorials_have_the_same_steps():
+    first, second = (
+        [(b.info, b.body) for b in blocks_of(ROOT / "docs" / name)] for name in ("tutorial.md", "tutorial.zh.md")
+    )
+    assert first == second
+    assert first
 
 
 @pytest.mark.parametrize(
@@ -106,7 +151,7 @@ def test_every_decision_is_listed_and_has_the_parts_of_the_template():
 
 
 def test_a_console_block_is_commands_and_what_they_print():
-    found = commands_of(Block(info="console run", body="$ echo a \\\n> b\na b\n$ true\n", place="x:1"))
+    found = commands_of(Block(info="console", mark="run", body="$ echo a \\\n> b\na b\n$ true\n", place="x:1"))
     assert [(c.text, c.expected) for c in found] == [("echo a \\\nb", "a b"), ("true", "")]
 
 
@@ -118,7 +163,10 @@ def test_dots_stand_for_anything_and_nothing_else_does():
 
 def test_a_page_that_lies_is_found_out(tmp_path):
     page = tmp_path / "page.md"
-    for body in ("```python run\nprint(1)\n```\n\n```text output\n2\n```\n", "```console run\n$ false\n```\n"):
+    for body in (
+        "<!-- run -->\n```python\nprint(1)\n```\n\n<!-- output -->\n```text\n2\n```\n",
+        "<!-- run -->\n```console\n$ false\n```\n",
+    ):
         page.write_text(body, encoding="utf-8")
         with pytest.raises(AssertionError, match=r"page\.md:1"):
             run_page(page, tmp_path)

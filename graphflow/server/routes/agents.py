@@ -17,7 +17,7 @@ router = APIRouter(prefix="/api", tags=["agents"], dependencies=[Depends(needs("
 
 @router.get("/agents", summary="List agents")
 async def agents(request: Request, tag: str | None = None, q: str | None = None) -> Response:
-    """All agents, refused files with their error."""
+    """All agents; rejected files with their error."""
     return success(service.agents(application(request), tag=tag, q=q))
 
 

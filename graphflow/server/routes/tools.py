@@ -17,7 +17,7 @@ router = APIRouter(prefix="/api", tags=["tools"], dependencies=[Depends(needs("r
 
 @router.get("/tools", summary="List tools")
 async def tools(request: Request) -> Response:
-    """All tools with kind and schema, refused descriptions with their error."""
+    """All tools with kind and schema; rejected descriptions with their error."""
     return success(service.tools(application(request)))
 
 

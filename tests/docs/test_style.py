@@ -1,0 +1,61 @@
+"""What users read is plain English: no page, message or help text uses a banned phrase.
+
+The reference pages are generated from the command tree, OpenAPI, settings, error codes and public docstrings, so searching the
+pages searches these texts too.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.blocks import ROOT
+
+LIST = ROOT / "docs" / "contributing" / "banned-phrases.txt"
+BANNED = [
+    tuple(line.split(" -> ", 1)) for line in LIST.read_text(encoding="utf-8").splitlines() if line and line[0] != "#"
+]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+QUOTES_THEM = ROOT / "docs" / "contributing" / "style.md"
+"""The page of bad and good."""
+EARLIER = ROOT / "docs" / "internals" / "decisions"
+"""Decisions stay as they were taken."""
+
+
+def prose(text: str) -> str:
+    """The text without code, with as many lines."""
+    text = re.sub(r"^```.*?^```$", lambda m: "\n" * m[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`|\]\([^)\n]*\)|<!--.*?-->", "", text)
+
+
+def found_in(text: str) -> list[str]:
+    return [
+        f"line {number}: {m[0]!r}, write: {better}"
+        for number, line in enumerate(prose(text).splitlines(), 1)
+        for pattern, better in BANNED
+        if (m := re.search(pattern, line, re.IGNORECASE))
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in PAGES if p != QUOTES_THEM and EARLIER not in p.parents],
+    ids=lambda p: p.relative_to(ROOT).as_posix(),
+)
+def test_no_page_uses_a_banned_phrase(path):
+    assert found_in(path.read_text(encoding="utf-8")) == []
+
+
+def test_a_banned_phrase_is_found_and_code_is_left_out():
+    assert found_in("fine\n\nWhat becomes of a call") == [
+        "line 3: 'What becomes of', write: " + dict(BANNED)["what becomes of"]
+    ]
+    assert found_in("`the house` and\n```text\nthe house\n```\n") == []
+
+
+def test_the_style_page_has_its_ten_pairs():
+    table = QUOTES_THEM.read_text(encoding="utf-8").partition("## Ten pairs\n")[2].partition("\n## ")[0]
+    pairs = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
+    assert len(pairs) >= 10
+    assert all(len(pair) == 2 for pair in pairs)
