@@ -49,7 +49,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.updated_at}:{self.chat_id}"
 
 
-class Which(NamedTuple):
+class ConversationFilter(NamedTuple):
     """Which conversations a list or search shows."""
 
     agent_key: str | None = None
@@ -59,7 +59,7 @@ class Which(NamedTuple):
     limit: int = 50
 
 
-ALL = Which()
+ALL = ConversationFilter()
 
 
 class ConversationStore(Protocol):
@@ -74,10 +74,10 @@ class ConversationStore(Protocol):
     async def load(self, chat_id: str) -> Conversation | None:
         """The conversation with its runs, or None."""
 
-    async def list(self, which: Which = ALL) -> list[Conversation]:
+    async def list(self, which: ConversationFilter = ALL) -> list[Conversation]:
         """Conversations, newest first."""
 
-    async def search(self, query: str, which: Which = ALL) -> builtins.list[Conversation]:
+    async def search(self, query: str, which: ConversationFilter = ALL) -> builtins.list[Conversation]:
         """Those that hold each word of the query somewhere, in the name or in what was said, in any case."""
 
     async def updated(self, chat_ids: Sequence[str]) -> dict[str, int]:
@@ -110,10 +110,10 @@ class MemoryConversations:
     async def load(self, chat_id: str) -> Conversation | None:
         return self._known.get(chat_id)
 
-    async def list(self, which: Which = ALL) -> list[Conversation]:
+    async def list(self, which: ConversationFilter = ALL) -> list[Conversation]:
         return await self.search("", which)
 
-    async def search(self, query: str, which: Which = ALL) -> builtins.list[Conversation]:
+    async def search(self, query: str, which: ConversationFilter = ALL) -> builtins.list[Conversation]:
         words, after = words_of(query), parse_cursor(which.cursor)
         found = [
             each
@@ -187,10 +187,10 @@ class SqlConversations:
         ]
         return msgspec.structs.replace(_conversation(rows[0]), runs=tuple(runs))
 
-    async def list(self, which: Which = ALL) -> list[Conversation]:
+    async def list(self, which: ConversationFilter = ALL) -> list[Conversation]:
         return await self.search("", which)
 
-    async def search(self, query: str, which: Which = ALL) -> builtins.list[Conversation]:
+    async def search(self, query: str, which: ConversationFilter = ALL) -> builtins.list[Conversation]:
         conditions, values = ["1 = 1"], list[Any]()
         for column, value in (("agent_key", which.agent_key), ("owner", which.owner)):
             if value is not None:

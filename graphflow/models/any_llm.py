@@ -25,7 +25,7 @@ from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.provider import Provider
 from graphflow.models.remote_model import RemoteModel, random_token
 from graphflow.models.retry import Limits, retry_after_s
-from graphflow.models.timeouts import LimitReached, Watch
+from graphflow.models.timeouts import LimitReached, TurnTimeouts
 
 INSTALL = "pip install 'graphflow[providers]'"
 _DEEPEST = 5
@@ -65,7 +65,7 @@ class AnyLlmModel(RemoteModel):
                 await closing
 
     def begin(
-        self, watch: Watch, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
+        self, watch: TurnTimeouts, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
     ) -> _LibraryTurn:
         profile = self._provider.profile
         fields: dict[str, Any] = {"stream": True}
@@ -149,7 +149,7 @@ class _LibraryTurn:
         self,
         opened: Callable[[], Awaitable[Any]],
         fields: dict[str, Any],
-        watch: Watch,
+        watch: TurnTimeouts,
         reader: Callable[[], TurnReader],
         mask: Masker,
         provider: str,

@@ -18,7 +18,7 @@ from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.profiles import knows_compute
 from graphflow.models.provider import Provider
 from graphflow.models.retry import Limits, backoff_s
-from graphflow.models.timeouts import Watch
+from graphflow.models.timeouts import TurnTimeouts
 from graphflow.models.tokens import estimate_message_tokens
 
 TOKEN_LENGTH = 8
@@ -29,7 +29,7 @@ _LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 class OneTurn(Protocol):
     """One turn with a provider: `open` (again for a retry), `read` until `ended`, then `drain` and `aclose`."""
 
-    watch: Watch
+    watch: TurnTimeouts
     ended: bool
 
     async def open(self) -> None:
@@ -82,7 +82,7 @@ class RemoteModel:
         return estimate_message_tokens(messages)
 
     def begin(
-        self, watch: Watch, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
+        self, watch: TurnTimeouts, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
     ) -> OneTurn:
         raise NotImplementedError
 
@@ -92,7 +92,7 @@ class RemoteModel:
         tools: Sequence[ToolSpec] = (),
         options: ChatOptions = ChatOptions(),
     ) -> AsyncGenerator[Delta, None]:
-        watch = Watch(self._limits, options.timeout_s or self._limits.total_s)
+        watch = TurnTimeouts(self._limits, options.timeout_s or self._limits.total_s)
         turn = self.begin(watch, messages, tools, options)
         try:
             for delta in await self._first_deltas(turn):
@@ -134,7 +134,7 @@ class RemoteModel:
             turn.watch.restart()
             attempt += 1
 
-    def _pause_s(self, error: ModelError, attempt: int, watch: Watch) -> float | None:
+    def _pause_s(self, error: ModelError, attempt: int, watch: TurnTimeouts) -> float | None:
         """Seconds to wait before the next try; `None` when there is none."""
         if not error.retryable or attempt >= self._limits.max_retries:
             return None

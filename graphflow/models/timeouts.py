@@ -20,7 +20,7 @@ class LimitReached(Exception):
         self.seconds = seconds
 
 
-class Watch:
+class TurnTimeouts:
     """Bounds every read of a call, wherever in the call it stands.
 
     Time runs only while the call waits for the provider; a consumer that takes its time between deltas

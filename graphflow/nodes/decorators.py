@@ -11,7 +11,7 @@ _MARK = "__graphflow_offer__"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 
 
-class Offer(NamedTuple):
+class Registration(NamedTuple):
     """What a function is for documents."""
 
     word: Literal["fn", "node"]
@@ -33,7 +33,7 @@ def function(offered: F | None = None, /, *, name: str | None = None) -> F | Cal
     Raises:
         ValueError: no document could name it.
     """
-    return _offering("fn", offered, name)
+    return _registering("fn", offered, name)
 
 
 @overload
@@ -45,23 +45,23 @@ def node(offered: F | None = None, /, *, name: str | None = None) -> F | Callabl
 
     See `function` for its arguments and for where it counts.
     """
-    return _offering("node", offered, name)
+    return _registering("node", offered, name)
 
 
-def offer_of(value: object) -> Offer | None:
+def registration_of(value: object) -> Registration | None:
     """What the value was offered as, if it was."""
     offer = getattr(value, _MARK, None) if callable(value) else None
-    return offer if isinstance(offer, Offer) else None
+    return offer if isinstance(offer, Registration) else None
 
 
-def _offering(word: Literal["fn", "node"], offered: F | None, name: str | None) -> F | Callable[[F], F]:
+def _registering(word: Literal["fn", "node"], offered: F | None, name: str | None) -> F | Callable[[F], F]:
     def mark(function: F) -> F:
         named = function.__name__ if name is None else name
         if _NAME.fullmatch(named) is None:
             raise ValueError(
                 f"{named!r} can't be named as {word}:NAME: letters, digits, _ and -, a letter or _ first; give name="
             )
-        setattr(function, _MARK, Offer(word, named))
+        setattr(function, _MARK, Registration(word, named))
         return function
 
     return mark if offered is None else mark(offered)

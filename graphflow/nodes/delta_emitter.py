@@ -12,7 +12,7 @@ Stream = Literal["content", "reasoning", "hidden", "candidate"]
 """Where the text of a turn goes. `candidate`: nowhere, as a `verify` node follows, unless the turn calls tools."""
 
 
-class Speech:
+class DeltaEmitter:
     """The speech of one turn.
 
     A candidate is never shown, and whether a turn that may call tools is one is not known before its first call. So

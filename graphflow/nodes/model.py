@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from graphflow.errors import Issue
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.context import Context
-from graphflow.nodes.turn import Turns
+from graphflow.nodes.turn import TurnFactory
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.kinds import NodeFunction
@@ -89,7 +89,7 @@ class ModelKind:
             )
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        turns = Turns(document, self._tools)
+        turns = TurnFactory(document, self._tools)
 
         async def run(arguments: Any, ctx: Context) -> dict[str, Any]:
             return await turns.turn(arguments, ctx).run()

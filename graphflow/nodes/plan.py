@@ -16,7 +16,7 @@ from graphflow.nodes import plan_prompts
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
 from graphflow.nodes.plan_text import PlanError, only_step, parse_plan
 from graphflow.nodes.plan_view import PlanView, request_of
-from graphflow.nodes.turn import Turns
+from graphflow.nodes.turn import TurnFactory
 from graphflow.tools.listing import list_tools, with_tools
 from graphflow.tools.selection import offered_tools
 
@@ -44,7 +44,7 @@ class _PlanTurnKind(ModelKind):
     """A node that follows a plan: a turn of a model over the plan's view of the conversation."""
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        turns, registry = Turns(document, self._tools), self._tools
+        turns, registry = TurnFactory(document, self._tools), self._tools
 
         async def run(given: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
             offered = offered_tools(registry, document, given)

@@ -22,7 +22,7 @@ from graphflow.nodes.model import WITH_SCHEMA, ModelKind
 from graphflow.nodes.plan_view import request_of
 from graphflow.nodes.team_prompts import DEFAULTS, TURNS
 from graphflow.nodes.tools import TASK_DONE
-from graphflow.nodes.turn import Turns
+from graphflow.nodes.turn import TurnFactory
 from graphflow.tools.listing import with_tools
 from graphflow.tools.selection import offered_tools
 
@@ -73,7 +73,7 @@ class StageKind(ModelKind):
             )
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        turns, registry = Turns(document, self._tools), self._tools
+        turns, registry = TurnFactory(document, self._tools), self._tools
 
         async def run(given: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
             stage = given["stage"]

@@ -18,9 +18,9 @@ from graphflow.models.accumulator import Completion, TurnAccumulator
 from graphflow.models.call_context import set_call_context
 from graphflow.models.deltas import TextDelta, ThinkingDelta, ToolCallDelta
 from graphflow.models.options import ToolSpec, options_from_document
-from graphflow.nodes.delta_emitter import Speech
+from graphflow.nodes.delta_emitter import DeltaEmitter
 from graphflow.nodes.request_builder import messages_of, options_of
-from graphflow.nodes.usage import Meter
+from graphflow.nodes.usage import CallMeter
 from graphflow.tools.running.policy import CallPolicy
 from graphflow.tools.selection import offered_tools
 
@@ -33,7 +33,7 @@ CUT_OFF = frozenset({"length", "content_filter"})
 """How a model's turn ends an answer before it is whole; the run's finish reason says so."""
 
 
-class Turns:
+class TurnFactory:
     """What the turns of one node have in common.
 
     Args:
@@ -72,7 +72,7 @@ class Turns:
 class ModelTurn:
     """One call of a model."""
 
-    def __init__(self, given: Mapping[str, Any], ctx: Context, common: Turns) -> None:
+    def __init__(self, given: Mapping[str, Any], ctx: Context, common: TurnFactory) -> None:
         self.given, self.ctx, self.registry = given, ctx, common.registry
         document = common.document
         provider = given.get("providerKey", document.provider_key)
@@ -92,9 +92,9 @@ class ModelTurn:
         if self.candidate and not ctx.speaks:
             self.stream = "hidden"
         shown = given.get("showReasoning", True)
-        self.speech = Speech(ctx, self.stream, show_reasoning=shown, summary=self.summary)
+        self.speech = DeltaEmitter(ctx, self.stream, show_reasoning=shown, summary=self.summary)
         self.heard = TurnAccumulator()
-        self.meter = Meter(ctx, self.model)
+        self.meter = CallMeter(ctx, self.model)
 
     async def run(self) -> dict[str, Any]:
         """What the node gives.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _CUT_OFF = {"cutOffCalls": 1, "unpricedCalls": 1}
 
 
-class Meter:
+class CallMeter:
     """The meter of one call; `begin`, then `end` or `refused`.
 
     Until it has ended the call counts as cut off, so that it does when a failure or a cancel ends it.

@@ -13,7 +13,7 @@ from graphflow.graph.engine.context import Context
 from graphflow.messages import AIMessage, Message
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
 from graphflow.nodes.prompts import BEST_ANSWER, CHECK
-from graphflow.nodes.turn import CUT_OFF, ModelTurn, Turns
+from graphflow.nodes.turn import CUT_OFF, ModelTurn, TurnFactory
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.kinds import NodeFunction
@@ -48,7 +48,7 @@ class VerifyKind(ModelKind):
     with_schema: Mapping[str, Any] | None = VERIFY_WITH
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        turns = Turns(document, self._tools)
+        turns = TurnFactory(document, self._tools)
 
         def turn(given: Mapping[str, Any], ctx: Context, prompt: str) -> ModelTurn:
             own = {key: value for key, value in given.items() if key not in ("candidate", "overBudget")}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from graphflow.errors import GraphflowError
-from graphflow.memory.conversations import Conversation, ConversationRun, ConversationStore, Which
+from graphflow.memory.conversations import Conversation, ConversationFilter, ConversationRun, ConversationStore
 
 
 def said(run_id: str, *texts: str) -> ConversationRun:
@@ -94,22 +94,22 @@ class ConversationStoreConformance:
     async def test_pages_follow_each_other_without_gap_or_repeat(self, store: ConversationStore) -> None:
         await self.fill(store)
         cursor, pages = None, []
-        while page := await store.list(Which(cursor=cursor, limit=2)):
+        while page := await store.list(ConversationFilter(cursor=cursor, limit=2)):
             pages.append(self.ids(page))
             cursor = page[-1].cursor
         assert pages == ["ed", "cb", "a"]
 
     async def test_a_page_begins_where_the_last_ended_although_that_one_is_gone(self, store: ConversationStore) -> None:
         await self.fill(store)
-        last = (await store.list(Which(limit=2)))[-1]
+        last = (await store.list(ConversationFilter(limit=2)))[-1]
         await store.delete(last.chat_id)
-        assert self.ids(await store.list(Which(cursor=last.cursor))) == "cba"
+        assert self.ids(await store.list(ConversationFilter(cursor=last.cursor))) == "cba"
 
     async def test_lists_and_searches_can_be_of_one_agent_and_one_owner(self, store: ConversationStore) -> None:
         await self.fill(store)
-        assert self.ids(await store.list(Which(agent_key="plain"))) == "eba"
-        assert self.ids(await store.list(Which(owner="ann"))) == "eca"
-        assert self.ids(await store.search("tea", Which(agent_key="plain", owner="bob"))) == "b"
+        assert self.ids(await store.list(ConversationFilter(agent_key="plain"))) == "eba"
+        assert self.ids(await store.list(ConversationFilter(owner="ann"))) == "eca"
+        assert self.ids(await store.search("tea", ConversationFilter(agent_key="plain", owner="bob"))) == "b"
 
     @pytest.mark.parametrize(
         ("query", "found"),
@@ -153,5 +153,5 @@ class ConversationStoreConformance:
     @pytest.mark.parametrize("cursor", ["", "x", "1", "x:y", "-1:a"])
     async def test_a_cursor_that_is_none_is_refused(self, store: ConversationStore, cursor: str) -> None:
         with pytest.raises(GraphflowError) as refused:
-            await store.list(Which(cursor=cursor))
+            await store.list(ConversationFilter(cursor=cursor))
         assert refused.value.code == "invalid_input"

@@ -9,7 +9,7 @@ from graphflow.tools.context import ToolContext
 from graphflow.tools.signature import SchemaSignature
 
 
-class ClientBody:
+class FrontendBody:
     """Checks arguments and does nothing: the client acts on the events of the call."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:

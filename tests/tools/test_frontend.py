@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from graphflow.tools.frontend_body import ClientBody
+from graphflow.tools.frontend_body import FrontendBody
 from graphflow.tools.port import Tool
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.running.runner import CallPolicy, ToolRunner
@@ -16,7 +16,7 @@ from tests.tools.fakes import FakeContext, Waiting, call
 PARAMETERS = {"type": "object", "properties": {"kind": {"type": "string"}}, "required": ["kind"]}
 LEAVE = Tool(
     name="leave_form",
-    body=ClientBody(PARAMETERS),
+    body=FrontendBody(PARAMETERS),
     kind="frontend",
     effects="none",
     description="A form for a leave.",
@@ -100,7 +100,7 @@ async def test_a_form_is_never_a_matter_of_approval():
     [
         [],
         [LEAVE.changed(description="Other words.", viewport="other")],
-        [LEAVE.changed(body=ClientBody({"type": "object", "required": ["never"]}))],
+        [LEAVE.changed(body=FrontendBody({"type": "object", "required": ["never"]}))],
         [LEAVE.changed(payload={"type": "object", "required": ["never"]})],
     ],
 )

@@ -18,7 +18,7 @@ from graphflow.models.openai.stream_reader import TurnReader
 from graphflow.models.options import ToolSpec
 from graphflow.models.profiles import Profile
 from graphflow.models.retry import retry_after_s
-from graphflow.models.timeouts import LimitReached, Watch
+from graphflow.models.timeouts import LimitReached, TurnTimeouts
 from graphflow.models.transport import Response, Transport, TransportError
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -56,7 +56,7 @@ class Exchange:
     def __init__(
         self,
         endpoint: Endpoint,
-        watch: Watch,
+        watch: TurnTimeouts,
         messages: Sequence[Message],
         tools: Sequence[ToolSpec],
         body: bytes,

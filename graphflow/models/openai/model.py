@@ -20,7 +20,7 @@ from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.provider import Provider
 from graphflow.models.remote_model import RemoteModel, random_token
 from graphflow.models.retry import Limits
-from graphflow.models.timeouts import Watch
+from graphflow.models.timeouts import TurnTimeouts
 from graphflow.models.transport import HttpxTransport, Transport
 
 
@@ -55,7 +55,7 @@ class OpenAICompatibleModel(RemoteModel):
         await self._endpoint.transport.aclose()
 
     def begin(
-        self, watch: Watch, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
+        self, watch: TurnTimeouts, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
     ) -> Exchange:
         body = request_body(self._endpoint.profile, self._model, messages, tools, options)
         return Exchange(self._endpoint, watch, messages, tools, body)

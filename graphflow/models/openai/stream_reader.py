@@ -35,7 +35,7 @@ from graphflow.models.openai.chunks import (
 from graphflow.models.openai.failures import Masker, failure, in_band_failure
 from graphflow.models.openai.finish_reasons import finish_reason, is_broken, is_known
 from graphflow.models.openai.sse_decoder import SseEvent
-from graphflow.models.openai.surrogate_pairs import SurrogateMender
+from graphflow.models.openai.surrogate_pairs import SurrogateJoiner
 from graphflow.models.openai.think_tags import ThinkSplitter
 from graphflow.models.openai.tool_call_assembly import CallTable, call_ids
 from graphflow.models.options import ToolSpec
@@ -65,7 +65,7 @@ class TurnReader:
         self._mask = mask
         self._warn = warn
         self._think = ThinkSplitter(inside=profile.think_tags == "open") if profile.think_tags else None
-        self._mend = SurrogateMender()
+        self._mend = SurrogateJoiner()
         self._calls = CallTable(
             offered=[tool.name for tool in tools], used_ids=lambda: call_ids(messages), new_token=new_token
         )

@@ -6,7 +6,7 @@ from graphflow.json_data import whole_characters
 from graphflow.models.openai.chunks import Chunk, FunctionPart
 
 
-class SurrogateMender:
+class SurrogateJoiner:
     r"""Joins half surrogate pairs over the chunks of one turn.
 
     Some servers escape an emoji as `\ud83d\ude00` and send the halves in two chunks. Strict decoders

@@ -31,7 +31,7 @@ _TOPIC_CHARACTERS = 200
 def answer(script: Script, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions) -> ScriptTurn:
     """The turn that answers this request, its texts filled in and in the language of the user."""
     spoken = sum(isinstance(m, AIMessage) for m in messages)
-    scene = _Scene(script, messages, tools, options)
+    scene = _ScriptScene(script, messages, tools, options)
     if spoken < len(script.turns):
         return scene.say(script.turns[spoken])
     turn = scene.as_colleague() or scene.by_rules() or scene.plain()
@@ -39,7 +39,7 @@ def answer(script: Script, messages: Sequence[Message], tools: Sequence[ToolSpec
     return turn if turn.tool_calls else scene.fit_schema(turn)
 
 
-class _Task(msgspec.Struct, frozen=True):
+class _ScriptTask(msgspec.Struct, frozen=True):
     """One call that a rule wants to be made."""
 
     rule: int
@@ -47,7 +47,7 @@ class _Task(msgspec.Struct, frozen=True):
     step: ScriptStep
 
 
-class _Scene:
+class _ScriptScene:
     """One request, looked at."""
 
     def __init__(
@@ -125,16 +125,16 @@ class _Scene:
         said = [self._conclusion(i, rule, tasks, results) for i, rule in enumerate(rules)]
         return ScriptTurn(text="\n\n".join(text for text in said if text))
 
-    def _tasks(self, rules: Sequence[ScriptRule]) -> list[_Task]:
+    def _tasks(self, rules: Sequence[ScriptRule]) -> list[_ScriptTask]:
         """The calls of all rules in order, none twice."""
-        tasks: dict[tuple[str, str], _Task] = {}
+        tasks: dict[tuple[str, str], _ScriptTask] = {}
         for position, rule in enumerate(rules):
             for item in self._items(rule):
                 for step in rule.steps:
-                    tasks.setdefault((step.tool, item), _Task(position, item, step))
+                    tasks.setdefault((step.tool, item), _ScriptTask(position, item, step))
         return list(tasks.values())
 
-    def _results(self, tasks: Sequence[_Task]) -> dict[int, str]:
+    def _results(self, tasks: Sequence[_ScriptTask]) -> dict[int, str]:
         """Position of a task → its result, from the calls made since the user spoke."""
         contents = {m.tool_call_id: m.content for m in self._since if isinstance(m, ToolMessage)}
         found: dict[int, str] = {}
@@ -147,14 +147,16 @@ class _Scene:
                 found[position] = contents.get(call.id, "")
         return found
 
-    def _call(self, rule: ScriptRule, task: _Task, *, first: bool) -> ScriptTurn:
+    def _call(self, rule: ScriptRule, task: _ScriptTask, *, first: bool) -> ScriptTurn:
         known = {**self._known(rule), "item": task.item, "date": self._date()}
         filled = {name: _fill(text, known) for name, text in task.step.arguments.items()}
         arguments = _fitting(self._tools[task.step.tool], filled, known["topic"])
         call = ScriptedCall(name=task.step.tool, arguments=arguments)
         return ScriptTurn(reasoning=self._fill(rule.reasoning, known) if first else "", tool_calls=(call,))
 
-    def _conclusion(self, position: int, rule: ScriptRule, tasks: Sequence[_Task], results: Mapping[int, str]) -> str:
+    def _conclusion(
+        self, position: int, rule: ScriptRule, tasks: Sequence[_ScriptTask], results: Mapping[int, str]
+    ) -> str:
         """What one rule says at the end."""
         own = [(tasks[i].step.tool, result) for i, result in sorted(results.items()) if tasks[i].rule == position]
         if not own:

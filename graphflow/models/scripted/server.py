@@ -160,7 +160,7 @@ async def serve_scripted(
         await server.aclose()
 
 
-class _Gone(ConnectionError):
+class _ClientGone(ConnectionError):
     """The client closed the connection."""
 
 
@@ -281,7 +281,7 @@ class _HttpConnection:
         if play.hang:
             await asyncio.Event().wait()
         if play.cut:
-            raise _Gone("the script cuts the connection")
+            raise _ClientGone("the script cuts the connection")
         if play.error is not None:
             await self._send(h11.Data(data=sse(error_payload(play.error))), h11.EndOfMessage())
             return
@@ -294,7 +294,7 @@ class _HttpConnection:
         if play.hang:
             await asyncio.Event().wait()
         if play.cut:
-            raise _Gone("the script cuts the connection")
+            raise _ClientGone("the script cuts the connection")
         if play.error is not None:
             await self._fault(play.error)
             return
@@ -324,4 +324,4 @@ class _HttpConnection:
     async def _watch_client(self) -> None:
         while data := await self._reader.read(65536):
             self._http.receive_data(data)  # a request sent ahead of its turn
-        raise _Gone("the client left")
+        raise _ClientGone("the client left")

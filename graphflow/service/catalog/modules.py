@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from graphflow.errors import DefinitionError, Issue
-from graphflow.nodes.decorators import Offer, offer_of
+from graphflow.nodes.decorators import Registration, registration_of
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.tools.port import Tool
 
@@ -55,12 +55,12 @@ def import_modules(names: Sequence[str], folder: Path) -> Offered:
             except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module does when imported is its error
                 issues.append(_issue(index, name, folder, error))
     tools: dict[int, Tool] = {}
-    offers: dict[Offer, Callable[..., Any]] = {}
+    offers: dict[Registration, Callable[..., Any]] = {}
     for index, module in modules:
         for value in vars(module).values():
             if isinstance(value, Tool):
                 tools[id(value)] = value
-            elif (offer := offer_of(value)) is not None and offers.setdefault(offer, value) is not value:
+            elif (offer := registration_of(value)) is not None and offers.setdefault(offer, value) is not value:
                 issues.append(_twice(index, offer, offers[offer], value))
     if issues:
         raise DefinitionError(issues)
@@ -77,7 +77,7 @@ def _issue(index: int, name: str, folder: Path, error: BaseException) -> Issue:
     return Issue(pointer=f"/tools/modules/{index}", message=message, hint=hint, kind="reference")
 
 
-def _twice(index: int, offer: Offer, first: Callable[..., Any], second: Callable[..., Any]) -> Issue:
+def _twice(index: int, offer: Registration, first: Callable[..., Any], second: Callable[..., Any]) -> Issue:
     places = " and ".join(f"{f.__module__}.{f.__qualname__}" for f in (first, second))
     return Issue(
         pointer=f"/tools/modules/{index}",

@@ -14,7 +14,7 @@ from graphflow.checkpoints.rows import Record, ThreadRow
 from graphflow.errors import ThreadNotFound
 from graphflow.events import ChatStart, Event, RequestQuery, RunComplete, event_dict
 from graphflow.graph.core.machine import ROOT
-from graphflow.memory.conversations import Which
+from graphflow.memory.conversations import ConversationFilter
 from graphflow.messages import MESSAGE_TYPES, Message, to_wire
 from graphflow.runtime.history.stored_events import PAGE, Chain, place_before, stored_log_of
 from graphflow.service.access import Caller, sees
@@ -47,7 +47,7 @@ async def chats(
     """
     await context.runs.ready()
     if query is not None and query.strip():
-        which = Which(agent_key=agent_key, owner=user, cursor=cursor, limit=limit)
+        which = ConversationFilter(agent_key=agent_key, owner=user, cursor=cursor, limit=limit)
         found = await find_chats(context, query, which)
         following = found[-1][0].cursor if len(found) == limit else None
         return [await _line(context, row) for _, row in found], following

@@ -10,7 +10,7 @@ import logging
 
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import ThreadNotFound
-from graphflow.memory.conversations import Conversation, ConversationRun, Which
+from graphflow.memory.conversations import Conversation, ConversationFilter, ConversationRun
 from graphflow.service.context import ServiceContext
 
 PAGE = 200
@@ -18,7 +18,9 @@ PAGE = 200
 log = logging.getLogger("graphflow.memory")
 
 
-async def find_chats(context: ServiceContext, query: str, which: Which) -> list[tuple[Conversation, ThreadRow]]:
+async def find_chats(
+    context: ServiceContext, query: str, which: ConversationFilter
+) -> list[tuple[Conversation, ThreadRow]]:
     """Chats that hold each word of the query, newest first, each with its thread."""
     await refresh(context)
     found: list[tuple[Conversation, ThreadRow]] = []

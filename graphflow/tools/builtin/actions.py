@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphflow.tools.frontend_body import ClientBody
+from graphflow.tools.frontend_body import FrontendBody
 from graphflow.tools.port import Tool
 
 
 def _action(name: str, description: str, required: list[str], **properties: dict[str, Any]) -> Tool:
     parameters = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    return Tool(name=name, description=description, kind="action", effects="none", body=ClientBody(parameters))
+    return Tool(name=name, description=description, kind="action", effects="none", body=FrontendBody(parameters))
 
 
 switch_theme = _action(

@@ -23,7 +23,7 @@ from graphflow.tools.files.tool_file_parser import (
     invalid_tool,
     read_tool_file,
 )
-from graphflow.tools.frontend_body import ClientBody
+from graphflow.tools.frontend_body import FrontendBody
 from graphflow.tools.port import Tool
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.signature import OPEN_PARAMETERS
@@ -127,7 +127,7 @@ def _misfit(entry: ToolFileEntry, registry: ToolRegistry) -> Issue | None:
         hint = f"describe that in a .backend file, or rename the {entry.kind} tool"
         return entry.issue(f"{entry.name!r} is the name of a Python tool", hint, at="/name", kind="reference")
     try:
-        Tool(name=entry.name, body=ClientBody(OPEN_PARAMETERS))
+        Tool(name=entry.name, body=FrontendBody(OPEN_PARAMETERS))
     except ValueError as error:
         return entry.issue(str(error), at="/name")
     return None
@@ -137,13 +137,13 @@ def _made(entry: ToolFileEntry, registry: ToolRegistry) -> Tool:
     data = entry.data
     fields: dict[str, Any] = {name: data[key] for key, (name, _) in FIELDS.items() if key in data}
     found = registry.get(entry.name)
-    if found is not None and not isinstance(found.body, ClientBody):
+    if found is not None and not isinstance(found.body, FrontendBody):
         schema = {"schema": data["parameters"]} if "parameters" in data else {}
         return found.changed(**fields, **schema)
     if entry.kind == "frontend":
         file = PurePath(entry.file)
         fields |= {"viewport": (data.get("toolApi") or file.stem).lower(), "viewport_type": file.suffix[1:]}
     if found is not None:
-        return found.changed(**fields, body=ClientBody(data.get("parameters", found.parameters)))
-    body = ClientBody(data.get("parameters", OPEN_PARAMETERS))
+        return found.changed(**fields, body=FrontendBody(data.get("parameters", found.parameters)))
+    body = FrontendBody(data.get("parameters", OPEN_PARAMETERS))
     return Tool(name=entry.name, body=body, kind=entry.kind, **{"effects": "none", **fields})

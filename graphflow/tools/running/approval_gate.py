@@ -10,7 +10,7 @@ from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
 from graphflow.tools.running.approval import Approved, approval_key, approval_mode, ask_approval, must_ask
 from graphflow.tools.running.policy import CallPolicy
-from graphflow.tools.running.standing_rules import Rules, StandingRule, fitting_rule
+from graphflow.tools.running.standing_rules import RuleSource, StandingRule, fitting_rule
 
 
 class ApprovalGate:
@@ -23,7 +23,7 @@ class ApprovalGate:
         rules: the standing rules.
     """
 
-    def __init__(self, mode: str, rules: Rules) -> None:
+    def __init__(self, mode: str, rules: RuleSource) -> None:
         self._mode, self._rules = mode, rules
 
     async def decide(

@@ -10,7 +10,7 @@ from graphflow.tools.port import Tool
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.result import ToolResult, failed
 from graphflow.tools.running.arguments import parse_arguments
-from graphflow.tools.running.execution import Ready
+from graphflow.tools.running.execution import ReadyCall
 from graphflow.tools.running.policy import CallPolicy
 from graphflow.tools.schema import did_you_mean
 
@@ -33,7 +33,7 @@ def find_tool(registry: ToolRegistry, name: str, policy: CallPolicy) -> Tool | T
     return failed("NOT_FOUND", f"there is no tool {name!r}; tools are {listed}.{did_you_mean(name, offered)}")
 
 
-def as_called(ready: Ready) -> bool:
+def as_called(ready: ReadyCall) -> bool:
     """Whether the call as the model wrote it says what was done: nothing was resolved or edited, and its id is the key."""
     if ready.tool.effects != "write" or ready.key != ready.call.id:
         return False

@@ -25,7 +25,7 @@ _CUT_OFF = ("timeout", "connection")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ready:
+class ReadyCall:
     """A call that was parsed, checked and approved."""
 
     tool: Tool
@@ -37,7 +37,7 @@ class Ready:
     results: Mapping[str, Any]
 
 
-class Execution:
+class CallExecution:
     """Runs calls for a `ToolRunner`; see there for what the arguments mean."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Execution:
         self._legacy = legacy
         self._monotonic = monotonic
 
-    async def run(self, ready: Ready, ctx: RunnerContext) -> ToolResult:
+    async def run(self, ready: ReadyCall, ctx: RunnerContext) -> ToolResult:
         """Really runs the tool, once. A refusal of the circuit breaker is recorded too, so a re-entry agrees."""
         tool = ready.tool
         if (wait_s := self._breaker.wait_s(tool.name)) is not None:
@@ -75,7 +75,7 @@ class Execution:
             log_info("tool.end", tool=tool.name, call_id=ready.call.id, status=result.status, chars=size, ms=time_ms)
         return msgspec.structs.replace(result, stats={"time_ms": time_ms, **result.stats})
 
-    async def _guarded(self, ready: Ready, ctx: RunnerContext) -> ToolResult:
+    async def _guarded(self, ready: ReadyCall, ctx: RunnerContext) -> ToolResult:
         """The tool's own result, or the error result for what went wrong in it."""
         tool = ready.tool
         limit = self._timeout_s if tool.timeout_s is None else tool.timeout_s
@@ -94,7 +94,7 @@ class Execution:
             log_exception("tool.failed", error, tool=tool.name, call_id=ready.call.id)
             return _failure(tool, TimeoutError(f"no end after {limit:g} s") if deadline.expired() else error)
 
-    def _tool_context(self, ready: Ready, ctx: RunnerContext) -> ToolContext:
+    def _tool_context(self, ready: ReadyCall, ctx: RunnerContext) -> ToolContext:
         call_id = ready.call.id
 
         async def progress(data: Any) -> None:

@@ -25,11 +25,11 @@ from graphflow.tools.running.approval_gate import ApprovalGate, rule_key
 from graphflow.tools.running.arguments import parse_arguments, result_value
 from graphflow.tools.running.calls import as_called, find_tool, one_too_many, source_facts, unique_keys
 from graphflow.tools.running.circuit_breaker import CircuitBreaker
-from graphflow.tools.running.execution import Execution, Ready
+from graphflow.tools.running.execution import CallExecution, ReadyCall
 from graphflow.tools.running.frontend_forms import await_form, form_key
 from graphflow.tools.running.policy import ANY_TOOL, CallPolicy
 from graphflow.tools.running.result_text import cut_to, wire_text
-from graphflow.tools.running.standing_rules import NoRules, Rules
+from graphflow.tools.running.standing_rules import NoRules, RuleSource
 from graphflow.tools.running.templates import has_template, resolve_templates
 
 __all__ = ["ANY_TOOL", "CallPolicy", "ToolRunner"]
@@ -71,7 +71,7 @@ class ToolRunner:
         max_result_chars: int = DEFAULT_MAX_CHARS,
         legacy: bool = True,
         breaker: CircuitBreaker | None = None,
-        rules: Rules | None = None,
+        rules: RuleSource | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.registry = registry
@@ -79,7 +79,7 @@ class ToolRunner:
         self._max_chars = max_result_chars
         self._gate = ApprovalGate(self.approval, rules or NoRules())
         breaker = breaker or CircuitBreaker(monotonic)
-        self._execution = Execution(breaker=breaker, timeout_s=timeout_s, legacy=legacy, monotonic=monotonic)
+        self._execution = CallExecution(breaker=breaker, timeout_s=timeout_s, legacy=legacy, monotonic=monotonic)
 
     async def run_all(
         self,
@@ -179,7 +179,7 @@ class ToolRunner:
         except ArgumentsRefused as refused:
             return refused_result(name, refused)
         call = ToolCall(id=key, name=name, arguments="{}")
-        ready = Ready(tool=tool, call=call, key=key, arguments=given, prepared=prepared, results={})
+        ready = ReadyCall(tool=tool, call=call, key=key, arguments=given, prepared=prepared, results={})
         return await self._run_once(ready, ctx, ends_node=False, in_state=False)
 
     def wire_text(self, call: ToolCall, result: ToolResult) -> str:
@@ -231,16 +231,16 @@ class ToolRunner:
     @staticmethod
     def _ready(
         tool: Tool, call: ToolCall, given: dict[str, Any], results: Mapping[str, Any], key: str, policy: CallPolicy
-    ) -> Ready:
+    ) -> ReadyCall:
         """The call with its templates resolved and its arguments checked; raises `ArgumentsRefused`."""
         refers = policy.templates and tool.templates and has_template(given)
         resolved = resolve_templates(given, results) if refers else given
         prepared = tool.prepare(resolved)
-        return Ready(tool=tool, call=call, key=key, arguments=resolved, prepared=prepared, results=results)
+        return ReadyCall(tool=tool, call=call, key=key, arguments=resolved, prepared=prepared, results=results)
 
     # running
 
-    async def _run_once(self, ready: Ready, ctx: RunnerContext, ends_node: bool, in_state: bool) -> ToolResult:
+    async def _run_once(self, ready: ReadyCall, ctx: RunnerContext, ends_node: bool, in_state: bool) -> ToolResult:
         async def act() -> dict[str, Any]:
             return record_of(await self._execution.run(ready, ctx))
 

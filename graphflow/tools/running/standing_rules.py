@@ -47,7 +47,7 @@ class StandingRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     """Name of the token that made it, or `local`."""
 
 
-class Rules(Protocol):
+class RuleSource(Protocol):
     """Where standing rules are kept."""
 
     async def standing(self) -> Sequence[StandingRule]:
