@@ -107,6 +107,7 @@ def deliver(entries: Sequence[Entry]) -> None:
             deliver(part)
         return
     try:
+        # One call for all: waking a loop costs more than settling a promise.
         loop.call_soon_threadsafe(settle, entries)
     except RuntimeError:  # the loop is closed: nobody waits there, but somebody may still look
         for entry in entries:

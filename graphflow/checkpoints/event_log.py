@@ -262,6 +262,7 @@ def unsaid(
     last_body = bodies[-1][1]
     if (end := ending_event(machine, last_body.source)) is not None:
         events.append((end, last_body.at))
+    # No event is older than the one before it, also where the clock went back between two lives.
     stamp = max((last_body.at + row[2] for row in last_body.events if row[0] != EPOCH), default=0)
     pruned = max(0, last_body.tail - len(events))  # events of records that are gone: the oldest ones
     for number, (event, at) in enumerate(events, seq + pruned + 1):

@@ -189,6 +189,7 @@ def placed(
 
 def _placed(copy: ThreadCopy, thread_id: str | None, is_taken: Callable[[int], bool]) -> ThreadCopy:
     name = thread_id or copy.thread.thread_id
+    # Numbers are unique in a store; a copy beside its original needs others.
     numbers = {lineage.number: _fresh(lineage.number, is_taken) for lineage in copy.lineages}
     head = copy.thread.lineage
     replace = msgspec.structs.replace

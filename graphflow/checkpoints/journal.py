@@ -98,6 +98,7 @@ class ThreadJournal:
         commit = prepared.commit
         machine = commit.machine
         assert machine is not None
+        # The counts are those before this commit; `after_commit` moves them on once the record has its data.
         packed = pack(events, commit, seq, self._counts)
         if not self._begun:
             self._begun = True
@@ -125,6 +126,8 @@ class ThreadJournal:
         )
         release = release and not self._keep
         status, run_id = machine.status, machine.run_id
+        # The thread row is written anew at most once a second while nothing but its time changes: every indexed column
+        # that changes costs a page.
         if status != self.facts.status or run_id != self.facts.run_id or commit.at - self.facts.updated_at > 1000:
             self.facts = msgspec.structs.replace(self.facts, status=status, run_id=run_id, updated_at=commit.at)
         begins, self._begins = self._begins, None
@@ -144,6 +147,7 @@ class ThreadJournal:
             return None
         data = encode_snapshot(machine, seq, tail, self._counts, self._starts)
         self._snapshot_bytes = len(data)
+        # A snapshot that weighs more than the patches it replaces makes loading slower and the store larger.
         if len(data) > self._bytes_since:
             return None
         self._bytes_since = 0
@@ -176,6 +180,7 @@ class ThreadJournal:
 
     async def release(self) -> None:
         """Gives the thread back, unless the last record did; a record that was not kept did not."""
+        # A commit that failed did not give the thread back, whatever it was told to do.
         lost = self._last is not None and self._last.error is not None and not self._keep
         if lost or not self._released:
             self._released = True

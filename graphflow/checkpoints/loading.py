@@ -55,12 +55,14 @@ async def load_thread(
     stored = await store.load(thread_id, checkpoint_id)
     if stored is None:
         return None
+    # The state is the newest snapshot and the patches after it. Entries of lists are rows of their own and come last.
     start = Folded(Machine(), {}) if stored.snapshot is None else decode_snapshot(stored.snapshot, thread_id)
     folded = fold_records(start, (decode_body(record.data, record.id) for record in stored.records))
     wanted = [Log(n, key, count, first_read(folded, n, key)) for n, key, count in wanted_logs(folded)] if logs else []
     rows = await store.read_logs(stored.chain, wanted) if wanted else []
     entries = {(log.frame, log.channel): found for log, found in zip(wanted, rows, strict=True)}
     machine = with_logs(folded, entries)
+    # Only at the head may something be unannounced still: events behind an older checkpoint have long been sent.
     going_on = checkpoint_id is None and logs
     pending = await _pending(store, stored, machine, folded.seq) if going_on else []
     last_seq = pending[-1][0].seq if pending else folded.seq

@@ -65,6 +65,8 @@ class OwnerLock:
                 handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:  # the last one out removed the folder just now
                 continue
+            # The kernel keeps this lock for the process, whose end gives it back, kill -9 included. A file with a pid
+            # could not tell a new process of the same pid from the old one.
             fcntl.flock(handle, fcntl.LOCK_EX)
             if os.fstat(handle).st_nlink:
                 self._handle = handle
@@ -83,6 +85,7 @@ class OwnerLock:
         """Gives the lock back and removes the file."""
         if self._handle is None:
             return
+        # Removed before the lock is given back: a file without its lock means a dead owner.
         with suppress(OSError):
             (self.folder / self.id.rpartition("/")[2]).unlink()
         os.close(self._handle)

@@ -179,6 +179,7 @@ def plan(branches: Sequence[PruneBranch], kept: Collection[str]) -> list[PruneCh
     own = {branch.lineage for branch in branches if branch.upto is None}
     changes: dict[int, PruneChange] = {}
     needy: set[int] = set()
+    # Children before parents: what a child still needs of its parent is known then.
     for branch in sorted(branches, key=lambda branch: branch.lineage, reverse=True):
         alive = [child for child in children.get(branch.lineage, ()) if not changes[child.lineage].gone]
         needed = {n for n, checkpoint_id in branch.checkpoints.items() if checkpoint_id in kept}

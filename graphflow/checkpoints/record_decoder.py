@@ -155,6 +155,7 @@ def _read_body(data: bytes) -> RecordBody:
         if not rest:
             changes[number] = None
             continue
+        # The encoder leaves trailing empty parts out.
         parts: list[Any] = [*rest, *({} for _ in range(8 - len(rest)))]
         frame_fields, sets, logs, merges, operations, visits, raw, inherited = parts
         update = Update({k: freeze(v) for k, v in sets.items()}, {}, merges) if sets or merges else None
@@ -208,6 +209,7 @@ def _document_in(blob: bytes, machine: int) -> str:
 
 def _check_known(fields: Mapping[str, Any], known: Mapping[str, str]) -> None:
     """Refuses fields that were added to the format after this version."""
+    # A field that is skipped would be lost with the next snapshot, so a newer format is refused instead.
     if not fields.keys() <= known.keys():
         raise CodecError(
             f"it has the field {min(fields.keys() - known.keys())!r}, which a newer version wrote: update graphflow",

@@ -63,6 +63,7 @@ def encode_frames(
             out.append([number])
             continue
         changed = change.fields
+        # Few fields are cheaper to store than to compare.
         if before is not None and len(changed) >= MANY and number in before.frames:
             changed = _changed(changed, before.frames[number])
         fields = {FRAME_CODES[field]: value for field, value in changed.items()}
@@ -91,6 +92,7 @@ def encode_frames(
         if change.raw or change.inherited is not None:
             raw = {k: storable(v, channel=k) for k, v in (change.raw or {}).items()}
             row += [raw, _inherited(number, change.inherited, logs, items)]
+        # Trailing empty parts are left out: most rows have a field or two, and are written at every step.
         elif not change.visits:
             del row[6]
             while len(row) > 2 and not row[-1]:
@@ -292,6 +294,7 @@ def encode_snapshot(machine: Machine, seq: int, tail: int, counts: Counts, start
         logs.setdefault(number, {})[channel] = count
     frames = [_snapshot_of(frame, machine, logs.get(frame.number, {})) for frame in all_frames(machine)]
     interrupts = [interrupt_data(i) for i in machine.interrupts.values()]
+    # Without append channels: their entries are rows that a snapshot need not repeat.
     body = [FORMAT, storable(fields), machine.last_at, frames, interrupts, seq, tail]
     return codec.encode_parts([*body, starts] if starts else body)
 

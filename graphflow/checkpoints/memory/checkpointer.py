@@ -177,6 +177,7 @@ class MemoryCheckpointer:
                 if thread is not None and thread.fence == fence:
                     thread.broken = True
                 return _Settled(error)
+            # Everything was checked before anything is changed, so a refused commit leaves nothing behind.
             self._apply(thread, lineage, records, facts)
             if begins is not None and lineage is not None:
                 self._tables.keep(thread, lineage)

@@ -131,6 +131,7 @@ class PostgresCheckpointer(SqlCheckpointer):
     async def _side(self) -> LoopConnections:
         loop = asyncio.get_running_loop()
         with self._opening:
+            # A loop that ended has no way to flush its queue: whoever comes next does it for that loop.
             dead = [self._per_loop.pop(other) for other in list(self._per_loop) if other.is_closed()]
             connections = self._per_loop.get(loop)
             if connections is None:

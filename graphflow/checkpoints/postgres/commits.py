@@ -135,6 +135,7 @@ def calls_of(run: Run, epoch: PostgresEpoch) -> list[Call]:
         *guard, run.before, head, lineage, ordinal, facts.status, facts.updated_at, facts.run_id, facts.document,
         facts.agent_key, clean(facts.title), last.release,
     )  # fmt: skip
+    # The head moves first: the rows after it name the fence again and fail with it, in the same round trip.
     if 0 < sum(1 + len(record.items) for record in records) <= FEW_ROWS:
         calls.append(moved)
         for record in records:
@@ -150,6 +151,7 @@ def calls_of(run: Run, epoch: PostgresEpoch) -> list[Call]:
             ]
     else:
         calls.append(Call(_COMMIT_RUN, [*moved.parameters, *rows_of(records)]))
+    # Rare rows come after the frequent ones, each as a statement that stays prepared.
     for record in records:
         if record.snapshot is not None:
             calls.append(_ADD_SNAPSHOT(record.lineage, record.ordinal, record.snapshot))

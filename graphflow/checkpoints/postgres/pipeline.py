@@ -198,11 +198,14 @@ class Connection:
         try:
             for statement, parameters in calls:
                 name = statement.name
+                # Prepared in the same round trip as its first use. It counts as prepared only when the server has said
+                # so.
                 if name not in prepared and name not in expected:
                     link.send_prepare(name, statement.sql.replace("@", self._schema).encode(), statement.types)
                     expected.append(name)
                 link.send_query_prepared(name, parameters, _formats(len(parameters)), 1)
                 expected.append(None)
+            # One sync ends the batch: all statements before it are one transaction and come back in one round trip.
             link.pipeline_sync()
             self._attach(loop)
             self._flush()

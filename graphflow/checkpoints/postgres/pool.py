@@ -1,6 +1,6 @@
 """The PostgreSQL store's connections for one event loop, and how it goes on when one of them is lost.
 
-Reads and changes borrow a connection from a small pool; commits have one of their own (`_postgres_writer`). Work that
+Reads and changes borrow a connection from a small pool; commits have one of their own (`writer.py`). Work that
 failed for a passing reason is done again until the store's patience ends, so it has to be such that twice is the same as
 once: reads are, single statements have to be, and for a transaction whose COMMIT got no answer the database is asked what
 became of it.
@@ -104,6 +104,7 @@ class Transaction:
         """The rows of each statement; they go together, so this is one round trip."""
         begin, self._begin = self._begin, None
         before = [] if begin is None else [begin()]
+        # The number of the transaction comes with the answer, so that a lost COMMIT can be asked for by it.
         after = [_WHICH()] if self._writes else []
         results = await self._connection.run(*before, *calls, *after)
         if after:
@@ -172,6 +173,7 @@ class Pool:
                 if transaction.begun and not connection.busy and not connection.lost:
                     connection.send_off(b"ROLLBACK")
                 raise
+            # Nobody waits for the end of a transaction that only read; the next statement may follow it at once.
             if transaction.begun and begin is _BEGIN_READING:
                 connection.send_off(b"COMMIT")
             elif transaction.begun:

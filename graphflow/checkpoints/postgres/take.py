@@ -44,6 +44,7 @@ async def take(
     """The thread's row after the compare-and-swap of E2, which is one statement."""
     statement = _TAKE_OR_MAKE if create else _TAKE
     dead: str | None = None
+    # One statement compares and swaps; what is read beside it only explains why it did not.
     while True:
         taken, seen = await pool.do(
             native(statement)(thread_id, owner, now, lease_until, dead, token), native(READ_THREAD)(thread_id)

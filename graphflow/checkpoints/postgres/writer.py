@@ -78,6 +78,7 @@ class PostgresWriter:
 
     def put(self, promise: Promise) -> None:
         self._queue.append(promise)
+        # An idle writer sends from the call itself: no hop to a task, and a lone step costs one round trip.
         if not self._batch and self._task is None:
             self._pump()
 
@@ -97,6 +98,7 @@ class PostgresWriter:
             self._reluctance -= 1
             return
         ready = getattr(asyncio.get_running_loop(), "_ready", None)  # uvloop does not tell
+        # Anything else that could run would stand still meanwhile.
         if ready is None or ready or len(self._epochs) > 1 or len(self._batch) != 1 or self._queue:
             return
         connection = self._connection
@@ -160,6 +162,7 @@ class PostgresWriter:
             epoch = self._epochs[thread_id]
             before = epoch.head
             known = runs.get(thread_id)
+            # As in SQLite: only the first commit of a run may begin a lineage.
             if known is not None and (promise.begins is not None or known[1] is not epoch):
                 calls += calls_of(*runs.pop(thread_id))
                 known = None
@@ -187,6 +190,7 @@ class PostgresWriter:
     def _landed(self, results: list[Any] | None, error: Exception | None) -> None:
         batch = self._batch
         if error is not None:
+            # A refused transaction has done nothing; one whose answer was lost may have done everything.
             self._start(self._find_out if isinstance(error, ConnectionLost) else self._one_by_one)
             return
         self._confirm(batch)
@@ -298,6 +302,7 @@ class PostgresWriter:
         batch = list(self._batch)
         for promise in batch:
             self._epochs.pop(promise.thread_id, None)
+        # One record is enough to tell, for all of the batch is one transaction.
         sent = [promise for promise in batch if promise.error is None]
         telling = [promise for promise in sent if promise.records][-1:]
         self._uncertain.update(sent)
@@ -388,6 +393,7 @@ class PostgresWriter:
         except PostgresError as error:
             if error.state in PASSING:
                 raise
+            # The head is compared by the database and not by what is remembered here, so this is the fence of E2.
             if is_not_moved(error):
                 row = await _row(connection, promise)
                 head = row.head if row else None

@@ -97,6 +97,7 @@ def delete_thread(db: Dialect, thread_id: str) -> Work[None]:
     *_, row = yield [*db.lock_trees, LOCK_THREAD(thread_id)]
     if not row:
         return
+    # The tree is read before the thread lets go of its lineages, by which it is found.
     reached = yield from reach(thread_id)
     # What was used stays used; by which thread is not told any more.
     cuts, spent, _ = yield [CHILDREN(thread_id), _SPENT(thread_id), _DROP_SPENT(thread_id)]
@@ -107,6 +108,7 @@ def delete_thread(db: Dialect, thread_id: str) -> Work[None]:
     asks += [statement(thread_id) for statement in _DROP_OWN]
     for step in reversed(reached):  # children before parents
         if step.free:
+            # A child shares its parent up to the cut, so the longest cut among the children says what has to stay.
             keep = max(children.get(step.number, {}).values(), default=-1)
             asks += drop_rows(db, step.number, keep + 1)
             if keep < 0:

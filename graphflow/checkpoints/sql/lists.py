@@ -89,6 +89,7 @@ def threads(
     cursor: str | None, limit: int, status: str | None, agent_key: str | None, user: str | None
 ) -> Work[list[ThreadRow]]:
     rows = yield from one(_THREADS(status, agent_key, cursor, limit, user))
+    # A page after the last thread is empty too; only the thread of the cursor tells the two apart.
     if not rows and cursor is not None and (yield from thread(cursor)) is None:
         raise errors.unknown_thread(cursor)
     return [thread_row(row) for row in rows]

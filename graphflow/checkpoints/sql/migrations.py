@@ -98,6 +98,7 @@ def sqlite_version(migrations: Migrations, application_id: int) -> Work[int]:
 
 def migrate_sqlite(migrations: Migrations, application_id: int) -> Work[None]:
     """In a transaction that holds the file's write lock."""
+    # Again, inside the lock: another process may have been faster.
     version = yield from sqlite_version(migrations, application_id)
     if version == migrations.newest:
         return
@@ -132,6 +133,7 @@ def postgres_version(migrations: Migrations, schema: PostgresSchema) -> Work[int
 
 def migrate_postgres(migrations: Migrations, schema: PostgresSchema) -> Work[None]:
     """In a transaction; its lock lasts until the end."""
+    # A lock of its own statement: what follows must see what the process before us has committed.
     yield [schema.lock()]
     version = yield from postgres_version(migrations, schema)
     if version == migrations.newest:

@@ -43,6 +43,7 @@ class _Tree(NamedTuple):
 
 
 def prune(db: Dialect, thread_id: str, keep: Keep, *, dry_run: bool) -> Work[Pruned]:
+    # Whoever prunes holds the trees alone: a fork in between could build on rows that are about to go.
     locks = [] if dry_run else [*db.lock_trees, LOCK_THREAD(thread_id)]
     *_, there = yield [*locks, READ_THREAD(thread_id)]
     if not there:
@@ -51,6 +52,7 @@ def prune(db: Dialect, thread_id: str, keep: Keep, *, dry_run: bool) -> Work[Pru
     kept = pruning.chosen(tree.branches, keep, (yield from _interrupts(thread_id)))
     changes = pruning.plan(tree.branches, kept)
     gaps = [(tree.numbers[change.lineage], *gap) for change in changes for gap in change.gaps()]
+    # Before anything is removed, or nothing would be left to weigh.
     weights = yield [_WEIGHT(*gap) for gap in gaps]
     if not dry_run:
         yield _asks(db, tree, changes)
@@ -100,6 +102,7 @@ def _tree(thread_id: str, reached: Sequence[Reached], wanted: Sequence[tuple[int
         asks += [_CHECKPOINTS(number), _SNAPSHOTS(number), EFFECTS(number, 1, LAST), NEWEST(number)]
     heads, children, *rest = yield asks
     is_there, rows = rest[: len(wanted)], iter(rest[len(wanted) :])
+    # `rows` has the four answers for each lineage, in the order in which they were asked for.
     branches: dict[int, PruneBranch] = {}
     newest: dict[int, int] = {}
     for number, step in free.items():

@@ -63,6 +63,7 @@ def rewrite(db: Dialect, change: Rewrite, after: str | None, limit: int) -> Work
     name, key = (_ORDER[0], None) if after is None else json.loads(after)
     place = _KINDS[name][2]
     page = _page(name, *db.paged[name])
+    # The rows of the page are locked: a commit must not write a blob anew between reading and replacing it.
     rows = yield from one(page.read(*(page.start if key is None else key), limit))
     width = len(page.start)
     writes = []
@@ -74,6 +75,7 @@ def rewrite(db: Dialect, change: Rewrite, after: str | None, limit: int) -> Work
             writes.append(page.write(*row[:width], new.decode() if type(blob) is str else new))
     if writes:
         yield writes
+    # A page that is not full was the last one of its table.
     if len(rows) == limit:
         return json.dumps([name, rows[-1][:width]])
     following = _ORDER[_ORDER.index(name) + 1 :]

@@ -113,6 +113,7 @@ _SLOT = re.compile(r"@([a-z]+)(\d*)")
 def filled(sql: str, slots: Mapping[str, str]) -> str:
     """The SQL with what a database says in the place of each slot; `@key3` is its slot `key` for the parameter `$3`."""
 
+    # A slot may hold slots itself, as `span` holds `key`.
     def fill(slot: re.Match[str]) -> str:
         return slots[slot[1]].replace("$", f"${slot[2]}") if slot[2] else filled(slots[slot[1]], slots)
 

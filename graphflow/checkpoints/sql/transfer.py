@@ -93,12 +93,14 @@ def import_thread(db: Dialect, exported: ThreadCopy, thread_id: str | None, chan
     used = {number for number, rows in zip(numbers, taken, strict=True) if rows}
     copy = export.placed(exported, thread_id, used.__contains__, change)
     row, pruned = copy.thread, export.last_gaps(copy)
+    # Parents come first in an export, as they began: a lineage must find its parent.
     for lineage in copy.lineages:
         yield [add_lineage(lineage, pruned.get(lineage.number, 0))]
         for part in _parts([record for record in copy.records if record.lineage == lineage.number]):
             yield db.add_records(lineage.number, part)
     for loose in _parts(copy.items):
         yield db.add_items(loose)
+    # The thread follows its rows: until it is there, nobody reaches what was imported so far.
     added, *_ = yield [
         add_thread(
             name, row.facts, row.created_at, head=row.head, lineage=row.lineage, ordinal=row.ordinal, fence=row.fence

@@ -1,9 +1,8 @@
 """`SqliteCheckpointer`: the embedded store, one file beside the program (spec 4.4).
 
-Three ways lead to the file, each by its own connection: commits and all other changes go through one writer thread
-that batches them (`_sqlite_writer`), loads through one reader thread that takes a whole load in one hop
-(`_sqlite_reader`), and lists of threads and interrupts through aiosqlite. Readers never wait for the writer (WAL). Several
-processes may use one file; fences and leases keep them apart (E2).
+Two threads lead to the file, each with its own connection: commits and all other changes go through one writer that batches
+them (`writer.py`), and everything that only reads goes through one reader (`read_worker.py`). Readers never wait for the
+writer (WAL). Several processes may use one file; fences and leases keep them apart (E2).
 """
 
 from __future__ import annotations
@@ -94,6 +93,8 @@ class SqliteCheckpointer(SqlCheckpointer):
                 self._writer, self._reader = writer, ReadWorker(self.path, busy_timeout_s=self._busy_timeout_s)
                 if self._end is not None:
                     self._end.detach()  # that of an opening that failed: nothing of it is left to end
+                # A store that nobody closed still makes its queue durable, when it is collected or the interpreter
+                # ends.
                 self._end = weakref.finalize(self, _shut, (writer, self._reader), self._owner_lock)
                 writer.start()
             lane = self._reader

@@ -133,6 +133,8 @@ class SqliteCommits:
             promise.error = None
             epoch = (promise.thread_id, promise.fence)
             run = runs.get(epoch)
+            # A lineage is inserted before the head moves to it, so a commit that begins one starts a new update of the
+            # thread.
             if run is None or promise.begins is not None:
                 if run is not None:
                     self._run(db, rows, run)
@@ -151,9 +153,11 @@ class SqliteCommits:
             return
         before = epoch.packed_head
         passed, failure = _advance(db, epoch, run)
+        # The compare-and-swap is this one UPDATE: what is remembered of the thread only decides what to try.
         if passed and not _move_head(db, epoch, before, run[passed - 1]):
             failure = _whose(db, run[0]) or errors.fenced_head(run[0].thread_id, run[0].expected_head, None)
             passed = 0
+        # Rows follow only once the head has moved: a fenced process must not leave records behind.
         for promise in run[:passed]:
             _add(db, rows, epoch, promise)
         if failure is not None:
@@ -170,6 +174,7 @@ class SqliteCommits:
         if fence in (self.broken.get(thread_id), self._breaking.get(thread_id)):
             return errors.fenced_earlier(thread_id, fence)
         epoch = self.epochs.get(thread_id)
+        # The usual way: nothing is read, for nobody else can have moved the head of this fence.
         if epoch is not None and epoch.fence == fence and promise.begins is None:
             return epoch
         refusal = _whose(db, promise)

@@ -93,6 +93,8 @@ class SqliteDialect(Dialect):
 
     def add_records(self, lineage: int, records: Sequence[Record]) -> Sequence[Ask]:
         def add(db: sqlite3.Connection) -> Rows:
+            # Through the batch of the writer, which knows keys and logs: an import stores the rows that a commit would
+            # have stored.
             batch, logs = RowBatch(), dict[tuple[int, str], int]()
             own = _own_number(db, lineage)
             for record in records:

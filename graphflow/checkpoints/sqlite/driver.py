@@ -80,6 +80,7 @@ def rows_of(db: sqlite3.Connection, ask: Ask) -> Rows:
         if values[at] is not None:
             values[at] = change(values[at])
     cursor = db.execute(statement.sql, values)
+    # DDL and PRAGMA count -1, which gives no rows either.
     if statement.counts:
         return [()] * cursor.rowcount
     if not statement.unpack:

@@ -57,6 +57,7 @@ class ReadWorker(Worker):
 def _visit(db: sqlite3.Connection, function: Callable[[sqlite3.Connection], T] | None) -> T | None:
     if function is None:
         return None
+    # One transaction for the whole visit: its statements must see the same commit.
     db.execute("BEGIN")
     try:
         return function(db)

@@ -113,6 +113,7 @@ def _halve(db: sqlite3.Connection, base: int, last: int, name: Any) -> int | Non
             high = middle - 1
             continue
         record, found, checkpoint = row
+        # Ids are stored as bytes or as text; between the two there is no order to halve by.
         if type(found) is not type(name):
             return None
         if found == name:
@@ -136,6 +137,7 @@ def _since_snapshot(
     db: sqlite3.Connection, thread_id: str, chain: Sequence[FileLineageSpan]
 ) -> tuple[bytes | None, tuple[Record, ...], Record | None]:
     """The newest snapshot of the chain, the records after it, and the last record of the chain."""
+    # From the youngest lineage back to the first snapshot: what lies before it need not be read.
     parts: list[list[Record]] = []
     snapshot: bytes | None = None
     for step in reversed(chain):
@@ -164,6 +166,7 @@ def _records(db: sqlite3.Connection, step: FileLineageSpan, after: int, upto: in
         "SELECT record, id, checkpoint, meta, data FROM records WHERE record > ? AND record <= ? ORDER BY record",
         (base + after, base + upto),
     ).fetchall()
+    # Ordinals have no gaps behind the last snapshot. A missing row is damage, and a state without it would be wrong.
     if len(rows) != max(upto - after, 0):
         raise errors.missing_records(thread_id, upto - after, len(rows))
     return [_record(number, base, row) for row in rows]

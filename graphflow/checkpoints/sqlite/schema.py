@@ -46,11 +46,17 @@ def open_writer(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         db = _connect(path, busy_timeout_s)
+        # The page size can be set only before the first page is written, so this comes before everything else.
         db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
         _patiently(lambda: stored_version(db, path), busy_timeout_s)  # before anything of a foreign file is changed
+        # WAL: readers see the last commit and never wait for the writer, who appends to the log instead of rewriting
+        # pages.
         _patiently(lambda: _use_wal(db), busy_timeout_s)
+        # With FULL the log is synced at every COMMIT; NORMAL syncs only when it is folded in, and may lose the last
+        # commits.
         db.execute(f"PRAGMA synchronous = {synchronous}")
         db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+        # A single huge transaction must not leave its log behind as a file of that size for ever.
         db.execute(f"PRAGMA journal_size_limit = {WAL_PAGES * PAGE_SIZE}")
         migrate(db, path)
         if not encrypted and rows_of(db, READ_NOTE(ENCRYPTION_NOTE)):
@@ -76,6 +82,7 @@ def open_reader(path: Path, *, busy_timeout_s: float) -> sqlite3.Connection:
     try:
         db = _connect(path, busy_timeout_s)
         db.execute("PRAGMA query_only = ON")
+        # SQLite reads the schema with the first statement: here, rather than in the first load.
         db.execute("SELECT 1 FROM threads LIMIT 1").fetchone()
     except FAULTS as error:
         if db is not None:
@@ -120,6 +127,8 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
     migrations = _migrations(path)
     if stored_version(db, path) == migrations.newest:
         return
+    # IMMEDIATE takes the write lock now. A transaction that reads first and writes later could not be upgraded and
+    # would fail.
     db.execute("BEGIN IMMEDIATE")
     try:
         drive(db, migrate_sqlite(migrations, APPLICATION_ID))

@@ -29,6 +29,7 @@ class Worker(ABC):
         self._starting = threading.Lock()
         self._started = False
         self._thread = threading.Thread(target=self._serve, name=f"graphflow-{name} {path.name}", daemon=True)
+        # Weak, for `after_fork`: a store that is dropped must be collected, and its finalizer ends the thread.
         _workers.add(self)
 
     @abstractmethod

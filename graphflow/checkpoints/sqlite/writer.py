@@ -81,10 +81,12 @@ class SqliteWriter(Worker):
                     batch.append(entry)
             if batch:
                 try:
+                    # In this thread waiting for another process is fine; on the event loop (`write_here`) it is not.
                     self._set_hasty(db, False)
                     self._write(db, batch)
                 except Exception as error:  # noqa: BLE001 – the thread must outlive any defect; the entries tell of it
                     self._fail(batch, error)
+        # Outside of the turn: whoever hears of a commit may queue the next one at once.
         deliver(batch)
         return not ends
 
@@ -114,6 +116,7 @@ class SqliteWriter(Worker):
         if self._patience:
             self._patience -= 1
             return []
+        # A second run would wait for the disk together with this one, although it has work to do.
         if self._db is None or len(self.commits.epochs) > 1 or _is_busy(loop):
             return []
         run: list[Promise] = []
@@ -172,10 +175,12 @@ class SqliteWriter(Worker):
             db.execute("COMMIT")
             self.commits.confirm()
         except Exception as error:  # noqa: BLE001 – whatever it was, nothing of the batch may stay half written
+            # Everything that this transaction taught us is gone with it, the heads of threads included.
             self._roll_back(db)
             if len(batch) == 1 or is_busy(error):
                 self._fail(batch, error)
             else:
+                # One by one, so that the commits of other threads do not fail for the one that broke a rule.
                 for entry in batch:
                     self._write(db, [entry])
 
@@ -220,6 +225,7 @@ def _call(db: sqlite3.Connection, call: QueuedCall) -> None:
     if call.function is None:
         return
     call.error = None
+    # A call may refuse after it has written; commits of other threads share its transaction and must stay.
     db.execute("SAVEPOINT call")
     try:
         call.result = call.function(db)
