@@ -133,6 +133,8 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module 'graphflow' has no attribute {name!r}")
     value = getattr(importlib.import_module(home), name)
+    if name == "Graph":
+        value.register_compiler(_compile_builder)
     globals()[name] = value
     return value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.builder_types import AskKeys, Effects, ErrorTo, Next, OnError, Parts, RetryPolicy, Wait
@@ -63,6 +63,8 @@ class Graph(Generic[S]):
         budget: figures of the document's budget; a graph with a cycle needs one.
         fields: further top-level keys of the document (`result`, `input`, `description`, …).
     """
+
+    _compiler: ClassVar[Callable[..., CompiledGraph] | None] = None
 
     @overload
     def __init__(
@@ -329,9 +331,14 @@ class Graph(Generic[S]):
         Raises:
             DefinitionError: at the first run, with all errors of the document.
         """
-        from graphflow import _compile_builder
+        if self._compiler is None:
+            raise RuntimeError("no compiler is registered; import Graph from graphflow, which registers one")
+        return self._compiler(self, checkpointer=checkpointer, **options)
 
-        return _compile_builder(self, checkpointer=checkpointer, **options)
+    @classmethod
+    def register_compiler(cls, compiler: Callable[..., CompiledGraph]) -> None:
+        """Sets what `compile` calls. The root package does so: a graph knows nothing of the layers that run it (E21)."""
+        cls._compiler = staticmethod(compiler)
 
 
 # --- parts of a document

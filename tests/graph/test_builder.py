@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from pydantic import BaseModel, ConfigDict
 
 import graphflow.messages
-from graphflow import load_graph
+from graphflow import Graph, load_graph
 from graphflow.errors import DefinitionError
-from graphflow.graph.builder import Graph, append, branch_only, each_run, max_, merge, messages, min_, sum_, union
+from graphflow.graph.builder import append, branch_only, each_run, max_, merge, messages, min_, sum_, union
 from graphflow.graph.validation.validate import check_document
 from tests.graph.random_documents import RandomDocument, random_documents
 
