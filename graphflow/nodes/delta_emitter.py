@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from graphflow.graph.engine.context import DONE, Context, MaybeReady
+from graphflow.graph.engine.light_event import DONE, MaybeReady
+from graphflow.graph.engine.operations import NodeRun
 from graphflow.nodes.reasoning_summary import Piece, SummaryReader
 
 Stream = Literal["content", "reasoning", "hidden", "candidate"]
@@ -38,7 +39,7 @@ class DeltaEmitter:
         "_text",
     )
 
-    def __init__(self, ctx: Context, stream: Stream, *, show_reasoning: bool, summary: bool) -> None:
+    def __init__(self, ctx: NodeRun, stream: Stream, *, show_reasoning: bool, summary: bool) -> None:
         self._ctx, self._stream = ctx, stream
         self._show_reasoning = show_reasoning and stream != "hidden"
         self._reader = SummaryReader() if summary else None

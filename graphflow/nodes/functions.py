@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphflow.errors import Issue
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
-from graphflow.graph.engine.context import Context
+from graphflow.graph.engine.operations import NodeRun
 from graphflow.nodes.thread_context import ThreadContext
 from graphflow.tools.run_in_thread import run_in_thread
 
@@ -43,12 +43,12 @@ class FunctionKind:
         function = self._function
         if _is_async(function):
 
-            async def run(arguments: Mapping[str, Any], ctx: Context) -> Any:
+            async def run(arguments: Mapping[str, Any], ctx: NodeRun) -> Any:
                 return await function(**arguments)
 
             return run
 
-        async def run_sync(arguments: Mapping[str, Any], ctx: Context) -> Any:
+        async def run_sync(arguments: Mapping[str, Any], ctx: NodeRun) -> Any:
             return await run_in_thread(function, **arguments)
 
         return run_sync
@@ -84,12 +84,12 @@ class NodeKind:
             if takes_context:
                 return cast("NodeFunction", function)
 
-            async def run(state: Any, ctx: Context) -> Any:
+            async def run(state: Any, ctx: NodeRun) -> Any:
                 return await function(state)
 
             return run
 
-        async def run_sync(state: Any, ctx: Context) -> Any:
+        async def run_sync(state: Any, ctx: NodeRun) -> Any:
             if not takes_context:
                 return await run_in_thread(function, state)
             in_thread = ThreadContext(ctx)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import Issue
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
-from graphflow.graph.engine.context import Context
+from graphflow.graph.engine.operations import NodeRun
 from graphflow.nodes.turn import TurnFactory
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class ModelKind:
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
         turns = TurnFactory(document, self._tools)
 
-        async def run(arguments: Any, ctx: Context) -> dict[str, Any]:
+        async def run(arguments: Any, ctx: NodeRun) -> dict[str, Any]:
             return await turns.turn(arguments, ctx).run()
 
         return run

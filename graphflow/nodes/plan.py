@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
-from graphflow.graph.engine.context import Context
+from graphflow.graph.engine.operations import NodeRun
 from graphflow.messages import AIMessage
 from graphflow.nodes import plan_prompts
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
@@ -46,7 +46,7 @@ class _PlanTurnKind(ModelKind):
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
         turns, registry = TurnFactory(document, self._tools), self._tools
 
-        async def run(given: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+        async def run(given: Mapping[str, Any], ctx: NodeRun) -> dict[str, Any]:
             offered = offered_tools(registry, document, given)
             listed = [tool for tool in map(registry.get, offered) if tool is not None]
 
@@ -59,7 +59,7 @@ class _PlanTurnKind(ModelKind):
 
         return run
 
-    async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
+    async def _run(self, given: Mapping[str, Any], ctx: NodeRun, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
         raise NotImplementedError
 
 
@@ -74,7 +74,7 @@ class PlanKind(_PlanTurnKind):
     name = "plan"
     with_schema: Mapping[str, Any] | None = _with("drafts", maxTasks={"type": "integer"})
 
-    async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
+    async def _run(self, given: Mapping[str, Any], ctx: NodeRun, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
         drafts = given.get("drafts", ())
         request = request_of(ctx.state.get("messages", ()))
         asked = self._asks(given, request, drafts, offered)
@@ -122,7 +122,7 @@ class TaskKind(_PlanTurnKind):
         "drafts", "plan", "starts", "stream", "mustCall", maxTasks={"type": "integer"}, maxRounds={"type": "integer"}
     )
 
-    async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
+    async def _run(self, given: Mapping[str, Any], ctx: NodeRun, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
         steps, messages = given["plan"]["steps"], ctx.state.get("messages", ())
         index = next((i for i, step in enumerate(steps) if step["status"] == "running"), len(steps) - 1)
         starts = list(given["starts"])[: index + 1]
@@ -157,7 +157,7 @@ def _policy(given: Mapping[str, Any], offered: Sequence[str], last: bool, correc
     return {**asks, "mustCall": True, "prompt": plan_prompts.MUST_CALL} if corrects else asks
 
 
-def _after(ctx: Context, steps: Sequence[Mapping[str, Any]], index: int, most: int) -> dict[str, Any]:
+def _after(ctx: NodeRun, steps: Sequence[Mapping[str, Any]], index: int, most: int) -> dict[str, Any]:
     """The plan once the step is done, and whether another one begins."""
     done = [{**thaw(step), "status": "completed"} if i == index else thaw(step) for i, step in enumerate(steps)]
     more = index + 1 < min(len(steps), most)
@@ -185,7 +185,7 @@ class SummaryKind(_PlanTurnKind):
     name = "summary"
     with_schema: Mapping[str, Any] | None = _with("drafts", "plan", "starts", "stream", "output", failure={})
 
-    async def _run(self, given: Mapping[str, Any], ctx: Context, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
+    async def _run(self, given: Mapping[str, Any], ctx: NodeRun, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
         steps, failure = given["plan"].get("steps", ()), given.get("failure")
         settled = [{**step, "status": "failed"} if step["status"] == "running" else step for step in _left(steps)]
         why = None if failure is None else str(failure.get("message") or failure.get("code"))

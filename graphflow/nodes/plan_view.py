@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from graphflow.graph.core.transcript import answer_open_calls
-from graphflow.graph.engine.context import Context
+from graphflow.graph.engine.operations import NodeRun
 from graphflow.memory.window import last_runs
 from graphflow.messages import AIMessage, HumanMessage, Message
 from graphflow.nodes.message_pairing import paired
@@ -35,7 +35,7 @@ class PlanView:
 
     def __init__(
         self,
-        ctx: Context,
+        ctx: NodeRun,
         drafts: Sequence[Mapping[str, str]],
         steps: Sequence[Mapping[str, Any]] = (),
         starts: Sequence[int] = (),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphflow.graph.engine.context import Context
+from graphflow.graph.engine.operations import NodeRun
 from graphflow.memory.prompt_snapshot import system_prompt
 from graphflow.memory.window import last_runs
 from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, Message, SystemMessage, ToolMessage, from_wire
@@ -45,7 +45,7 @@ def options_of(given: Mapping[str, Any], defaults: ChatOptions, has_tools: bool,
 
 
 def messages_of(
-    given: Mapping[str, Any], ctx: Context, tools: Sequence[Tool], closed: Sequence[ToolMessage]
+    given: Mapping[str, Any], ctx: NodeRun, tools: Sequence[Tool], closed: Sequence[ToolMessage]
 ) -> list[Message]:
     """What the model is shown: the system prompt, the messages, results of calls that were open, and a prompt as the
     last user turn.

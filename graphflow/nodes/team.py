@@ -14,7 +14,7 @@ import msgspec
 from graphflow.errors import Issue
 from graphflow.graph.core.transcript import answer_open_calls
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
-from graphflow.graph.engine.context import Context
+from graphflow.graph.engine.operations import NodeRun
 from graphflow.memory.window import last_runs
 from graphflow.messages import AIMessage, HumanMessage, Message
 from graphflow.nodes.message_pairing import NOT_RUN, paired
@@ -75,7 +75,7 @@ class StageKind(ModelKind):
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
         turns, registry = TurnFactory(document, self._tools), self._tools
 
-        async def run(given: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+        async def run(given: Mapping[str, Any], ctx: NodeRun) -> dict[str, Any]:
             stage = given["stage"]
             names = (*offered_tools(registry, document, given), *([TASK_DONE] if stage == "action" else ()))
             listed = [tool for tool in map(registry.get, names) if tool is not None]
@@ -105,7 +105,7 @@ def _asks(given: Mapping[str, Any], messages: Sequence[Any]) -> str:
     return f"{turn}\n\nThe request: {request_of(messages)}"
 
 
-def _manner(given: Mapping[str, Any], ctx: Context, names: Sequence[str]) -> dict[str, Any]:
+def _manner(given: Mapping[str, Any], ctx: NodeRun, names: Sequence[str]) -> dict[str, Any]:
     """What the stage may call, and where its text goes."""
     stage = given["stage"]
     if stage == "final":
@@ -130,7 +130,7 @@ def _calls_only(messages: Sequence[Message]) -> list[Message]:
     return out
 
 
-def view(ctx: Context, notes: Sequence[Mapping[str, Any]]) -> list[Message]:
+def view(ctx: NodeRun, notes: Sequence[Mapping[str, Any]]) -> list[Message]:
     """The conversation with the notes in their places; every call has its result."""
     messages: Sequence[Any] = ctx.state.get("messages", ())
     runs = ctx.services.get("window_runs")

@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import NodeFailed
-from graphflow.graph.engine.context import Context
+from graphflow.graph.engine.operations import NodeRun
 from graphflow.tools.run_in_thread import guard_stop_iteration
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class ThreadContext:
 
     __slots__ = ("_calls", "_ctx", "_loop", "_over")
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: NodeRun) -> None:
         self._ctx, self._loop = ctx, asyncio.get_running_loop()
         self._calls: set[Future[Any]] = set()
         self._over = Event()
@@ -60,7 +60,7 @@ class ThreadContext:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._ctx, name)
-        if not isinstance(inspect.getattr_static(Context, name, None), FunctionType):
+        if not isinstance(inspect.getattr_static(NodeRun, name, None), FunctionType):
             return value
 
         @wraps(value)

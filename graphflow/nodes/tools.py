@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.errors import Issue, NodeFailed
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
-from graphflow.graph.engine.context import Context
+from graphflow.graph.engine.operations import NodeRun
 from graphflow.json_data import plain
 from graphflow.messages import AIMessage, ToolCall
 from graphflow.tools.envelope import completed
@@ -80,7 +80,7 @@ class ToolsKind:
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
         approval, given = _approval_of(document), document.tools is not None or document.keywords is not None
 
-        async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+        async def run(arguments: Mapping[str, Any], ctx: NodeRun) -> dict[str, Any]:
             runner: ToolRunner = ctx.tool
             some = given or "tools" in arguments or "keywords" in arguments
             names = offered_tools(runner.registry, document, arguments) if some else None
@@ -120,7 +120,7 @@ class ToolsKind:
         return run
 
 
-async def _cut_off(call: ToolCall, ctx: Context, runner: ToolRunner) -> Any:
+async def _cut_off(call: ToolCall, ctx: NodeRun, runner: ToolRunner) -> Any:
     """A turn that ended by `length` runs none of its calls (spec 7)."""
     result = completed(
         failed(
@@ -134,7 +134,7 @@ async def _cut_off(call: ToolCall, ctx: Context, runner: ToolRunner) -> Any:
     return result
 
 
-def _as_call(call: Any, index: int, ctx: Context) -> ToolCall:
+def _as_call(call: Any, index: int, ctx: NodeRun) -> ToolCall:
     """A call of the node's `calls`; one without an id gets one that no other call of the run has, also after a crash."""
     if isinstance(call, ToolCall):
         return call
@@ -153,7 +153,7 @@ def _plain(result: Any) -> dict[str, Any]:
     return out
 
 
-async def _stream_call(ctx: Context, call: ToolCall, tool: Tool | None) -> None:
+async def _stream_call(ctx: NodeRun, call: ToolCall, tool: Tool | None) -> None:
     """A call that no model streamed, whole; no effect where readers know of it, as when the node is entered again."""
     facts: dict[str, Any] = {"tool_type": "function"} if tool is None else tool.start_facts
     action = tool is not None and tool.kind == "action"
@@ -186,7 +186,7 @@ class ToolKind:
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
         approval, tool, tools = _approval_of(document), self._tool, self._tools
 
-        async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+        async def run(arguments: Mapping[str, Any], ctx: NodeRun) -> dict[str, Any]:
             runner: ToolRunner = ctx.tool
             policy = CallPolicy(approval=approval, agent_key=ctx.services.get("agent_key"), templates=False)
             call_id = f"call_{ctx.node_run_id}"

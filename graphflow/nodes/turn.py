@@ -11,7 +11,7 @@ import msgspec
 from graphflow.errors import ModelError, NodeFailed
 from graphflow.graph.core.transcript import answer_open_calls
 from graphflow.graph.definition.document import GraphDefinition
-from graphflow.graph.engine.context import Context
+from graphflow.graph.engine.operations import NodeRun
 from graphflow.memory.prompt_snapshot import noted_tools
 from graphflow.messages import AIMessage, Message, ToolCall, ToolMessage
 from graphflow.models.accumulator import Completion, TurnAccumulator
@@ -47,7 +47,7 @@ class TurnFactory:
         self._asked: tuple[Any, ...] = ()
         self._found: tuple[list[ToolSpec], list[Tool]] = ([], [])
 
-    def turn(self, given: Mapping[str, Any], ctx: Context) -> ModelTurn:
+    def turn(self, given: Mapping[str, Any], ctx: NodeRun) -> ModelTurn:
         """One call of a model.
 
         Args:
@@ -72,7 +72,7 @@ class TurnFactory:
 class ModelTurn:
     """One call of a model."""
 
-    def __init__(self, given: Mapping[str, Any], ctx: Context, common: TurnFactory) -> None:
+    def __init__(self, given: Mapping[str, Any], ctx: NodeRun, common: TurnFactory) -> None:
         self.given, self.ctx, self.registry = given, ctx, common.registry
         document = common.document
         provider = given.get("providerKey", document.provider_key)
@@ -231,7 +231,7 @@ class ModelTurn:
         return [*self.closed, msgspec.structs.replace(message, content="", reasoning=""), *refused]
 
 
-def _structured(ctx: Context, message: AIMessage, schema: Mapping[str, Any]) -> dict[str, Any]:
+def _structured(ctx: NodeRun, message: AIMessage, schema: Mapping[str, Any]) -> dict[str, Any]:
     """The object that the text holds, checked against the schema."""
     from graphflow.graph.definition.json_schema import compile_schema
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from graphflow.errors import BudgetExceeded
 from graphflow.graph.core.budget import add_usage
-from graphflow.graph.engine.context import Context
+from graphflow.graph.engine.operations import NodeRun
 from graphflow.models.deltas import Usage
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class CallMeter:
     Until it has ended the call counts as cut off, so that it does when a failure or a cancel ends it.
     """
 
-    def __init__(self, ctx: Context, model: ChatModel) -> None:
+    def __init__(self, ctx: NodeRun, model: ChatModel) -> None:
         self._ctx, self._model = ctx, model
         self._prices: Prices | None = ctx.services.get("prices")
 
@@ -37,7 +37,7 @@ class CallMeter:
         self._must_be_priced()
         ctx.charge("modelCalls")
         self._before = ctx.usage
-        ctx.usage = add_usage(ctx.usage or {}, _CUT_OFF)
+        ctx.restate(add_usage(ctx.usage or {}, _CUT_OFF))
 
     def _must_be_priced(self) -> None:
         ctx, model = self._ctx, self._model
@@ -55,12 +55,12 @@ class CallMeter:
 
     def refused(self) -> None:
         """The call failed before the model said a word: there is nothing to pay."""
-        self._ctx.usage = self._before
+        self._ctx.restate(self._before)
 
     def end(self, usage: Usage | None) -> None:
         """The turn is whole; None is a provider that does not count."""
         ctx, model, prices = self._ctx, self._model, self._prices
-        ctx.usage = self._before
+        ctx.restate(self._before)
         if usage is None:
             ctx.add_usage(uncountedCalls=1, unpricedCalls=1)
             return

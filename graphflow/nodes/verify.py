@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.errors import BudgetExceeded, ModelError
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
-from graphflow.graph.engine.context import Context
+from graphflow.graph.engine.operations import NodeRun
 from graphflow.messages import AIMessage, Message
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
 from graphflow.nodes.prompts import BEST_ANSWER, CHECK
@@ -50,12 +50,12 @@ class VerifyKind(ModelKind):
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
         turns = TurnFactory(document, self._tools)
 
-        def turn(given: Mapping[str, Any], ctx: Context, prompt: str) -> ModelTurn:
+        def turn(given: Mapping[str, Any], ctx: NodeRun, prompt: str) -> ModelTurn:
             own = {key: value for key, value in given.items() if key not in ("candidate", "overBudget")}
             own.setdefault("messages", ctx.state.get("messages", ()))
             return turns.turn({**own, "prompt": prompt, "tools": [], "lastTurn": True}, ctx)
 
-        async def run(given: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+        async def run(given: Mapping[str, Any], ctx: NodeRun) -> dict[str, Any]:
             candidate = given["candidate"]
             if candidate is None:
                 return await turn(given, ctx, BEST_ANSWER).run()
@@ -69,7 +69,7 @@ class VerifyKind(ModelKind):
         return run
 
 
-async def _second_pass(ctx: Context, turn: ModelTurn, candidate: Mapping[str, Any]) -> dict[str, Any]:
+async def _second_pass(ctx: NodeRun, turn: ModelTurn, candidate: Mapping[str, Any]) -> dict[str, Any]:
     try:
         out = await turn.run()
     except (ModelError, BudgetExceeded) as error:
@@ -83,7 +83,7 @@ async def _second_pass(ctx: Context, turn: ModelTurn, candidate: Mapping[str, An
     return await _fall_back(ctx, out["messages"], candidate)
 
 
-async def _fall_back(ctx: Context, messages: list[Message], candidate: Mapping[str, Any]) -> dict[str, Any]:
+async def _fall_back(ctx: NodeRun, messages: list[Message], candidate: Mapping[str, Any]) -> dict[str, Any]:
     """Sends the candidate behind what was said already; white space before it joins its message."""
     text = candidate["text"]
     await ctx.content(text)
@@ -95,7 +95,7 @@ async def _fall_back(ctx: Context, messages: list[Message], candidate: Mapping[s
     return _out(ctx, [*messages, AIMessage(content=text)], candidate)
 
 
-def _out(ctx: Context, messages: list[Message], candidate: Mapping[str, Any]) -> dict[str, Any]:
+def _out(ctx: NodeRun, messages: list[Message], candidate: Mapping[str, Any]) -> dict[str, Any]:
     """What the node gives where the candidate's own end is the answer's."""
     reason = candidate["finishReason"]
     if reason in CUT_OFF and ctx.finish_reason is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from graphflow.errors import Issue, NodeFailed
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.definition.types import parse_duration_ms
-from graphflow.graph.engine.context import Context
+from graphflow.graph.engine.operations import NodeRun
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.kinds import NodeFunction
@@ -69,20 +69,20 @@ class WaitKind:
                     yield Issue(pointer=f"/with/{key}", message=str(error), kind="type")
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        async def run(arguments: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+        async def run(arguments: Mapping[str, Any], ctx: NodeRun) -> dict[str, Any]:
             return ctx.wait(signal=_signal(arguments, ctx), until=_until(arguments, ctx))
 
         return run
 
 
-def _signal(arguments: Mapping[str, Any], ctx: Context) -> str | None:
+def _signal(arguments: Mapping[str, Any], ctx: NodeRun) -> str | None:
     signal = arguments.get("signal")
     if signal is None or (isinstance(signal, str) and signal):
         return signal
     raise NodeFailed(f"node {ctx.node!r} waits for the signal {signal!r:.80}, which is no name", code="validation")
 
 
-def _until(arguments: Mapping[str, Any], ctx: Context) -> int | None:
+def _until(arguments: Mapping[str, Any], ctx: NodeRun) -> int | None:
     """The moment in epoch ms; None waits for ever."""
     duration, moment = arguments.get("for"), arguments.get("until")
     try:

@@ -25,7 +25,7 @@ class PinnedTools:
         machine = live.executor.machine
         self._runs.pop(live.thread_id, None)
         if machine.status in _UNFINISHED:
-            self._runs[live.thread_id] = (machine.run_id, live.executor.services)
+            self._runs[live.thread_id] = (machine.run_id, live.executor.run.services)
             if len(self._runs) > MAX_RUNS:
                 self._runs.popitem(last=False)
 

@@ -16,6 +16,7 @@ from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.graph.core.ticks import Answered, NodeAsked, NodeSucceeded, OperationRecorded
 from graphflow.graph.engine.event_emitter import EventEmitter
 from graphflow.graph.engine.executor import Executor
+from graphflow.graph.engine.run import Run
 from tests.crash.diary import Diary
 
 STORE_CALLS = ("take", "release", "renew", "load", "put_document", "thread")
@@ -53,7 +54,7 @@ def install(boundaries: Boundaries, diary: Diary, store: Any) -> None:
 def _wrap_journal(reach: Callable[[str], None], diary: Diary) -> None:
     """Preparing, queueing and acknowledging records; the diary hears of each in that order."""
     meant: dict[str, dict[str, Any]] = {}
-    begin, feed, flush = Executor.__init__, Executor.feed, Executor.flush
+    begin, feed, flush = Executor.__init__, Executor.feed, Run.flush
     prepare, write = ThreadJournal.prepare, ThreadJournal.write
 
     def beginning(self: Executor, *arguments: Any, **options: Any) -> None:
@@ -86,12 +87,13 @@ def _wrap_journal(reach: Callable[[str], None], diary: Diary) -> None:
         durable.when_done(acknowledge)
         return durable
 
-    async def flushing(self: Executor) -> None:
+    async def flushing(self: Run) -> None:
         reach("flush <")
         await flush(self)
         reach("flush >")
 
-    _replace(Executor, __init__=beginning, feed=feeding, flush=flushing)
+    _replace(Executor, __init__=beginning, feed=feeding)
+    _replace(Run, flush=flushing)
     _replace(ThreadJournal, prepare=preparing, write=writing)
 
 

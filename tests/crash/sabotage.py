@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints.journal import ThreadJournal
-from graphflow.graph.engine.executor import Executor
+from graphflow.graph.engine.run import Run
 from graphflow.runtime.runs.live_runs import LiveRuns
 
 
 def act_unflushed() -> None:
     """A write acts before its intent is durable."""
 
-    async def flush(self: Executor) -> None:
+    async def flush(self: Run) -> None:
         return
 
-    setattr(Executor, "flush", flush)  # noqa: B010 - a method of somebody else's class
+    setattr(Run, "flush", flush)  # noqa: B010 - a method of somebody else's class
 
 
 def acknowledge_early() -> None:

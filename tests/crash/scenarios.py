@@ -264,18 +264,18 @@ class _Builder:
 
 def _begin(ctx: Context) -> tuple[random.Random, str]:
     """What this node run does, drawn from its place alone."""
-    path = ctx._executor.machine.frames[ctx.frame].path
+    path = ctx.path
     World.diary.note("start", place=[path, ctx.node, ctx.visit], attempt=ctx.attempt)
     label = f"{path}/{ctx.node}#{ctx.visit}"
     return random.Random(label), label
 
 
-async def _once(ctx: Context, draw: random.Random, label: str, number: int) -> str:
+async def _once(ctx: Any, draw: random.Random, label: str, number: int) -> str:
     kind = draw.choice(["write", "write", "read", "idempotent"])
     key = f"op {number}" if draw.random() < 0.5 else None
     what = f"{label} {kind} {number}"
     effects = "write" if kind == "idempotent" else kind
-    path = ctx._executor.machine.frames[ctx.frame].path
+    path = ctx.path
     known = key or f"once:{1 + (ctx._counts or {}).get('once', 0)}"
     place = [path, ctx.node, ctx.visit, known]
     pause = draw.random() < 0.3

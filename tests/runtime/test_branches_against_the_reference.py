@@ -14,7 +14,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import Issue
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
-from graphflow.graph.engine.context import Context
+from graphflow.graph.engine.operations import NodeRun
 from graphflow.graph.validation.validate import check_document
 from graphflow.runtime.compiled_graph import CompiledGraph
 from tests.graph.random_documents import REDUCERS, RandomDocument, RandomKinds, random_documents
@@ -35,8 +35,8 @@ class WorkKind:
         return ()
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Any:
-        async def run(arguments: Any, ctx: Context) -> Any:
-            frame = ctx._executor.machine.frames[ctx.frame]
+        async def run(arguments: Any, ctx: NodeRun) -> Any:
+            frame = ctx._run.machine.frames[ctx.frame]
             choices = ctx.plan_node.choose or ()
             call = Call(
                 node=ctx.node, path=frame.path, visit=ctx.visit, attempt=ctx.attempt, state=thaw(frame.state),

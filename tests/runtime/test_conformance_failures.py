@@ -239,7 +239,7 @@ async def test_waiting_for_a_person_is_no_part_of_a_nodes_time(compile_graph: Co
     graph = Graph(Counter)
 
     @graph.node(timeout_s=60)
-    async def ask(state: Any, ctx: Context) -> dict[str, Any]:
+    async def ask(state: Any, ctx: Any) -> dict[str, Any]:
         assert ctx.limit is not None
         assert ctx.limit.when() is not None
         answer = await ctx.ask("how many?", schema={"type": "integer"})

@@ -191,7 +191,7 @@ async def test_ending_the_run_by_an_answer_closes_every_other_question(compile_g
     approval = {"type": "object", "properties": {"decision": {"type": "string"}}}
 
     @graph.node
-    async def both(state: Any, ctx: Context) -> None:
+    async def both(state: Any, ctx: Any) -> None:
         async with asyncio.TaskGroup() as group:
             for name in ("x", "y"):
                 group.create_task(ctx.ask(f"{name}?", key=name, kind="approval", schema=approval))

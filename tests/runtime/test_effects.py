@@ -62,7 +62,7 @@ def two_mails() -> Graph:
     )
 
     @graph.node(next="count", undo="tool:recall_mail")
-    async def second(state: Any, ctx: Context) -> dict[str, Any]:
+    async def second(state: Any, ctx: Any) -> dict[str, Any]:
         number = await ctx.step(
             "note", lambda: ctx.services["world"].append(state.n) or len(ctx.services["world"]), arguments={"n": 1}
         )

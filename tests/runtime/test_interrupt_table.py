@@ -642,7 +642,7 @@ async def test_an_answer_that_another_answer_of_the_same_call_makes_needless_is_
     approval = {"type": "object", "properties": {"decision": {"type": "string"}}}
 
     @graph.node
-    async def both(state: Any, ctx: Context) -> None:
+    async def both(state: Any, ctx: Any) -> None:
         async with asyncio.TaskGroup() as group:
             for name in ("x", "y"):
                 group.create_task(ctx.ask(f"{name}?", key=name, kind="approval", schema=approval))

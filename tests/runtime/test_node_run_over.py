@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from graphflow import Context, Graph
-from graphflow.graph.engine.context import NodeRunOver
-from graphflow.graph.engine.executor import Executor
+from graphflow.graph.engine.run import Run
+from graphflow.graph.engine.suspension import NodeRunOver
 from tests.launching import launch
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter
@@ -125,7 +125,7 @@ async def test_a_write_whose_node_ends_while_its_intent_is_written_does_not_act(
             await asyncio.shield(group.create_task(write()))
         return {}
 
-    async def flush(self: Executor) -> None:
+    async def flush(self: Run) -> None:
         flushing.set()
         while not cancelled.is_set():
             try:
@@ -135,7 +135,7 @@ async def test_a_write_whose_node_ends_while_its_intent_is_written_does_not_act(
 
     app = compile_graph(graph)
     live = await launch(app, {}, "t")
-    monkeypatch.setattr(Executor, "flush", flush)
+    monkeypatch.setattr(Run, "flush", flush)
     await flushing.wait()
     live.executor.cancel()
     cancelled.set()

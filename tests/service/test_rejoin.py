@@ -258,7 +258,7 @@ async def test_a_client_that_slept_through_two_crashes_ends_with_the_stored_log(
         client = Client(had.events[:keep])
         await read(run_events(third, run_id, f"1-{keep}"), client)
         assert fold(client.events) == log
-    life = begun.run.executor.life
+    life = begun.run.executor.run.epoch
     mark = middle.events[0]["seq"] - 1
     base = [e for e in had.events if e["seq"] <= mark]
     older = fold_or_none(base)

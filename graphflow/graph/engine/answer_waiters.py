@@ -1,36 +1,44 @@
-"""Waiting for people in the live process: for how long, who waits, and letting go (E12)."""
+"""Questions that the live process holds: for how long, who waits for the answers, and letting go (E12)."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from graphflow.errors import NodeFailed
 from graphflow.graph.core.immutable import freeze
 from graphflow.graph.core.machine import Interrupt
 from graphflow.graph.core.ticks import NodeAsked
-from graphflow.graph.engine.context import ACTS_AROUND, Suspended
-
-if TYPE_CHECKING:
-    from graphflow.graph.engine.executor import Executor
-
+from graphflow.graph.engine.run import Run
+from graphflow.graph.engine.suspension import ACTS_AROUND, Suspended
 
 MAX_TIMER_S = 60.0
 """A timer looks at the clock at least so often: clocks are set, and machines sleep."""
 
 
+class Asker(Protocol):
+    """The node run that asks."""
+
+    alive: bool
+    acts: frozenset[object]
+    """Operations that are under way."""
+    limit: asyncio.Timeout | None
+
+    def to_be_counted(self, key: str | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]: ...
+    def note_counted(self, key: str | None, usage: Mapping[str, Any] | None) -> None: ...
+
+
 class AnswerWaiters:
-    """What of one life waits for answers.
+    """What of one epoch waits for answers.
 
     Args:
         hold_ms: how long the process waits when the question names no time of its own; 0 never waits.
     """
 
-    def __init__(self, executor: Executor, hold_ms: int) -> None:
-        self.executor, self._hold_ms = executor, hold_ms
+    def __init__(self, run: Run, hold_ms: int) -> None:
+        self._run, self._hold_ms = run, hold_ms
         self._waiters: dict[str, Waiter] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._due: asyncio.TimerHandle | None = None
         self.released = False
         """The process has stopped waiting: the thread waits on without it."""
 
@@ -46,31 +54,27 @@ class AnswerWaiters:
 
     def would_hold(self) -> bool:
         """Whether any open question is still held."""
-        return any(self.time_of(i) > 0 for i in self.executor.machine.interrupts.values())
+        return any(self.time_of(i) > 0 for i in self._run.machine.interrupts.values())
 
     def nobody_works(self) -> bool:
         """Whether every question comes from an `ask` node: a node that asks by itself may do more before it is left."""
-        return all(i.key == "" or i.kind == "breakpoint" for i in self.executor.machine.interrupts.values())
+        return all(i.key == "" or i.kind == "breakpoint" for i in self._run.machine.interrupts.values())
 
-    def open(self, asked: Interrupt) -> Interrupt:
+    def open(self, asked: Interrupt, ctx: Asker) -> Interrupt:
         """Feeds a question; the interrupt as it is open now."""
-        executor = self.executor
-        before = set(executor.machine.interrupts)
-        ctx = executor.runs.get(asked.frame)
-        usage, facts = (None, None) if ctx is None else ctx.to_be_counted(asked.key)
-        now = executor.clock.now_ms()
-        executor.feed(
-            NodeAsked(id=executor.ids.new_id(), at=now, frame=asked.frame, interrupt=asked, usage=usage, facts=facts)
-        )
-        if ctx is not None:
-            ctx.note_counted(asked.key, usage)
-        return next(i for key, i in executor.machine.interrupts.items() if key not in before)
+        run = self._run
+        before = set(run.machine.interrupts)
+        usage, facts = ctx.to_be_counted(asked.key)
+        now = run.clock.now_ms()
+        run.feed(NodeAsked(id=run.ids.new_id(), at=now, frame=asked.frame, interrupt=asked, usage=usage, facts=facts))
+        ctx.note_counted(asked.key, usage)
+        return next(i for key, i in run.machine.interrupts.items() if key not in before)
 
     def find(self, frame: int, key: str) -> Interrupt | None:
         """The open interrupt of this operation, if it has asked already."""
-        return next((i for i in self.executor.machine.interrupts.values() if i.frame == frame and i.key == key), None)
+        return next((i for i in self._run.machine.interrupts.values() if i.frame == frame and i.key == key), None)
 
-    async def wait(self, asked: Interrupt) -> Any:
+    async def wait(self, asked: Interrupt, ctx: Asker) -> Any:
         """Opens the interrupt, or finds it open, and waits for its answer while the process holds the run.
 
         Raises:
@@ -79,7 +83,7 @@ class AnswerWaiters:
         """
         interrupt = self.find(asked.frame, asked.key)
         if interrupt is None:
-            interrupt = self.open(asked)
+            interrupt = self.open(asked, ctx)
         elif interrupt.digest != asked.digest:
             raise NodeFailed(
                 f"node {asked.node!r} asks something else under the key {asked.key!r} of an open question; "
@@ -89,12 +93,10 @@ class AnswerWaiters:
             )
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._waiters[interrupt.id] = Waiter(future, asked.frame, ACTS_AROUND.get(), self.time_of(interrupt) > 0)
+        self._waiters[interrupt.id] = Waiter(future, ctx, ACTS_AROUND.get(), self.time_of(interrupt) > 0)
         if not self.time_of(interrupt):
-            loop.call_soon(self.quiet, asked.frame)  # what else the node has begun by then comes to its end first
-        ctx = self.executor.runs.get(asked.frame)
-        limit = None if ctx is None else ctx.limit
-        remaining = None
+            loop.call_soon(self.quiet, ctx)  # what else the node has begun by then comes to its end first
+        limit, remaining = ctx.limit, None
         if limit is not None and (when := limit.when()) is not None:  # waiting is not active time (E11)
             remaining = when - asyncio.get_running_loop().time()
             limit.reschedule(None)
@@ -116,60 +118,43 @@ class AnswerWaiters:
         else:
             future.set_result(freeze(answer))
 
-    def arm(self) -> None:
-        """Lets go of the run when every open question has been held for its time."""
-        self.disarm()
-        longest = max((self.time_of(i) for i in self.executor.machine.interrupts.values()), default=0)
-        if longest > 0:
-            self._timer = asyncio.get_running_loop().call_later(longest / 1000, self.executor.release)
-            self._arm_due()
+    def longest_hold_ms(self) -> int:
+        """For how long the process holds the run from now on; 0 lets go of it."""
+        return max((self.time_of(i) for i in self._run.machine.interrupts.values()), default=0)
 
-    def _arm_due(self) -> None:
-        """What is due while the process holds the run happens in time; else a sweep finds it."""
-        due = [i.expires_at for i in self.executor.machine.interrupts.values() if i.expires_at is not None]
-        if due:
-            wait_s = max(min(due) - self.executor.clock.now_ms(), 1) / 1000
-            self._due = asyncio.get_running_loop().call_later(min(wait_s, MAX_TIMER_S), self._on_due)
+    def next_expiry_s(self) -> float | None:
+        """When to look for questions that have expired, in seconds from now; None when none of them ever does."""
+        due = [i.expires_at for i in self._run.machine.interrupts.values() if i.expires_at is not None]
+        return min(max(min(due) - self._run.clock.now_ms(), 1) / 1000, MAX_TIMER_S) if due else None
 
-    def _on_due(self) -> None:
-        self._due = None
-        executor = self.executor
-        now = executor.clock.now_ms()
-        due = [i.id for i in executor.machine.interrupts.values() if i.expires_at is not None and i.expires_at <= now]
-        if not due:
-            self._arm_due()
-        elif not executor.ending:
-            executor.expire(due[0])  # arms anew if the run waits on
-
-    def disarm(self) -> None:
-        for timer in (self._timer, self._due):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._due = None
+    def expired(self) -> str | None:
+        """A question whose time is up."""
+        now = self._run.clock.now_ms()
+        open_ = self._run.machine.interrupts.values()
+        return next((i.id for i in open_ if i.expires_at is not None and i.expires_at <= now), None)
 
     def let_go(self) -> None:
         """Stops waiting: nodes that ask are left, and entered again after the answer."""
         self.released = True
         for waiter in self._waiters.values():
             waiter.held = False
-        for frame in {waiter.frame for waiter in self._waiters.values()}:
-            self.quiet(frame)
+        for ctx in {waiter.ctx for waiter in self._waiters.values()}:
+            self.quiet(ctx)
 
-    def quiet(self, frame: int) -> None:
+    def quiet(self, ctx: Asker) -> None:
         """Leaves a node whose questions nobody holds, unless an operation of it is under way: that one ends first.
 
         Leaving a node cancels what it does beside asking, and a write that is cut off is one of unknown outcome.
         """
-        ctx = self.executor.runs.get(frame)
         for waiter in self._waiters.values():
-            if waiter.frame == frame and not waiter.held and not waiter.future.done():
-                if ctx is None or ctx.acts <= waiter.around:
+            if waiter.ctx is ctx and not waiter.held and not waiter.future.done():
+                if not ctx.alive or ctx.acts <= waiter.around:
                     waiter.future.set_exception(Suspended())
 
-    def acted(self, frame: int) -> None:
+    def acted(self, ctx: Asker) -> None:
         """An operation of the node has ended."""
         if self._waiters:
-            asyncio.get_running_loop().call_soon(self.quiet, frame)
+            asyncio.get_running_loop().call_soon(self.quiet, ctx)
 
 
 class Waiter:
@@ -180,7 +165,7 @@ class Waiter:
         held: the process waits for the answer, not only for the node's other operations.
     """
 
-    __slots__ = ("around", "frame", "future", "held")
+    __slots__ = ("around", "ctx", "future", "held")
 
-    def __init__(self, future: asyncio.Future[Any], frame: int, around: frozenset[object], held: bool) -> None:
-        self.future, self.frame, self.around, self.held = future, frame, around, held
+    def __init__(self, future: asyncio.Future[Any], ctx: Asker, around: frozenset[object], held: bool) -> None:
+        self.future, self.ctx, self.around, self.held = future, ctx, around, held

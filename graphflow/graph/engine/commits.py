@@ -1,44 +1,44 @@
-"""The commits of one life: written in order, and what follows each is said once it is durable (E1, E7)."""
+"""The commits of one epoch: written in order, and what follows each is said once it is durable (E1, E7).
+
+Nothing that a record promises is acted on or told before the record is written: a crash in between would do it again,
+or would have told what never was. So an executor commits first, begins what the commit allows, and announces last.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from graphflow.errors import Fenced, GraphflowError, StoreError
+from graphflow.events import RunError
 from graphflow.graph.core.commands import Commit
 from graphflow.graph.core.machine import Interrupt, Patch
 from graphflow.graph.engine.announcements import After, count_after, events_after
-from graphflow.graph.engine.plan_events import PlanEvents
-
-if TYPE_CHECKING:
-    from graphflow.graph.engine.executor import Executor
-    from graphflow.graph.engine.ports import Journal
+from graphflow.graph.engine.run import Run
+from graphflow.graph.engine.scheduler import Scheduler
 
 GIVE_WAY_S = 0.001
 """Seconds for which a run may keep the event loop while its commits are written in the loop's thread."""
 
 
 class Commits:
-    """What one life has written.
+    """What one epoch has written.
 
     Args:
+        tasks: ended at once when the store fails.
         checkpoint_id: the newest checkpoint, the parent of the next.
     """
 
-    def __init__(self, executor: Executor, journal: Journal | None, checkpoint_id: str | None) -> None:
-        self.executor, self._journal = executor, journal
-        executor.events.tasks = PlanEvents.of(executor)
+    def __init__(self, run: Run, tasks: Scheduler, checkpoint_id: str | None) -> None:
+        self._run, self._tasks = run, tasks
         self.checkpoint_id = checkpoint_id
-        self.pending: deque[After] = deque()
-        """Commits that are not known to be durable, oldest first."""
         self.paused = False
         """Whether the last commit gave the thread back and knew the number of `run.waiting`."""
         self._gave_way = 0.0
         """When a run whose commits were written at once last let the event loop turn."""
 
     def write(
-        self, commit: Commit, prepared: Any, requests: list[Interrupt], finished: str | None, *, begins: bool
+        self, commit: Commit, prepared: Any, requests: list[Interrupt], finished: str | None, *, rests: bool
     ) -> None:
         """Queues a record, and notes what is to be said once it is durable.
 
@@ -46,29 +46,31 @@ class Commits:
             prepared: what the journal made of the commit; unused without a journal.
             requests: questions that it opens.
             finished: how the run is over with it, if it is.
-            begins: whether its tick sets anything in motion.
+            rests: whether the run waits with it, and nothing can be sent any more but what follows the commits so far.
         """
-        if (tasks := self.executor.events.tasks) is not None:
-            tasks.tell()
+        run = self._run
+        if run.events.plan is not None:
+            run.events.emit_plan(run.machine)
         after = After(commit, None, requests, finished, self.checkpoint_id)
-        if self._journal is not None:
-            executor = self.executor
-            pauses = executor.machine.status == "waiting"
-            self.paused = pauses and not begins and executor.rests()
-            release = finished is not None or self.paused
+        if run.journal is not None:
+            self.paused = rests
+            # The thread is given back in the transaction of the last record: there is no moment in which the run is
+            # over and its thread still taken, nor one in which another process has it and this one writes on.
+            release = finished is not None or rests
             tail = 0
             if release:
-                tail = sum(count_after(a) for a in self.pending) + count_after(after) + commit.checkpoint + pauses
-            after.durable = self._journal.write(prepared, executor.events.taken(), executor.seq, tail, release)
+                tail = sum(count_after(a) for a in run.pending) + count_after(after) + commit.checkpoint + rests
+            after.durable = run.journal.write(prepared, run.events.taken(), run.events.seq, tail, release)
             if commit.checkpoint:
                 self.checkpoint_id = commit.id
-        self.pending.append(after)
+        run.pending.append(after)
 
     def announce(self) -> None:
         """Sends what follows each durable commit, in the order of the commits."""
-        executor, pending = self.executor, self.pending
+        run = self._run
+        pending = run.pending
         if not pending:
-            return  # the store's late word about a life that is over, which may be gone
+            return  # the store's late word about an epoch that is over
         while pending:
             after = pending[0]
             durable = after.durable
@@ -80,27 +82,45 @@ class Commits:
                     return
                 failure = durable.error
                 if failure is not None:
-                    executor.store_failed(failure)
+                    self.fail(failure)
                     return
             pending.popleft()
-            machine = after.commit.machine or executor.machine
+            machine = after.commit.machine or run.machine
             for event in events_after(after, machine):
-                executor.events.emit_at(event, after.commit.at)
-        executor.wake()
+                run.events.emit_at(event, after.commit.at)
+        run.wake()
+
+    def fail(self, failure: BaseException) -> None:
+        """A failed commit ends the run at once (E7); a fenced one without a word to the world (E2).
+
+        A fenced epoch has lost its thread to another one, which tells readers what is true from now on.
+        """
+        run = self._run
+        if run.error is not None:
+            return
+        run.pending.clear()
+        self._tasks.runs.close_blocks()
+        run.error = failure if isinstance(failure, GraphflowError) else StoreError(str(failure))
+        if not isinstance(run.error, Fenced):
+            run.events.emit_unlogged(RunError(run_id=run.machine.run_id, error=run.error.as_dict()))
+        for number in self._tasks.runs.numbers():
+            self._tasks.cancel_node(number)
+        run.wake()
 
     async def acknowledged(self, but: int = 0) -> None:
         """Waits until every commit so far is durable, but for the newest `but`."""
-        while len(self.pending) > but and self.executor.error is None:
-            await self.executor.rest()
+        run = self._run
+        while len(run.pending) > but and run.error is None:
+            await run.rest()
 
     async def acknowledged_soon(self) -> None:
         """As `acknowledged`, by the shortest way that the store knows; the run goes no further before."""
-        executor = self.executor
-        if self._journal is not None and not executor.tasks.running:
-            self._journal.hurry()
-        if self.pending or executor.clock.monotonic() - self._gave_way > GIVE_WAY_S:
-            await (self.acknowledged() if self.pending else asyncio.sleep(0))
-            self._gave_way = executor.clock.monotonic()
+        run = self._run
+        if run.journal is not None and not self._tasks.running:
+            run.journal.hurry()
+        if run.pending or run.clock.monotonic() - self._gave_way > GIVE_WAY_S:
+            await (self.acknowledged() if run.pending else asyncio.sleep(0))
+            self._gave_way = run.clock.monotonic()
 
     async def pause(self) -> int:
         """Gives the thread back, unless the last commit did; the time of `run.waiting`.
@@ -108,15 +128,13 @@ class Commits:
         It takes a record of what was sent since the last one: the commit that opened the questions could not know what
         nodes would still send before they were left (E1).
         """
-        executor = self.executor
+        run = self._run
+        machine = run.machine
         if self.paused:
-            return executor.machine.last_at
-        at = max(executor.clock.now_ms(), executor.machine.last_at)
-        if self._journal is not None:
-            machine = executor.machine
-            commit = Commit(
-                executor.ids.new_id(), at, "paused", False, Patch({}, {}, {}), before=machine, machine=machine
-            )
-            prepared = self._journal.prepare(commit)
-            await self._journal.write(prepared, executor.events.taken(), executor.seq, 1, True)
+            return machine.last_at
+        at = max(run.clock.now_ms(), machine.last_at)
+        if run.journal is not None:
+            commit = Commit(run.ids.new_id(), at, "paused", False, Patch({}, {}, {}), before=machine, machine=machine)
+            prepared = run.journal.prepare(commit)
+            await run.journal.write(prepared, run.events.taken(), run.events.seq, 1, True)
         return at

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from graphflow.events import (
     LIVE_ONLY,
@@ -18,12 +17,11 @@ from graphflow.events import (
     ToolEnd,
     ToolStart,
 )
+from graphflow.graph.core.machine import Machine
 from graphflow.graph.engine.announced_calls import AnnouncedCalls
 from graphflow.graph.engine.blocks import Blocks
+from graphflow.graph.engine.plan_events import PlanEvents
 from graphflow.graph.engine.ports import Clock, Logged
-
-if TYPE_CHECKING:
-    from graphflow.graph.engine.plan_events import PlanEvents
 
 UNLOGGED = frozenset({
     *LIVE_ONLY, ReasoningStart, ReasoningEnd, ContentStart, ContentEnd, ToolStart, ToolEnd, ActionStart, ActionEnd,
@@ -36,19 +34,28 @@ class EventEmitter:
 
     Args:
         sink: gets every event, numbered, at once.
-        life: the thread's fence; part of ids that must not repeat in a later life.
+        plan: what readers are told of the run's plan, if its graph has one.
+        epoch: the thread's fence; part of ids that must not repeat in a later epoch.
         seq: number of the last event of the run so far.
         logs: whether a journal keeps the log.
     """
 
-    def __init__(self, clock: Clock, sink: Callable[[Event], None] | None, *, life: int, seq: int, logs: bool) -> None:
-        self._clock, self.sink, self._life, self.seq, self._logs = clock, sink, life, seq, logs
+    def __init__(
+        self,
+        clock: Clock,
+        sink: Callable[[Event], None] | None,
+        plan: PlanEvents | None,
+        *,
+        epoch: int,
+        seq: int,
+        logs: bool,
+    ) -> None:
+        self._clock, self.sink, self._epoch, self.seq, self._logs = clock, sink, epoch, seq, logs
         self.sent: list[Logged] = []
         """What the log keeps of the events since the last record; blocks as their snapshots."""
         self.calls = AnnouncedCalls(complete=seq == 0)
         """The calls that readers know of."""
-        self.tasks: PlanEvents | None = None
-        """What readers are told of the run's plan, if its graph has one."""
+        self.plan = plan
         self._stamp = 0
         self._blocks = 0
 
@@ -87,8 +94,9 @@ class EventEmitter:
 
     def emit_unlogged(self, event: Event) -> None:
         """Sends an event that no record can keep any more."""
-        if self.tasks is not None and isinstance(event, RunError):
-            self.tasks.fail(event.error)
+        if self.plan is not None and isinstance(event, RunError):
+            for failed in self.plan.failed(event.error):
+                self.emit(failed)
         self.sent = []
         self.seq += 1
         event.seq, event.timestamp = self.seq, self._clock.now_ms()
@@ -105,15 +113,19 @@ class EventEmitter:
         sent, self.sent = self.sent, []
         return sent
 
-    def blocks(self, run_id: str, node_run_id: str) -> Blocks:
+    def emit_plan(self, machine: Machine) -> None:
+        """Sends what has become of the run's plan since the last call, if its graph has one."""
+        if self.plan is not None:
+            for event in self.plan.since(machine):
+                self.emit(event)
+
+    def blocks(self, machine: Machine, node_run_id: str) -> Blocks:
         """The blocks of a node run; they belong to the task that is active."""
-        task_id = None
-        if self.tasks is not None:
-            self.tasks.tell()  # without a journal no record has told of it
-            task_id = self.tasks.active
-        return Blocks(self.emit, self.emit_end, self._block_id, self.calls, run_id, node_run_id, task_id)
+        self.emit_plan(machine)  # without a journal no record has told of it
+        task_id = None if self.plan is None else self.plan.active
+        return Blocks(self.emit, self.emit_end, self._block_id, self.calls, machine.run_id, node_run_id, task_id)
 
     def _block_id(self, kind: str) -> str:
         """Unique in the run: a node that runs again, in this life or a later one, uses new ids."""
         self._blocks += 1
-        return f"{kind}_{self._life}.{self._blocks}"
+        return f"{kind}_{self._epoch}.{self._blocks}"

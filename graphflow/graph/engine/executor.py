@@ -8,15 +8,13 @@ may feed their ticks from any task of the loop while a node runs.
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
-from graphflow.errors import Fenced, GraphflowError, StoreError
+from graphflow.errors import Fenced, GraphflowError
 from graphflow.events import (
     Event,
     InterruptResolve,
-    RunError,
 )
 from graphflow.graph.core.commands import (
     Backoff,
@@ -40,11 +38,12 @@ from graphflow.graph.core.transition import advance
 from graphflow.graph.engine.announcements import waiting_event
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
 from graphflow.graph.engine.commits import Commits
-from graphflow.graph.engine.context import MaybeReady
 from graphflow.graph.engine.event_emitter import EventEmitter
-from graphflow.graph.engine.light_event import LightEvent
+from graphflow.graph.engine.light_event import MaybeReady
 from graphflow.graph.engine.node_runs import NodeRuns
-from graphflow.graph.engine.ports import Clock, Ids, Journal, Lease, Logged
+from graphflow.graph.engine.plan_events import PlanEvents
+from graphflow.graph.engine.ports import Clock, Ids, Journal, Logged
+from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.scheduler import MAX_UNACKNOWLEDGED, Scheduler
 from graphflow.graph.engine.timers import Timers
 
@@ -57,14 +56,17 @@ StartCommand = RunNode | Started | Backoff
 
 
 class Executor:
-    """Drives one life of one run.
+    """Drives one epoch of one run.
+
+    It owns the parts, and each part is given the `Run`: what they share, and `Run.feed`, by which whatever happens in a
+    part comes back here.
 
     Args:
         journal: None runs without a store: no checkpoints, no resume in another process.
         sink: gets every event, numbered, at once.
         room: awaited by streaming nodes when the consumer is behind; None never waits.
         hold_ms: how long the process waits for an answer when the question names no time of its own.
-        life: the thread's fence; part of ids that must not repeat in a later life (E1).
+        epoch: the thread's fence; part of ids that must not repeat in a later epoch (E1).
         seq: number of the last event of the run so far.
         checkpoint_id: the newest checkpoint, the parent of the next.
     """
@@ -82,33 +84,34 @@ class Executor:
         room: Callable[[], MaybeReady] | None = None,
         services: Mapping[str, Any] | None = None,
         hold_ms: int = HOLD_MS,
-        life: int = 1,
+        epoch: int = 1,
         lineage: int = 0,
         seq: int = 0,
         checkpoint_id: str | None = None,
     ) -> None:
-        self.plan, self.machine, self.thread_id = plan, machine, thread_id
-        self.clock, self.ids, self.journal = clock, ids, journal
-        self.room = room
-        self.events = EventEmitter(clock, sink, life=life, seq=seq, logs=journal is not None)
-        self.services: Mapping[str, Any] = {} if services is None else services
-        self.life, self.lineage = life, lineage
-        self.error: GraphflowError | None = None
-        """Why the store failed, if it did."""
-        self.lease: Lease | None = None
-        """Until when nobody else can have taken the thread; None never asks."""
-        self.runs = NodeRuns(self, life)
-        self.waiters = AnswerWaiters(self, hold_ms)
-        self.commits = Commits(self, journal, checkpoint_id)
-        self.tasks = Scheduler(self)
-        self.timers = Timers(self)
-        self._failure: BaseException | None = None
-        """What was raised outside the loop's own task: it ends the run as it would in there."""
-        self._wake = LightEvent()
-        self._idle = False
-        """Whether the loop waits for `_wake`."""
-        self.closed = False
-        """Whether this life has had its last tick."""
+        plan_events = PlanEvents.of(plan, machine, thread_id)
+        self.events = EventEmitter(clock, sink, plan_events, epoch=epoch, seq=seq, logs=journal is not None)
+        self.run = Run(
+            plan,
+            machine,
+            thread_id=thread_id,
+            clock=clock,
+            ids=ids,
+            journal=journal,
+            events=self.events,
+            room=room,
+            services={} if services is None else services,
+            epoch=epoch,
+            lineage=lineage,
+        )
+        self.run.feed = self.feed
+        self.waiters = AnswerWaiters(self.run, hold_ms)
+        self.runs = NodeRuns(self.run, self.waiters)
+        self.tasks = Scheduler(self.run, self.runs, self.waiters)
+        self.commits = Commits(self.run, self.tasks, checkpoint_id)
+        self.timers = Timers(self.run, self.runs)
+        self._holding: list[asyncio.TimerHandle] = []
+        """While the run waits: until when this process waits with it, and when a question expires."""
         self.resuming: Event | None = None
         """Sent once, after what the next tick resolves and before all else: the run goes on (spec 3.3)."""
         self.together = False
@@ -117,9 +120,27 @@ class Executor:
         """The process shuts down: the thread is left at its last checkpoint, neither cancelled nor failed."""
 
     @property
+    def plan(self) -> Plan:
+        return self.run.plan
+
+    @property
+    def machine(self) -> Machine:
+        """Where the thread is now."""
+        return self.run.machine
+
+    @property
+    def thread_id(self) -> str:
+        return self.run.thread_id
+
+    @property
+    def error(self) -> GraphflowError | None:
+        """Why the store failed, if it did."""
+        return self.run.error
+
+    @property
     def ending(self) -> bool:
         """Whether this life has had its last tick: it only settles, and answers must load the thread anew."""
-        if self.closed or self.error is not None:
+        if self.run.closed or self.error is not None:
             return True
         if self.tasks.loop is None:
             return False
@@ -167,15 +188,17 @@ class Executor:
             CodecError: the tick's change can't be stored; nothing has happened then.
             StoreError: an earlier commit failed.
         """
-        if self.error is not None:
-            raise self.error
-        if self.runs.used and tick.usages is None:  # what losers have used, say, counts for the run all the same
-            tick.usages = self.runs.unfinished(tick)
-        machine, commands = advance(self.plan, self.machine, tick)
+        run = self.run
+        if run.error is not None:
+            raise run.error
+        if run.usage and tick.usages is None:  # what losers have used, say, counts for the run all the same
+            tick.usages = run.usage
+        machine, commands = advance(run.plan, run.machine, tick)
         commit = commands[0]
         assert isinstance(commit, Commit)
-        prepared = None if self.journal is None else self.journal.prepare(commit)
-        self.machine = machine
+        # Encoded before anything changes: a value that can't be stored fails its node, and the machine is as it was.
+        prepared = None if run.journal is None else run.journal.prepare(commit)
+        run.machine = machine
         requests: list[Interrupt] = []
         finished: str | None = None
         begun: list[StartCommand] = []
@@ -190,17 +213,17 @@ class Executor:
         if finished is None:
             self._say_resuming()
         if prepared is not None or requests or finished is not None:
-            self.commits.write(commit, prepared, requests, finished, begins=bool(begun))
-        if begun:
+            rests = machine.status == "waiting" and not begun and run.journal is not None and self._rests()
+            self.commits.write(commit, prepared, requests, finished, rests=rests)
+        if begun:  # after the record is queued, so that what begins never comes before what it follows (E7)
             self._set_in_motion(begun)
-        if self.commits.pending:
+        if run.pending:
             self.commits.announce()
         if machine.limits or machine.status == "waiting":
             self.timers.keep_deadline()
         if machine.status == "waiting":
-            self.waiters.arm()
-        if self._idle:
-            self._wake.set()
+            self._hold()
+        run.wake()
 
     def _obey(self, command: Command, requests: list[Interrupt], begun: list[StartCommand]) -> str | None:
         """A command that few ticks give; how the run is over, if it is."""
@@ -220,7 +243,7 @@ class Executor:
                 requests.append(command.interrupt)
             case CancelNode():
                 begun[:] = [other for other in begun if other.frame != command.frame]
-                self._cancel_node(command.frame, tells=self.machine.status not in ("failed", "stopped"))
+                self.tasks.cancel_node(command.frame, tells=self.machine.status not in ("failed", "stopped"))
             case Finished():
                 if command.how == "complete":
                     self._say_resuming()
@@ -233,7 +256,7 @@ class Executor:
                 raise AssertionError("one tick makes one commit")
         return None
 
-    def rests(self) -> bool:
+    def _rests(self) -> bool:
         """Whether nothing can be sent any more but what follows the commits so far, so that its numbers are known."""
         if self.together or self.tasks.running or self.timers.sleepers or self.waiters.would_hold():
             return False  # a node, an answer or a cancel may come first
@@ -261,28 +284,8 @@ class Executor:
                 self.timers.back_off(command)
 
     def store_failed(self, failure: BaseException) -> None:
-        """A failed commit ends the run at once (E7); a fenced one without a word to the world (E2)."""
-        if self.error is not None:
-            return
-        self.commits.pending.clear()
-        self.runs.close_blocks()
-        self.error = failure if isinstance(failure, GraphflowError) else StoreError(str(failure))
-        if not isinstance(self.error, Fenced):
-            self.events.emit_unlogged(RunError(run_id=self.machine.run_id, error=self.error.as_dict()))
-        for number in self.runs.numbers():
-            self._cancel_node(number)
-        self._wake.set()
-
-    def fail(self, failure: BaseException) -> None:
-        """Ends the run by what was raised outside the loop's own task, beyond any node's own failure."""
-        if self.error is None:
-            self._failure = failure
-        self._wake.set()
-
-    def wake(self) -> None:
-        """Lets the loop look again, if it rests."""
-        if self._idle:
-            self._wake.set()
+        """See `Commits.fail`."""
+        self.commits.fail(failure)
 
     # --- the loop
 
@@ -305,11 +308,12 @@ class Executor:
             await self._cancelled_from_outside()
             raise
         finally:
-            self.closed = True
-            self.waiters.disarm()
+            self.run.closed = True
+            self._disarm()
             self.timers.disarm()
             await self._end_tasks()
-            self._loosen()
+            self.runs.forget()
+            self.run.close()
         if self.error is not None:
             raise self.error
 
@@ -321,17 +325,17 @@ class Executor:
             self.timers.limit_open(number)
 
     async def _loop(self) -> None:
-        commits, tasks, sleepers = self.commits, self.tasks, self.timers.sleepers
+        run, commits, tasks, sleepers = self.run, self.commits, self.tasks, self.timers.sleepers
         turns = 0
-        while self.error is None:
-            if self._failure is not None:
-                raise self._failure
+        while run.error is None:
+            if run.failure is not None:
+                raise run.failure
             if tasks.ready:
-                if self.machine.durability == "sync" and commits.pending:
+                if run.machine.durability == "sync" and run.pending:
                     await commits.acknowledged_soon()
-                elif len(commits.pending) > MAX_UNACKNOWLEDGED:
+                elif len(run.pending) > MAX_UNACKNOWLEDGED:
                     await commits.acknowledged(MAX_UNACKNOWLEDGED // 2)
-                elif tasks.alone and not sleepers and not self.machine.interrupts:
+                elif tasks.alone and not sleepers and not run.machine.interrupts:
                     # Nothing else can become ready while it runs.
                     turns += 1
                     if turns % YIELD_EVERY == 0:
@@ -341,59 +345,63 @@ class Executor:
                 else:
                     tasks.run_apart()
             elif tasks.running or sleepers or self._held():
-                await self.rest()
+                await run.rest()
             else:
                 return
-
-    async def rest(self) -> None:
-        """Waits until something has happened."""
-        self._idle = True
-        self._wake.clear()
-        try:
-            await self._wake.wait()
-        finally:
-            self._idle = False
 
     async def _settle(self) -> None:
         """Everything durable and sent; a run that waits for people says so and lets go of the thread."""
         if self.machine.status == "waiting":
-            self.closed = True  # an answer from now on loads the thread anew
+            self.run.closed = True  # an answer from now on loads the thread anew
         await self.commits.acknowledged()
         if self.error is None and self.machine.status == "waiting":
             self.events.emit_at(waiting_event(self.machine), await self.commits.pause())
 
     async def flush(self) -> None:
-        """Returns when everything committed so far is durable; raises what made it fail."""
-        if self.journal is not None:
-            await self.journal.flush()
-        if self.error is not None:
-            raise self.error
-
-    def _cancel_node(self, number: int, *, tells: bool = False) -> None:
-        """Ends a node run and whatever task drives it.
-
-        Args:
-            tells: the run goes on or ends well without it, so that its `node.start` needs an end.
-        """
-        self.runs.cancel(number, tells=tells)
-        self.tasks.drop(number)
+        """See `Run.flush`."""
+        await self.run.flush()
 
     # --- people
-
-    async def wait_for_answer(self, asked: Interrupt) -> Any:
-        """See `AnswerWaiters.wait`."""
-        return await self.waiters.wait(asked)
 
     def _held(self) -> bool:
         return self.machine.status == "waiting" and self.waiters.would_hold()
 
     def release(self) -> None:
         """Stops waiting in this process: the thread waits on without it."""
-        if self.machine.status != "waiting" or self.closed:
+        if self.machine.status != "waiting" or self.run.closed:
             return
         self.runs.close_blocks()
         self.waiters.let_go()
-        self._wake.set()
+        self.run.wake()
+
+    def _hold(self) -> None:
+        """Lets go of the run when every open question has been held for its time.
+
+        What is due while the process holds the run happens in time; else a sweep finds it.
+        """
+        self._disarm()
+        hold_ms = self.waiters.longest_hold_ms()
+        if hold_ms > 0:
+            self._holding.append(self.timers.later(hold_ms / 1000, self.release))
+            self._expire_in_time()
+
+    def _expire_in_time(self) -> None:
+        wait_s = self.waiters.next_expiry_s()
+        del self._holding[1:]
+        if wait_s is not None:
+            self._holding.append(self.timers.later(wait_s, self._expire_due))
+
+    def _expire_due(self) -> None:
+        due = self.waiters.expired()
+        if due is None:
+            self._expire_in_time()
+        elif not self.ending:
+            self.expire(due)  # holds anew if the run waits on
+
+    def _disarm(self) -> None:
+        for timer in self._holding:
+            timer.cancel()
+        self._holding.clear()
 
     def _resolve(self, command: Resolve) -> None:
         interrupt = command.interrupt
@@ -402,27 +410,20 @@ class Executor:
 
     def answer(self, interrupt_id: str, answer: Any, decision: str, by: str | None = None) -> None:
         """Feeds a validated answer of an open interrupt."""
-        self.feed(
-            Answered(
-                id=self.ids.new_id(),
-                at=self.clock.now_ms(),
-                interrupt_id=interrupt_id,
-                answer=answer,
-                decision=decision,
-                by=by,
-            )
-        )
+        self.feed(self._tick(Answered, interrupt_id=interrupt_id, answer=answer, decision=decision, by=by))
+
+    def _tick(self, cls: Any, **fields: Any) -> Any:
+        return cls(id=self.run.ids.new_id(), at=self.run.clock.now_ms(), **fields)
 
     def expire(self, interrupt_id: str) -> None:
         """Feeds the expiry of an open interrupt."""
         if interrupt_id in self.machine.interrupts:
-            self.feed(Expired(id=self.ids.new_id(), at=self.clock.now_ms(), interrupt_id=interrupt_id))
+            self.feed(self._tick(Expired, interrupt_id=interrupt_id))
 
     def signal(self, name: str, payload: Any) -> bool:
         """Feeds a signal; whether a `wait` node took it. Else it is kept for one that is still to come."""
         before = len(self.machine.interrupts)
-        tick = Signalled(id=self.ids.new_id(), at=self.clock.now_ms(), name=name, payload=freeze(payload))
-        self.feed(tick)
+        self.feed(self._tick(Signalled, name=name, payload=freeze(payload)))
         return len(self.machine.interrupts) < before
 
     def lose(self, error: Fenced) -> None:
@@ -433,11 +434,11 @@ class Executor:
 
     def cancel(self) -> None:
         """Ends the run: every node, block and question; the last checkpoint stays."""
-        if self.closed or self.machine.status not in ("running", "waiting"):
+        if self.run.closed or self.machine.status not in ("running", "waiting"):
             return
         partials = self.runs.partials("cancelled")
         self.runs.close_blocks()
-        self.feed(Cancel(id=self.ids.new_id(), at=self.clock.now_ms(), partials=partials, usages=self.runs.usages()))
+        self.feed(self._tick(Cancel, partials=partials))
 
     async def _cancelled_from_outside(self) -> None:
         """The task was cancelled (the consumer left): the run is cancelled and its last commit completed."""
@@ -458,15 +459,3 @@ class Executor:
             task.cancel()
         if tasks:
             await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _loosen(self) -> None:
-        """The life is over: what it is made of holds it no longer, so that it goes with its last user, and its state too.
-
-        In a circle both would stay until the garbage collector comes by, which in a busy process is late.
-        """
-        self.runs.forget()
-        known = cast("Executor", weakref.proxy(self))
-        for part in (self.runs, self.waiters, self.commits, self.tasks, self.timers, self.events.tasks):
-            if part is not None:
-                part.executor = known
-        self.lease = None

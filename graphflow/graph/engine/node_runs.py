@@ -3,69 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphflow.errors import NodeFailed, NodeTimeout, error_dict
 from graphflow.events import NodeEnd, NodeError, NodeStart
-from graphflow.graph.core.budget import add_usage, told_usage
+from graphflow.graph.core.budget import told_usage
 from graphflow.graph.core.commands import Ended, Erred, Started
 from graphflow.graph.core.immutable import freeze
 from graphflow.graph.core.machine import Frame, Interrupt
 from graphflow.graph.core.plan import PlanNode
 from graphflow.graph.core.route_trace import passing_refs, seen
 from graphflow.graph.core.scope import scope_of
-from graphflow.graph.core.ticks import AnyTick, NodeErrored, NodeSucceeded
-from graphflow.graph.engine.context import Context, Goto, OutcomeUnknown
-
-if TYPE_CHECKING:
-    from graphflow.graph.engine.executor import Executor
-
-_ENDS_ITSELF = (NodeSucceeded, NodeErrored)
-
-
-class _Unfinished(Mapping[int, dict[str, Any]]):
-    """Frame → what its node run has used and no record has told, looked up when it is asked for: there may be thousands.
-
-    Args:
-        own: the frame whose node run ends by itself, which says itself what it has used.
-    """
-
-    __slots__ = ("_by_frame", "_own")
-
-    def __init__(self, by_frame: Mapping[int, Context], own: int | None) -> None:
-        self._by_frame, self._own = by_frame, own
-
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        usage = None if number == self._own else self._by_frame[number].uncounted
-        if not usage:
-            raise KeyError(number)
-        return usage
-
-    def __iter__(self) -> Iterator[int]:
-        return (number for number in self._by_frame if number in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+from graphflow.graph.core.ticks import NodeErrored, NodeSucceeded
+from graphflow.graph.engine.answer_waiters import AnswerWaiters
+from graphflow.graph.engine.context import Goto
+from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.run import Run
+from graphflow.graph.engine.suspension import OutcomeUnknown
 
 
 class NodeRuns:
     """The node runs that are under way, one at most per frame."""
 
-    def __init__(self, executor: Executor, life: int) -> None:
-        self.executor, self._life = executor, life
-        self._by_frame: dict[int, Context] = {}
+    def __init__(self, run: Run, waiters: AnswerWaiters) -> None:
+        self._run, self._waiters = run, waiters
+        self._by_frame: dict[int, NodeRun] = {}
         self._starts: dict[int, Started] = {}
         self._made = 0
-        self.used: dict[str, Any] = {}
-        """What the node runs under way have used and no record has told the machine."""
         self._refs: dict[int, tuple[tuple[str, ...], ...]] = {}
         """Node (by identity) → what its conditions read of its output."""
 
     # --- which there are
 
-    def get(self, number: int) -> Context | None:
+    def get(self, number: int) -> NodeRun | None:
         return self._by_frame.get(number)
 
     def numbers(self) -> list[int]:
@@ -80,27 +52,11 @@ class NodeRuns:
         """The messages that were being streamed, by frame (E15)."""
         return {n: ctx.partial(status) for n, ctx in self._by_frame.items() if ctx.partial is not None}
 
-    def usage_with(self, counted: Mapping[str, Any]) -> dict[str, Any]:
-        """Usage with that of all node runs under way: side by side they can't pass a limit together."""
-        return add_usage(counted, self.used)
-
-    def note_usage(self, figures: Mapping[str, Any]) -> None:
-        """Counts what a node run has just used, or is about to."""
-        self.used = add_usage(self.used, figures)
-
-    def usages(self) -> dict[int, dict[str, Any]]:
-        """What the node runs under way have used and no record has told the machine, by frame."""
-        return {number: usage for number, ctx in self._by_frame.items() if (usage := ctx.uncounted)}
-
-    def unfinished(self, tick: AnyTick) -> Mapping[int, dict[str, Any]] | None:
-        """What the node runs have used that this tick may end before they have ended by themselves; None for none."""
-        own = tick.frame if isinstance(tick, _ENDS_ITSELF) else None
-        return None if own is not None and len(self._by_frame) < 2 else _Unfinished(self._by_frame, own)
-
-    def _settle(self, ctx: Context) -> None:
+    def _settle(self, ctx: NodeRun) -> None:
         """The node run is over: what it used has been counted with its end, or is not counted."""
         if ctx.usage and (usage := ctx.uncounted):
-            self.used = add_usage(self.used, {name: -value for name, value in usage.items()})
+            self._run.note_used({name: -value for name, value in usage.items()})
+            self._run.set_usage(ctx.frame, None)
 
     def close_blocks(self) -> None:
         """Every block is closed before a pause or a terminal (spec 3.3)."""
@@ -113,36 +69,38 @@ class NodeRuns:
         """The next start of this frame's node is a new node run."""
         self._starts[started.frame] = started
 
-    def start(self, number: int) -> Context:
+    def start(self, number: int) -> NodeRun:
         """The node run of a frame: begun now, unless the frame's node is being gone on with."""
-        executor = self.executor
+        run = self._run
         started = self._starts.pop(number, None)
-        frame = executor.machine.frames[number]
-        node = executor.plan.graphs[frame.graph].nodes[frame.node]
+        frame = run.machine.frames[number]
+        node = run.plan.graphs[frame.graph].nodes[frame.node]
         ctx = self._by_frame.get(number)
         if started is None and ctx is not None and ctx.plan_node is node and ctx.alive:
             # Entered again after an answer: the same node run goes on.
-            again = self._by_frame[number] = Context(executor, frame, node, ctx.node_run_id)
+            again = self._by_frame[number] = NodeRun(run, self._waiters, frame, node, ctx.node_run_id)
+            again.started = ctx.started
             again.continue_from(ctx)
             return again
         if started is not None and started.node_run_id:
             node_run_id = started.node_run_id
         else:
             self._made += 1
-            node_run_id = f"{self._life}.{self._made}"
-        ctx = self._by_frame[number] = Context(executor, frame, node, node_run_id)
-        ctx.started = executor.clock.monotonic()
+            node_run_id = f"{run.epoch}.{self._made}"
+        ctx = self._by_frame[number] = NodeRun(run, self._waiters, frame, node, node_run_id)
+        ctx.started = run.clock.monotonic()
         if started is None:
-            begun = executor.machine.begun
+            begun = run.machine.begun
             started = Started(number, node.name, frame.visit, frame.attempt, begun, frame.path)
         self.announce(started, node_run_id)
         return ctx
 
     def announce(self, started: Started, node_run_id: str = "") -> None:
         """Says that a node begins; before it, what became of the run's plan where no record has told of it."""
-        if (tasks := self.executor.events.tasks) is not None:
-            tasks.tell()
-        self.executor.emit(
+        events = self._run.events
+        if events.plan is not None:
+            events.emit_plan(self._run.machine)
+        events.emit(
             NodeStart(
                 node=started.node,
                 node_run_id=node_run_id or started.node_run_id,
@@ -154,23 +112,23 @@ class NodeRuns:
 
     def adopt(self, interrupt: Interrupt) -> None:
         """A node run that asked in an earlier life goes on in this one: it has no second `node.start`."""
-        executor, number = self.executor, interrupt.frame
-        frame = executor.machine.frames.get(number)
+        run, number = self._run, interrupt.frame
+        frame = run.machine.frames.get(number)
         if not interrupt.node_run_id or number in self._by_frame or frame is None:
             return
-        node = executor.plan.graphs[frame.graph].nodes.get(interrupt.node)
+        node = run.plan.graphs[frame.graph].nodes.get(interrupt.node)
         if node is not None:
-            ctx = self._by_frame[number] = Context(executor, frame, node, interrupt.node_run_id)
-            ctx.started = executor.clock.monotonic()
+            ctx = self._by_frame[number] = NodeRun(run, self._waiters, frame, node, interrupt.node_run_id)
+            ctx.started = run.clock.monotonic()
 
     def adopt_opened(self) -> list[int]:
         """The open nodes of an earlier life go on in this one, under their own ids; their frames."""
-        executor, taken = self.executor, list[int]()
-        for number, frame in executor.machine.frames.items():
+        run, taken = self._run, list[int]()
+        for number, frame in run.machine.frames.items():
             if frame.opened is not None and number not in self._by_frame:
-                node = executor.plan.graphs[frame.graph].nodes[frame.node]
-                ctx = self._by_frame[number] = Context(executor, frame, node, frame.opened.node_run_id)
-                ctx.started = executor.clock.monotonic()
+                node = run.plan.graphs[frame.graph].nodes[frame.node]
+                ctx = self._by_frame[number] = NodeRun(run, self._waiters, frame, node, frame.opened.node_run_id)
+                ctx.started = run.clock.monotonic()
                 taken.append(number)
         return taken
 
@@ -180,7 +138,7 @@ class NodeRuns:
             return
         ctx.alive = False
         self._settle(ctx)
-        duration = int((self.executor.clock.monotonic() - ctx.started) * 1000)
+        duration = int((self._run.clock.monotonic() - ctx.started) * 1000)
         self._say_over(command, ctx.node_run_id, duration, ctx.usage)
 
     def err(self, command: Erred) -> None:
@@ -205,7 +163,7 @@ class NodeRuns:
             )
         else:
             event = NodeError(node=over.node, node_run_id=node_run_id, error=over.error, will_retry=over.will_retry)
-        self.executor.emit(event)
+        self._run.events.emit(event)
 
     def cancel(self, number: int, *, tells: bool) -> None:
         """Ends a node run that is wanted no longer; `tells` says so to the run's readers."""
@@ -213,9 +171,9 @@ class NodeRuns:
         if ctx is not None and tells:
             failure = NodeFailed(f"node {ctx.node!r} was cancelled: what it would give is not needed", code="cancelled")
             error = failure.as_dict(ctx.node)
-            self.executor.emit(NodeError(node=ctx.node, node_run_id=ctx.node_run_id, error=error, will_retry=False))
+            self._run.events.emit(NodeError(node=ctx.node, node_run_id=ctx.node_run_id, error=error, will_retry=False))
 
-    def drop(self, number: int) -> Context | None:
+    def drop(self, number: int) -> NodeRun | None:
         """Ends a node run without a word: its blocks are closed, and what it still does has no effect."""
         self._starts.pop(number, None)
         ctx = self._by_frame.pop(number, None)
@@ -227,23 +185,22 @@ class NodeRuns:
 
     # --- running
 
-    async def call(self, ctx: Context, frame: Frame, node: PlanNode) -> Any:
+    async def call(self, ctx: NodeRun, frame: Frame, node: PlanNode) -> Any:
         """What the node's function gives, within its time.
 
         Raises:
             NodeTimeout: it took longer; what it gives later counts for nothing.
         """
         assert node.run is not None
-        lease = self.executor.lease
-        if lease is not None and self.executor.machine.last_at > lease.until:
+        lease = self._run.lease
+        if lease is not None and self._run.machine.last_at > lease.until:
             await lease.confirm()  # this process stood still, and another may have taken the thread
         if node.returns_updates:
             given: Any = frame.state
         elif node.arguments is None:
             given = {}
         else:
-            executor = self.executor
-            given = node.arguments.evaluate(scope_of(executor.plan.graphs[frame.graph], executor.machine, frame))
+            given = node.arguments.evaluate(scope_of(self._run.plan.graphs[frame.graph], self._run.machine, frame))
         run = node.run if node.effects != "write" or node.kind in _RECORDING else partial(_write, node)
         if node.timeout_s is None:
             return await run(given, ctx)
@@ -259,7 +216,7 @@ class NodeRuns:
             raise _timed_out(node)
         return out
 
-    def succeeded(self, ctx: Context, node: PlanNode, out: Any) -> NodeSucceeded:
+    def succeeded(self, ctx: NodeRun, node: PlanNode, out: Any) -> NodeSucceeded:
         """The tick of a node that gave `out`.
 
         Raises:
@@ -274,10 +231,10 @@ class NodeRuns:
                     f"node {node.name!r} returned {type(out).__name__}; return a mapping of state updates, nothing, or Goto"
                 )
             updates, out = out, None
-        executor = self.executor
+        run = self._run
         return NodeSucceeded(
-            id=executor.ids.new_id() if executor.journal is not None else "",  # only a record needs one
-            at=executor.clock.now_ms(),
+            id=run.ids.new_id() if run.journal is not None else "",  # only a record needs one
+            at=run.clock.now_ms(),
             frame=ctx.frame,
             out=out,
             updates=updates,
@@ -287,7 +244,7 @@ class NodeRuns:
             facts=self._facts(ctx, node, out),
         )
 
-    def _facts(self, ctx: Context, node: PlanNode, out: Any) -> dict[str, Any] | None:
+    def _facts(self, ctx: NodeRun, node: PlanNode, out: Any) -> dict[str, Any] | None:
         """What the record keeps beside the state: of the node's operations, and of what its conditions see."""
         if not node.routes or node.routes[0].when is None:
             return ctx.facts
@@ -298,16 +255,16 @@ class NodeRuns:
             ctx.keep_facts(seen=found)
         return ctx.facts
 
-    def failed(self, ctx: Context, error: BaseException) -> NodeErrored:
+    def failed(self, ctx: NodeRun, error: BaseException) -> NodeErrored:
         """The tick of a node that raised."""
-        executor = self.executor
+        run = self._run
         status = "timeout" if isinstance(error, NodeTimeout) else "error"
         return NodeErrored(
-            id=executor.ids.new_id(),
-            at=executor.clock.now_ms(),
+            id=run.ids.new_id(),
+            at=run.clock.now_ms(),
             frame=ctx.frame,
             error=error_dict(error, ctx.node),
-            jitter=executor.ids.random(),
+            jitter=run.ids.random(),
             partial=ctx.partial(status) if ctx.partial is not None else None,
             usage=ctx.uncounted,
             final=isinstance(error, OutcomeUnknown),
@@ -316,24 +273,24 @@ class NodeRuns:
 
     def failed_open(self, number: int, node: PlanNode) -> NodeErrored:
         """The tick of an open node that took too long."""
-        executor = self.executor
+        run = self._run
         return NodeErrored(
-            id=executor.ids.new_id(),
-            at=executor.clock.now_ms(),
+            id=run.ids.new_id(),
+            at=run.clock.now_ms(),
             frame=number,
             error=error_dict(_timed_out(node), node.name),
-            jitter=executor.ids.random(),
+            jitter=run.ids.random(),
         )
 
-    def question(self, ctx: Context, frame: Frame, node: PlanNode) -> Interrupt:
+    def question(self, ctx: NodeRun, frame: Frame, node: PlanNode) -> Interrupt:
         """What an `ask` node asks; its id and time come with the tick that opens it."""
-        executor, question = self.executor, node.question
+        run, question = self._run, node.question
         assert question is not None
-        scope = scope_of(executor.plan.graphs[frame.graph], executor.machine, frame)
+        scope = scope_of(run.plan.graphs[frame.graph], run.machine, frame)
         payload = {"message": question.message.evaluate(scope)}
         if question.show is not None:
             payload["show"] = question.show.evaluate(scope)
-        expires = None if question.expires_ms is None else executor.clock.now_ms() + question.expires_ms
+        expires = None if question.expires_ms is None else run.clock.now_ms() + question.expires_ms
         return Interrupt(
             id="",
             kind="ask",
@@ -357,7 +314,7 @@ _RECORDING = frozenset({"tool", "tools", "model"})
 """Kinds that record what they do themselves."""
 
 
-async def _write(node: PlanNode, given: Any, ctx: Context) -> Any:
+async def _write(node: PlanNode, given: Any, ctx: NodeRun) -> Any:
     """Runs a node that says itself that it writes: as one recorded operation, whose record is the node's own (E6).
 
     After a crash in its midst a person is asked; `result` is then its output, or its updates.

@@ -12,7 +12,7 @@ from what the machine that it loads has told.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -20,11 +20,8 @@ from graphflow.errors import NodeFailed
 from graphflow.events import Event, PlanCreate, PlanUpdate, TaskCancel, TaskComplete, TaskFail, TaskStart
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import ROOT, Machine
+from graphflow.graph.core.plan import Plan
 from graphflow.graph.definition.document import END
-
-if TYPE_CHECKING:
-    from graphflow.graph.core.plan import Plan
-    from graphflow.graph.engine.executor import Executor
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,46 +46,46 @@ class PlanEvents:
         nodes: those that work on its tasks.
     """
 
-    def __init__(self, executor: Executor, key: str, nodes: frozenset[str]) -> None:
-        self.executor, self._key, self._nodes = executor, key, nodes
-        self._seen = executor.machine
-        self._takes_up = _is_moved(executor.machine)
+    def __init__(self, machine: Machine, thread_id: str, key: str, nodes: frozenset[str]) -> None:
+        self._thread_id, self._key, self._nodes = thread_id, key, nodes
+        self._seen = machine
+        self._takes_up = _is_moved(machine)
         """Whether nothing was told yet in this run of a plan that an earlier run has made."""
-        self._told = None if self._takes_up else self._shown(executor.machine)
+        self._told = None if self._takes_up else self._shown(machine)
 
     @classmethod
-    def of(cls, executor: Executor) -> PlanEvents | None:
+    def of(cls, plan: Plan, machine: Machine, thread_id: str) -> PlanEvents | None:
         """None for a graph without a plan."""
-        found = _marked(executor.plan)
-        return None if found is None else cls(executor, *found)
+        found = _marked(plan)
+        return None if found is None else cls(machine, thread_id, *found)
 
     @property
     def active(self) -> str | None:
         """The task that leaf events belong to now."""
         return None if self._told is None else self._told.active
 
-    def tell(self) -> None:
-        """Sends what has become of the plan since the last call."""
-        machine, seen = self.executor.machine, self._seen
+    def since(self, machine: Machine) -> list[Event]:
+        """What has become of the plan since the last call."""
+        seen = self._seen
         if machine is seen:
-            return
+            return []
         self._seen = machine
         if seen.run_id not in ("", machine.run_id):
             self._takes_up, self._told = True, None
         takes_up = self._takes_up
         if takes_up and machine.status != "running":
-            return  # it stands still, and whoever goes on with it says first that the run is resumed
+            return []  # it stands still, and whoever goes on with it says first that the run is resumed
         told, now = self._told, self._shown(machine)
         self._takes_up, self._told = False, now
-        for event in _between(told, now, machine.run_id, self.executor.thread_id, takes_up=takes_up):
-            self.executor.emit(event)
+        return _between(told, now, machine.run_id, self._thread_id, takes_up=takes_up)
 
-    def fail(self, error: dict[str, Any]) -> None:
+    def failed(self, error: dict[str, Any]) -> list[Event]:
         """The run ends by what no record can keep: so does the task that is active."""
         told = self._told
-        if told is not None and told.active is not None:
-            self._told = None
-            self.executor.emit(TaskFail(task_id=told.active, error=error))
+        if told is None or told.active is None:
+            return []
+        self._told = None
+        return [TaskFail(task_id=told.active, error=error)]
 
     def _shown(self, machine: Machine) -> Shown | None:
         root = machine.frames.get(ROOT)

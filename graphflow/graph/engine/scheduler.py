@@ -5,26 +5,26 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from graphflow.errors import CodecError, NodeFailed
 from graphflow.graph.core.machine import Frame
 from graphflow.graph.core.plan import PlanNode
 from graphflow.graph.core.ticks import AnyTick
-from graphflow.graph.engine.context import Context, Suspended, is_suspension
-
-if TYPE_CHECKING:
-    from graphflow.graph.engine.executor import Executor
+from graphflow.graph.engine.answer_waiters import AnswerWaiters
+from graphflow.graph.engine.node_runs import NodeRuns
+from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.run import Run
+from graphflow.graph.engine.suspension import Suspended, is_suspension
 
 MAX_UNACKNOWLEDGED = 512
 """Commits in flight before the run waits for the store: memory stays bounded, a crash loses little."""
 
 
 class Scheduler:
-    """The nodes of one life that are ready, and those that run."""
+    """The nodes of one epoch that are ready, and those that run."""
 
-    def __init__(self, executor: Executor) -> None:
-        self.executor = executor
+    def __init__(self, run: Run, runs: NodeRuns, waiters: AnswerWaiters) -> None:
+        self._run, self.runs, self._waiters = run, runs, waiters
         self.ready: dict[int, None] = {}
         """Frames whose node is to be run, in their order."""
         self.running: dict[int, asyncio.Task[None]] = {}
@@ -42,7 +42,7 @@ class Scheduler:
 
     def add(self, number: int) -> None:
         """The frame's node is to be run, unless its coroutine is alive and its answer has just woken it."""
-        ctx = self.executor.runs.get(number)
+        ctx = self.runs.get(number)
         if ctx is None or not ctx.alive or (self._here != number and number not in self.running):
             self.ready[number] = None
 
@@ -58,7 +58,7 @@ class Scheduler:
         number = self._here = self._next()
         self._here_cancelled = False
         try:
-            await self._run(number)
+            await self._call(number)
         except asyncio.CancelledError:
             ours, self._here_cancelled = self._here_cancelled, False
             if not ours or self.loop is None or self.loop.uncancel() > 0:
@@ -78,26 +78,26 @@ class Scheduler:
 
     async def _run_on(self, number: int) -> None:
         with suppress(asyncio.CancelledError):
-            await self._run(number)
+            await self._call(number)
             while self._goes_on(number):
                 del self.ready[number]
                 await asyncio.sleep(0)  # the others' turn
-                await self._run(number)
+                await self._call(number)
 
     def _goes_on(self, number: int) -> bool:
         """Whether the task that has run the frame's node may run the next one too; else the loop makes another."""
-        executor = self.executor
-        if number not in self.ready or self.running.get(number) is not asyncio.current_task() or executor.error:
+        run = self._run
+        if number not in self.ready or self.running.get(number) is not asyncio.current_task() or run.error:
             return False
-        return executor.machine.durability != "sync" and len(executor.commits.pending) <= MAX_UNACKNOWLEDGED
+        return run.machine.durability != "sync" and len(run.pending) <= MAX_UNACKNOWLEDGED
 
     def _over(self, number: int, task: asyncio.Task[None]) -> None:
         """A callback and not the task's own last words: a task that is cancelled before its first step says none."""
         if self.running.get(number) is task:
             del self.running[number]
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.executor.fail(error)
-        self.executor.wake()
+            self._run.fail(error)
+        self._run.wake()
 
     def cancel(self, number: int) -> None:
         """Cancels the task that runs the frame's node, unless that is where we are."""
@@ -113,28 +113,37 @@ class Scheduler:
         self.ready.pop(number, None)
         self.cancel(number)
 
+    def cancel_node(self, number: int, *, tells: bool = False) -> None:
+        """Ends a node run and whatever task drives it.
+
+        Args:
+            tells: the run goes on or ends well without it, so that its `node.start` needs an end.
+        """
+        self.runs.cancel(number, tells=tells)
+        self.drop(number)
+
     def left(self) -> None:
         """The loop's own task was cancelled: no node runs in it any more."""
         self._here = None
 
     # --- one node
 
-    async def _run(self, number: int) -> None:
-        executor = self.executor
-        frame = executor.machine.frames[number]
-        node = executor.plan.graphs[frame.graph].nodes[frame.node]
-        ctx = executor.runs.start(number)
+    async def _call(self, number: int) -> None:
+        run = self._run
+        frame = run.machine.frames[number]
+        node = run.plan.graphs[frame.graph].nodes[frame.node]
+        ctx = self.runs.start(number)
         if node.form == "ask":
             self._ask(ctx, frame, node)
             return
         tick: AnyTick | None
         try:
-            if node.bare and executor.lease is None:  # what `call` would do, without a coroutine around it
+            if node.bare and run.lease is None:  # what `call` would do, without a coroutine around it
                 assert node.run is not None
                 out = await node.run(frame.state, ctx)
             else:
-                out = await executor.runs.call(ctx, frame, node)
-            tick = executor.runs.succeeded(ctx, node, out)
+                out = await self.runs.call(ctx, frame, node)
+            tick = self.runs.succeeded(ctx, node, out)
         except (Suspended, BaseExceptionGroup) as left:
             if is_suspension(left):
                 ctx.close_blocks()
@@ -142,28 +151,28 @@ class Scheduler:
                 return
             if not isinstance(left, ExceptionGroup):
                 raise
-            tick = executor.runs.failed(ctx, left)
+            tick = self.runs.failed(ctx, left)
         except asyncio.CancelledError:
             if not ctx.alive or (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             # Nobody cancelled this task: the node raised it, which is a failure like any other.
-            tick = executor.runs.failed(ctx, NodeFailed(f"node {node.name!r} raised CancelledError"))
+            tick = self.runs.failed(ctx, NodeFailed(f"node {node.name!r} raised CancelledError"))
         except Exception as error:  # noqa: BLE001 - the boundary where any node's failure becomes a tick
-            tick = executor.runs.failed(ctx, error)
+            tick = self.runs.failed(ctx, error)
         if not ctx.alive:
             return
         ctx.close_blocks()
         try:
-            executor.feed(tick)
+            run.feed(tick)
         except (CodecError, NodeFailed) as error:
-            executor.feed(executor.runs.failed(ctx, error))
+            run.feed(self.runs.failed(ctx, error))
 
-    def _ask(self, ctx: Context, frame: Frame, node: PlanNode) -> None:
+    def _ask(self, ctx: NodeRun, frame: Frame, node: PlanNode) -> None:
         """An `ask` node asks at once; there is nothing to run."""
-        executor = self.executor
-        if executor.waiters.find(frame.number, "") is not None:
+        run = self._run
+        if self._waiters.find(frame.number, "") is not None:
             return
         try:
-            executor.waiters.open(executor.runs.question(ctx, frame, node))
+            self._waiters.open(self.runs.question(ctx, frame, node), ctx)
         except NodeFailed as error:
-            executor.feed(executor.runs.failed(ctx, error))
+            run.feed(self.runs.failed(ctx, error))

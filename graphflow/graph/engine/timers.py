@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from graphflow.graph.core.commands import Backoff
 from graphflow.graph.core.ticks import BackoffOver, Deadline
-
-if TYPE_CHECKING:
-    from graphflow.graph.engine.executor import Executor
+from graphflow.graph.engine.node_runs import NodeRuns
+from graphflow.graph.engine.run import Run
 
 
 class Timers:
     """The timers of one life. What one of them raises ends the run."""
 
-    def __init__(self, executor: Executor) -> None:
-        self.executor = executor
+    def __init__(self, run: Run, runs: NodeRuns) -> None:
+        self._run, self._runs = run, runs
         self._deadline: asyncio.TimerHandle | None = None
         self._open: dict[int, asyncio.TimerHandle] = {}
         """Of open nodes with a time limit, by frame."""
@@ -26,28 +24,27 @@ class Timers:
 
     def keep_deadline(self) -> None:
         """Lets the run's clock run while the run does; waiting for people is not active time."""
-        machine = self.executor.machine
+        machine = self._run.machine
         if machine.status == "waiting":
             if self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None
         elif self._deadline is None and "timeoutMs" in machine.limits:
             left = max(machine.limits["timeoutMs"] - machine.active_ms, 0)
-            self._deadline = self._later(left / 1000, self._on_deadline)
+            self._deadline = self.later(left / 1000, self._on_deadline)
 
     def _on_deadline(self) -> None:
         self._deadline = None
-        executor = self.executor
-        machine = executor.machine
+        run = self._run
+        machine = run.machine
         if machine.status != "running" or machine.wrapping:
             return
-        now = executor.clock.now_ms()
+        now = run.clock.now_ms()
         if machine.active_ms + max(0, now - machine.last_at) < machine.limits["timeoutMs"]:
             self.keep_deadline()
             return
-        executor.runs.close_blocks()
-        partials, usages = executor.runs.partials("timeout"), executor.runs.usages()
-        executor.feed(Deadline(id=executor.ids.new_id(), at=now, partials=partials, usages=usages))
+        self._runs.close_blocks()
+        run.feed(Deadline(id=run.ids.new_id(), at=now, partials=self._runs.partials("timeout")))
 
     def limit_open(self, number: int, spent_ms: int = 0) -> None:
         """Lets a `graph`, `map` or `parallel` node fail when its `timeoutMs` of active time is used up.
@@ -55,31 +52,31 @@ class Timers:
         Args:
             spent_ms: of that time, so far.
         """
-        executor = self.executor
-        frame = executor.machine.frames[number]
-        limit = executor.plan.graphs[frame.graph].nodes[frame.node].timeout_s
+        run = self._run
+        frame = run.machine.frames[number]
+        limit = run.plan.graphs[frame.graph].nodes[frame.node].timeout_s
         if limit is None or frame.opened is None:
             return
-        begun, node_run_id = executor.machine.active_ms - spent_ms, frame.opened.node_run_id
+        begun, node_run_id = run.machine.active_ms - spent_ms, frame.opened.node_run_id
         left = max(0.0, limit - spent_ms / 1000)
         if (earlier := self._open.get(number)) is not None:
             earlier.cancel()  # of a node that is over: in a circle they would pile up
-        self._open[number] = self._later(left, lambda: self._on_open_limit(number, node_run_id, begun))
+        self._open[number] = self.later(left, lambda: self._on_open_limit(number, node_run_id, begun))
 
     def _on_open_limit(self, number: int, node_run_id: str, begun: int) -> None:
-        executor = self.executor
-        machine = executor.machine
+        run = self._run
+        machine = run.machine
         frame = machine.frames.get(number)
         if frame is None or frame.opened is None or frame.opened.node_run_id != node_run_id:
             return
-        node = executor.plan.graphs[frame.graph].nodes[frame.node]
+        node = run.plan.graphs[frame.graph].nodes[frame.node]
         assert node.timeout_s is not None
-        running = max(0, executor.clock.now_ms() - machine.last_at) if machine.status == "running" else 0
+        running = max(0, run.clock.now_ms() - machine.last_at) if machine.status == "running" else 0
         spent = machine.active_ms + running - begun
         if spent < node.timeout_s * 1000:
             self.limit_open(number, spent)
         else:
-            executor.feed(executor.runs.failed_open(number, node))
+            run.feed(self._runs.failed_open(number, node))
 
     def back_off(self, command: Backoff) -> None:
         """Lets a node's next attempt begin when it is time."""
@@ -88,28 +85,29 @@ class Timers:
         sleeper.add_done_callback(self._woken)
 
     async def _sleep(self, command: Backoff) -> None:
-        executor = self.executor
-        await executor.clock.sleep(max(0, command.until - executor.clock.now_ms()) / 1000)
-        frame = executor.machine.frames.get(command.frame)
-        if frame is not None and frame.status == "backoff" and not executor.closed:
-            executor.feed(BackoffOver(id=executor.ids.new_id(), at=executor.clock.now_ms(), frame=command.frame))
+        run = self._run
+        await run.clock.sleep(max(0, command.until - run.clock.now_ms()) / 1000)
+        frame = run.machine.frames.get(command.frame)
+        if frame is not None and frame.status == "backoff" and not run.closed:
+            run.feed(BackoffOver(id=run.ids.new_id(), at=run.clock.now_ms(), frame=command.frame))
 
     def _woken(self, sleeper: asyncio.Task[None]) -> None:
         self.sleepers.discard(sleeper)
         if not sleeper.cancelled() and (error := sleeper.exception()) is not None:
-            self.executor.fail(error)
-        self.executor.wake()
+            self._run.fail(error)
+        self._run.wake()
 
-    def _later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+    def later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Calls back after this time, unless the epoch has ended by then."""
         return asyncio.get_running_loop().call_later(seconds, self._ring, callback)
 
     def _ring(self, callback: Callable[[], None]) -> None:
-        if self.executor.closed:
+        if self._run.closed:
             return
         try:
             callback()
         except Exception as error:  # noqa: BLE001 - nobody else would hear of it
-            self.executor.fail(error)
+            self._run.fail(error)
 
     def disarm(self) -> None:
         """No timer rings after this."""

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from graphflow.events import Event
-from graphflow.graph.engine.context import DONE, MaybeReady
+from graphflow.graph.engine.light_event import DONE, MaybeReady
 from graphflow.runtime.runs.lease import NEVER
 
 STREAM_ROOM = 256

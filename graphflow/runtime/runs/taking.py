@@ -56,7 +56,7 @@ class Taking:
         log = RunLog(self.row.fence, seq) if audience.log else None
         executor = make_executor(self.host, plan, machine, journal, audience=audience, log=log, seq=seq)
         run = LiveRun(executor, journal, log, run_id=run_id)
-        run.lease = executor.lease = self.runs.lease_of(self.row, executor, audience.outbox or log)
+        run.lease = executor.run.lease = self.runs.lease_of(self.row, executor, audience.outbox or log)
         return run
 
     async def same_run(self, loaded: Loaded, audience: Audience, run_id: str | None = None) -> LiveRun:
@@ -136,7 +136,7 @@ def make_executor(
         room=outbox.room if outbox is not None else None,
         services=services,
         hold_ms=audience.hold(),
-        life=1 if journal is None else journal.row.fence,
+        epoch=1 if journal is None else journal.row.fence,
         lineage=0 if journal is None else journal.lineage,
         seq=seq,
         checkpoint_id=None if journal is None else journal.checkpoint_id,

@@ -19,7 +19,8 @@ from graphflow.graph.core.machine import ROOT, Operation, all_frames
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.ticks import OperationRecorded
 from graphflow.graph.core.transition import advance
-from graphflow.graph.engine.context import digest_of, is_cut_off
+from graphflow.graph.engine.context import digest_of
+from graphflow.graph.engine.suspension import is_cut_off
 from graphflow.messages import AIMessage
 from graphflow.runtime.history.effects import UNDO, Effect, read_body, result_of
 from graphflow.runtime.runs.live_runs import LEASE_MS, LiveRuns

@@ -1,0 +1,458 @@
+"""Recorded operations and questions of a node run: done once, over retries, cancellations and crashes (E5, E6, E8).
+
+A write is three things in this order: a durable record of the intent, the act, a record of the result. A crash before
+the act finds no intent or one whose act it may repeat; a crash after it finds the intent without a result, and a person
+is asked. Nothing acts before its intent is durable, and nothing at all once the node run is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from graphflow.errors import NodeFailed
+from graphflow.graph.core.immutable import State, freeze, thaw
+from graphflow.graph.core.machine import Frame, Interrupt, Operation
+from graphflow.graph.core.plan import PlanNode
+from graphflow.graph.core.ticks import NodeAsked, OperationRecorded, timed
+from graphflow.graph.engine.answer_waiters import AnswerWaiters
+from graphflow.graph.engine.blocks import Blocks
+from graphflow.graph.engine.context import Context, digest_of
+from graphflow.graph.engine.run import Run
+from graphflow.graph.engine.suspension import (
+    ACTS_AROUND,
+    NodeRunOver,
+    OutcomeUnknown,
+    Suspended,
+    is_cut_off,
+    is_suspension,
+)
+from graphflow.graph.engine.usage_meter import UsageMeter
+
+
+class NodeRun(UsageMeter):
+    """One run of one node: what its `Context` shows to its code, and what the engine and the built-in kinds need beside.
+
+    Once it is over (`alive` is False, or the epoch is closed), `step`, `ask` and `wait` raise `NodeRunOver` before
+    anything acts: what acted is on record, and no record of a node run that is over reaches the store.
+    """
+
+    __slots__ = (
+        "_counts", "_used", "_waiters", "acts", "finish_reason", "limit", "node_run_id", "partial", "plan_node", "started",
+    )  # fmt: skip
+
+    def __init__(self, run: Run, waiters: AnswerWaiters, frame: Frame, plan_node: PlanNode, node_run_id: str) -> None:
+        self._run, self._waiters = run, waiters
+        self._blocks: Blocks | None = None
+        self._used: set[str] | None = None
+        self._counts: dict[str, int] | None = None
+        self.frame = frame.number
+        self.plan_node = plan_node
+        self.node: str = plan_node.name
+        self.visit: int = frame.visit
+        self.attempt: int = frame.attempt
+        self.node_run_id: str = node_run_id
+        self.state: State = frame.state
+        self.alive = True
+        self.acts: frozenset[object] = frozenset()
+        """Operations that are under way."""
+        self.started = 0.0
+        self.limit: asyncio.Timeout | None = None
+        self.usage: dict[str, Any] | None = None
+        """What this node run used so far."""
+        self.counted: dict[str, Any] | None = None
+        """The part of it that records have brought to the run's usage; the rest follows when the node ends."""
+        self._calls: tuple[str, ...] = ()
+        """Keys of tool calls that were charged, and of which no record has told."""
+        self.finish_reason: str | None = None
+        self.facts: dict[str, Any] | None = None
+        """What the node's record keeps of its operations: the `model` called, results of writes that end it (E5)."""
+        self.partial: Callable[[str], Any] | None = None
+        """Set by a node that streams a message: `(status) → the message as far as it came` (E15)."""
+
+    # facts
+
+    @property
+    def limits(self) -> Mapping[str, Any]:
+        return self._run.machine.limits
+
+    @property
+    def services(self) -> Mapping[str, Any]:
+        """What the application gave the engine: models, tools, the long-term store."""
+        return self._run.services
+
+    now_ms = Context.now
+
+    @property
+    def speaks(self) -> bool:
+        """Whether what a model says here goes to the reader unless the node says otherwise (E10): at the root, and in a
+        subgraph whose node says `stream: "content"`.
+        """
+        frames, graphs = self._run.machine.frames, self._run.plan.graphs
+        frame = frames[self.frame]
+        while frame.path:
+            above = frames[frame.parent]
+            if frame.branch is not None or graphs[above.graph].document.nodes[above.node].stream != "content":
+                return False
+            frame = above
+        return True
+
+    # streams
+
+    @property
+    def blocks(self) -> Blocks:
+        """The blocks of this node run, for kinds that stream calls."""
+        return self._open_blocks()
+
+    async def tool_progress(self, call_id: str, data: Any) -> None:
+        if self.alive:
+            self.blocks.tool_progress(call_id, data)
+        await self._room()
+
+    async def tool_result(self, call_id: str, text: str, action: bool = False, param: Any = None) -> None:
+        """The result of a call, whichever node run streamed the call itself; hidden with the call in a branch."""
+        told = self._run.events.calls
+        await told.learn()
+        if self.path and call_id not in told.started:
+            return
+        if self.alive and action:
+            self.blocks.action_result(call_id, param, text)
+        elif self.alive:
+            self.blocks.tool_result(call_id, text)
+        await self._room()
+
+    async def told_result(self, call_id: str) -> Any:
+        """The result of a call as readers were told it; None when they were told none yet."""
+        told = self._run.events.calls
+        await told.learn()
+        return told.answered.get(call_id)
+
+    async def whole_call(self, call_id: str, name: str, arguments: str, *, action: bool = False, **facts: Any) -> None:
+        """Streams a call that no model has streamed, unless readers know of it; `facts` are further fields of its start."""
+        await self._run.events.calls.learn()
+        if self.alive:
+            self.blocks.whole_call(call_id, name, arguments, action=action, **facts)
+
+    def source(self, facts: dict[str, Any]) -> None:
+        if self.alive:
+            self.blocks.source(facts)
+
+    def close_blocks(self) -> None:
+        if self._blocks is not None:
+            self._blocks.close()
+
+    def record_usage(self) -> None:
+        """Brings what the node run has used to the run's usage: the node is left, and entered again as another."""
+        if self.alive and self.to_be_counted(None)[0]:
+            self._feed_operation(None, None)
+
+    # recorded operations (E5)
+
+    def _refuse_when_over(self) -> None:
+        """Before anything acts: no record of a node run that is over reaches the store."""
+        if not self.alive or self._run.closed:
+            raise NodeRunOver(
+                f"node {self.node!r} has ended, and its code still asks for an operation; "
+                "what must be done after a cancellation belongs in a node of its own"
+            )
+
+    def _key(self, kind: str, name: str | None) -> str:
+        if self._used is None:
+            self._used, self._counts = set(), {}
+        assert self._counts is not None
+        if name is None:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            name = f"{kind}:{self._counts[kind]}"
+        if name in self._used:
+            raise NodeFailed(
+                f"node {self.node!r} used the key {name!r} twice in one attempt; give each operation its own"
+            )
+        self._used.add(name)
+        return name
+
+    def _recorded(self, key: str, digest: str) -> Operation | None:
+        operation = self._run.machine.frames[self.frame].operations.get(key)
+        if operation is not None and operation.digest != digest:
+            raise NodeFailed(
+                f"node {self.node!r} came back to the operation {key!r} with other arguments; what was recorded is kept. "
+                "Make what leads to it deterministic, or rewind",
+                code="node_not_deterministic",
+                key=key,
+            )
+        return operation
+
+    def recorded(self, key: str) -> bool:
+        """Whether this node run has the operation `key` on record, or its question open: it was entered before."""
+        machine = self._run.machine
+        if key in machine.frames[self.frame].operations:
+            return True
+        return bool(machine.interrupts) and self._waiters.find(self.frame, key) is not None
+
+    async def step(
+        self,
+        name: str | None,
+        fn: Callable[[], Any],
+        *,
+        effects: str = "write",
+        idempotent: bool = False,
+        undo: str | None = None,
+        arguments: Any = None,
+        kind: str = "once",
+        ends_node: bool = False,
+        refers: bool = False,
+    ) -> Any:
+        """As `Context.step`.
+
+        Args:
+            ends_node: nothing but the node's own end follows, whose commit is the record.
+            refers: the state's messages hold the arguments, as those of the call `name`: they are not stored again.
+        """
+        self._refuse_when_over()
+        key = self._key(kind, name)
+        digest = digest_of(arguments) if arguments is not None else ""
+        operation = self._recorded(key, digest)
+        if operation is not None and operation.state == "done":
+            return operation.result
+        if operation is not None and not (idempotent or operation.idempotent):
+            settled = await self._settle(key, operation)
+            if settled is not None:
+                return settled.result
+        if (lease := self._run.lease) is not None and self.now() > lease.until:
+            await lease.confirm()  # this process stood still: what another life may do now is not done here
+        if effects == "write":
+            settles = None
+            facts = self._effect_facts(undo, None if refers else arguments)
+            if operation is None and self._run.machine.reuse:
+                settles, found = await self._recall(key, Operation(kind, digest, effects, "done", None, idempotent))
+                if found is not None:
+                    self._record(key, found, facts, settles)
+                    return found.result
+            self._refuse_when_over()  # a question about the past was waited for
+            self._record(key, Operation(kind, digest, effects, "intent", None, idempotent), facts, settles)
+        result = freeze(await self._act(key, fn, effects, idempotent))
+        if not ends_node:
+            self._record(key, Operation(kind, digest, effects, "done", result, idempotent))
+        elif effects == "write":
+            self.keep_facts(done={**((self.facts or {}).get("done") or {}), key: result})
+        return result
+
+    async def _act(self, key: str, fn: Callable[[], Any], effects: str, idempotent: bool) -> Any:
+        """What `fn` gives. While it runs the node is not left for a question that it asks beside it."""
+        act, around = object(), ACTS_AROUND.get()
+        self.acts |= {act}
+        token = ACTS_AROUND.set(around | {act})
+        try:
+            if effects == "write":
+                try:
+                    await self._run.flush()
+                except asyncio.CancelledError:  # nothing has been done yet
+                    self.forget(key)
+                    raise
+            self._refuse_when_over()  # it may have ended while its intent was written
+            result = fn()
+            return await result if inspect.isawaitable(result) else result
+        except BaseException as error:
+            if effects == "write":
+                self._failed(key, error, idempotent)
+            raise
+        finally:
+            ACTS_AROUND.reset(token)
+            self.acts -= {act}
+            self._waiters.acted(self)
+
+    def keep_facts(self, **facts: Any) -> None:
+        """Facts for the record of the node's end; names are those that `checkpoints/record_encoder.py` stores."""
+        self.facts = {**(self.facts or {}), **facts}
+
+    def _effect_facts(self, undo: str | None, arguments: Any) -> dict[str, Any]:
+        """What has to be known of a write once its node is gone: where it was, its arguments, what takes it back."""
+        run = self._run
+        frame = run.machine.frames[self.frame]
+        facts: dict[str, Any] = {"visit": self.visit}
+        if frame.path:
+            facts["path"] = frame.path
+        if undo := run.plan.graphs[frame.graph].document.nodes[self.node].undo or undo:
+            facts["undo"] = undo
+        if arguments is not None:
+            facts["arguments"] = arguments
+        return facts
+
+    async def _recall(self, key: str, done: Operation) -> tuple[str | None, Operation | None]:
+        """What the past that was left recorded of this write, or what a person says of it (E8, `effects: reuse`).
+
+        The effect whose place it takes, and its record; no record means: do it.
+        """
+        run = self._run
+        past = [run.machine.frames[self.frame].path, self.node, self.visit, key]
+        rows = run.machine.reuse
+        effect = next((name for name, row in rows.items() if row[:4] == past), None)
+        left = [dict(zip(("path", "node", "visit", "key"), row, strict=False)) for row in rows.values() if len(row) > 4]
+        if not left or (effect is not None and len(rows[effect]) == 4):  # it was chosen to be done again
+            return effect, None
+        recall = run.services.get("recall")
+        if effect is not None and recall is not None and rows[effect][4] == done.digest:
+            found = await recall(rows[effect])
+            if found is not None:
+                return effect, msgspec.structs.replace(done, result=freeze(found.result))
+        why = "was done with other arguments, or nobody knows its result" if effect else "is not among what was done"
+        answer = await self.ask(
+            f"Results of the past are reused, and the write {key!r} of node {self.node!r} {why}.",
+            kind="outcome_unknown",
+            key=f"reuse:{key}",
+            schema=UNKNOWN_SCHEMA,
+            payload={"operation": key, "idempotencyKey": self.idempotency_key(key), "unmatched": left},
+            digest=done.digest,
+        )
+        if answer["decision"] == "retry":
+            return effect, None
+        return effect, msgspec.structs.replace(done, result=freeze(answer.get("result")))
+
+    def _failed(self, key: str, error: BaseException, idempotent: bool) -> None:
+        """A write that surely failed leaves nothing; one that was cut off keeps its intent (E6)."""
+        if not is_cut_off(error) or is_suspension(error):
+            self.forget(key)  # what asks inside is done from its beginning after the answer
+        elif isinstance(error, Exception) and not idempotent:
+            raise OutcomeUnknown(
+                f"the write {key!r} of node {self.node!r} was cut off ({error}); whether it happened is unknown",
+                code=getattr(error, "code", "timeout"),
+                key=key,
+            ) from error
+
+    def forget(self, key: str) -> None:
+        """A write that surely did nothing leaves nothing: the next attempt does it."""
+        if self.alive and key in self._run.machine.frames[self.frame].operations:
+            self._feed_operation(key, None)
+
+    async def _settle(self, key: str, operation: Operation) -> Operation | None:
+        """Asks what became of a cut-off write; None means: do it again."""
+        await self.ask(
+            f"Whether the write {key!r} of node {self.node!r} happened before the crash is unknown.",
+            kind="outcome_unknown",
+            key=f"unknown:{key}",
+            schema=UNKNOWN_SCHEMA,
+            payload={"operation": key, "idempotencyKey": self.idempotency_key(key)},
+            digest=operation.digest,
+        )
+        return self._run.machine.frames[self.frame].operations.get(key)
+
+    def _record(
+        self, key: str, operation: Operation, facts: dict[str, Any] | None = None, settles: str | None = None
+    ) -> None:
+        if self.alive:
+            self._feed_operation(key, operation, facts, settles)
+
+    def _feed_operation(
+        self,
+        key: str | None,
+        operation: Operation | None,
+        facts: dict[str, Any] | None = None,
+        settles: str | None = None,
+    ) -> None:
+        """Feeds the record, which also counts what the node run has used until now: a crash loses both or none."""
+        usage, model = self.to_be_counted(key)
+        self._run.feed(
+            self._tick(
+                OperationRecorded,
+                frame=self.frame,
+                key=key,
+                operation=operation,
+                usage=usage,
+                facts={**(facts or {}), **model} if model else facts,
+                settles=settles,
+            )
+        )
+        self.note_counted(key, usage)
+
+    def _tick(self, cls: Any, **fields: Any) -> Any:
+        return cls(id=self._run.ids.new_id(), at=self._run.clock.now_ms(), **fields)
+
+    def wait(self, *, signal: str | None = None, until: int | None = None) -> dict[str, Any]:
+        """What a node that waits for a signal or a time (epoch ms) ends with; it is the last thing that the node does.
+
+        Raises:
+            Suspended: it waits; what ends the waiting ends the node, with `{by, signal?, payload?, at}` as its `out`.
+        """
+        self._refuse_when_over()
+        run, now = self._run, self.now()
+        if signal is None and until is not None and until <= now:
+            return timed(now)
+        if self._waiters.find(self.frame, "") is None:
+            hold_ms = None if until is None else self._waiters.long_enough(until - now)
+            interrupt = Interrupt(
+                id="",
+                kind="timer" if signal is None else "signal",
+                run_id="",
+                node=self.node,
+                frame=self.frame,
+                key="",
+                path=run.machine.frames[self.frame].path,
+                payload=freeze({} if signal is None else {"signal": signal}),
+                hold_ms=hold_ms,
+                expires_at=until,
+                node_run_id=self.node_run_id,
+            )
+            run.feed(self._tick(NodeAsked, frame=self.frame, interrupt=interrupt))
+        raise Suspended
+
+    async def ask(
+        self,
+        message: str,
+        *,
+        kind: str = "ask",
+        key: str | None = None,
+        schema: Mapping[str, Any] | None = None,
+        payload: Any = None,
+        tool_id: str | None = None,
+        tool_name: str | None = None,
+        arguments: Any = None,
+        hold_ms: int | None = None,
+        owner: str | None = None,
+        role: str | None = None,
+        expires: str | None = None,
+        digest: str | None = None,
+    ) -> Any:
+        """As `Context.ask`; `digest` is what the answer is bound to, by default all that is shown."""
+        self._refuse_when_over()
+        asked = self._key("ask", key)
+        if digest is None:
+            digest = digest_of([message, thaw(payload), thaw(arguments), thaw(schema)])
+        operation = self._recorded(asked, digest)
+        if operation is not None:
+            return operation.result
+        expires_at = None
+        if expires is not None:
+            from graphflow.graph.definition.types import parse_duration_ms
+
+            expires_at = self.now() + parse_duration_ms(expires)
+        interrupt = Interrupt(
+            id="",
+            kind=kind,
+            run_id="",
+            node=self.node,
+            frame=self.frame,
+            key=asked,
+            path=self._run.machine.frames[self.frame].path,
+            schema=freeze(dict(schema or {})),
+            payload=freeze({"message": message} if payload is None else payload),
+            tool_id=tool_id,
+            tool_name=tool_name,
+            arguments=freeze(arguments),
+            digest=digest,
+            owner=owner,
+            role=role,
+            hold_ms=hold_ms,
+            expires_at=expires_at,
+            node_run_id=self.node_run_id,
+        )
+        return await self._waiters.wait(interrupt, self)
+
+
+UNKNOWN_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["decision"],
+    "properties": {"decision": {"enum": ["retry", "skip", "result"]}, "result": {}},
+}

@@ -1,0 +1,132 @@
+"""What the parts of one executor share. A part is given the `Run`, never the executor that owns the part."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, NoReturn
+
+from graphflow.errors import GraphflowError
+from graphflow.graph.core.budget import add_usage
+from graphflow.graph.core.immutable import copied
+from graphflow.graph.core.machine import Machine
+from graphflow.graph.core.plan import Plan
+from graphflow.graph.core.ticks import AnyTick
+from graphflow.graph.engine.announcements import After
+from graphflow.graph.engine.event_emitter import EventEmitter
+from graphflow.graph.engine.light_event import LightEvent, MaybeReady
+from graphflow.graph.engine.ports import Clock, Ids, Journal, Lease
+
+
+def _over(tick: AnyTick) -> NoReturn:
+    raise RuntimeError(f"the run has ended in this process; nothing takes its {type(tick).__name__}")
+
+
+class Run:
+    """One epoch of one run: its plan, its machine as it is now, and what acts on it.
+
+    Args:
+        room: awaited by streaming nodes when the consumer is behind; None never waits.
+        epoch: the thread's fence; part of ids that must not repeat in a later epoch (E1).
+    """
+
+    __slots__ = (
+        "_idle", "_wake", "clock", "closed", "epoch", "error", "events", "failure", "feed", "ids", "journal", "lease", "lineage",
+        "machine", "pending", "plan", "room", "services", "thread_id", "usage", "used",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        plan: Plan,
+        machine: Machine,
+        *,
+        thread_id: str,
+        clock: Clock,
+        ids: Ids,
+        journal: Journal | None,
+        events: EventEmitter,
+        room: Callable[[], MaybeReady] | None,
+        services: Mapping[str, Any],
+        epoch: int,
+        lineage: int,
+    ) -> None:
+        self.plan, self.machine, self.thread_id = plan, machine, thread_id
+        self.clock, self.ids, self.journal, self.events, self.room = clock, ids, journal, events, room
+        self.services, self.epoch, self.lineage = services, epoch, lineage
+        self.lease: Lease | None = None
+        """Until when nobody else can have taken the thread; None never asks."""
+        self.error: GraphflowError | None = None
+        """Why the store failed, if it did."""
+        self.failure: BaseException | None = None
+        """What was raised outside the loop's own task: it ends the run as it would in there."""
+        self.closed = False
+        """Whether this epoch has had its last tick."""
+        self.pending: deque[After] = deque()
+        """Commits that are not known to be durable, oldest first."""
+        self.feed: Callable[[AnyTick], None] = _over
+        """The executor's, while it drives the run."""
+        self.usage: MutableMapping[int, dict[str, Any]] = {}
+        """Frame → what its node run has used and no record has told the machine. Ticks carry this very table, so that it
+        is never changed in place; a large one shares what a change leaves as it is (`copied`)."""
+        self.used: dict[str, Any] = {}
+        """All of `usage` in one sum."""
+        self._wake = LightEvent()
+        self._idle = False
+
+    def close(self) -> None:
+        """The epoch is over: what is left of it (a store's late answer, a context that user code kept) holds no executor.
+
+        Executor and run would be a circle, and stay with all their state until the garbage collector comes by, which
+        in a busy process is late.
+        """
+        self.closed = True
+        self.feed, self.lease = _over, None
+
+    # --- usage that no record has told
+
+    def usage_with(self, counted: Mapping[str, Any]) -> dict[str, Any]:
+        """Usage with that of all node runs under way: side by side they can't pass a limit together."""
+        return add_usage(counted, self.used)
+
+    def note_used(self, more: Mapping[str, Any]) -> None:
+        """Counts what a node run has just used, or is about to."""
+        self.used = add_usage(self.used, more)
+
+    def set_usage(self, frame: int, usage: dict[str, Any] | None) -> None:
+        """What the frame's node run has used so far and no record has told; None for nothing, or once it is over."""
+        if usage or frame in self.usage:
+            table = copied(self.usage)
+            if usage:
+                table[frame] = usage
+            else:
+                del table[frame]
+            self.usage = table
+
+    # --- the loop
+
+    async def rest(self) -> None:
+        """Waits until something has happened."""
+        self._idle = True
+        self._wake.clear()
+        try:
+            await self._wake.wait()
+        finally:
+            self._idle = False
+
+    def wake(self) -> None:
+        """Lets the loop look again, if it rests."""
+        if self._idle:
+            self._wake.set()
+
+    def fail(self, failure: BaseException) -> None:
+        """Ends the run by what was raised outside the loop's own task, beyond any node's own failure."""
+        if self.error is None:
+            self.failure = failure
+        self.wake()
+
+    async def flush(self) -> None:
+        """Returns when everything committed so far is durable; raises what made it fail."""
+        if self.journal is not None:
+            await self.journal.flush()
+        if self.error is not None:
+            raise self.error

@@ -1,0 +1,110 @@
+"""What one node run uses: counted against the run's limits at once, and told by its records (spec 1.3, E11)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphflow.graph.core.budget import add_usage, check_budget, check_spending, usage_between
+from graphflow.graph.engine.context import Context
+
+_A_TOOL_CALL = {"toolCalls": 1}
+
+
+def _without_tool_calls(usage: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {figure: value for figure, value in (usage or {}).items() if figure not in _A_TOOL_CALL}
+
+
+class UsageMeter(Context):
+    """A context that counts.
+
+    What is used is the node run's alone until a record tells of it, and of the run's usage from then on: a crash loses
+    both, the work and its usage, or none.
+    """
+
+    __slots__ = ("_calls", "alive", "counted", "facts", "frame", "usage")
+
+    usage: dict[str, Any] | None
+    """What this node run used so far."""
+    counted: dict[str, Any] | None
+    """The part of it that records have brought to the run's usage; the rest follows when the node ends."""
+    facts: dict[str, Any] | None
+    """What the node's record keeps of its operations: the `model` called, results of writes that end it (E5)."""
+    _calls: tuple[str, ...]
+    """Keys of tool calls that were charged, and of which no record has told."""
+
+    def charge(self, figure: str, more: int = 1) -> None:
+        """Counts `modelCalls` or `toolCalls` before the call; raises `BudgetExceeded` when none is left."""
+        machine = self._run.machine
+        total = self._run.usage_with(machine.usage)
+        if total.get(figure, 0) + more > machine.granted.get(figure, 0):
+            check_budget(machine.limits, total, figure, more=more)
+            if figure == "modelCalls":
+                check_spending(machine.limits, total)
+        self.add_usage(**{figure: more})
+
+    def charge_tool_call(self, key: str | None = None, *, counted: bool = False) -> None:
+        """Counts a tool call as `charge` does.
+
+        Args:
+            key: of the call's operation. A record that is none of this call's does not tell of it: were the process killed
+                between the two, the call would be made, and counted, again.
+            counted: a record has told of it; it is only told again with what the node run used.
+        """
+        if counted:
+            self.usage = add_usage(self.usage or {}, _A_TOOL_CALL)
+            self.counted = add_usage(self.counted or {}, _A_TOOL_CALL)
+            return
+        self.charge("toolCalls")
+        if key is not None:
+            self._calls = (*self._calls, key)
+
+    def continue_from(self, left: UsageMeter) -> None:
+        """Takes up what the node run used before it was left, but for the tool calls: it goes through them again."""
+        self.usage, self.counted = _without_tool_calls(left.usage) or None, _without_tool_calls(left.counted) or None
+        if left._calls:
+            self._run.note_used({"toolCalls": -len(left._calls)})
+        self._run.set_usage(self.frame, self.uncounted)
+
+    def restate(self, usage: dict[str, Any] | None) -> None:
+        """Sets what this node run has used; nothing of it counts for the run's limits before it is added (`add_usage`)."""
+        self.usage = usage
+        if self.alive:
+            self._run.set_usage(self.frame, self.uncounted)
+
+    def add_usage(self, **figures: float) -> None:
+        """Adds to what this node run used."""
+        used = {name: value for name, value in figures.items() if value or name == "costUsd"}
+        self.usage = add_usage(self.usage or {}, used)
+        if self.alive:
+            self._run.note_used(used)
+            self._run.set_usage(self.frame, self.uncounted)
+
+    @property
+    def uncounted(self) -> dict[str, Any] | None:
+        """What of its usage no record has brought to the run's."""
+        if not self.counted:
+            return self.usage
+        return usage_between(self.counted, self.usage or {}) or None
+
+    def to_be_counted(self, key: str | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """What a record of the operation or question `key` counts, and the fact of which model used it."""
+        usage = self.uncounted
+        if usage and (others := len(self._calls_beside(key))):
+            beside = usage["toolCalls"] - others
+            usage = {**_without_tool_calls(usage), **({"toolCalls": beside} if beside else {})} or None
+        return usage, {"model": self.facts["model"]} if usage and self.facts and "model" in self.facts else None
+
+    def note_counted(self, key: str | None, usage: Mapping[str, Any] | None) -> None:
+        """The record for which `to_be_counted` gave this was fed."""
+        self._calls = self._calls_beside(key)
+        if usage:
+            self.counted = add_usage(self.counted or {}, usage)
+            self._run.note_used({name: -value for name, value in usage.items()})
+            self._run.set_usage(self.frame, self.uncounted)
+
+    def _calls_beside(self, key: str | None) -> tuple[str, ...]:
+        """The tool calls of which no record has told, but for the one that `key` belongs to (`call_1`, `approval:call_1`)."""
+        if key is None or not self._calls:
+            return self._calls
+        return tuple(call for call in self._calls if key != call and not key.endswith(f":{call}"))
