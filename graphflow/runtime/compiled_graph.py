@@ -92,7 +92,7 @@ class CompiledGraph:
     async def run(self, input: Any = None, thread_id: str | None = None, **options: Any) -> RunResult:
         """Runs one input (a mapping, or a text as `{"query": text}`) to its end or to its first question.
 
-        Options: `durability` (`async` or `sync`), `budget` (figures over the document's), `interrupt_before`,
+        Options: `durability` (`async` or `sync`), `budget` (limits over the document's), `interrupt_before`,
         `interrupt_after`, `params`, `on_waiting` (`reject`, `cancel`, `answer`), `on_busy` (`reject`, `enqueue`, `interrupt`,
         `rollback`), `effects` (choices for a rollback over `write` effects).
 
@@ -165,7 +165,7 @@ class CompiledGraph:
 
         Args:
             until: the first node to run again, `NODE` or `NODE#VISIT`; default the run's first.
-            new_thread_id: of the new thread, which `RunResult.thread_id` tells.
+            new_thread_id: of the new thread, which is `RunResult.thread_id`.
             effects: `reuse` or `rerun`, what becomes of `write` effects that come again.
 
         Raises:

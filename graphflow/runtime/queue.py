@@ -1,4 +1,4 @@
-"""What waits in a thread's queue: inputs for their turn, signals, and requests to the owner of a life (spec 2.4, E2, E12)."""
+"""What waits in a thread's queue: inputs for their turn, signals, and requests to the process that drives a run (spec 2.4, E2, E12)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
-    """Asks the owner of a life to end it. It means that life alone: under another fence it is void."""
+    """Asks the process that drives the thread to stop. It means one epoch: under another fence it is void."""
 
     fence: int
     how: str = "cancel"

@@ -88,7 +88,7 @@ class RunView:
         self.thread_id = live.thread_id
         self.journal, self.chain = journal, journal.chain
         self.sent = list(live.executor.sent)
-        self.life, self.mark, self.last_seq = log.life, log.mark, log.last_seq
+        self.epoch, self.mark, self.last_seq = log.epoch, log.mark, log.last_seq
         self.open_blocks = log.so_far()
         self.opened = [start.seq for start, _ in log.open.values()]
         self.unsafe = UNSAFE.get(log, {})

@@ -62,14 +62,14 @@ class ServerMetrics:
     # --- runs
 
     def listen(self, context: ServiceContext) -> None:
-        """Watches every life that begins on the application's store from now on."""
+        """Watches every run on the store from now on."""
         context.registry.on_begin.append(self.watch)
 
     def leave(self, context: ServiceContext) -> None:
         context.registry.on_begin.remove(self.watch)
 
     def watch(self, live: LiveRun) -> None:
-        """Sees the events of a life on their way; a delta after the first costs one look-up."""
+        """Sees the events of a run on their way; a delta after the first costs one look-up."""
         events = live.executor.events
         send = events.sink
         if send is None:

@@ -153,7 +153,7 @@ async def test_joining_in_mid_block_gives_its_start_and_its_text_so_far_in_one_d
     cut = Client(
         [e for e in client.events if e["seq"] <= start["seq"]]
     )  # the connection was lost right after the start
-    again = run_events(app, begun.run_id, f"{log.life}-{start['seq']}")
+    again = run_events(app, begun.run_id, f"{log.epoch}-{start['seq']}")
     first = await anext(again)
     cut.take(first[0], event_dict(first[1]))
     assert cut.resets

@@ -1,4 +1,4 @@
-"""Queued commits as statements for PostgreSQL: what a epoch is known to be, and several commits of one epoch as one call."""
+"""Queued commits as statements for PostgreSQL: what an epoch is known to be, and several commits of one epoch as one call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's log as the store has it: its events, the lives that sent them, and what followed its last record (E1)."""
+"""A run's log as the store has it: its events, the epochs that sent them, and what followed its last record (E1)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class StoredLog(msgspec.Struct, kw_only=True):
     """What the store knows of a run's log; blocks are their snapshots."""
 
     events: list[Logged]
-    lives: list[tuple[int, int]]
-    """(fence, mark) of each life that recorded something: `mark` is the last number that clients of the lives
+    epochs: list[tuple[int, int]]
+    """(fence, mark) of each epoch that recorded something: `mark` is the last number that clients of the epochs
     before it have as the log has it; 0 for the first."""
     sent: int
-    """Number of the last event that clients of the last life may have as the log has it."""
+    """Number of the last event that clients of the last epoch may have as the log has it."""
     pruned: bool = False
     """Its beginning was pruned: `events` are those of what is left of its end."""
 
@@ -39,7 +39,7 @@ async def stored_log(store: Checkpointer, thread_id: str, chain: Chain, run_id: 
     """The log of one run, from the branch that `chain` names.
 
     Args:
-        over: nobody drives the run, so what followed its last record is told from the record.
+        over: nobody drives the run, so what followed its last record is made from the record.
     """
     records = await records_of_run(store, thread_id, chain, run_id)
     parent = await _checkpoint_before(store, thread_id, chain, records[0]) if over and records else None
@@ -84,7 +84,7 @@ async def stored_log_of(
         more = unsaid(list(zip(records, bodies, strict=True)), machine, last.seq, parent)
         sent = min(last.seq + last.tail, more[-1][0].seq) if more else last.seq
         events += more
-    return StoredLog(events=events, lives=lives_of(bodies), sent=sent, pruned=pruned)
+    return StoredLog(events=events, epochs=epochs_of(bodies), sent=sent, pruned=pruned)
 
 
 def place_before(chain: Chain, record: Record) -> tuple[int, int] | None:
@@ -106,7 +106,7 @@ def without_gap(chain: Chain, records: Sequence[Record]) -> tuple[Sequence[Recor
 
 def pruned_log(thread_id: str, run_id: str) -> CheckpointNotFound:
     return CheckpointNotFound(
-        f"the log of run {run_id!r} can't be told any more: the history of thread {thread_id!r} was pruned; its state is"
+        f"the log of run {run_id!r} is not available any more: the history of thread {thread_id!r} was pruned; its state is"
         " there, and checkpoints that were kept",
         threadId=thread_id,
         runId=run_id,
@@ -163,15 +163,15 @@ async def branch_of_run(store: Checkpointer, thread_id: str, chain: Chain, run_i
 
 
 def settled(bodies: Iterable[RecordBody]) -> Machine:
-    """The machine after these records, as far as the run's end can be told from it: no frames, no state."""
+    """The machine after these records, as far as the run's end follows from it: no frames, no state."""
     machine = Machine()
     for body in bodies:
         machine = apply_patch(machine, Patch(body.patch.machine, {}, body.patch.interrupts))
     return machine
 
 
-def lives_of(bodies: Sequence[RecordBody]) -> list[tuple[int, int]]:
-    """The lives that these records of one run begin."""
+def epochs_of(bodies: Sequence[RecordBody]) -> list[tuple[int, int]]:
+    """The epochs that these records of one run begin."""
     out: list[tuple[int, int]] = []
     for body in bodies:
         for row in body.events[:1]:

@@ -48,7 +48,7 @@ async def walk_back(
 
 def pruned(thread_id: str, lineage: int, ordinal: int) -> CheckpointNotFound:
     return CheckpointNotFound(
-        f"this can't be told any more: the history of thread {thread_id!r} was pruned before it (up to record {ordinal}"
+        f"this is not available any more: the history of thread {thread_id!r} was pruned before it (up to record {ordinal}"
         f" of lineage {lineage})",
         threadId=thread_id,
         pruned=True,

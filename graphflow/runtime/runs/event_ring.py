@@ -44,15 +44,15 @@ class Behind(Exception):
 
 
 class RunLog:
-    """The events of one life of a run, while this process drives it.
+    """The events of one epoch of a run, while this process drives it.
 
     Args:
-        life: the thread's fence; the first part of every SSE id.
-        mark: number of the last event of earlier lives; what this life sends has higher numbers.
+        epoch: the thread's fence; the first part of every SSE id.
+        mark: number of the last event of earlier epochs; what this one sends has higher numbers.
     """
 
-    def __init__(self, life: int, mark: int = 0, ring: int = RING) -> None:
-        self.life: Final = life
+    def __init__(self, epoch: int, mark: int = 0, ring: int = RING) -> None:
+        self.epoch: Final = epoch
         self.mark: Final = mark
         self.ring: deque[Event] = deque(maxlen=ring)
         self.open: dict[str, tuple[Event, list[Event]]] = {}
@@ -76,7 +76,7 @@ class RunLog:
         self._wake()
 
     def end(self) -> None:
-        """No more events come in this life."""
+        """No more events come in this epoch."""
         self.ended = True
         self._wake()
 
@@ -101,7 +101,7 @@ class RunLog:
         return self.ring[-1].seq if self.ring else self.mark
 
     async def follow(self, after: int) -> AsyncIterator[Event]:
-        """Events with numbers above `after`, then live ones as they come, until the life ends.
+        """Events with numbers above `after`, then live ones as they come, until the epoch ends.
 
         Raises:
             Behind: the ring has moved on past what this subscriber has read.
@@ -174,10 +174,10 @@ def keep_seq(log: Sequence[Logged], limit: int, opened: Sequence[int] = ()) -> i
 
 
 def rejoin(stored: Sequence[Logged], after: int, beyond: int | None) -> list[Event]:
-    """What a client that has everything up to `after` is told of the stored log.
+    """What a client that has everything up to `after` is sent of the stored log.
 
     Args:
-        beyond: the mark when the client's id is of an older life and past it; None when it is not.
+        beyond: the mark when the client's id is of an older epoch and past it; None when it is not.
     """
     limit = after if beyond is None else min(after, beyond)
     keep = keep_seq(stored, limit)

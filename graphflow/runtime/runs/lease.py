@@ -2,7 +2,7 @@
 
 A process that was stopped for longer than its lease (a paused container, a laptop that slept) may have lost the thread
 without knowing. Until it has asked the store it starts no node, records nothing, and what its nodes still say is
-withheld: if the thread is another life's, none of it was ever said.
+withheld: if another epoch has begun, none of it is ever sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NEVER = 1 << 62
 
 
 class Gate(Protocol):
-    """Where a life's events leave the process. An event later than `good_until` goes to `withhold`."""
+    """Where the events of an epoch leave the process. An event later than `good_until` goes to `withhold`."""
 
     good_until: int
     withhold: Callable[[Event], None] | None
@@ -26,13 +26,13 @@ class Gate(Protocol):
     def pass_on(self, event: Event) -> None: ...
 
 
-class Lease:
+class ThreadLease:
     """Until when nobody else can have taken the thread, as far as this process knows.
 
     Args:
         until: epoch ms.
-        renewed: asks the store; the new end of the lease, or None when the thread is another life's.
-        lose: ends the life without a word to the world.
+        renewed: asks the store; the new end of the lease, or None when another epoch of the thread has begun.
+        lose: ends the epoch without sending anything.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Lease:
             self._ask()
 
     def _ask(self) -> asyncio.Task[int | None]:
-        self._asking = asyncio.ensure_future(self._renewed())  # noqa: TID251 - `settle` awaits it before the life is over
+        self._asking = asyncio.ensure_future(self._renewed())  # noqa: TID251 - `settle` awaits it before the epoch is over
         self._asking.add_done_callback(self._decided)
         return self._asking
 
@@ -78,7 +78,9 @@ class Lease:
             self._let_out()
             return
         self._withheld.clear()
-        why = "another life took the thread" if error is None else f"the store can't say whose the thread is: {error}"
+        why = (
+            "another process took the thread" if error is None else f"the store can't say whose the thread is: {error}"
+        )
         self._lost = Fenced(f"the lease ran out while this process stood still, and {why}")
         self._lost.__cause__ = error
         self._lose(self._lost)
@@ -92,10 +94,10 @@ class Lease:
             gate.good_until = self.until
 
     async def confirm(self) -> None:
-        """Returns when the thread is surely still this life's.
+        """Returns when the thread surely still belongs to this epoch.
 
         Raises:
-            Fenced: it is another's, or nobody can tell.
+            Fenced: another epoch has begun, or the store can't be asked.
         """
         asking = self._asking if self._asking is not None and not self._asking.done() else self._ask()
         await asyncio.wait((asking,))
@@ -104,7 +106,7 @@ class Lease:
             raise self._lost
 
     async def settle(self) -> None:
-        """At the end of the life: nothing stays withheld, and the gate is let go."""
+        """At the end of the epoch: nothing stays withheld, and the gate is let go."""
         try:
             while self._withheld and self._lost is None:
                 await self.confirm()

@@ -1,6 +1,6 @@
 """Runs of this process over one store: taking threads, leases, and finding a run that is live (E2, E18).
 
-What other processes ask of a life that runs here (to stop, to take up a signal) comes through the thread's queue, which
+What other processes ask of a run that is driven here (to stop, to take a signal) comes through the thread's queue, which
 is looked at every `WATCH_S` while any run is live.
 """
 
@@ -25,7 +25,7 @@ from graphflow.graph.engine.light_event import LightEvent
 from graphflow.graph.engine.ports import Clock
 from graphflow.runtime.queue import Signal, Stop, decode_queued, encode_queued, kind_of
 from graphflow.runtime.runs.event_ring import RunLog
-from graphflow.runtime.runs.lease import Gate, Lease
+from graphflow.runtime.runs.lease import Gate, ThreadLease
 
 log = logging.getLogger("graphflow.runtime")
 LEASE_MS = 15_000
@@ -39,7 +39,7 @@ HOT_THREADS = 64
 
 
 class LiveRun:
-    """One life of a run that this process drives.
+    """One epoch of a run, driven by this process.
 
     Args:
         run_id: of the run; default: of the one that the executor's machine stands in.
@@ -59,9 +59,9 @@ class LiveRun:
         self.journal = journal
         self.log = log
         self.task: asyncio.Task[None] | None = None
-        self.lease: Lease | None = None
+        self.lease: ThreadLease | None = None
         self.over = LightEvent()
-        """Set when the life has ended: everything is durable and the thread is given back."""
+        """Set when the epoch is over: everything is durable and the thread is given back."""
 
     @property
     def thread_id(self) -> str:
@@ -96,7 +96,7 @@ class LiveRuns:
         self._renewer: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._owed: dict[str, int] = {}
-        """Thread → fence of a life that ended when the store could not be written: it is still to be given back."""
+        """Thread → fence of an epoch that ended when the store could not be written: the thread is still to be given back."""
 
     async def ready(self) -> None:
         """Sets the store up, once."""
@@ -173,7 +173,7 @@ class LiveRuns:
                     future.set_result(None)
 
     async def notify(self, live: LiveRun) -> None:
-        """Tells every listener that this life is over; one that fails is logged and harms nobody."""
+        """Calls every listener; one that fails is logged, and the others are called all the same."""
         for listener in list(self.registry.on_end):
             try:
                 await listener(live)
@@ -191,21 +191,21 @@ class LiveRuns:
         return live
 
     async def _detached(self, prepared: PreparedRun) -> None:
-        # A failed store has ended the run with an event already; nobody awaits this task to be told again.
+        # A failed store has ended the run with an event already; nobody awaits this task to hear it again.
         with contextlib.suppress(GraphflowError):
             await self.drive(prepared)
 
     # --- leases, and what other processes ask
 
-    def lease_of(self, row: ThreadRow, executor: Executor, gate: Gate | None) -> Lease:
-        """The lease of a life of the thread that was just taken."""
-        lease = Lease(row.lease_until, lambda: self._renewed(row), executor.lose)
+    def lease_of(self, row: ThreadRow, executor: Executor, gate: Gate | None) -> ThreadLease:
+        """The lease of the thread that was just taken."""
+        lease = ThreadLease(row.lease_until, lambda: self._renewed(row), executor.lose)
         if gate is not None:
             lease.guard(gate)
         return lease
 
     async def _renewed(self, row: ThreadRow) -> int | None:
-        """The new end of a lease that has run out, or None when another life has the thread."""
+        """The new end of a lease that has run out, or None when another epoch of the thread has begun."""
         until = self.clock.now_ms() + self.registry.lease_ms
         await self.store.renew(self.store.owner, lease_until=until)
         found = await self.store.thread(row.thread_id)
@@ -227,14 +227,14 @@ class LiveRuns:
             self._renewer = None
 
     async def _give_back(self, *thread_ids: str) -> None:
-        """Releases what these threads' lives could not, as far as the store can be written again."""
+        """Releases what the ended epochs of these threads could not, as far as the store can be written again."""
         for thread_id in thread_ids:
             fence = self._owed.get(thread_id)
             if fence is None:
                 continue
             with contextlib.suppress(GraphflowError):
                 await self.store.release(thread_id, fence)
-                if self._owed.get(thread_id) == fence:  # no later life has come to owe its own meanwhile
+                if self._owed.get(thread_id) == fence:  # no later epoch has come to owe its own meanwhile
                     del self._owed[thread_id]
 
     async def _renew(self) -> None:
@@ -262,7 +262,7 @@ class LiveRuns:
             live.executor.cancel() if message.how == "cancel" else live.executor.release()
 
     def signal(self, live: LiveRun, journal: ThreadJournal, signal: Signal, position: int | None) -> bool:
-        """Feeds a signal to a life of this process; whether a `wait` took it. Its queue entry goes with the commit."""
+        """Feeds a signal to a run of this process; whether a `wait` took it. Its queue entry goes with the commit."""
         journal.consumes = position
         return live.executor.signal(signal.name, signal.payload)
 
@@ -276,7 +276,7 @@ class LiveRuns:
         return liveness is None or not liveness.is_dead(row.owner)
 
     async def preempt(self, thread_id: str, how: str = "cancel", *, wait_s: float | None = None) -> None:
-        """Ends the life that drives the thread, in this process or another, and returns when the thread is free.
+        """Ends the run that drives the thread, in this process or another, and returns when the thread is free.
 
         Args:
             how: `cancel` its run, or only `release` a thread that waits for people while its process holds it.
@@ -311,7 +311,7 @@ class LiveRuns:
             await asyncio.shield(self.store.withdraw(thread_id, position))
 
     async def changed(self, thread_id: str, within_s: float) -> None:
-        """Returns when a life of the thread has ended in this process, at the latest after `within_s`."""
+        """Returns when a run of the thread has ended in this process, at the latest after `within_s`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         curious = self._curious.setdefault(thread_id, set())
         curious.add(future)
@@ -341,7 +341,7 @@ class LiveRuns:
 
 
 class RunRegistry:
-    """What this process knows of the runs over one open store: the live ones of each event loop, and who is told of them.
+    """What this process knows of the runs over one open store: the live ones of each event loop, and who listens to them.
 
     All graphs over a store share one, or they would not see that a thread is busy with another's run. Whoever opens the
     store passes it on; `registry_of` finds it for those who are given the store alone.
@@ -352,9 +352,9 @@ class RunRegistry:
         self.lease_ms = LEASE_MS
         """For how long a thread is taken; renewed three times in that."""
         self.on_begin: list[Watcher] = []
-        """Told of each life just before it is driven, on whatever event loop."""
+        """Called with each run just before it is driven, on whatever event loop."""
         self.on_end: list[Listener] = []
-        """Told of each life that has ended or waits."""
+        """Called with each run that has ended or waits."""
         self._by_loop: dict[asyncio.AbstractEventLoop, LiveRuns] = {}
 
     def here(self, clock: Clock) -> LiveRuns:

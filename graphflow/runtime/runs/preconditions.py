@@ -1,4 +1,4 @@
-"""What is checked before a life begins; nothing has changed when one of these raises."""
+"""What is checked before a run starts; nothing has changed when one of these raises."""
 
 from __future__ import annotations
 
@@ -101,25 +101,25 @@ def check_breakpoints(plan: Plan, before: Iterable[str], after: Iterable[str]) -
                 raise _wrong(field, f"no node is named {name!r}; {choose(name, [*plan.nodes, '*'])}")
 
 
-FIGURES = tuple(field.encode_name for field in msgspec.structs.fields(Budget) if field.name != "on_exceeded")
+LIMITS = tuple(field.encode_name for field in msgspec.structs.fields(Budget) if field.name != "on_exceeded")
 
 
 def budget_limits(budget: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A request's budget (`maxSteps`, …) by the names of `limits`; what can be no limit is refused."""
+    """A request's budget (`maxSteps`, …) by the names of `limits`; anything else is refused."""
     if not budget:
         return {}
     if not isinstance(budget, Mapping):
-        raise _wrong("budget", f'figures by name, as {{"maxSteps": 20}}, not {budget!r:.80}')
-    if unknown := [name for name in budget if name not in FIGURES]:
-        raise _wrong("budget", f"{unknown[0]!r:.80} is no figure; {choose(unknown[0], FIGURES)}")
+        raise _wrong("budget", f'limits by name, as {{"maxSteps": 20}}, not {budget!r:.80}')
+    if unknown := [name for name in budget if name not in LIMITS]:
+        raise _wrong("budget", f"{unknown[0]!r:.80} is not a limit; {choose(unknown[0], LIMITS)}")
     try:
-        figures = limits_of(msgspec.convert(dict(budget), Budget))
+        limits = limits_of(msgspec.convert(dict(budget), Budget))
     except msgspec.ValidationError as error:
         raise _wrong("budget", str(error)) from None
     for name, value in budget.items():
         if value is not None and not 0 <= value < float("inf"):
-            raise _wrong("budget", f"{name} is {value}; a limit is a figure from 0 on, and is left out for none")
-    return figures
+            raise _wrong("budget", f"{name} is {value}; a limit is a number from 0 on; leave it out for none")
+    return limits
 
 
 def _wrong(field: str, rule: str) -> GraphflowError:

@@ -60,7 +60,7 @@ class Travel:
 
     async def rewind_to(self, target: Loaded, effects: Choices, cancel: bool, by: str | None) -> str:
         """The same to a checkpoint that was read; one with an empty chain stands before all of them."""
-        await self._plan(target)  # a version that is gone is told before anything is cancelled or taken back
+        await self._plan(target)  # a missing version is refused before anything is cancelled or taken back
         runs, row, choices, found = await self._ready("rewind", lambda head: target, effects, cancel)
         try:
             tick = self._moved("rewind", found, choices, by)
@@ -78,7 +78,7 @@ class Travel:
         host, runs = self._host, self._host.need_runs()
         found = await effects_behind(runs.store, head, target)
         choices = choose(found, effects, "fork", allowed=("reuse", "rerun"))
-        await self._plan(target)  # a version that is gone is told before the new thread is there
+        await self._plan(target)  # a missing version is refused before the new thread is there
         new_id = new_id or host.ids.new_id()
         facts = msgspec.structs.replace(target.row.facts, status="stopped", run_id=None, updated_at=host.clock.now_ms())
         assert checkpoint_id is not None

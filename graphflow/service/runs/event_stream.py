@@ -1,6 +1,6 @@
 """Joining a run's log, from the beginning or where a client has left it (spec 3.4, E1).
 
-What a client has is a number and the life that sent it. As long as the ring of the process that runs has all that
+What a client has is a number and the epoch that sent it. As long as the ring of the process that runs has all that
 follows, it is sent as it was. Else the client drops what may differ from the log (`stream.reset`), gets finished
 blocks as snapshots and an open one as its start and its text so far, and goes on live. What another process drives is
 followed by its records (`remote_runs.py`).
@@ -33,7 +33,7 @@ _POSITION = re.compile(r"(\d{1,18})-(\d{1,18})")
 class Position(msgspec.Struct, frozen=True):
     """Where a client is: the id of the last event that it has."""
 
-    life: int
+    epoch: int
     seq: int
 
 
@@ -41,13 +41,13 @@ def parse_position(text: str | None) -> Position | None:
     """A `Last-Event-ID`.
 
     Raises:
-        GraphflowError: `invalid_input` when it is no `<life>-<seq>`.
+        GraphflowError: `invalid_input` when it is no `<epoch>-<seq>`.
     """
     if text is None or not text.strip():
         return None
     match = _POSITION.fullmatch(text.strip())
     if match is None:
-        raise bad_argument("lastEventId", f"{text!r:.80} is no event id: <life>-<seq>")
+        raise bad_argument("lastEventId", f"{text!r:.80} is no event id: <epoch>-<seq>")
     return Position(int(match[1]), int(match[2])) if int(match[2]) else None
 
 
@@ -63,7 +63,7 @@ class Joined(NamedTuple):
 async def run_events(
     context: ServiceContext, run_id: str, last_event_id: str | None = None
 ) -> AsyncIterator[StreamFrame]:
-    """The run's events after the one that the client has, new ones as they come, until the life ends."""
+    """The run's events after the one that the client has, new ones as they come, until the epoch ends."""
     async for batch in (await join(context, run_id, last_event_id)).batches:
         for frame in batch:
             yield frame
@@ -95,14 +95,14 @@ async def join(context: ServiceContext, run_id: str, last_event_id: str | None =
 
 
 async def follow(log: RunLog, after: int) -> AsyncIterator[list[StreamFrame]]:
-    """What a life sends, for a client that has everything up to `after`.
+    """What an epoch sends, for a client that has everything up to `after`.
 
     Raises:
         Behind: the client has fallen behind the ring; it rejoins by id.
     """
-    life = log.life
+    epoch = log.epoch
     async for batch in log.batches(after):
-        yield [(f"{life}-{event.seq}", event) for event in batch]
+        yield [(f"{epoch}-{event.seq}", event) for event in batch]
 
 
 async def _joined_stored(
@@ -131,12 +131,12 @@ async def _joined_live(
         return
     view = RunView(live)
     log = await view.read(context, live.run_id)
-    keep = _keep(position, log, ring.life, view)
+    keep = _keep(position, log, ring.epoch, view)
     if position is not None and keep == position.seq and ring.has(keep):
         after = keep
     else:
         after = view.last_seq
-        if frames := _frames(log.events, view.open_blocks, keep, position, ring.life, ring):
+        if frames := _frames(log.events, view.open_blocks, keep, position, ring.epoch, ring):
             yield frames
     async for batch in follow(ring, after):
         yield batch
@@ -148,7 +148,7 @@ def _end_of_log(run: StoredRun, position: Position | None, keep: int) -> Event |
 
 
 def _end_of_ring(ring: RunLog, position: Position | None) -> Event | None:
-    """The same for a life that has said its last word and is still being put away."""
+    """The same for an epoch that has said its last word and is still being put away."""
     last = ring.ring[-1] if ring.ring and position is not None and _is_raw(position, ring) else None
     return last if position is not None and isinstance(last, ENDS) and position.seq == last.seq else None
 
@@ -157,7 +157,7 @@ def _is_raw(position: Position | None, ring: RunLog) -> bool:
     """Whether the ring alone can tell the client all that it misses, without looking at the store."""
     if position is None:
         return ring.mark == 0 and ring.has(0)
-    if position.life != ring.life or position.seq > ring.last_seq:
+    if position.epoch != ring.epoch or position.seq > ring.last_seq:
         return False
     return ring.has(position.seq) and position.seq not in UNSAFE.get(ring, {})
 
@@ -165,12 +165,12 @@ def _is_raw(position: Position | None, ring: RunLog) -> bool:
 # --- how much of the client's log stands ---------------------------------------------------------
 
 
-def _keep(position: Position | None, log: StoredLog, life: int, view: RunView | None) -> int:
-    """The last number, at most the client's and its life's mark, at which no block was open (E1)."""
+def _keep(position: Position | None, log: StoredLog, epoch: int, view: RunView | None) -> int:
+    """The last number, at most the client's and its epoch's mark, at which no block was open (E1)."""
     if position is None:
         return 0
-    limit = min(position.seq, _known(position, log, life, view))
-    if view is not None and position.life == view.life:
+    limit = min(position.seq, _known(position, log, epoch, view))
+    if view is not None and position.epoch == view.epoch:
         limit = view.unsafe.get(limit, limit)
     spans = [(first, event.seq) for event, first in log.events if first < event.seq]
     if view is not None:
@@ -179,16 +179,16 @@ def _keep(position: Position | None, log: StoredLog, life: int, view: RunView | 
     return keep_before(limit, spans)
 
 
-def _known(position: Position, log: StoredLog, life: int, view: RunView | None) -> int:
-    """The last number that clients of the position's life have as the log has it."""
-    for fence, mark in log.lives:
-        if fence > position.life:
+def _known(position: Position, log: StoredLog, epoch: int, view: RunView | None) -> int:
+    """The last number that clients of the position's epoch have as the log has it."""
+    for fence, mark in log.epochs:
+        if fence > position.epoch:
             return mark
-    if position.life > life:
-        return 0  # of a life that never was: perhaps of another store
+    if position.epoch > epoch:
+        return 0  # of an epoch that never was: perhaps of another store
     if view is None:
         return log.sent
-    return view.last_seq if position.life == view.life else view.mark
+    return view.last_seq if position.epoch == view.epoch else view.mark
 
 
 def keep_before(limit: int, spans: Sequence[SeqSpan]) -> int:
@@ -203,11 +203,11 @@ def keep_before(limit: int, spans: Sequence[SeqSpan]) -> int:
 
 
 def dead_spans(log: StoredLog, view: RunView | None) -> list[SeqSpan]:
-    """Where a life that ended by a crash may have left a block open: from the first number that the log does not
-    know to the life's end. Such a block is void and comes again under another id.
+    """Where an epoch that ended by a crash may have left a block open: from the first number that the log does not
+    know to the epoch's end. Such a block is void and comes again under another id.
     """
-    begins = [mark for _, mark in log.lives[1:]]
-    alive = view is not None and bool(log.lives) and log.lives[-1][0] == view.life
+    begins = [mark for _, mark in log.epochs[1:]]
+    alive = view is not None and bool(log.epochs) and log.epochs[-1][0] == view.epoch
     ends = begins if alive else [*begins, log.sent if view is None else view.mark]
     covered = sorted({(first, event.seq) for event, first in log.events})
     at = {event.seq: event for event, _ in log.events}
@@ -264,7 +264,7 @@ def _frames(
     open_blocks: Sequence[Event],
     keep: int,
     position: Position | None,
-    life: int,
+    epoch: int,
     ring: RunLog | None,
 ) -> list[StreamFrame]:
     """The log after `keep`, rebuilt: finished blocks as snapshots, open ones as start and text so far."""
@@ -277,7 +277,7 @@ def _frames(
         out.append((None, StreamReset(keep_seq=keep)))
     if ring is not None:
         _remember_unsafe(ring, rebuilt, keep)
-    out += [(f"{life}-{event.seq}", event) for event, _ in rebuilt]
+    out += [(f"{epoch}-{event.seq}", event) for event, _ in rebuilt]
     return out
 
 

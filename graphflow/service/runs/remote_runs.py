@@ -55,7 +55,7 @@ async def follow_stored(
 
 
 def _is_simply_further(context: ServiceContext, run: StoredRun, row: ThreadRow, run_id: str) -> bool:
-    """Whether the same life goes on, so that its new records tell all that is new."""
+    """Whether the same epoch goes on, so that its new records tell all that is new."""
     is_same = (row.fence, row.lineage) == (run.row.fence, run.row.lineage)
     asks = row.facts.status == "waiting" and row.head != run.row.head
     return is_same and not asks and not is_at_rest(context, row, run_id)
@@ -81,8 +81,8 @@ class _Told:
     """What a client was told of a run that another process drives.
 
     The client may take its last id to that process, which then sends it the parts of blocks that are open. Somebody who was
-    told from the store has no beginning of them. So an event bears the life's own id only where no node was at work and no
-    block can have been open; else that of the life before, of which every process knows that it may differ (E1).
+    told from the store has no beginning of them. So an event bears the epoch's own id only where no node was at work and no
+    block can have been open; else that of the epoch before, of which every process knows that it may differ (E1).
     """
 
     def __init__(self, after: int) -> None:
@@ -90,17 +90,17 @@ class _Told:
         """Number of the last event that was told from a record."""
         self._foretold: set[tuple[int, type[Event]]] = set()
         """Questions that no record tells yet, with the numbers that they should have."""
-        self._life = 0
+        self._epoch = 0
         self._begin = 0
-        """Number after which the life's own events come: what older lives left at work is void."""
+        """Number after which the epoch's own events come: what older epochs left at work is void."""
         self._goes_on = True
         self._at_work: set[str] = set()
         """Node runs that have begun and not ended."""
 
     def take_all(self, run: StoredRun) -> list[StreamFrame]:
         """What is new in the whole log."""
-        self._life, self._goes_on = run.row.fence, run.goes_on
-        self._begin = max((mark for _, mark in run.log.lives), default=0)
+        self._epoch, self._goes_on = run.row.fence, run.goes_on
+        self._begin = max((mark for _, mark in run.log.epochs), default=0)
         events = [event for event, _ in run.log.events]
         self._at_work.clear()
         for event in events:
@@ -125,14 +125,14 @@ class _Told:
             self._note(event)
             is_whole = not (self._goes_on and self._at_work) or isinstance(event, ENDS)
             if (event.seq, type(event)) not in known:
-                out.append((f"{self._life if is_whole else self._life - 1}-{event.seq}", event))
+                out.append((f"{self._epoch if is_whole else self._epoch - 1}-{event.seq}", event))
         self._after = fresh[-1].seq
         return out
 
     def _foretell(self, events: Iterable[Event]) -> list[StreamFrame]:
         fresh = [event for event in events if (event.seq, type(event)) not in self._foretold]
         self._foretold |= {(event.seq, type(event)) for event in fresh}
-        return [(f"{self._life - 1}-{event.seq}", event) for event in fresh]
+        return [(f"{self._epoch - 1}-{event.seq}", event) for event in fresh]
 
     def _note(self, event: Event) -> None:
         if isinstance(event, NodeStart) and event.seq > self._begin:
