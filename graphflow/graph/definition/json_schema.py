@@ -132,7 +132,7 @@ def _check(value: Any, schema: Any, pointer: str, depth: int) -> Iterator[Issue]
     if isinstance(value, Hole):
         yield from _check_hole(value, schema, pointer)
         return
-    word = json_type(value)
+    word = _WORDS.get(type(value)) or json_type(value)
     declared = schema.get("type")
     if declared is not None and not _is_type(value, word, declared):
         yield _issue(pointer, f"expected {_shown_type(declared)}, not {show(value)}")
@@ -154,6 +154,12 @@ def _check(value: Any, schema: Any, pointer: str, depth: int) -> Iterator[Issue]
             yield from _check_number(value, schema, pointer)
 
 
+_WORDS = {
+    str: "string", dict: "object", list: "array", int: "integer", float: "number", bool: "boolean", type(None): "null",
+}  # fmt: skip
+"""The types of values that JSON text gives, which is nearly every value; the others go through `json_type`."""
+
+
 def _check_hole(hole: Hole, schema: Mapping[str, Any], pointer: str) -> Iterator[Issue]:
     names = declared_types(schema)
     if not fits(hole.type, names):
@@ -168,7 +174,8 @@ def _check_object(value: Mapping[str, Any], schema: Mapping[str, Any], pointer: 
             yield _issue(pointer, f"{name!r} is missing", _describe(properties.get(name)))
     yield from _check_length(len(value), schema, pointer, "minProperties", "maxProperties", "keys")
     for name, item in value.items():
-        below = f"{pointer}/{escape(str(name))}"
+        token = str(name)
+        below = f"{pointer}/{token if token.isidentifier() else escape(token)}"
         if name in properties:
             yield from _check(item, properties[name], below, depth + 1)
         elif others is False:

@@ -23,7 +23,7 @@ from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.answer import after_expiry, answer_with_text
 from graphflow.runtime.runs.answer_checks import questions_of
 from graphflow.runtime.runs.concurrency import NOBODY, Audience, CheckedInput, check_turn, in_turn
-from graphflow.runtime.runs.live_runs import LiveRun, PreparedRun
+from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns, PreparedRun
 from graphflow.runtime.runs.preconditions import (
     budget_limits,
     check_breakpoints,
@@ -92,13 +92,13 @@ async def start(host: RunHost, new: CheckedInput) -> PreparedRun:
     if new.request.on_busy == "enqueue" and new.consumes is None:
         queued = msgspec.structs.replace(new.request, agent_key=host.agent_key, holder=runs.store.owner)
         return await in_turn(runs, lambda turn: start_now(host, turn), new, queued)
-    return await start_now(host, new)
+    return await start_now(host, new, runs)
 
 
-async def start_now(host: RunHost, new: CheckedInput) -> PreparedRun:
+async def start_now(host: RunHost, new: CheckedInput, runs: LiveRuns | None = None) -> PreparedRun:
     """The run of a new input, once the thread is this process's."""
     plan, tick, request = new.plan, new.tick, new.request
-    async with taken(host, request.thread_id, create=True, new=new) as taking:
+    async with taken(host, request.thread_id, runs=runs, create=True, new=new) as taking:
         if new.consumes is not None or taking.row.queued:
             await check_turn(taking.runs, new, taking.row)
         await host.documents.keep(plan)

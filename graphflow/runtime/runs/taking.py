@@ -89,14 +89,23 @@ class Taking:
 
 @asynccontextmanager
 async def taken(
-    host: RunHost, thread_id: str, *, create: bool = False, new: CheckedInput | None = None, frees: bool = False
+    host: RunHost,
+    thread_id: str,
+    *,
+    runs: LiveRuns | None = None,
+    create: bool = False,
+    new: CheckedInput | None = None,
+    frees: bool = False,
 ) -> AsyncIterator[Taking]:
     """The thread, taken; given back if the block fails. See `concurrency.take`.
+
+    Args:
+        runs: those of the host, for callers that have looked them up.
 
     Raises:
         GraphflowError: `nothing_to_resume` without a store.
     """
-    runs = host.need_runs()
+    runs = runs or host.need_runs()
     taking = Taking(host, runs, await take(runs, thread_id, create=create, new=new, frees=frees))
     try:
         yield taking

@@ -43,12 +43,15 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
     Raises:
         GraphflowError: `invalid_input`, `agent_not_found`, `thread_not_found`, `thread_busy`, `thread_waiting`, …; nothing has changed.
     """
-    said, runs = request.query, context.runs
-    context.refuse_when_stopping()
+    said = request.query
     if said is None or not said.message.strip():
         raise bad_argument("message", "must not be blank")
-    chat_id = checked_chat_id(request.thread_id) if request.thread_id else context.ids.new_id()
+    if request.thread_id:
+        checked_chat_id(request.thread_id)
+    context.refuse_when_stopping()
+    runs = context.runs
     await runs.ready()
+    chat_id = request.thread_id or context.ids.new_id()
     hold_ms = context.settings.tools.hold_ms if request.hold_ms is None else request.hold_ms
     async with context.turn(chat_id):
         is_new = not request.thread_id  # then neither the store nor the folder of uploads can know the id
