@@ -69,7 +69,7 @@ def plan_prompt(request: str, most: int, tools: str | None) -> str:
 
 def repair_prompt(issue: str) -> str:
     """Asks once more, after an answer that was no plan."""
-    return _REPAIR.format(issue=issue)
+    return _REPAIR.format(error=issue)
 
 
 def task_prompt(step: Mapping[str, Any], number: int, total: int) -> str:
