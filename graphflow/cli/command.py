@@ -84,6 +84,7 @@ def guarded(function: Callable[..., Any]) -> Callable[..., None]:
             sys.stdout.flush()
         except BrokenPipeError:
             # `graphflow … | head`: the reader has what it wanted.
+            # The reader has gone, so a message would fail as well.
             close_quietly()
         except KeyboardInterrupt:
             note("interrupted")

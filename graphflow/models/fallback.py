@@ -43,6 +43,7 @@ class FallbackModel(WrappedModel):
                     yield delta
             return
         except ModelError as error:
+            # What was said can't be unsaid, and a wrong key or an empty account fails on either way.
             if begun or error.detail.get("status") in _SAME_ON_BOTH:
                 raise
             failed = error

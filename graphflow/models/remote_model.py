@@ -95,6 +95,7 @@ class RemoteModel:
         watch = TurnTimeouts(self._limits, options.timeout_s or self._limits.total_s)
         turn = self.begin(watch, messages, tools, options)
         try:
+            # After the first delta a retry would repeat text that readers have seen.
             for delta in await self._first_deltas(turn):
                 yield delta
             while not turn.ended:

@@ -92,6 +92,7 @@ class NodeKind:
         async def run_sync(state: Any, ctx: NodeRun) -> Any:
             if not takes_context:
                 return await run_in_thread(function, state)
+            # A thread can't await: its context blocks until the loop has answered.
             in_thread = ThreadContext(ctx)
             return await in_thread.run(function, state, in_thread)
 

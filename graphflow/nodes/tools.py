@@ -98,6 +98,7 @@ class ToolsKind:
             if ctx.speaks:  # what others call is hidden, as what their models say
                 for call in calls:
                     await _stream_call(ctx, call, runner.registry.get(call.name))
+            # Half of an argument can be valid JSON with another meaning, so none of the turn's calls is run.
             if isinstance(last, AIMessage) and last.status == "length" and arguments.get("calls") is None:
                 results = [await _cut_off(call, ctx, runner) for call in calls]
             else:

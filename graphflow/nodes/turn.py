@@ -75,6 +75,7 @@ class ModelTurn:
     def __init__(self, given: Mapping[str, Any], ctx: NodeRun, common: TurnFactory) -> None:
         self.given, self.ctx, self.registry = given, ctx, common.registry
         document = common.document
+        # The model is opened before it is charged: a missing key is an error of the settings and costs no call.
         provider = given.get("providerKey", document.provider_key)
         self.model: ChatModel = ctx.open_model(provider, given.get("model", document.model))
         self.tools, self.noted = common.tools(given)
@@ -110,7 +111,9 @@ class ModelTurn:
             await self._close_open_calls()
         messages = messages_of(self.given, ctx, self.noted, self.closed)
         set_call_context(ctx.run_id, ctx.node if ctx.visit == 1 else f"{ctx.node}#{ctx.visit}")
+        # From here on a cancel or a time-out keeps what was said so far (E15).
         ctx.partial = self.partial
+        # Bound once: this loop runs for every delta. `type(...) is` is the cheapest dispatch, the commonest kind first.
         say, think = speech.say, speech.think
         try:
             async with aclosing(self.model.stream(messages, self.tools, self.options)) as deltas:
@@ -124,6 +127,7 @@ class ModelTurn:
                     elif isinstance(delta, ToolCallDelta):
                         self._call(delta)
         except ModelError:
+            # Refused before the first word: there is nothing to pay, so the call is not counted.
             if heard.empty:
                 self.meter.refused()
             raise
@@ -147,6 +151,7 @@ class ModelTurn:
         ctx = self.ctx
         if self.stream == "hidden" or not ctx.alive:
             return
+        # With a call the text is no candidate, so it is sent; in a last turn calls are refused and the text stays one.
         if not self.last:
             self.speech.calls()
         if delta.id is not None:
@@ -217,6 +222,7 @@ class ModelTurn:
         message = done.message
         if self.summary:
             message = msgspec.structs.replace(message, content=self.speech.text, reasoning=self.speech.reasoning)
+        # The last call's arguments may be cut in half, and half a command can be a valid one: the tools node runs none.
         if done.finish_reason == "length" and message.tool_calls:
             message = msgspec.structs.replace(message, status="length")
         return message

@@ -134,6 +134,7 @@ def from_record(record: Any) -> ToolResult:
             "whether this call happened is unknown, and it was skipped",
             "Do not rely on it; check before you call it again.",
         )
+    # A record of ours has only our fields; anything else is what a person gave as the result.
     if isinstance(record, Mapping) and "status" in record and _FIELDS.issuperset(record):
         return from_envelope(record)
     return wrap(record, legacy=False)

@@ -18,6 +18,7 @@ async def run_in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: A
 
 def guard_stop_iteration(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """What the function gives, and no `StopIteration` (`next` of nothing): a future that got one would never end."""
+    # asyncio can't carry StopIteration through a future (PEP 479): the awaiting task would hang.
     try:
         return function(*args, **kwargs)
     except StopIteration as error:

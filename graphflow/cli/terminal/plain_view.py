@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from graphflow.runtime.result import RunResult
 
 
-class RunView(Protocol):
+class TurnView(Protocol):
     """Shows a run."""
 
     def show(self, event: Event) -> None:

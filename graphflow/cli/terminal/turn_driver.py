@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.answer_policy import ANSWERED_ELSEWHERE, Policy
 from graphflow.cli.terminal.console import note, shown_live
-from graphflow.cli.terminal.plain_view import JsonView, LinesView, RunView, TextView
+from graphflow.cli.terminal.plain_view import JsonView, LinesView, TextView, TurnView
 from graphflow.errors import AnswerRefused
 from graphflow.events import CheckpointCreate, Event
 
@@ -42,7 +42,7 @@ class TurnDriver:
     graph: CompiledGraph
     thread_id: str
     policy: Policy
-    view: RunView
+    view: TurnView
     presets: Mapping[str, Any] = field(default_factory=dict)
     stopped: str = "thread {thread} is stopped; `graphflow threads resume {thread}` continues"
     _running: bool = False
@@ -101,6 +101,7 @@ class TurnDriver:
                 if refusal.code == "answer_invalid" and self.policy.asks_again:
                     note(refusal.message)
                     continue
+                # Another process answered between the prompt and the commit: its run is the one to wait for.
                 if refusal.code in ("answer_stale", "interrupt_not_found"):
                     return await self._elsewhere()
                 raise
@@ -169,7 +170,7 @@ def begin(
     return graph.stream(given, thread_id, **options)
 
 
-def view_of(*, as_json: bool = False, as_lines: bool = False, title: str = "") -> RunView:
+def view_of(*, as_json: bool = False, as_lines: bool = False, title: str = "") -> TurnView:
     """The view that the flags and the terminal ask for."""
     if as_lines:
         return LinesView()
@@ -229,6 +230,7 @@ async def continue_thread(
 async def _asks(graph: CompiledGraph, thread_id: str) -> bool:
     """Whether the thread waits and none of its interrupts is due."""
     state, now = await graph.thread(thread_id).state(), graph.host.clock.now_ms()
+    # What is due is decided by resuming, not by asking.
     due = any(i.expires_at is not None and i.expires_at <= now for i in state.interrupts)
     return state.status == "waiting" and not due
 

@@ -111,6 +111,7 @@ class TurnReader:
 
     def feed_pending(self, event: SseEvent, out: list[Delta]) -> None:
         """Adds an event that the stream ended in the middle of: dropped unless it is whole JSON."""
+        # Some servers leave out the blank line after their last event; half an event would be a false error.
         if event.error is None and event.name != "error" and event.data.strip() != _DONE:
             try:
                 read_json(event.data)
@@ -124,6 +125,7 @@ class TurnReader:
             raw = read_json(body)
         except (ValueError, RecursionError):
             raise self.no_answer("a body that is no JSON", body) from None
+        # Some servers wrap the body in a list, as Gemini's compatible endpoint does with errors.
         if isinstance(raw, list) and raw:
             raw = raw[0]
         if not isinstance(raw, dict):
@@ -145,6 +147,7 @@ class TurnReader:
             raw = None
         if isinstance(raw, dict):
             return self._mend.chunk(lenient_chunk(raw))
+        # Skipping a chunk of text loses a word; skipping one of a call's arguments could run another command.
         if len(self._calls) and not self.finished:
             excerpt = self._mask(data)
             raise failure(
@@ -169,6 +172,7 @@ class TurnReader:
                 raise self._in_band({"message": chunk.message})
             return
         for choice in chunk.choices:
+            # One choice is asked for; a second one's deltas would mix into the same text.
             if not choice.index:
                 self._take_choice(choice, out)
 
@@ -271,6 +275,7 @@ class TurnReader:
         out.append(Finish(self._reason(), self._raw_reason, read_usage(self._usage)))
 
     def _whole_without_reason(self) -> bool:
+        # `finish_optional` providers omit the reason; [DONE] or a usage shows that the stream was not cut off.
         something = self._characters or self._reasoning_characters or len(self._calls)
         return bool(self._finish_optional and something and (self.done or self._usage is not None))
 
@@ -288,6 +293,7 @@ class TurnReader:
                 payload = read_json(payload)
             except (ValueError, RecursionError):
                 payload = payload.decode("utf-8", "replace")
+        # Some gateways nest the provider's error in `message`.
         if isinstance(payload, dict) and isinstance(payload.get("message"), dict):
             payload = payload["message"]
         return in_band_failure(self._provider, payload, self._mask, progress=self.progress)
@@ -332,6 +338,7 @@ def read_usage(raw: dict[str, Any] | None) -> Usage | None:
 
 def _count(data: Any, name: str) -> int:
     value = data.get(name) if isinstance(data, dict) else None
+    # A negative or absurd count would corrupt budgets and the ledger, which only ever add.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _MOST_TOKENS:
         return 0
     return int(value)

@@ -107,8 +107,10 @@ class CallTable:
         if part.id or part.index is None or function is None or function.name:
             return False
         call, fragment = self._by_index.get(part.index), function.arguments
+        # Anything unusual takes the slow path; this one runs for nearly every argument delta.
         if call is None or not call.parts or type(fragment) is not str or not fragment or not call.started:
             return False
+        # A whole object followed by another one: the slow path decides whether it replaces the first or opens a call.
         if call.last == "}" and fragment.lstrip().startswith("{"):
             return False
         call.append(fragment)
@@ -176,6 +178,7 @@ class CallTable:
             self._used = self._used_ids()
         if sent is None:
             unique = f"call_{self._new_token()}"
+        # Some providers number their calls anew in each turn; two calls of one id could not be paired with their results.
         elif sent in self._used:
             unique = f"{sent}{WIRE_ID_MARK}{self._new_token()}"
         else:
@@ -189,6 +192,7 @@ class CallTable:
         self._current = call
         renamed = self._name(call, function.name)
         fragment = _fragment(function)
+        # Some providers send `null` for "no arguments yet".
         if not call.parts and fragment == "null":
             fragment = ""
         if not call.started:
@@ -198,6 +202,7 @@ class CallTable:
             return
         restart = False
         if call.last == "}" and fragment.lstrip().startswith("{") and call.is_whole():
+            # Some providers repeat the whole arguments in a last chunk.
             if fragment.strip() == call.text.strip():
                 return
             call.parts.clear()
@@ -210,6 +215,7 @@ class CallTable:
         """Takes a name or a piece of one; whether the name grew after it had been given out."""
         if not name or name == call.name or (call.parts and call.name):
             return False
+        # Providers that repeat the name in each chunk would give `searchsearch`; an offered name is complete.
         if call.name in self._offered and call.name + name not in self._offered:
             return False
         call.name = name if name.startswith(call.name) else call.name + name
@@ -221,6 +227,7 @@ class CallTable:
             return True
         if call.parts or call.name in self._offered:
             return False
+        # The name may still grow (`read` to `read_file`); once announced it could not be taken back.
         return any(name.startswith(call.name) for name in self._offered)
 
     def _begin(self, call: _PartialCall) -> ToolCallDelta:

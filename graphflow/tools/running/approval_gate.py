@@ -38,7 +38,9 @@ class ApprovalGate:
             return await ask_approval(tool, call_id, arguments, ctx, key=key)
         if ctx.recorded(rule_key(key)):
             return await _by_rule(None, tool, arguments, ctx, key)
+        # Recorded decisions come first: rules may have changed since, and a re-entered node must decide as it did before.
         asks, rule = self._asks_by_itself(tool, policy), await self._rule(tool, arguments, policy, ctx)
+        # An `allow` without a question to skip leaves no record: nothing was decided.
         if rule is not None and (rule.decision == "deny" or (rule.decision == "allow" and asks)):
             return await _by_rule(rule, tool, arguments, ctx, key)
         if asks or (rule is not None and rule.decision == "ask"):

@@ -63,6 +63,7 @@ class CallExecution:
         try:
             result = await self._guarded(ready, ctx)
         except BaseException as error:
+            # A cancel or a budget says nothing about the tool's health; only a lost connection or a time-out does.
             if isinstance(error, NodeFailed) and error.code in _CUT_OFF:
                 self._breaker.report(tool.name, failed=True)
             else:
@@ -84,12 +85,15 @@ class CallExecution:
             async with deadline:
                 value = await tool.body.run(ready.prepared, self._tool_context(ready, ctx))
             return wrap(value, legacy=self._legacy)
+        # The engine's own errors end the node; a model could only misread them as the tool's.
         except (StoreError, BudgetExceeded, Terminated):
             raise
         except asyncio.CancelledError:
+            # A real cancel counts on the task; without it the tool raised CancelledError itself, which must not end the run.
             if _is_cancelled():
                 raise
             return failed("CANCELLED", f"{tool.name} cancelled itself.", "Try again, or go on without it.")
+        # A tool that calls sys.exit() must not end the server.
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool's failure is a result for the model
             log_exception("tool.failed", error, tool=tool.name, call_id=ready.call.id)
             return _failure(tool, TimeoutError(f"no end after {limit:g} s") if deadline.expired() else error)
@@ -121,8 +125,10 @@ def _outcome_unknown(error: BaseException) -> bool:
     """Whether a call that ended so may have done its work all the same (E6)."""
     if isinstance(error, NodeFailed):
         return error.code in _CUT_OFF
+    # Looked up, not imported: who has not loaded httpx can't have raised its errors.
     httpx: Any = sys.modules.get("httpx")
     if httpx is not None and isinstance(error, httpx.TransportError):
+        # No connection, no request: those are known not to have acted.
         return not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
     return isinstance(error, TimeoutError | ConnectionError) and not isinstance(error, ConnectionRefusedError)
 

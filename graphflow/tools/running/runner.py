@@ -106,11 +106,13 @@ class ToolRunner:
             in_state: the calls stand in the messages of the state.
         """
         if max_calls == 0:
+            # No tools were offered, so the model made the name up: a refusal says more than a limit of zero.
             policy, max_calls = replace(policy, disallow=True), None
         keys = unique_keys(calls)
         earlier: Mapping[str, Any] = {} if results is None else results  # not `or`: their number takes reading them all
         if parallel and max_calls is None and len(calls) > 1 and await self._are_plain_reads(calls, policy, ctx):
             return await self._run_together(calls, keys, ctx, policy, earlier)
+        # One after another: a later call may refer to the result of an earlier one, and a write must not overtake a read.
         of_turn: dict[str, Any] = {}
         seen: Mapping[str, Any] = ChainMap(of_turn, earlier)  # type: ignore[arg-type] # only its first is written
         out: list[ToolResult] = []
@@ -123,6 +125,7 @@ class ToolRunner:
             result = await self.run(
                 call, ctx, policy=policy, results=seen, key=keys[index], ends_node=ends, in_state=in_state
             )
+            # A failed call leaves the latest good result in place, so a template never resolves to an error text.
             if result.ok:
                 of_turn[call.name] = result_value(result)
             out.append(result)
@@ -169,6 +172,7 @@ class ToolRunner:
             ctx: records the call, once.
             key: of the recorded operation.
         """
+        # Any policy: the agent may have lost the tool since, and its effect must still be undone.
         tool = find_tool(self.registry, name, ANY_TOOL)
         if isinstance(tool, ToolResult):
             return tool
@@ -214,11 +218,15 @@ class ToolRunner:
             ready = self._ready(tool, call, parse_arguments(call.arguments), results, key, policy)
         except ArgumentsRefused as refused:
             return _Outcome(refused_result(tool.name, refused))
+        # A re-entered node has paid for this call already; charging twice would end a run early after a crash.
         entered_before = any(ctx.recorded(known) for known in (key, rule_key(key), approval_key(key)))
+        # Charged after the checks and before anybody is asked: a call that can't run costs nothing, and nobody approves
+        # a call that the budget then refuses.
         ctx.charge_tool_call(key, counted=entered_before)
         decision = await self._gate.decide(tool, call.id, ready.arguments, policy, ctx, key=key)
         if isinstance(decision, ToolResult):
             return _Outcome(decision, ready.arguments)
+        # A person may have written anything, so edited arguments pass the same checks as the model's.
         if decision.edited:
             try:
                 ready = self._ready(tool, call, decision.arguments, results, key, policy)
@@ -265,6 +273,7 @@ class ToolRunner:
             tool = find_tool(self.registry, call.name, policy)
             if isinstance(tool, ToolResult):
                 continue
+            # Writes keep the order of the model; actions and forms keep the order in which a person sees them.
             if tool.effects == "write" or tool.kind != "backend":
                 return False
             try:
@@ -306,6 +315,7 @@ class ToolRunner:
                         raise outcome
                     told.append(await self._finish(call, outcome, ctx))
         except BaseExceptionGroup as several:
+            # The group holds one error: the first failure cancelled the others.
             raise several.exceptions[0] from None
         return told
 
