@@ -16,7 +16,7 @@ GraphflowError
 ├── EffectsNeedChoice      a rewind or re-run would pass over `write` effects
 ├── StateError             a key or value outside the state schema
 └── StoreError             the store could not be read or written
-    ├── Fenced             another life took the thread; this one must stop
+    ├── Fenced             another process took the thread; this epoch must stop
     └── CodecError         a value that can't be stored
 ```
 
@@ -69,7 +69,7 @@ ERROR_CODES: dict[str, str] = {
     "undo_failed": "What takes a write effect back failed; the thread stays where it was.",
     "store_failed": "The store could not be read or written.",
     "store_version_unsupported": "The store was made by a newer version.",
-    "fenced": "Another life took this thread; the older one stopped.",
+    "fenced": "Another process took this thread; the older epoch stopped.",
     "not_serializable": "A value can't be stored.",
     "overloaded": "The server has too many runs, or the thread too many queued inputs; retry after `retryAfterMs`.",
     "too_large": "A file is larger than may be kept.",

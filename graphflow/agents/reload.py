@@ -37,11 +37,11 @@ class AgentChanges:
     removed: tuple[str, ...] = ()
     invalid: tuple[InvalidAgent, ...] = ()
     """Refused files whose errors differ from those reported before."""
-    mended: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
     """Keys that were refused before and are not any more."""
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.changed or self.removed or self.invalid or self.mended)
+        return bool(self.added or self.changed or self.removed or self.invalid or self.fixed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ def _difference(old: Table, new: Table) -> AgentChanges:
         changed=tuple(sorted(key for key in both if old.agents[key].version != new.agents[key].version)),
         removed=tuple(sorted(old.agents.keys() - new.agents.keys())),
         invalid=tuple(refused for key, refused in sorted(new.invalid.items()) if refused != old.invalid.get(key)),
-        mended=tuple(sorted((old.invalid.keys() - new.invalid.keys()) & new.agents.keys())),
+        fixed=tuple(sorted((old.invalid.keys() - new.invalid.keys()) & new.agents.keys())),
     )
 
 

@@ -60,7 +60,7 @@ class Graph(Generic[S]):
     Args:
         state: the class that declares the state's keys (dataclass, TypedDict or pydantic model), or a JSON Schema.
         name: the graph's key.
-        budget: figures of the document's budget; a graph with a cycle needs one.
+        budget: limits of the document's budget; a graph with a cycle needs one.
         fields: further top-level keys of the document (`result`, `input`, `description`, …).
     """
 

@@ -43,7 +43,7 @@ description asks for, with values that the user or a result has given. An argume
 of the latest result of that tool, as in {{city_datetime.date+1d}}.
 3. Calls that do not need each other's results may be made in one turn; they run in the order in which you write them. A \
 call that needs a result waits for the next round.
-4. A call that could not be run because its arguments were wrong may be made once more, mended. Do not repeat a call that \
+4. A call that could not be run because its arguments were wrong may be made once more, fixed. Do not repeat a call that \
 has given its result.
 5. When everything that was asked is known or done, or can't be taken further, call task_done, alone. Its finishContent says \
 what was found or done, with the facts and figures that the answer needs, and what is missing. Nothing else ends the work.

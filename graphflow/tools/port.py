@@ -139,7 +139,7 @@ def refused_result(name: str, refused: ArgumentsRefused) -> ToolResult:
     return failed(
         "INVALID_PARAM",
         f"the arguments of {name} do not fit: {refused}",
-        f"Call {name} again with every one of these mended.",
+        f"Call {name} again with every one of these fixed.",
     )
 
 

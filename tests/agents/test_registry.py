@@ -95,7 +95,7 @@ def test_the_last_good_version_stays_in_service_until_the_file_is_mended(folder,
     assert [refused.in_service for refused in change.invalid] == [True]
     assert registry.get("a").name == "one"
     write(folder, "a", plain(name="three"))
-    assert registry.reload() == AgentChanges(changed=("a",), mended=("a",))
+    assert registry.reload() == AgentChanges(changed=("a",), fixed=("a",))
     assert registry.get("a").name == "three"
 
 
@@ -221,7 +221,7 @@ def test_a_reference_mends_when_its_agent_comes(folder, registry, refer):
     write(folder, "a", refer("z"))
     registry.reload()
     write(folder, "z", plain())
-    assert registry.reload() == AgentChanges(added=("a", "z"), mended=("a",))
+    assert registry.reload() == AgentChanges(added=("a", "z"), fixed=("a",))
 
 
 @pytest.mark.parametrize("refer", [calling, delegating])

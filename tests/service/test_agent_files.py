@@ -52,16 +52,16 @@ async def test_a_new_agent_is_written_loaded_and_told_in_full(create: Any, folde
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"mode": "REACT", "tools": ["city_datetime"], "systemPrompt": "Work.", "maxSteps": 3},
-        {"tools": ["city_datetime"], "react": {"systemPrompt": "Work.", "maxSteps": 3}},
-        {"config": {"tools": ["city_datetime"], "react": {"maxSteps": 3}}, "mode": "REACT", "systemPrompt": "Work."},
-        {"config": {"mode": "react", "tools": ["city_datetime"], "systemPrompt": "Work.", "react": {"maxSteps": 3}}},
+        {"mode": "REACT", "tools": ["city_datetime"], "systemPrompt": "Work.", "maxRounds": 3},
+        {"tools": ["city_datetime"], "react": {"systemPrompt": "Work.", "maxRounds": 3}},
+        {"config": {"tools": ["city_datetime"], "react": {"maxRounds": 3}}, "mode": "REACT", "systemPrompt": "Work."},
+        {"config": {"mode": "react", "tools": ["city_datetime"], "systemPrompt": "Work.", "react": {"maxRounds": 3}}},
     ],
 )
 async def test_prompts_may_stand_flat_in_their_block_or_in_config(create: Any, folder: Path, arguments: Any):
     _, run = create
     assert (await run(agentId="made", **arguments)).ok
-    assert written(folder, "made")["react"] == {"systemPrompt": "Work.", "maxSteps": 3}
+    assert written(folder, "made")["react"] == {"systemPrompt": "Work.", "maxRounds": 3}
     assert written(folder, "made")["providerKey"] == "auto"
 
 

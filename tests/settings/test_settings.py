@@ -236,5 +236,5 @@ def test_loading_settings_loads_no_pydantic(tmp_path):
 
 
 def test_the_docs_page_is_the_table():
-    """Mend with `make docs`."""
+    """Fix with `make docs`."""
     assert (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8") == settings_markdown()

@@ -63,11 +63,11 @@ def next_step(code: str, detail: dict[str, Any], thread_id: str | None = None) -
         case "effects_need_choice":
             return _choice_hint(detail)
         case "invalid_definition":
-            return "mend the places above, then `graphflow validate`"
+            return "fix the places above, then `graphflow validate`"
         case "interrupt_not_found" | "answer_stale" | "answer_ambiguous":
             return "`graphflow inbox list` shows what is open"
         case "budget_exceeded":
-            return f"`graphflow threads resume {thread} --budget {_figure(detail)}=VALUE` continues with a higher limit"
+            return f"`graphflow threads resume {thread} --budget {_limit(detail)}=VALUE` continues with a higher limit"
         case "store_failed" | "store_version_unsupported":
             return "`graphflow doctor`"
     return None
@@ -86,9 +86,9 @@ def _choice_hint(detail: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _figure(detail: dict[str, Any]) -> str:
-    """The figure by the name that a budget gives it: `maxModelCalls` for `modelCalls`."""
-    name = str(detail.get("figure") or "FIGURE")
+def _limit(detail: dict[str, Any]) -> str:
+    """The limit by the name that a budget gives it: `maxModelCalls` for `modelCalls`."""
+    name = str(detail.get("figure") or "LIMIT")
     plain = name[:1].islower() and name != "timeoutMs" and not name.startswith("max")
     return f"max{name[:1].upper()}{name[1:]}" if plain else name
 

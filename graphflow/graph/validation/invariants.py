@@ -23,7 +23,7 @@ from graphflow.graph.invariants.properties import (
 from graphflow.graph.validation.context import ValidationContext
 
 
-def check_always(context: ValidationContext, subgraphs: Mapping[str, CheckedDocument]) -> None:
+def check_invariants(context: ValidationContext, subgraphs: Mapping[str, CheckedDocument]) -> None:
     """Errors of properties that say nothing, name nothing, or do not hold.
 
     A graph with errors of its own is not proved: what would be said of it follows from them.

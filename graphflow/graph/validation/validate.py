@@ -34,7 +34,7 @@ from graphflow.graph.definition.version_hash import version_hash
 from graphflow.graph.validation.branches import check_regions
 from graphflow.graph.validation.context import ValidationContext, open_context
 from graphflow.graph.validation.expressions import check_expressions, check_state_use
-from graphflow.graph.validation.invariants import check_always
+from graphflow.graph.validation.invariants import check_invariants
 from graphflow.graph.validation.nodes import check_nodes
 from graphflow.graph.validation.routes import check_routes, show_cycle
 from graphflow.graph.validation.state import check_budget, check_input, check_state
@@ -97,7 +97,7 @@ class _Compiler:
         check_regions(context)
         inputs = {place: sub.document.input or DEFAULT_INPUT_SCHEMA for place, sub in _by_place(context, subgraphs)}
         check_state_use(context, check_expressions(context, inputs))
-        check_always(context, subgraphs)
+        check_invariants(context, subgraphs)
 
     def _checked(
         self,

@@ -72,7 +72,7 @@ def _issue(index: int, name: str, folder: Path, error: BaseException) -> Issue:
     missing = (
         isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == name.split(".", maxsplit=1)[0]
     )
-    hint = f"put {name.split('.', maxsplit=1)[0]}.py into {folder}, or install it" if missing else "mend the module"
+    hint = f"put {name.split('.', maxsplit=1)[0]}.py into {folder}, or install it" if missing else "fix the module"
     message = f"module {name!r} can't be imported: {type(error).__name__}: {error}"
     return Issue(pointer=f"/tools/modules/{index}", message=message, hint=hint, kind="reference")
 

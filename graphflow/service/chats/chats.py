@@ -107,7 +107,7 @@ async def _heal_record(context: ServiceContext, chat_id: str) -> None:
     try:
         await context.chat_record.heal(chat_id)
     except OSError:
-        log.exception("the chat record could not be mended", extra={"facts": {"chat_id": chat_id}})
+        log.exception("the chat record could not be repaired", extra={"facts": {"chat_id": chat_id}})
 
 
 async def history(context: ServiceContext, chat_id: str, chain: Chain) -> list[Event]:

@@ -63,7 +63,7 @@ def agent_file_tool(files: AgentFiles) -> Tool:
             created, file = files.write(agentId, config)
         except DefinitionError as error:
             issues = "; ".join(f"{issue.pointer or '/'}: {issue.message}" for issue in error.errors[:5])
-            return failed("INVALID_PARAM", f"no agent can be made of this: {issues}", "Mend it and call again.")
+            return failed("INVALID_PARAM", f"no agent can be made of this: {issues}", "Fix it and call again.")
         except OSError as error:
             return failed("EXECUTION_ERROR", f"the file can't be written: {error.strerror or error}")
         return {

@@ -55,7 +55,7 @@ async def math_eval(expression: str) -> dict[str, Any] | ToolResult:
     try:
         value = evaluate(expression)
     except (_NotEvaluated, ArithmeticError, ValueError, TypeError) as error:
-        return failed("INVALID_PARAM", f"{expression[:100]!r} has no value: {error}", "Mend the expression.")
+        return failed("INVALID_PARAM", f"{expression[:100]!r} has no value: {error}", "Fix the expression.")
     exact = isinstance(value, int) and abs(value) > _EXACT
     return {"expression": expression, "result": str(value) if exact else value}
 

@@ -1,4 +1,4 @@
-"""`always` with branches: what is proved is never stopped, and what people change in a branch is kept (spec 2.1 rule 10)."""
+"""`invariants` with branches: what is proved is never stopped, and what people change in a branch is kept (spec 2.1 rule 10)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from graphflow.graph.validation.validate import check_document
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeClock
 from tests.graph.random_documents import RandomDocument, random_documents
-from tests.runtime.test_always_kept import review
 from tests.runtime.test_branches_against_the_reference import WorkingKinds
+from tests.runtime.test_invariants_kept import review
 
 
 class Hasty(FakeClock):

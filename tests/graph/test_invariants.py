@@ -1,4 +1,4 @@
-"""`always`: properties are understood, proved over the control graph, or refused with a way that breaks them (spec 2.1 rule 10)."""
+"""`invariants`: properties are understood, proved over the control graph, or refused with a way that breaks them (spec 2.1 rule 10)."""
 
 from __future__ import annotations
 
