@@ -186,6 +186,7 @@ class _Scanner:
             if not text.startswith(":", at):
                 self.stop(at, below, f"expected ':' after key {key!r}, found {_shown(text, at)}")
             value, at = self.value(self.space(at + 1), below, depth + 1, "systemprompt" in key.lower())
+            # The first of two equal keys wins: its place is the one that later errors point at.
             out.setdefault(key, value)
             at = self.separator(at, pointer, "}", '"')
         return out, at + 1

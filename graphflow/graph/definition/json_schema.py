@@ -134,6 +134,7 @@ def _check(value: Any, schema: Any, pointer: str, depth: int) -> Iterator[Issue]
         return
     word = _WORDS.get(type(value)) or json_type(value)
     declared = schema.get("type")
+    # A value of the wrong type gets no further message: its length or bounds would only repeat the same mistake.
     if declared is not None and not _is_type(value, word, declared):
         yield _issue(pointer, f"expected {_shown_type(declared)}, not {show(value)}")
         return
@@ -384,6 +385,7 @@ def _accepted(value: Any, schema: Any) -> bool:
     if "jsonschema_rs" not in sys.modules:
         return False
     try:
+        # By its text, for a checker is often made for one value only, and the library takes longer to compile than to check.
         validator = _flat_validator(msgspec.json.encode(schema))
         return validator is not None and _is_plain(value) and validator.is_valid(value)
     except (ValueError, TypeError, OverflowError, RecursionError):

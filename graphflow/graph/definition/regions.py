@@ -177,6 +177,7 @@ class _Surveyor:
         main: set[str] = set()
         if self._document.start in self._nodes:
             main |= self._claim(self._document.start, None)
+        # Bodies before the wrap-up node: a node that both reach belongs to the body, and the budget route is the error.
         self._open_fans(main)
         self._claim_then(main)
         self._open_fans(main)
@@ -193,6 +194,7 @@ class _Surveyor:
                 if edge.to not in self._nodes or edge.to in claimed:
                     continue
                 if edge.to in self._owner:
+                    # The first to reach a node owns it. Claiming from outside inwards makes that the outermost, so errors name the inner route.
                     if self._owner[edge.to] != key:
                         self._crossings.append((edge, name, False, key))
                     continue

@@ -35,6 +35,7 @@ class Source:
 
     def place(self, pointer: str) -> tuple[int, int] | None:
         """Line and column (1-based) of the value at a JSON pointer, or of the nearest one around it."""
+        # A pointer may name a key that is missing; the nearest value around it is where to add it.
         while (at := self._values.get(pointer)) is None:
             if not pointer:
                 return None

@@ -78,6 +78,7 @@ def _write_object(value: Mapping[Any, Any], out: list[str]) -> None:
     if not all(isinstance(key, str) for key in value):
         raise ValueError("an object's keys are text")
     out.append("{")
+    # UTF-16 order, not code points: RFC 8785 follows ECMAScript, and beyond U+FFFF the two differ.
     for index, key in enumerate(sorted(value, key=_utf16)):
         if index:
             out.append(",")

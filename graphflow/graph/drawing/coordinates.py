@@ -121,6 +121,7 @@ class Coordinates:
         """Edges whose pieces take part in the layout: all but, in a huge graph, the longest."""
         left = PIECES_A_NODE * len(self._boxes) + 256
         cut: set[int] = set()
+        # Shortest first: the few edges that cross a huge graph would take all the pieces.
         for edge in sorted(range(len(self._ends)), key=lambda i: len(self._rows_between(i))):
             left -= len(self._rows_between(edge))
             if left < 0:
@@ -191,6 +192,7 @@ class Coordinates:
         ports: dict[tuple[int, int, bool], float] = {}
         for (vertex, below), lines in sides.items():
             step = min(PORT_STEP, 0.7 * self._boxes[vertex][0] / len(lines))
+            # Sorted by where they lead, so lines that leave one side do not cross at the node.
             for i, (_, edge) in enumerate(sorted(lines)):
                 ports[vertex, edge, below] = self._middle[vertex] + (i - (len(lines) - 1) / 2) * step
         return ports

@@ -93,6 +93,7 @@ class _HierarchyBuilder:
         """Every node that is in no region; of fans that lie in each other's bodies the first, so that all are shown."""
         top = {name for name in self._document.nodes if name not in self._survey.home}
         met: set[str] = set()
+        # A broken document may hold fans in each other's bodies; without this walk none of them would be drawn.
         for name in [*(name for name in self._document.nodes if name in top), *self._document.nodes]:
             if name in met:
                 continue

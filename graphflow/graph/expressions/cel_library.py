@@ -73,11 +73,13 @@ class Program:
             CelError: what the evaluation ended in.
         """
         try:
+            # A shared arena keeps every value that was converted into it: a state full of messages must not stay behind.
             result = self._eval(data=data, arena=None if _holds_collection(data) else _arena())
         except RuntimeError as error:  # the library's C++ exceptions, as for text with half a surrogate pair
             raise CelError(_undecorated(str(error))) from None
         value = result.plain_value()
         kind = type(value)
+        # Most results are one of these, and an error never is: asking the library for the type would cost more than the rest.
         if kind is bool or kind is int or kind is float or value is None:
             return value
         return _result(result, value)
@@ -150,6 +152,7 @@ def compile_program(text: str, variables: int) -> Program:
     Raises:
         CompileFailed: with every complaint of the type check.
     """
+    # Few sizes, so that nearly all expressions share one environment: making one costs milliseconds.
     size = 8
     while size < variables:
         size *= 4

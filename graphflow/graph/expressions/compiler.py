@@ -177,6 +177,7 @@ class _Converted:
             try:
                 data[name] = read(scope)
             except Missing as error:
+                # CEL may not need it: `has_error || out.text == 1` is true without `out`.
                 missing.append(error)
             except cel_library.NullCharacter:
                 literals[name] = cel_library.literal(
@@ -205,6 +206,7 @@ _VARIABLE = re.compile(r"'([difsblm]\d+)'")
 
 def _loader(path: Path, kind: str, environment: Environment) -> Read:
     read = _reader(path, environment)
+    # `has` and `size` give a boolean and an integer, which need no conversion.
     if path.test:
         return read
     convert = cel_library.to_double if environment.is_number(path) else cel_library.to_cel
@@ -249,6 +251,7 @@ def rewrite(outline: Outline, start: int, end: int, type_of: Callable[[Path], st
     variables: list[tuple[str, str, Path]] = []
     at, length = start, 0
     for path in outline.paths:
+        # Paths of other parts of the expression, such as the branches of a choice that are read by reference.
         if not start <= path.start < end:
             continue
         kind = type_of(path)

@@ -131,10 +131,12 @@ def _compared(left: _Operand, word: str, right: _Operand) -> Evaluate:
     def evaluate(scope: Scope) -> bool:
         a, b = read(scope), read_other(scope)
         kind = type(a)
+        # One type on both sides: mixed numbers follow rules of CEL that differ between literals, keys and dyn values.
         if kind is type(b):
             if kind is int:
                 alike = not numbers and _LEAST <= a <= _MOST and _LEAST <= b <= _MOST
             elif kind is str:
+                # CEL compares code points and so does Python, but half a surrogate pair is an error there: only ASCII is surely whole.
                 alike = a.isascii() and b.isascii()
             else:
                 alike = kind is float or (kind is bool and equality) or (a is None and nulls)
@@ -145,6 +147,7 @@ def _compared(left: _Operand, word: str, right: _Operand) -> Evaluate:
         raise _Unsure
 
     literal = right.constant
+    # The usual comparison, `visits.judge < 3`, skips the checks of a side that is known when the graph is loaded.
     if literal is None or left.number:
         return evaluate
 
@@ -184,6 +187,7 @@ def _arithmetic(left: _Operand, word: str, right: _Operand) -> _Operand:
                 if _LEAST <= out <= _MOST:
                     return out
             elif kind is float and broken is not None:
+                # Floats never overflow to an error, so only `+ - *` are here; CEL divides by zero and gives infinity.
                 return broken(a, b)
         raise _Unsure
 

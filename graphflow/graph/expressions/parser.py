@@ -247,6 +247,7 @@ class _Parser:
             return self._step(node, key.value, start)
         if self._bound_uses == bound_before and not isinstance(key, Constant):
             outline = Outline(self.text, key, tuple(self.paths[seen:]))
+            # The index reads its own paths; left here they would be converted a second time for the whole.
             del self.paths[seen:]
             return self._step(node, Index(outline), start)
         return Opaque(start, self._last_end)
@@ -269,6 +270,7 @@ class _Parser:
         self._expect("(")
         bound = 0
         if macro and self.token[0] == "name" and self._peek()[1] == ",":
+            # The variable of a macro hides a path of the same name, so it must not be read from the scope.
             self._bound.append(self._take()[1])
             self._take()
             bound = 1

@@ -87,6 +87,7 @@ def _map(
     parts = {key: _compile(item, environment, check, f"{pointer}/{escape(key)}", issues) for key, item in value.items()}
     if all(part.evaluate is None for part in parts.values()):
         return _CompiledPart({key: part.value for key, part in parts.items()})
+    # One copy of a finished dict and a few assignments are faster than building it key by key for each node run.
     fixed = {key: part.value for key, part in parts.items()}  # keeps the order of keys
     moving = [(key, part.evaluate) for key, part in parts.items() if part.evaluate is not None]
 

@@ -223,11 +223,13 @@ class _Counting:
         best: dict[_Situation, int] = {start: begun[1]}
         sources: dict[tuple[_Situation, int], tuple[tuple[_Situation, int], str] | None] = {begun: None}
         rest = deque([begun])
+        # Breadth first, so the path that is shown is a shortest one.
         while rest:
             at = rest.popleft()
             situation, entered = at
             if entered > self._count:
                 return entered, _shown(_path(sources, at))
+            # A heavier path came to the same situation since this one was queued, and everything from here on follows it.
             if best[situation] > entered:
                 continue
             for why, following in self._following(situation):
@@ -236,6 +238,7 @@ class _Counting:
                     best[following] = total
                     sources[following, total] = (at, why)
                     rest.append((following, total))
+            # Without the counts the search is linear, and proves less: conditions on visits no longer bound a cycle.
             if limit is not None and len(best) > limit:
                 raise _TooLarge
         return max(best.values()), None

@@ -239,6 +239,7 @@ def _tell_branches(
     for branch, written in writes.items():
         for key, pointer in written.items():
             others = first.setdefault(key, [])
+            # Branches that wait for each other never run at once, so the later one may overwrite.
             rival = next((o for o in others if o[0] not in before[branch] and branch not in before[o[0]]), None)
             others.append((branch, pointer))
             if rival is not None and pointer not in told:

@@ -99,6 +99,7 @@ def open_context(data: Mapping[str, Any], kinds: Kinds) -> ValidationContext:
         issues.append(
             Issue(pointer="", message=f"only the first {MAX_FAULTS} errors are reported", hint="fix these first")
         )
+    # What is left always converts: each part with an error of shape was set aside above.
     document = _readable(data, lost_top, lost)
     properties = document.state.get("properties")
     state = {

@@ -113,6 +113,7 @@ def _ways(context: ValidationContext) -> _Ways:
         lost = node.next == () or context.is_lost(name, "next", "error", "ask", "map", "parallel")
         lost = lost or is_map_without(context, name, "do")
         if lost or not every.issuperset(begun):
+            # One wrong name must not make half of the graph unreachable: such a node may lead anywhere.
             ways.possible[name], ways.known[name], ways.opened[name] = anywhere, [], anywhere
             continue
         ways.possible[name] = ways.known[name] = targets
