@@ -25,11 +25,11 @@ from graphflow.graph.core.channels import Update
 from graphflow.graph.core.immutable import ListView, LogEntry, copied, fold, freeze
 from graphflow.graph.core.machine import (
     ROOT,
-    Branch,
+    BranchState,
     Frame,
     FramePatch,
     Interrupt,
-    Join,
+    JoinState,
     Machine,
     Opened,
     Operation,
@@ -282,13 +282,13 @@ def _read_opened(node_run_id: str, items: Any, binds: str) -> Opened:
     return Opened(node_run_id, freeze(items), binds)
 
 
-def _read_join(total: int, pending: int | Sequence[int], running: int, counted: int) -> Join:
+def _read_join(total: int, pending: int | Sequence[int], running: int, counted: int) -> JoinState:
     left = range(pending, total) if isinstance(pending, int) else tuple(pending)
-    return Join(total, left, running, counted)
+    return JoinState(total, left, running, counted)
 
 
-def _read_branch(index: int, inherited: dict[str, int], out: Any) -> Branch:
-    return Branch(index, inherited, freeze(out))
+def _read_branch(index: int, inherited: dict[str, int], out: Any) -> BranchState:
+    return BranchState(index, inherited, freeze(out))
 
 
 _FRAME_PARTS: dict[str, Callable[..., Any]] = {"opened": _read_opened, "join": _read_join, "branch": _read_branch}

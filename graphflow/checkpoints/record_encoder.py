@@ -26,11 +26,11 @@ from graphflow.graph.core.commands import Commit
 from graphflow.graph.core.immutable import LogEntry, State
 from graphflow.graph.core.machine import (
     ROOT,
-    Branch,
+    BranchState,
     Frame,
     FramePatch,
     Interrupt,
-    Join,
+    JoinState,
     Machine,
     Opened,
     Operation,
@@ -178,9 +178,9 @@ def _frame_value(field: str, value: Any) -> Any:
     match value:
         case Opened(node_run_id, items, binds):
             return [node_run_id, storable(items, channel="the items of a map"), binds]
-        case Join(total, pending, running, counted):
+        case JoinState(total, pending, running, counted):
             return [total, pending.start if isinstance(pending, range) else pending, running, counted]
-        case Branch(index, inherited, out):
+        case BranchState(index, inherited, out):
             return [index, inherited, storable(out, channel="out")]
     return value
 

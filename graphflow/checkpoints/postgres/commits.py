@@ -83,7 +83,7 @@ class PostgresEpoch:
 _ADD_INTERRUPT, _ADD_RUN, _ADD_SPENT = native(ADD_INTERRUPT), native(ADD_RUN), native(ADD_SPENT)
 
 
-class Run:
+class RecordRun:
     """Consecutive commits of one epoch, of which only the first may begin a lineage."""
 
     __slots__ = ("before", "promises")
@@ -117,7 +117,7 @@ def accept(epoch: PostgresEpoch, promise: Promise) -> StoreError | None:
     return None
 
 
-def calls_of(run: Run, epoch: PostgresEpoch) -> list[Call]:
+def calls_of(run: RecordRun, epoch: PostgresEpoch) -> list[Call]:
     """The statements of a run whose commits were all accepted by the epoch, in the order in which they have to come."""
     first, last = run.promises[0], run.promises[-1]
     records = [record for promise in run.promises for record in promise.records]

@@ -20,7 +20,7 @@ from graphflow.checkpoints.commit_queue import Promise, fail
 from graphflow.checkpoints.postgres.commits import (
     OUTCOME,
     PostgresEpoch,
-    Run,
+    RecordRun,
     accept,
     calls_of,
     facts_kept,
@@ -152,7 +152,7 @@ class PostgresWriter:
     def _calls(self, batch: Sequence[Promise]) -> list[Call]:
         """The statements of what passes; the others carry their error."""
         calls: list[Call] = []
-        runs: dict[str, tuple[Run, PostgresEpoch]] = {}
+        runs: dict[str, tuple[RecordRun, PostgresEpoch]] = {}
         for promise in batch:
             thread_id = promise.thread_id
             promise.error = self._stop(promise)
@@ -171,7 +171,7 @@ class PostgresWriter:
                 self._breaking[thread_id] = promise.fence
                 continue
             if known is None:
-                known = runs[thread_id] = (Run(before), epoch)
+                known = runs[thread_id] = (RecordRun(before), epoch)
             known[0].promises.append(promise)
         for thread_id in sorted(runs):  # the same order in every process, so that they don't block each other
             calls += calls_of(*runs[thread_id])
@@ -381,7 +381,7 @@ class PostgresWriter:
             if reason is not None:
                 return reason
             epoch = self._epochs[promise.thread_id]
-        run = Run(epoch.head)
+        run = RecordRun(epoch.head)
         run.promises.append(promise)
         try:
             reason = accept(epoch, promise)

@@ -1,7 +1,7 @@
 """Frames below a node: subgraphs, and the branches of `map` and `parallel` with the join that they own (E10).
 
 A branch is opened when there is room for it, runs like any frame, and ends by leaving the table: what it gave and
-wrote stays in its parent's `Join`, until that is complete and the writes are reduced in branch order.
+wrote stays in its parent's `JoinState`, until that is complete and the writes are reduced in branch order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from graphflow.errors import ExpressionFailed, NodeFailed, StateError
 from graphflow.graph.core.channels import Update, apply_update, initial_update
 from graphflow.graph.core.commands import RunNode, Started
 from graphflow.graph.core.immutable import FrozenDict, ListView, State, freeze
-from graphflow.graph.core.machine import Branch, Frame, FramePatch, Join, Opened
+from graphflow.graph.core.machine import BranchState, Frame, FramePatch, JoinState, Opened
 from graphflow.graph.core.patches import branch_of, gave, moved
 from graphflow.graph.core.plan import FanOut, Plan, PlanBranch, PlanNode
 from graphflow.graph.core.route_trace import PendingMove
@@ -84,7 +84,7 @@ class Branches:
             pending = tuple(pending)
         work.change(
             number,
-            {"status": "open", "opened": Opened(node_run_id, items, fan.binds), "join": Join(total, pending)},
+            {"status": "open", "opened": Opened(node_run_id, items, fan.binds), "join": JoinState(total, pending)},
         )
         self._go_on(work, number, node, fan)
 
@@ -110,7 +110,7 @@ class Branches:
             self._open_branch(work, number, node, fan, index)
         work.opening.remove(opened)
 
-    def _open_alike(self, work: UnitOfWork, number: int, node: PlanNode, fan: FanOut, join: Join) -> bool:
+    def _open_alike(self, work: UnitOfWork, number: int, node: PlanNode, fan: FanOut, join: JoinState) -> bool:
         """Opens at once as many branches of a map as `_next` and `_open_branch` would open one by one, where each begins with
         a node that runs and nothing can stop it; whether there were any.
         """
@@ -129,7 +129,7 @@ class Branches:
         visits = {start: 1} if plan.nodes[start].counted else {}
         above = path_below(frame, node.name)
         for child, index in enumerate(pending[:count], work.new_frames(count)):
-            path, branch = f"{above}[{index}]", Branch(index)
+            path, branch = f"{above}[{index}]", BranchState(index)
             opened = Frame(
                 number=child, graph=frame.graph, parent=number, path=path, node=start, visits=visits, branch=branch
             )
@@ -144,11 +144,11 @@ class Branches:
         frame, body, child = work.table[number], fan.body(index), work.new_frame()
         fields: dict[str, Any] = {"parent": number, "path": path_below(frame, node.name, fan.label(index))}
         if body.graph is not None:
-            self._open_body(work, child, frame, body, {**fields, "graph": body.graph, "branch": Branch(index)})
+            self._open_body(work, child, frame, body, {**fields, "graph": body.graph, "branch": BranchState(index)})
             return
         inherited = _inherited(work, frame, fan, body)
         counts = {} if inherited is None else {channel: len(entries) for channel, entries in inherited.logs.items()}
-        fields |= {"graph": frame.graph, "node": body.start, "branch": Branch(index, counts)}
+        fields |= {"graph": frame.graph, "node": body.start, "branch": BranchState(index, counts)}
         work.change(child, fields, inherited=inherited)
         self._enter(work, child, body.start)
 
@@ -239,7 +239,7 @@ def _items(fan: FanOut, scope: Mapping[str, Any]) -> Any:
     return freeze(list(items))
 
 
-def _next(work: UnitOfWork, fan: FanOut, join: Join) -> int | None:
+def _next(work: UnitOfWork, fan: FanOut, join: JoinState) -> int | None:
     """The next branch that may begin: there is room, its predecessors have ended, and the budget has a step for it."""
     if not join.pending or (fan.at_once is not None and join.running >= fan.at_once):
         return None
@@ -276,7 +276,7 @@ def _reduced(frame: Frame, plan: Plan, writes: dict[str, list[Any]]) -> Written 
     return Written(update, apply_update(frame.state, update), raw or None)
 
 
-def _in_order(fan: FanOut, join: Join) -> list[Frame]:
+def _in_order(fan: FanOut, join: JoinState) -> list[Frame]:
     """The branches that have ended, in the order in which their writes are reduced."""
     return sorted(join.ended, key=lambda frame: fan.rank(index_of(frame)))
 

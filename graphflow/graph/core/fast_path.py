@@ -17,7 +17,7 @@ from graphflow.graph.core.budget import limits_in
 from graphflow.graph.core.channels import Update, apply_update
 from graphflow.graph.core.commands import Command, Commit, Ended, RunNode, Started
 from graphflow.graph.core.immutable import State, copied
-from graphflow.graph.core.machine import ROOT, Branch, Frame, FramePatch, Machine, Patch
+from graphflow.graph.core.machine import ROOT, BranchState, Frame, FramePatch, Machine, Patch
 from graphflow.graph.core.patches import gave, moved, wrote
 from graphflow.graph.core.plan import Plan, PlanNode
 from graphflow.graph.core.scope import Scope, result_of
@@ -99,7 +99,7 @@ def _goes_straight(tick: NodeSucceeded, frame: Frame, home: Plan, node: PlanNode
 
 def _written(
     machine: Machine, frame: Frame, home: Plan, node: PlanNode, tick: NodeSucceeded
-) -> tuple[State, Branch | None, Update | None, dict[str, list[Any]] | None]:
+) -> tuple[State, BranchState | None, Update | None, dict[str, list[Any]] | None]:
     """What the node's writes make of the frame's state and branch, the update, and what of it a branch keeps for its join.
 
     Raises:
@@ -137,7 +137,7 @@ def _taken(
 
 
 def _moved_on(
-    machine: Machine, frame: Frame, state: State, branch: Branch | None, home: Plan, to: str, steps: int
+    machine: Machine, frame: Frame, state: State, branch: BranchState | None, home: Plan, to: str, steps: int
 ) -> tuple[Frames, int, dict[str, int] | None] | None:
     """The frames with this one at its next node, the visit that this is, and what to count; None when it can't go there."""
     target, limit = home.nodes.get(to), machine.limits.get("steps")

@@ -76,7 +76,7 @@ class Opened(msgspec.Struct, frozen=True):
     """The `as` name of its items."""
 
 
-class Join(msgspec.Struct, frozen=True):
+class JoinState(msgspec.Struct, frozen=True):
     """How far the branches of a frame's `map` or `parallel` are (spec 2.1 rule 5)."""
 
     total: int
@@ -90,7 +90,7 @@ class Join(msgspec.Struct, frozen=True):
     """Frames of the branches that have ended, in tick order; they left the table."""
 
 
-class Branch(msgspec.Struct, frozen=True):
+class BranchState(msgspec.Struct, frozen=True):
     """What makes a frame a branch of its parent's `map` or `parallel`."""
 
     index: int
@@ -138,9 +138,9 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Epoch ms at which a backoff ends."""
     opened: Opened | None = None
     """Set while the status is `open`."""
-    join: Join | None = None
+    join: JoinState | None = None
     """Set while a `map` or `parallel` is open."""
-    branch: Branch | None = None
+    branch: BranchState | None = None
     """Set in a branch. A branch sees its parent's state as it was at the opening plus its own writes, and the `as`
     names around it; a branch whose body is a subgraph has its own."""
     state: State = msgspec.field(default_factory=State)

@@ -12,7 +12,7 @@ import msgspec
 
 from graphflow.graph.core.channels import Update, apply_update
 from graphflow.graph.core.immutable import ListView, LogEntry, State, copied, freeze
-from graphflow.graph.core.machine import ENDED, Branch, Frame, FramePatch, Join, Machine, Patch
+from graphflow.graph.core.machine import ENDED, BranchState, Frame, FramePatch, JoinState, Machine, Patch
 
 
 def apply_patch(machine: Machine, patch: Patch) -> Machine:
@@ -53,12 +53,12 @@ def place(table: MutableMapping[int, Frame], number: int, change: FramePatch, st
     return frame
 
 
-def moved(join: Join, **changes: Any) -> Join:
+def moved(join: JoinState, **changes: Any) -> JoinState:
     """The join as a patch has it: with these changes, and without the branches that have ended, which `put` adds."""
     return msgspec.structs.replace(join, ended=_NONE, **changes)
 
 
-def gave(branch: Branch, out: Any) -> Branch:
+def gave(branch: BranchState, out: Any) -> BranchState:
     """The branch as a patch has it: with its output, and without its writes, which the patch's update tells."""
     return msgspec.structs.replace(branch, out=freeze(out), own={})
 
@@ -81,7 +81,7 @@ def put(table: MutableMapping[int, Frame], frame: Frame) -> None:
 def _opened(table: Mapping[int, Frame], number: int, change: FramePatch) -> Frame:
     """A frame at its beginning; a branch begins with what its parent's frame has."""
     fields = change.fields
-    branch: Branch | None = fields.get("branch")
+    branch: BranchState | None = fields.get("branch")
     if branch is None:
         return Frame(number=number)
     return branch_of(
@@ -124,7 +124,7 @@ def _patched(frame: Frame, change: FramePatch, state: State | None) -> Frame:
     return msgspec.structs.replace(frame, **fields)
 
 
-def wrote(branch: Branch, update: Update, raw: Mapping[str, list[Any]] | None) -> Branch:
+def wrote(branch: BranchState, update: Update, raw: Mapping[str, list[Any]] | None) -> BranchState:
     """The branch with the writes of one more update, if it keeps them."""
     if branch.own is None:
         return branch
