@@ -61,10 +61,11 @@ def check_request(
         limits = budget_limits(request.budget)
         host.documents.check_priced(plan, limits)
     thread_id = request.thread_id or host.ids.new_id()
+    run_id = request.run_id or host.ids.new_id()
     tick = Input(
         id=host.ids.new_id(),
         at=host.clock.now_ms(),
-        run_id=request.run_id or host.ids.new_id(),
+        run_id=run_id,
         input=freeze(given),
         limits={**plan.limits, **limits},
         before=tuple(request.interrupt_before),
