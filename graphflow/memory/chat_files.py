@@ -154,6 +154,7 @@ class ChatFiles:
         Raises:
             OSError: nothing is left half-written then.
         """
+        # Everything below holds the file's lock: another process may append between two looks at its end.
         with self._locked(chat_id) as (path, file):
             end = self._end_of(path, file)
             run_id, waits = record["runId"], record.get("_status") == "waiting"
@@ -162,8 +163,11 @@ class ChatFiles:
                 return
             system = _plain(system)
             changed = system is not None and system != end.system
+            # The prompt is long and seldom changes, so it is written only when it differs from the last one.
             line = self._encoded(record, system if changed else None)
+            # A crash may have left half a line at the end; a line break keeps it from spoiling this one.
             size = _append(file, b"\n" + line if end.torn else line)
+            # A new file's name is durable only once its folder is synced.
             if end.size == 0:
                 _sync_folder(self.folder)
             waiting = end.waiting | {run_id} if waits else end.waiting
@@ -209,6 +213,7 @@ class ChatFiles:
 
     def _put(self, path: Path, data: bytes) -> None:
         """The whole file anew: a reader, and a crash, sees the old or the new one."""
+        # Written beside the file and renamed over it: rename is atomic, and the new bytes are synced before it.
         new = path.with_name(f"{path.name}.new")
         with new.open("wb") as file:
             file.write(data)
@@ -259,6 +264,7 @@ class ChatFiles:
         facts = os.fstat(file)
         with self._mutex:
             known = self._ends.get(path.name)
+        # Lines are only appended or the file is replaced, so the same inode and size mean the same end.
         if known is not None and (known.inode, known.size) == (facts.st_ino, facts.st_size):
             return known
         end = _End(facts.st_ino, facts.st_size, False, None, set(), set())
@@ -316,6 +322,7 @@ def _opened(path: Path) -> int:
             if fcntl is None:
                 return file
             fcntl.flock(file, fcntl.LOCK_EX)
+            # The file may have been replaced while this process waited for the lock: then the lock is on a dead inode.
             with suppress(FileNotFoundError):
                 if path.stat().st_ino == os.fstat(file).st_ino:
                     return file
@@ -334,6 +341,7 @@ def _append(file: int, data: bytes) -> int:
             rest = rest[os.write(file, rest) :]
         os.fsync(file)
     except OSError:
+        # A full disk must not leave half a line that the next writer would continue.
         with suppress(OSError):
             os.ftruncate(file, before)
         raise

@@ -72,16 +72,17 @@ class ChatRecorder:
         """Chats whose lines are all there: chat → the thread's head at that moment."""
 
     async def ended(self, live: LiveRun) -> None:
-        """A listener of `RunRegistry.on_end`: writes the line of the run whose life has just ended."""
+        """A listener of `RunRegistry.on_end`: writes the line of the run whose epoch has just ended."""
         journal = live.journal
         if journal is None or live.executor.error is not None or live.executor.machine.status == "running":
-            return  # nothing was stored, or the run is left for another life to end
+            return  # nothing was stored, or the run is left for another epoch to end
         chat_id, run_id = live.thread_id, live.run_id
         known = journal.as_loaded(live.executor.machine, live.executor.seq, [])
         entries, chain, facts = known.counts.get((ROOT, "messages"), 0), known.chain, known.row.facts
         async with self._turn(chat_id):
+            # Another process, or a crash of this one, may have left runs without a line; they come before this one.
             if journal.row.head is not None and self._whole.get(chat_id) != journal.row.head:
-                await self._mend(chat_id, chain, facts, but=run_id)
+                await self._write_missing(chat_id, chain, facts, but=run_id)
             run = await read_run(self._store(), chat_id, run_id, chain, entries, facts.agent_key)
             if run is not None:
                 system = await self._system_of(facts.document)
@@ -101,19 +102,21 @@ class ChatRecorder:
             return 0
         async with self._turn(chat_id):
             stored = await store.load(chat_id)
-            count = 0 if stored is None else await self._mend(chat_id, stored.chain, row.facts)
+            count = 0 if stored is None else await self._write_missing(chat_id, stored.chain, row.facts)
             self._note_whole(chat_id, row.head)
         return count
 
-    async def _mend(self, chat_id: str, chain: Chain, facts: ThreadFacts, but: str | None = None) -> int:
+    async def _write_missing(self, chat_id: str, chain: Chain, facts: ThreadFacts, but: str | None = None) -> int:
         """Writes what the newest runs of a branch lack, back to the first whose line is final; `but` one run."""
         store, lacking = self._store(), list[RunFacts]()
         settled = await asyncio.to_thread(self.files.settled, chat_id)
         async for run_id, checkpoint_id in _runs_back(store, chat_id, chain):
+            # Lines are written in order, so behind the first final one nothing is missing.
             if run_id in settled or await store.find_run(run_id) != chat_id:  # the past of a fork is another chat's
                 break
             if run_id != but and (run := await _run_at(store, chat_id, run_id, checkpoint_id, facts.agent_key)):
                 lacking.append(run)
+        # Found from the newest back, written from the oldest on.
         for run in reversed(lacking):
             record = record_of(run, action_tools=self._action_tools)
             await asyncio.to_thread(self.files.write, chat_id, record, await self._system_of(facts.document))
@@ -145,6 +148,7 @@ class ChatRecorder:
                     record = record_of(run, action_tools=self._action_tools)
                     lines.append((record, known.get(run_id, newest)))
             told = {record["runId"] for record, _ in lines}
+            # Pruning removes records, not the conversation: their lines exist nowhere else.
             kept = [(line, known.get(line["runId"])) for line in before if line["runId"] not in told]
             await asyncio.to_thread(self.files.rewrite, chat_id, kept + lines)
         return len(lines)

@@ -76,6 +76,7 @@ class TurnTimeouts:
             return await wait
         except asyncio.CancelledError:
             reached, self._reached = self._reached, None
+            # The timer's own cancel is taken back; a cancel from outside that came at the same time still wins.
             if reached is not None and task.uncancel() <= cancelling:
                 raise reached from None
             raise

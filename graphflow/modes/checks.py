@@ -155,6 +155,7 @@ def _alias_issues(data: Mapping[str, Any], part: str) -> Iterator[Issue]:
 def _key_issues(written: Any, key: str | None) -> Iterator[Issue]:
     if key is not None and (bad := sorted({c for c in key if c in "@:/\\" or c.isspace() or not c.isprintable()})):
         yield _issue("", f"the agent's key {key!r} has {', '.join(map(repr, bad))} in it", "rename the file")
+    # Two names for one agent would make `agent:KEY` ambiguous.
     if isinstance(written, str) and key is not None and written != key:
         yield _issue("/key", f"key {written!r} differs from the file's name {key!r}", "rename the file or remove `key`")
 

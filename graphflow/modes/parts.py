@@ -78,6 +78,7 @@ def calling_node(name: str, system_prompt: str, policies: Policies, *, offers: b
         return {**answering_node(system_prompt, policies, tools=[]), "next": [to_tools, {"to": "end"}]}
     if policies.tool_policy == "ALLOW":
         return {**answering_node(system_prompt, policies, **with_), "next": [to_tools, {"to": "end"}]}
+    # Conditions of the graph, not of this code: the compiled document shows and repeats them without the compiler.
     none_yet, again = "visits.tools == 0", f"visits.tools == 0 && visits.{name} > 1"
     return {
         **answering_node(

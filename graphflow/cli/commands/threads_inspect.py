@@ -42,31 +42,31 @@ async def blame(
     """Show who wrote a value: checkpoint, node, visit, frame and model call."""
     async with opened() as app:
         found, at = await place_named(app, thread)
-        told = await found.blame(key, at, path=path)
+        report = await found.blame(key, at, path=path)
     if as_json:
-        say_json(told)
+        say_json(report)
         return
-    say(f"{told.key} = {shortened(one_line_json(told.value), 200)}")
-    say(f"written by {_writer(told)}")
-    for depth, inner in _joined(told):
+    say(f"{report.key} = {shortened(one_line_json(report.value), 200)}")
+    say(f"written by {_writer(report)}")
+    for depth, inner in _joined(report):
         say(
             f"{'  ' * depth}of {shortened(one_line_json(inner.value), 80)} by {_writer(inner)}, checkpoint {short_id(inner.checkpoint_id)}"
         )
-    say(f"checkpoint {told.checkpoint_id} ({told.source}), run {told.run_id}")
-    if told.model is not None:
-        tokens = tokens_of(told.usage)
-        say(f"model {told.model}" + (f", {tokens} tokens" if tokens else ""))
+    say(f"checkpoint {report.checkpoint_id} ({report.source}), run {report.run_id}")
+    if report.model is not None:
+        tokens = tokens_of(report.usage)
+        say(f"model {report.model}" + (f", {tokens} tokens" if tokens else ""))
 
 
-def _writer(told: Blame) -> str:
-    where = f"{told.path}/{told.node}" if told.path else told.node
-    who = f"node {where}, visit {told.visit}" if told.node is not None else f"the {told.source}"
-    return who + (f", by {told.by}" if told.by else "")
+def _writer(report: Blame) -> str:
+    where = f"{report.path}/{report.node}" if report.path else report.node
+    who = f"node {where}, visit {report.visit}" if report.node is not None else f"the {report.source}"
+    return who + (f", by {report.by}" if report.by else "")
 
 
-def _joined(told: Blame, depth: int = 1) -> Iterator[tuple[int, Blame]]:
+def _joined(report: Blame, depth: int = 1) -> Iterator[tuple[int, Blame]]:
     """The writes in branches behind a value, with their depth."""
-    for inner in told.branches:
+    for inner in report.branches:
         yield depth, inner
         yield from _joined(inner, depth + 1)
 
@@ -75,18 +75,18 @@ async def why(thread: Place, as_json: AsJson = False) -> None:
     """Show which condition, with which values, chose the route to a checkpoint."""
     async with opened() as app:
         found, at = await place_named(app, thread)
-        told = await found.why(at)
+        report = await found.why(at)
     if as_json:
-        say_json(told)
+        say_json(report)
         return
-    who = f" by {told.by}" if told.by else ""
+    who = f" by {report.by}" if report.by else ""
     say(
-        f"checkpoint {short_id(told.checkpoint_id)} ({told.source}{who})"
-        + (f"  next: {', '.join(told.next)}" if told.next else "")
+        f"checkpoint {short_id(report.checkpoint_id)} ({report.source}{who})"
+        + (f"  next: {', '.join(report.next)}" if report.next else "")
     )
-    for decision in told.decisions:
+    for decision in report.decisions:
         _say_decision(decision)
-    for effect, choice in (told.effects or {}).items():
+    for effect, choice in (report.effects or {}).items():
         say(f"  effect {short_id(effect)}: {choice}")
 
 
@@ -119,12 +119,12 @@ def _say_decision(decision: Decision) -> None:
 async def cost(thread: ThreadId, as_json: AsJson = False) -> None:
     """Show tokens and calls of a thread by run, node and model."""
     async with opened_thread(thread) as (_, found):
-        told = await found.cost()
+        report = await found.cost()
     if as_json:
-        say_json(told)
+        say_json(report)
         return
-    rows: list[tuple[Any, ...]] = [_usage_row("total", "", told.total)]
-    for kind, table in (("run", told.runs), ("node", told.nodes), ("model", told.models)):
+    rows: list[tuple[Any, ...]] = [_usage_row("total", "", report.total)]
+    for kind, table in (("run", report.runs), ("node", report.nodes), ("model", report.models)):
         rows += [_usage_row(kind, name, usage) for name, usage in table.items()]
     say_table(("of", "", "prompt", "completion", "model calls", "tool calls", "USD"), rows, right=(2, 3, 4, 5, 6))
 

@@ -114,7 +114,9 @@ class _Sender:
 
         given = {name: value for name, value in headers.items() if name.lower() not in _OWN_HEADERS}
         target = _parsed(url)
+        # A proxy from the environment would resolve the host itself and get around the check of its address.
         async with httpx.AsyncClient(trust_env=False, timeout=self._policy.timeout_s) as client:
+            # Redirects are followed here, not by httpx: each target is checked like the first one.
             for _ in range(_MAX_REDIRECTS + 1):
                 request = await self._request(client, method, target, given, body)
                 response = await client.send(request, stream=True)
@@ -124,6 +126,7 @@ class _Sender:
                     following = _parsed(str(target.join(response.headers["location"])))
                 finally:
                     await response.aclose()
+                # Credentials were meant for the first host; as browsers do, they are not handed on to another.
                 if _origin(following) != _origin(target):
                     given = {name: value for name, value in given.items() if name.lower() not in _SECRET_HEADERS}
                 if response.status_code == 303 or (response.status_code in (301, 302) and method == "POST"):
@@ -138,6 +141,7 @@ class _Sender:
         """The request to the one address that was checked; name and certificate stay the host's."""
         if method not in self._policy.methods:
             raise RequestRefused(f"method {method!r} is not allowed; methods are {', '.join(self._policy.methods)}")
+        # Connecting to the address that was checked leaves no second look-up that could answer differently (DNS rebinding).
         address = await self._address(url)
         host = url.netloc.decode("ascii")
         return client.build_request(
@@ -161,6 +165,7 @@ class _Sender:
             raise RequestRefused(f"host {host!r} can't be resolved: {error}") from None
         if not addresses:
             raise RequestRefused(f"host {host!r} has no address")
+        # One bad address refuses the host: which of several is connected to is not for the DNS server to choose.
         if host not in self._policy.private_hosts and (bad := next(filter(_is_inside, addresses), None)):
             raise RequestRefused(f"host {host!r} has the address {bad}, which is no public one{self._came_from}")
         return addresses[0]
@@ -210,6 +215,7 @@ def _is_inside(text: str) -> bool:
     """Whether an address is none of the public internet: private, loopback, link-local, reserved, or a wrapper of such."""
     address = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
+        # IPv6 forms that carry an IPv4 address reach that address through a gateway.
         wrapped = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
         if address in _NAT64:
             wrapped = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)

@@ -49,6 +49,7 @@ async def run_program(
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        # Its own process group, so that children which the program leaves behind are killed with it.
         start_new_session=True,
     )
     assert process.stdout is not None
@@ -79,6 +80,7 @@ class _CutOutput:
 
     async def read(self, stream: asyncio.StreamReader) -> None:
         room = self._max_chars * 4  # bytes: the most that UTF-8 takes for them
+        # Read to the end even when full: a program that can't write would block until its time limit.
         while chunk := await stream.read(1 << 16):
             self._dropped = self._dropped or len(chunk) > room - len(self._data)
             self._data += chunk[: room - len(self._data)]
