@@ -68,14 +68,14 @@ async def log_of_run(context: ServiceContext, thread_id: str, run_id: str) -> li
     """
     live = context.runs.by_thread.get(thread_id)
     if live is not None and live.run_id == run_id and live.log is not None:
-        return (await RunView(live).read(context, run_id)).events
+        return (await RingView(live).read(context, run_id)).events
     run = await read_run(context, thread_id, run_id)
     if run.log.pruned:
         raise pruned_log(thread_id, run_id)
     return run.log.events
 
 
-class RunView:
+class RingView:
     """A live log at one moment: all of it is taken in one step of the event loop, so nothing is lost or doubled.
 
     What the records hold is named by the journal's last ordinal, what they do not hold yet is copied, and what

@@ -22,7 +22,7 @@ from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.context import ServiceContext
 from graphflow.service.frames import ENDS, StreamFrame
 from graphflow.service.requests import CHAT_ID, bad_argument, unknown_run
-from graphflow.service.run_log import UNSAFE, RunView, StoredRun, read_run
+from graphflow.service.run_log import UNSAFE, RingView, StoredRun, read_run
 from graphflow.service.runs.remote_runs import follow_stored
 
 SeqSpan = tuple[int, int]
@@ -129,7 +129,7 @@ async def _joined_live(
         async for batch in follow(ring, position.seq if position is not None else 0):
             yield batch
         return
-    view = RunView(live)
+    view = RingView(live)
     log = await view.read(context, live.run_id)
     keep = _keep(position, log, ring.epoch, view)
     if position is not None and keep == position.seq and ring.has(keep):
@@ -165,7 +165,7 @@ def _is_raw(position: Position | None, ring: RunLog) -> bool:
 # --- how much of the client's log stands ---------------------------------------------------------
 
 
-def _keep(position: Position | None, log: StoredLog, epoch: int, view: RunView | None) -> int:
+def _keep(position: Position | None, log: StoredLog, epoch: int, view: RingView | None) -> int:
     """The last number, at most the client's and its epoch's mark, at which no block was open (E1)."""
     if position is None:
         return 0
@@ -179,7 +179,7 @@ def _keep(position: Position | None, log: StoredLog, epoch: int, view: RunView |
     return keep_before(limit, spans)
 
 
-def _known(position: Position, log: StoredLog, epoch: int, view: RunView | None) -> int:
+def _known(position: Position, log: StoredLog, epoch: int, view: RingView | None) -> int:
     """The last number that clients of the position's epoch have as the log has it."""
     for fence, mark in log.epochs:
         if fence > position.epoch:
@@ -202,7 +202,7 @@ def keep_before(limit: int, spans: Sequence[SeqSpan]) -> int:
     return max(keep, 0)
 
 
-def dead_spans(log: StoredLog, view: RunView | None) -> list[SeqSpan]:
+def dead_spans(log: StoredLog, view: RingView | None) -> list[SeqSpan]:
     """Where an epoch that ended by a crash may have left a block open: from the first number that the log does not
     know to the epoch's end. Such a block is void and comes again under another id.
     """
