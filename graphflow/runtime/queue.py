@@ -31,22 +31,10 @@ Body = RunRequest | Signal | Stop
 _KINDS: dict[type, str] = {RunRequest: "input", Signal: "signal", Stop: "stop"}
 _TYPES: dict[str, type[Body]] = {"input": RunRequest, "signal": Signal, "stop": Stop}
 
-# Stored keys: they stay as they are, whatever becomes of the fields' names. What is not here has done its work when the
-# input is queued (`on_busy`, `effects`) or is stored beside it (`thread_id`).
-_INPUT_KEYS = (
-    "run_id",
-    "input",
-    "agent_key",
-    "durability",
-    "budget",
-    "interrupt_before",
-    "interrupt_after",
-    "params",
-    "on_waiting",
-    "title",
-    "hold_ms",
-    "holder",
-)
+# The names of the fields are stored keys, and stay. What is left out has done its work when the input is queued, or is
+# stored beside it or in another form.
+_NOT_STORED = ("thread_id", "on_busy", "effects", "query")
+_INPUT_KEYS = tuple(name for name in RunRequest.__struct_fields__ if name not in _NOT_STORED)
 _QUERY_KEYS = ("request_id", "message", "role", "agent_key", "references", "params", "scene", "stream")
 
 

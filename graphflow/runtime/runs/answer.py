@@ -27,7 +27,7 @@ async def answer(
     What has expired is closed first, and an answer to it is stale (E12).
     """
     async with taken(host, thread_id, frees=True) as taking:
-        loaded = await taking.load()
+        loaded = await taking.runs.load_head(taking.row)
         overdue = overdue_in(loaded.machine, host.clock.now_ms())
         if overdue:
             return await after_expiry(taking, overdue, lambda: answer(host, thread_id, answers, by, audience))
@@ -91,7 +91,7 @@ async def expire(
         AnswerRefused: `answer_stale` when none of them is open any more.
     """
     async with taken(host, thread_id) as taking:
-        loaded = await taking.load()
+        loaded = await taking.runs.load_head(taking.row)
         due = [key for key in interrupt_ids if key in loaded.machine.interrupts]
         if not due:
             raise AnswerRefused(f"nothing of thread {thread_id!r} expires any more", code="answer_stale")

@@ -20,7 +20,7 @@ from graphflow.graph.core.ticks import Input
 from graphflow.graph.engine.executor import HOLD_MS
 from graphflow.runtime.queue import encode_queued
 from graphflow.runtime.run_request import RunRequest
-from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns, PreparedRun
+from graphflow.runtime.runs.live_runs import LiveRuns, PreparedRun
 from graphflow.runtime.runs.outbox import Outbox
 
 TRIES = 5
@@ -81,7 +81,7 @@ async def take(runs: LiveRuns, thread_id: str, *, create: bool, new: CheckedInpu
         live = runs.by_thread.get(thread_id)
         try:
             if live is not None:
-                raise busy_here(live)
+                raise live.busy("cancel it, or pass onBusy")
             return await runs.take(thread_id, create=create)
         except ThreadBusy:
             how = await _how_to_free(runs, thread_id, new, frees)
@@ -89,14 +89,6 @@ async def take(runs: LiveRuns, thread_id: str, *, create: bool, new: CheckedInpu
                 raise
             await runs.preempt(thread_id, how)
     raise AssertionError("the last attempt gives or raises")
-
-
-def busy_here(live: LiveRun) -> ThreadBusy:
-    return ThreadBusy(
-        f"thread {live.thread_id!r} is driven by run {live.run_id}; wait for it, cancel it, or pass onBusy",
-        retryAfterMs=1000,
-        runId=live.run_id,
-    )
 
 
 async def _how_to_free(runs: LiveRuns, thread_id: str, new: CheckedInput | None, frees: bool) -> str | None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
@@ -18,7 +18,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer, owner_liveness
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded, load_thread
 from graphflow.checkpoints.rows import Queued, ThreadRow
-from graphflow.errors import GraphflowError, ThreadBusy
+from graphflow.errors import GraphflowError, ThreadBusy, ThreadNotFound
 from graphflow.graph.core.ticks import AnyTick
 from graphflow.graph.engine.executor import Executor
 from graphflow.graph.engine.light_event import LightEvent
@@ -66,6 +66,11 @@ class LiveRun:
     @property
     def thread_id(self) -> str:
         return self.executor.thread_id
+
+    def busy(self, remedy: str) -> ThreadBusy:
+        """The refusal of what needs the thread now."""
+        text = f"run {self.run_id} drives thread {self.thread_id!r}; wait for it, {remedy}"
+        return ThreadBusy(text, retryAfterMs=1000, runId=self.run_id)
 
 
 class PreparedRun(msgspec.Struct):
@@ -116,6 +121,26 @@ class LiveRuns:
         return await self.store.take(
             thread_id, owner=self.store.owner, now=self.clock.now_ms(), lease_ms=self.registry.lease_ms, create=create
         )
+
+    @contextlib.asynccontextmanager
+    async def held(self, row: ThreadRow) -> AsyncIterator[ThreadRow]:
+        """A thread that was just taken; given back if the block fails."""
+        try:
+            yield row
+        except BaseException:
+            await self.store.release(row.thread_id, row.fence)
+            raise
+
+    async def load_head(self, row: ThreadRow) -> Loaded:
+        """The head of the thread that was just taken.
+
+        Raises:
+            ThreadNotFound: nothing was recorded yet.
+        """
+        loaded = await self.load(row)
+        if loaded is None:
+            raise ThreadNotFound(f"thread {row.thread_id!r} has no checkpoint yet; run it first")
+        return loaded
 
     async def load(self, row: ThreadRow) -> Loaded | None:
         """The thread that was just taken; from this process if it is hot and nobody moved its head."""

@@ -26,7 +26,7 @@ async def resume(
         limits: over those that the run has; see `preconditions.budget_limits`.
     """
     async with taken(host, thread_id) as taking:
-        loaded = await taking.load()
+        loaded = await taking.runs.load_head(taking.row)
         machine = loaded.machine
         if machine.status == "waiting" and (overdue := overdue_in(machine, host.clock.now_ms())):
             await taking.give_back()
@@ -52,7 +52,7 @@ async def resume(
 async def cancel(host: RunHost, thread_id: str) -> bool:
     """Cancels a run that nobody drives: one that waits, or whose process has died. Whether there was one."""
     async with taken(host, thread_id) as taking:
-        loaded = await taking.load()
+        loaded = await taking.runs.load_head(taking.row)
         if loaded.machine.status not in UNFINISHED:
             await taking.give_back()
             return False

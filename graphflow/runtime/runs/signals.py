@@ -45,7 +45,7 @@ async def _wake(
 ) -> PreparedRun | None:
     """A run that goes on where a `wait` node takes the signal; None when the signal was kept for one to come."""
     async with taken(host, thread_id) as taking:
-        loaded = await taking.load()
+        loaded = await taking.runs.load_head(taking.row)
         check_signal(loaded.machine, signal.name)
         if not is_awaited(loaded.machine, signal.name):
             await taking.record(loaded, lambda executor: executor.signal(signal.name, signal.payload), position)

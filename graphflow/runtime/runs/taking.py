@@ -11,7 +11,6 @@ from typing import Any
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.rows import ThreadRow
-from graphflow.errors import ThreadNotFound
 from graphflow.events import Event, RunResume
 from graphflow.graph.core.machine import Machine
 from graphflow.graph.core.plan import Plan
@@ -30,17 +29,6 @@ class Taking:
 
     def __init__(self, host: RunHost, runs: LiveRuns, row: ThreadRow) -> None:
         self.host, self.runs, self.row = host, runs, row
-
-    async def load(self) -> Loaded:
-        """The thread's head.
-
-        Raises:
-            ThreadNotFound: nothing was recorded yet.
-        """
-        loaded = await self.runs.load(self.row)
-        if loaded is None:
-            raise ThreadNotFound(f"thread {self.row.thread_id!r} has no checkpoint yet; run it first")
-        return loaded
 
     async def give_back(self) -> None:
         await self.runs.store.release(self.row.thread_id, self.row.fence)
@@ -106,12 +94,8 @@ async def taken(
         GraphflowError: `nothing_to_resume` without a store.
     """
     runs = runs or host.need_runs()
-    taking = Taking(host, runs, await take(runs, thread_id, create=create, new=new, frees=frees))
-    try:
-        yield taking
-    except BaseException:
-        await taking.give_back()
-        raise
+    async with runs.held(await take(runs, thread_id, create=create, new=new, frees=frees)) as row:
+        yield Taking(host, runs, row)
 
 
 def make_executor(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,17 +10,16 @@ import msgspec
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
-from graphflow.checkpoints.record_decoder import RecordBody, decode_body
+from graphflow.checkpoints.record_decoder import RecordBody
 from graphflow.checkpoints.rows import ThreadRow
-from graphflow.errors import GraphflowError, ThreadBusy, ThreadNotFound
+from graphflow.errors import GraphflowError
 from graphflow.graph.core.migration import Migration, Problem, graphs_of, plan_migration
 from graphflow.graph.core.ticks import Migrated
 from graphflow.runtime.documents import stored_document
+from graphflow.runtime.history.walk import walk_back
 from graphflow.runtime.runs.live_runs import LiveRuns
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.runs.taking import make_executor
-
-PAGE = 256
 
 
 class MigrationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -67,11 +66,8 @@ class Migrator:
         await self._host.load(self._id, logs=False)
         runs = self._host.need_runs()
         await _release(runs, self._id)
-        row = await runs.take(self._id, create=False)
-        try:
-            loaded = await runs.load(row)
-            if loaded is None:
-                raise ThreadNotFound(f"thread {self._id!r} has no checkpoint yet; run it first")
+        async with runs.held(await runs.take(self._id, create=False)) as row:
+            loaded = await runs.load_head(row)
             report, migration = await self._planned(loaded, names)
             if report.problems:
                 raise refusal(report)
@@ -79,9 +75,6 @@ class Migrator:
                 await runs.store.release(self._id, row.fence)
                 return report
             checkpoint = await self._commit(runs, row, loaded, migration, names, by)
-        except BaseException:
-            await runs.store.release(self._id, row.fence)
-            raise
         return msgspec.structs.replace(report, checkpoint_id=checkpoint)
 
     async def _planned(self, loaded: Loaded, names: Mapping[str, str]) -> tuple[MigrationReport, Migration | None]:
@@ -159,11 +152,7 @@ async def _release(runs: LiveRuns, thread_id: str) -> None:
         live.executor.release()
         await live.over.wait()
         return
-    raise ThreadBusy(
-        f"run {live.run_id} drives thread {thread_id!r}; wait for it or cancel it before it is migrated",
-        retryAfterMs=1000,
-        runId=live.run_id,
-    )
+    raise live.busy("or cancel it before it is migrated")
 
 
 def _report(thread_id: str, old: str, new: str, loaded: Loaded, migration: Migration | None) -> MigrationReport:
@@ -204,7 +193,7 @@ def _report(thread_id: str, old: str, new: str, loaded: Loaded, migration: Migra
 async def _facts(store: Checkpointer, loaded: Loaded) -> dict[int, dict[str, int]]:
     """Frame → nodes that were entered and finished since the run's input, as `core/invariants.py` notes them."""
     bodies: list[RecordBody] = []
-    async for body in _backwards(store, loaded):
+    async for _, body in walk_back(store, loaded.row.thread_id, loaded.chain, whole=False):
         bodies.append(body)
         if body.source == "input":
             break
@@ -275,15 +264,3 @@ def _renamed(noted: Mapping[str, int], names: Mapping[str, str]) -> dict[str, in
         word, _, name = key.partition(" ")
         out[f"{word} {names.get(name, name)}"] = count
     return out
-
-
-async def _backwards(store: Checkpointer, loaded: Loaded) -> AsyncIterator[RecordBody]:
-    """The records of the thread's branch, newest first."""
-    for lineage, last in reversed(loaded.chain):
-        upto = last
-        while upto > 0:
-            after = max(0, upto - PAGE)
-            rows = await store.read_records(loaded.row.thread_id, lineage=lineage, after=after, upto=upto)
-            for record in reversed(rows):
-                yield decode_body(record.data, record.id)
-            upto = after

@@ -15,7 +15,7 @@ import msgspec
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.rows import Lineage, ThreadRow
-from graphflow.errors import StateError, ThreadBusy, ThreadNotFound
+from graphflow.errors import StateError
 from graphflow.graph.core.machine import ROOT, Machine, all_frames
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.ticks import Edited, Moved
@@ -62,12 +62,9 @@ class Travel:
         """The same to a checkpoint that was read; one with an empty chain stands before all of them."""
         await self._plan(target)  # a missing version is refused before anything is cancelled or taken back
         runs, row, choices, found = await self._ready("rewind", lambda head: target, effects, cancel)
-        try:
+        async with runs.held(row):
             tick = self._moved("rewind", found, choices, by)
             return await self._commit(runs, row, target, tick, self._branch(target))
-        except BaseException:
-            await runs.store.release(self._id, row.fence)
-            raise
 
     async def fork(self, checkpoint_id: str | None, new_id: str | None, effects: Choices, by: str | None) -> str:
         """See `Thread.fork`; the new thread's id."""
@@ -83,12 +80,8 @@ class Travel:
         facts = msgspec.structs.replace(target.row.facts, status="stopped", run_id=None, updated_at=host.clock.now_ms())
         assert checkpoint_id is not None
         await runs.store.fork(checkpoint_id, self._id, new_id, number=host.new_lineage(), facts=facts)
-        row = await runs.take(new_id, create=False)
-        try:
+        async with runs.held(await runs.take(new_id, create=False)) as row:
             await self._commit(runs, row, target, self._moved("fork", found, choices, by), None)
-        except BaseException:
-            await runs.store.release(new_id, row.fence)
-            raise
         return new_id
 
     async def edit(self, edit: Edit, checkpoint_id: str | None, effects: Choices, cancel: bool, by: str | None) -> str:
@@ -100,9 +93,9 @@ class Travel:
             return _without_edited(head if checkpoint_id is None else target, edit)
 
         runs, row, choices, found = await self._ready("edit", behind, effects, cancel)
-        try:
+        async with runs.held(row):
             if checkpoint_id is None:
-                target = await self._head(runs, row)
+                target = await runs.load_head(row)
             waits = checkpoint_id is None and target.machine.status == "waiting"
             tick = Edited(
                 id=self._host.ids.new_id(),
@@ -117,9 +110,6 @@ class Travel:
             )
             begins = self._branch(target)
             return await self._commit(runs, row, target, tick, begins, goes_on=waits)
-        except BaseException:
-            await runs.store.release(self._id, row.fence)
-            raise
 
     async def _check(self, edit: Edit, target: Loaded) -> None:
         """Refuses an edit that does not fit, before a run is cancelled for it or an effect taken back."""
@@ -177,17 +167,7 @@ class Travel:
         if cancel:
             await runs.preempt(self._id)
         elif (live := runs.by_thread.get(self._id)) is not None:
-            raise ThreadBusy(
-                f"run {live.run_id} drives thread {self._id!r}; wait for it, or pass cancel",
-                retryAfterMs=1000,
-                runId=live.run_id,
-            )
-
-    async def _head(self, runs: LiveRuns, row: ThreadRow) -> Loaded:
-        loaded = await runs.load(row)
-        if loaded is None:
-            raise ThreadNotFound(f"thread {self._id!r} has no checkpoint yet; run it first")
-        return loaded
+            raise live.busy("or pass cancel")
 
     def _branch(self, target: Loaded) -> Lineage:
         parent, cut = target.chain[-1] if target.chain else (None, 0)
