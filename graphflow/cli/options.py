@@ -22,8 +22,7 @@ Approve = Annotated[
     str, typer.Option("--approve", metavar="ask|deny|all|RULES.json", help="Who approves tool calls that need it.")
 ]
 Budget = Annotated[
-    list[str] | None,
-    typer.Option("--budget", metavar="LIMIT=VALUE", help="maxModelCalls=5, maxTokens=…; repeatable."),
+    list[str] | None, typer.Option("--budget", metavar="LIMIT=VALUE", help="maxModelCalls=5, maxTokens=…; repeatable.")
 ]
 Timeout = Annotated[
     float | None, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Limit on the run's active time.")

@@ -59,11 +59,7 @@ class ChatRecorder:
     """
 
     def __init__(
-        self,
-        store: Callable[[], Checkpointer],
-        files: ChatFiles,
-        system_of: SystemOf,
-        action_tools: Sequence[str] = (),
+        self, store: Callable[[], Checkpointer], files: ChatFiles, system_of: SystemOf, action_tools: Sequence[str] = ()
     ) -> None:
         self._store, self.files, self._system_of = store, files, system_of
         self._action_tools = frozenset(action_tools)

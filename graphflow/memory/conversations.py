@@ -229,12 +229,7 @@ class SqlConversations:
 def _conversation(row: Row) -> Conversation:
     chat_id, name, agent_key, owner, created_at, updated_at = row
     return Conversation(
-        chat_id=chat_id,
-        name=name,
-        agent_key=agent_key,
-        owner=owner,
-        created_at=created_at,
-        updated_at=updated_at,
+        chat_id=chat_id, name=name, agent_key=agent_key, owner=owner, created_at=created_at, updated_at=updated_at
     )
 
 

@@ -110,10 +110,7 @@ class WrappedModel:
 
 
 async def complete(
-    model: ChatModel,
-    messages: Sequence[Message],
-    tools: Sequence[ToolSpec] = (),
-    options: ChatOptions | None = None,
+    model: ChatModel, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions | None = None
 ) -> Completion:
     """One whole turn: `model.stream` run to its end.
 

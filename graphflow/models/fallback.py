@@ -30,10 +30,7 @@ class FallbackModel(WrappedModel):
             await self._second.aclose()
 
     async def stream(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec] = (),
-        options: ChatOptions = ChatOptions(),
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
     ) -> AsyncGenerator[Delta, None]:
         begun = False
         try:

@@ -45,10 +45,7 @@ class LoggedModel(WrappedModel):
         self._clock = clock
 
     async def stream(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec] = (),
-        options: ChatOptions = ChatOptions(),
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
     ) -> AsyncGenerator[Delta, None]:
         call = _LoggedCall(self._bound(), self._mask, self._clock)
         debug = call.debug

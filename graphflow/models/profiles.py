@@ -72,10 +72,7 @@ _THINKING_SWITCH = Knobs(
 )
 
 _QWEN_SWITCH = Knobs(
-    LOW={"enable_thinking": False},
-    HIGH={"enable_thinking": True},
-    when_forced="LOW",
-    structured="json_object",
+    LOW={"enable_thinking": False}, HIGH={"enable_thinking": True}, when_forced="LOW", structured="json_object"
 )
 
 PROFILES: Mapping[str, Profile] = {
@@ -149,10 +146,7 @@ PROFILES: Mapping[str, Profile] = {
         ),
     ),
     "ollama": Profile(
-        base_url="http://localhost:11434/v1",
-        model="qwen3",
-        needs_key=False,
-        knobs=Knobs(parallel_tool_calls=False),
+        base_url="http://localhost:11434/v1", model="qwen3", needs_key=False, knobs=Knobs(parallel_tool_calls=False)
     ),
     "vllm": Profile(
         base_url="http://localhost:8000/v1",

@@ -87,10 +87,7 @@ class RemoteModel:
         raise NotImplementedError
 
     async def stream(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec] = (),
-        options: ChatOptions = ChatOptions(),
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
     ) -> AsyncGenerator[Delta, None]:
         watch = TurnTimeouts(self._limits, options.timeout_s or self._limits.total_s)
         turn = self.begin(watch, messages, tools, options)

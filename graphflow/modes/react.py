@@ -23,10 +23,7 @@ def compile_react(definition: AgentDefinition, policies: Policies) -> dict[str, 
         "nodes": {
             "reason": calling_node("reason", prompt, policies, offers=offers, parallelToolCalls=False),
             "tools": _tools(offers),
-            "answer": {
-                **last_node(prompt, policies, messages="${state.messages}", prompt=BEST_ANSWER),
-                "next": "end",
-            },
+            "answer": {**last_node(prompt, policies, messages="${state.messages}", prompt=BEST_ANSWER), "next": "end"},
         },
     }
     return append_verify(document, policies, prompt)

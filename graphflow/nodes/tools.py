@@ -85,9 +85,7 @@ class ToolsKind:
             some = given or "tools" in arguments or "keywords" in arguments
             names = offered_tools(runner.registry, document, arguments) if some else None
             policy = CallPolicy(
-                tools=names,
-                approval=_never_for_the_end(names or (), approval),
-                agent_key=ctx.services.get("agent_key"),
+                tools=names, approval=_never_for_the_end(names or (), approval), agent_key=ctx.services.get("agent_key")
             )
             messages = ctx.state.get("messages", ())
             last = messages[-1] if len(messages) else None

@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 WAIT_WITH: dict[str, Any] = {
     "type": "object",
-    "properties": {
-        "signal": {"type": "string"},
-        "for": {"type": "string"},
-        "until": {"type": ["string", "integer"]},
-    },
+    "properties": {"signal": {"type": "string"}, "for": {"type": "string"}, "until": {"type": ["string", "integer"]}},
     "additionalProperties": False,
 }
 

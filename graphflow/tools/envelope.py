@@ -108,13 +108,7 @@ def completed(result: ToolResult, arguments: Mapping[str, Any]) -> ToolResult:
 def to_envelope(result: ToolResult) -> dict[str, Any]:
     """The envelope of spec 8.3: exactly `status, data, text, stats, context`, and `error` when it is one."""
     full = completed(result, result.context.get("params_input", {}))
-    out = {
-        "status": full.status,
-        "data": full.data,
-        "text": full.text,
-        "stats": full.stats,
-        "context": full.context,
-    }
+    out = {"status": full.status, "data": full.data, "text": full.text, "stats": full.stats, "context": full.context}
     if full.error is not None:
         out["error"] = {"code": full.error.code, "message": full.error.message}
     return out

@@ -43,8 +43,7 @@ async def list_agents(as_json: AsJson = False) -> int:
 
 @command(agents, "show")
 async def show_agent(
-    agent: Agent,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the compiled graph.")] = False,
+    agent: Agent, as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the compiled graph.")] = False
 ) -> None:
     """Show one agent in full, with its graph."""
     from graphflow.graph.drawing.render import draw_text

@@ -202,12 +202,7 @@ _NEED_THREAD = frozenset({"rewind", "fork", "resume", "state", "history", "save"
 
 
 @command(root, "chat")
-async def chat(
-    agent: Agent,
-    thread: ContinueThread = None,
-    approve: Approve = "ask",
-    budget: Budget = None,
-) -> int:
+async def chat(agent: Agent, thread: ContinueThread = None, approve: Approve = "ask", budget: Budget = None) -> int:
     """Chat with an agent. /help lists the commands; Ctrl-C stops a turn, twice quits."""
     if not interactive():
         stop(exits.USAGE, "chat needs a terminal", hint=f'graphflow run {agent} "MSG" --thread ID')

@@ -20,18 +20,7 @@ if TYPE_CHECKING:
 State = Literal["ok", "warning", "error"]
 Finding = tuple[str, State, str]
 """The check, its result, and details or what to do."""
-LIBRARIES = (
-    "msgspec",
-    "httpx",
-    "aiosqlite",
-    "cel-expr-python",
-    "networkx",
-    "pydantic",
-    "fastapi",
-    "uvicorn",
-    "typer",
-    "rich",
-)
+LIBRARIES = "msgspec httpx aiosqlite cel-expr-python networkx pydantic fastapi uvicorn typer rich".split()
 MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
 
 

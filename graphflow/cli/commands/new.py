@@ -78,11 +78,7 @@ GRAPH = """\
 }
 """
 TEMPLATES = {"PLAIN": PLAIN, "REACT": REACT, "GRAPH": GRAPH}
-TRY = {
-    "PLAIN": "Hello!",
-    "REACT": "What will the weather be in Beijing tomorrow?",
-    "GRAPH": "A line about graphs",
-}
+TRY = {"PLAIN": "Hello!", "REACT": "What will the weather be in Beijing tomorrow?", "GRAPH": "A line about graphs"}
 
 
 @command(root, "new")

@@ -65,13 +65,7 @@ async def add_rule(
     async with opened() as app:
         await app.runs.ready()
         rule = await app.rules.add(
-            tool=tool,
-            decision=decision,
-            args=args,
-            thread_id=thread,
-            agent_key=agent,
-            expires=expires,
-            reason=reason,
+            tool=tool, decision=decision, args=args, thread_id=thread, agent_key=agent, expires=expires, reason=reason
         )
     if as_json:
         say_json(rule_dict(rule))

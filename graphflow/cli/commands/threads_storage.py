@@ -78,8 +78,7 @@ async def _confirmed(question: str, action: str) -> bool:
 
 
 async def export(
-    thread: ThreadId,
-    file: Annotated[str | None, typer.Argument(metavar="FILE", help="Default: stdout.")] = None,
+    thread: ThreadId, file: Annotated[str | None, typer.Argument(metavar="FILE", help="Default: stdout.")] = None
 ) -> None:
     """Write a thread as JSON Lines, lossless; any store can import it."""
     async with opened_thread(thread) as (app, found):
@@ -109,8 +108,7 @@ async def import_(
 
 async def prune(
     thread: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[THREAD]...", help="Ids; unique prefixes or suffixes are enough."),
+        list[str] | None, typer.Argument(metavar="[THREAD]...", help="Ids; unique prefixes or suffixes are enough.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every thread.")] = False,
     newest: Annotated[int | None, typer.Option(min=0, metavar="N", help="Keep the newest N checkpoints.")] = None,

@@ -6,27 +6,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from graphflow import events as ev
 from graphflow.cli.terminal.answer_policy import say_waiting
 from graphflow.cli.terminal.console import count, one_line_json, rich_console, shortened, tokens_of
 from graphflow.cli.terminal.plain_view import output_text, say_ending
-from graphflow.events import (
-    ActionArgs,
-    ActionResult,
-    ActionStart,
-    ContentDelta,
-    ContentStart,
-    Event,
-    InterruptRequest,
-    InterruptResolve,
-    NodeEnd,
-    NodeError,
-    NodeStart,
-    ReasoningDelta,
-    ReasoningStart,
-    ToolArgs,
-    ToolResultEvent,
-    ToolStart,
-)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -76,7 +59,7 @@ class TerminalView:
 
     # --- the view
 
-    def show(self, event: Event) -> None:
+    def show(self, event: ev.Event) -> None:
         self._take_terminal()
         handler = _HANDLERS.get(type(event))
         if handler is not None:
@@ -115,12 +98,7 @@ class TerminalView:
         if self._title:
             self._print(self._title, style="bold")
             self._title = ""
-        self._live = Live(
-            console=self._console,
-            get_renderable=self._picture,
-            refresh_per_second=12,
-            transient=True,
-        )
+        self._live = Live(console=self._console, get_renderable=self._picture, refresh_per_second=12, transient=True)
         self._live.start()
 
     def _picture(self) -> RenderableType:
@@ -190,18 +168,18 @@ class TerminalView:
 
     # --- events
 
-    def _on_node_start(self, event: NodeStart) -> None:
+    def _on_node_start(self, event: ev.NodeStart) -> None:
         depth = 0 if not event.path else event.path.count("/") + 1
         self._nodes[event.node_run_id] = _Node(event.node, depth, time.monotonic())
 
-    def _on_node_end(self, event: NodeEnd) -> None:
+    def _on_node_end(self, event: ev.NodeEnd) -> None:
         node = self._nodes.pop(event.node_run_id, None) or _Node(event.node, 0, 0.0)
         self._done += 1
         self._last_text = node.text or self._last_text
         tokens = tokens_of(event.usage)
         self._print_node(node, "✓", "green", f"{event.duration_ms} ms" + (f"  {tokens:,} tokens" if tokens else ""))
 
-    def _on_node_error(self, event: NodeError) -> None:
+    def _on_node_error(self, event: ev.NodeError) -> None:
         node = self._nodes.pop(event.node_run_id, None) or _Node(event.node, 0, 0.0)
         again = "; trying again" if event.will_retry else ""
         node.notes.append(
@@ -215,36 +193,36 @@ class TerminalView:
             node = self._nodes[""] = _Node("", 0, time.monotonic())
         return node
 
-    def _on_reasoning_start(self, event: ReasoningStart) -> None:
+    def _on_reasoning_start(self, event: ev.ReasoningStart) -> None:
         self._blocks[event.reasoning_id] = self._node_of(event)
 
-    def _on_reasoning(self, event: ReasoningDelta) -> None:
+    def _on_reasoning(self, event: ev.ReasoningDelta) -> None:
         self._blocks[event.reasoning_id].reasoning += event.delta
 
-    def _on_content_start(self, event: ContentStart) -> None:
+    def _on_content_start(self, event: ev.ContentStart) -> None:
         self._blocks[event.content_id] = self._node_of(event)
 
-    def _on_content(self, event: ContentDelta) -> None:
+    def _on_content(self, event: ev.ContentDelta) -> None:
         self._blocks[event.content_id].text += event.delta
 
-    def _on_tool_start(self, event: ToolStart) -> None:
+    def _on_tool_start(self, event: ev.ToolStart) -> None:
         self._calls[event.tool_id] = _ShownCall(event.tool_name or "tool")
         self._node_of(event).calls.append(event.tool_id)
 
-    def _on_tool_args(self, event: ToolArgs) -> None:
+    def _on_tool_args(self, event: ev.ToolArgs) -> None:
         self._calls[event.tool_id].arguments += event.delta
 
-    def _on_tool_result(self, event: ToolResultEvent) -> None:
+    def _on_tool_result(self, event: ev.ToolResultEvent) -> None:
         self._result(event.tool_id, event.result)
 
-    def _on_action_start(self, event: ActionStart) -> None:
+    def _on_action_start(self, event: ev.ActionStart) -> None:
         self._calls[event.action_id] = _ShownCall(event.action_name or "action")
         self._node_of(event).calls.append(event.action_id)
 
-    def _on_action_args(self, event: ActionArgs) -> None:
+    def _on_action_args(self, event: ev.ActionArgs) -> None:
         self._calls[event.action_id].arguments += event.delta
 
-    def _on_action_result(self, event: ActionResult) -> None:
+    def _on_action_result(self, event: ev.ActionResult) -> None:
         self._result(event.action_id, event.result)
 
     def _result(self, call_id: str, result: Any) -> None:
@@ -257,7 +235,7 @@ class TerminalView:
         else:
             self._print(f"    {line}", style="magenta", cut=True)
 
-    def _on_request(self, event: InterruptRequest) -> None:
+    def _on_request(self, event: ev.InterruptRequest) -> None:
         what = event.tool_name or event.node
         self._asked[event.interrupt_id] = what
         self._print(
@@ -265,7 +243,7 @@ class TerminalView:
             style="yellow",
         )
 
-    def _on_resolve(self, event: InterruptResolve) -> None:
+    def _on_resolve(self, event: ev.InterruptResolve) -> None:
         what = self._asked.get(event.interrupt_id, "")
         self._print(f"▶ {event.decision} {what}".rstrip(), style="yellow")
 
@@ -275,20 +253,20 @@ def _tail(text: str, limit: int) -> str:
     return flat if len(flat) <= limit else "…" + flat[-limit + 1 :]
 
 
-_HANDLERS: dict[type[Event], Any] = {
-    NodeStart: TerminalView._on_node_start,
-    NodeEnd: TerminalView._on_node_end,
-    NodeError: TerminalView._on_node_error,
-    ReasoningStart: TerminalView._on_reasoning_start,
-    ReasoningDelta: TerminalView._on_reasoning,
-    ContentStart: TerminalView._on_content_start,
-    ContentDelta: TerminalView._on_content,
-    ToolStart: TerminalView._on_tool_start,
-    ToolArgs: TerminalView._on_tool_args,
-    ToolResultEvent: TerminalView._on_tool_result,
-    ActionStart: TerminalView._on_action_start,
-    ActionArgs: TerminalView._on_action_args,
-    ActionResult: TerminalView._on_action_result,
-    InterruptRequest: TerminalView._on_request,
-    InterruptResolve: TerminalView._on_resolve,
+_HANDLERS: dict[type[ev.Event], Any] = {
+    ev.NodeStart: TerminalView._on_node_start,
+    ev.NodeEnd: TerminalView._on_node_end,
+    ev.NodeError: TerminalView._on_node_error,
+    ev.ReasoningStart: TerminalView._on_reasoning_start,
+    ev.ReasoningDelta: TerminalView._on_reasoning,
+    ev.ContentStart: TerminalView._on_content_start,
+    ev.ContentDelta: TerminalView._on_content,
+    ev.ToolStart: TerminalView._on_tool_start,
+    ev.ToolArgs: TerminalView._on_tool_args,
+    ev.ToolResultEvent: TerminalView._on_tool_result,
+    ev.ActionStart: TerminalView._on_action_start,
+    ev.ActionArgs: TerminalView._on_action_args,
+    ev.ActionResult: TerminalView._on_action_result,
+    ev.InterruptRequest: TerminalView._on_request,
+    ev.InterruptResolve: TerminalView._on_resolve,
 }

@@ -13,15 +13,7 @@ import msgspec
 
 from graphflow.errors import ModelError
 from graphflow.messages import Message
-from graphflow.models.deltas import (
-    Delta,
-    Finish,
-    FinishReason,
-    ReasoningDetails,
-    TextDelta,
-    ThinkingDelta,
-    Usage,
-)
+from graphflow.models.deltas import Delta, Finish, FinishReason, ReasoningDetails, TextDelta, ThinkingDelta, Usage
 from graphflow.models.openai.chunks import (
     CallPart,
     Chunk,

@@ -62,11 +62,7 @@ class CallTable:
     """Turns the call parts of chunks into `ToolCallDelta`s with stable positions and unique ids."""
 
     def __init__(
-        self,
-        *,
-        offered: Collection[str],
-        used_ids: Callable[[], set[str]],
-        new_token: Callable[[], str],
+        self, *, offered: Collection[str], used_ids: Callable[[], set[str]], new_token: Callable[[], str]
     ) -> None:
         """`used_ids` gives the ids of the conversation, asked for only when a call comes."""
         self._offered = frozenset(offered)

@@ -117,10 +117,7 @@ class ScriptedModel:
         )
 
     async def stream(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec] = (),
-        options: ChatOptions = ChatOptions(),
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
     ) -> AsyncGenerator[Delta, None]:
         play = self.perform(messages, tools, options)
         for delta in play.deltas:

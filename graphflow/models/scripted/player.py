@@ -16,14 +16,8 @@ from graphflow.models.scripted.script import Script, ScriptedCall, ScriptRule, S
 _VARIABLE = re.compile(r"\{(\w+)\}")
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _ISO_DATE = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})\b")
-_SUMMARY = {
-    "type": "object",
-    "properties": {"reasoningSummary": {"type": "string"}, "finalText": {"type": "string"}},
-}
-_SUMMARY_WITHOUT_REASONING: Text = {
-    "zh": "根据目前知道的内容作答。",
-    "en": "I answer from what is known so far.",
-}
+_SUMMARY = {"type": "object", "properties": {"reasoningSummary": {"type": "string"}, "finalText": {"type": "string"}}}
+_SUMMARY_WITHOUT_REASONING: Text = {"zh": "根据目前知道的内容作答。", "en": "I answer from what is known so far."}
 _QUOTE_CHARACTERS = 1500
 _TOPIC_CHARACTERS = 200
 

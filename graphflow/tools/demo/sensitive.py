@@ -17,10 +17,7 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("national id", re.compile(r"(?<![\d-])\d{3}-\d{2}-\d{4}(?![\d-])")),
     ("phone number", re.compile(r"(?<![\d+])(?<!\d[ -])(?:\+?86[ -]?)?1[3-9]\d(?:[ -]?\d{4}){2}(?![ -]?\d)")),
     ("phone number", re.compile(r"(?<![\d+])\+[1-9]\d{0,2}(?:[ -]?\(?\d{2,4}\)?){2,4}(?!\d)")),
-    (
-        "key",
-        re.compile(r"(?<![A-Za-z0-9])(?:sk-|pk-|ghp_|gho_|xox[abprs]-|AKIA|AIza|glpat-)[A-Za-z0-9_-]{8,}"),
-    ),
+    ("key", re.compile(r"(?<![A-Za-z0-9])(?:sk-|pk-|ghp_|gho_|xox[abprs]-|AKIA|AIza|glpat-)[A-Za-z0-9_-]{8,}")),
     ("key", re.compile(r"-----BEGIN [A-Z ]{0,24}PRIVATE KEY-----")),
 )
 _CARD = re.compile(r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)")

@@ -23,9 +23,7 @@ _FIELDS = {
     effects="read",
     parameters={
         "type": "object",
-        "properties": {
-            "city": {"type": "string", "description": "City in Chinese or English, or an IANA time zone."},
-        },
+        "properties": {"city": {"type": "string", "description": "City in Chinese or English, or an IANA time zone."}},
         "required": ["city"],
         "additionalProperties": False,
     },

@@ -62,12 +62,7 @@ class ApprovalGate:
         if not standing:
             return None
         return fitting_rule(
-            standing,
-            tool.name,
-            arguments,
-            thread_id=ctx.thread_id,
-            agent_key=policy.agent_key,
-            now_ms=ctx.now_ms(),
+            standing, tool.name, arguments, thread_id=ctx.thread_id, agent_key=policy.agent_key, now_ms=ctx.now_ms()
         )
 
 

@@ -44,12 +44,7 @@ def cut_to(result: ToolResult, tool: Tool | None, max_chars: int) -> ToolResult:
         return msgspec.structs.replace(result, cut_text=cut_text, whole_text=whole)
     data = {**(result.data or {"text": result.text}), "truncated": True}
     return msgspec.structs.replace(
-        result,
-        status="partial",
-        data=data,
-        text=f"Cut for the model: {notice}.",
-        cut_text=cut_text,
-        whole_text=whole,
+        result, status="partial", data=data, text=f"Cut for the model: {notice}.", cut_text=cut_text, whole_text=whole
     )
 
 
