@@ -40,7 +40,7 @@ def stop(work: UnitOfWork, partials: Mapping[int, Any]) -> None:
 
 def on_recovered(work: UnitOfWork, tick: Recovered) -> None:
     work.source, work.checkpoint = "recovered", False
-    work.fields.pop("active_ms", None)  # the time between two lives was not spent running
+    work.fields.pop("active_ms", None)  # the time between two epochs was not spent running
     _go_on(work)
 
 

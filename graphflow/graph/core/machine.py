@@ -62,14 +62,14 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_expire: str | None = None
     reissue_of: str | None = None
     node_run_id: str = ""
-    """The node run that asked; it goes on under this id after the answer, also in a later life."""
+    """The node run that asked; it goes on under this id after the answer, also in a later epoch."""
 
 
 class Opened(msgspec.Struct, frozen=True):
     """What stays the same while the frames below a `graph`, `map` or `parallel` node run."""
 
     node_run_id: str
-    """Of the node that is open; it ends under this id, also in a later life."""
+    """Of the node that is open; it ends under this id, also in a later epoch."""
     items: Any = None
     """What a `map` goes through, as it was at the opening."""
     binds: str = ""

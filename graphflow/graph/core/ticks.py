@@ -105,7 +105,7 @@ class BackoffOver(Tick):
 
 
 class Recovered(Tick):
-    """A new life takes over after a crash."""
+    """A new epoch takes over after a crash."""
 
 
 class Resumed(Tick):

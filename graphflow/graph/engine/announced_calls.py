@@ -14,11 +14,11 @@ Recall = Callable[[], Awaitable[Iterable[Event]]]
 class AnnouncedCalls:
     """The calls of one run that its readers know.
 
-    A later life knows those of the lives before it once it has asked the run's log (`learn`), which only nodes that run
+    A later epoch knows those of the epochs before it once it has asked the run's log (`learn`), which only nodes that run
     calls do.
 
     Args:
-        complete: this life sends the run's log from its beginning.
+        complete: this epoch sends the run's log from its beginning.
     """
 
     __slots__ = ("answered", "complete", "recall", "started")
@@ -32,11 +32,11 @@ class AnnouncedCalls:
         self.recall: Recall | None = None
 
     def knows(self, call_id: str) -> bool:
-        """Whether readers have been told that the call begins, as far as this life can say."""
+        """Whether readers have been told that the call begins, as far as this epoch can say."""
         return call_id in self.started or not self.complete
 
     async def learn(self) -> None:
-        """Knows all calls of earlier lives too, from now on."""
+        """Knows all calls of earlier epochs too, from now on."""
         if not self.complete and self.recall is not None:
             self.note(await self.recall())
             self.complete = True
@@ -52,7 +52,7 @@ class AnnouncedCalls:
                     yield ToolResultEvent(tool_id=call_id, result=text)
 
     def note(self, events: Iterable[Event]) -> None:
-        """These events of the run were sent in an earlier life."""
+        """These events of the run were sent in an earlier epoch."""
         for event in events:
             if isinstance(event, ToolSnapshot):
                 self.started[event.tool_id] = False

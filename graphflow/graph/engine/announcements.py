@@ -1,6 +1,6 @@
 """What is said once a commit is durable: its checkpoint, its questions, how the run ended or paused (E1, E7).
 
-All of it is a function of the records, so that a new life says the same again, and a reader of the journal too.
+All of it is a function of the records, so that a new epoch says the same again, and a reader of the journal too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def count_after(after: After) -> int:
 def events_after(after: After, machine: Machine) -> list[Event]:
     """What follows a commit, in order: its checkpoint, its questions, its terminal.
 
-    A function of the record alone, so that a new life sends the same events again (E1).
+    A function of the record alone, so that a new epoch sends the same events again (E1).
     """
     commit, out = after.commit, list[Event]()
     if commit.checkpoint and after.durable is not None:

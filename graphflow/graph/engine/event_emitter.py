@@ -1,4 +1,4 @@
-"""Where a life's events leave: numbered, stamped, sent at once, and remembered for the next record (E1)."""
+"""Where an epoch's events leave: numbered, stamped, sent at once, and remembered for the next record (E1)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNLOGGED = frozenset({
 
 
 class EventEmitter:
-    """The events of one life.
+    """The events of one epoch.
 
     Args:
         sink: gets every event, numbered, at once.
@@ -104,7 +104,7 @@ class EventEmitter:
             self.sink(event)
 
     def send_again(self, events: Iterable[tuple[Event, int]]) -> None:
-        """What followed the last commit of an earlier life, `(event, time)`: under the same numbers."""
+        """What followed the last commit of an earlier epoch, `(event, time)`: under the same numbers."""
         for event, at in events:
             self.emit_at(event, at)
 
@@ -126,6 +126,6 @@ class EventEmitter:
         return Blocks(self.emit, self.emit_end, self._block_id, self.calls, machine.run_id, node_run_id, task_id)
 
     def _block_id(self, kind: str) -> str:
-        """Unique in the run: a node that runs again, in this life or a later one, uses new ids."""
+        """Unique in the run: a node that runs again, in this epoch or a later one, uses new ids."""
         self._blocks += 1
         return f"{kind}_{self._epoch}.{self._blocks}"

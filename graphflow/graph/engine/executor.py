@@ -139,7 +139,7 @@ class Executor:
 
     @property
     def ending(self) -> bool:
-        """Whether this life has had its last tick: it only settles, and answers must load the thread anew."""
+        """Whether this epoch has had its last tick: it only settles, and answers must load the thread anew."""
         if self.run.closed or self.error is not None:
             return True
         if self.tasks.loop is None:
@@ -165,7 +165,7 @@ class Executor:
         return self.events.sent
 
     def restore_log(self, sent: list[Logged]) -> None:
-        """Takes up the log where an earlier life left it, with what no record keeps yet."""
+        """Takes up the log where an earlier epoch left it, with what no record keeps yet."""
         self.events.sent = sent
         self.events.calls.note(event for event, _ in sent)
 
@@ -318,7 +318,7 @@ class Executor:
             raise self.error
 
     def adopt(self) -> None:
-        """Node runs that an earlier life has left open, or waiting for people, go on in this one; once is enough."""
+        """Node runs that an earlier epoch has left open, or waiting for people, go on in this one; once is enough."""
         for interrupt in self.machine.interrupts.values():
             self.runs.adopt(interrupt)
         for number in self.runs.adopt_opened():
@@ -427,7 +427,7 @@ class Executor:
         return len(self.machine.interrupts) < before
 
     def lose(self, error: Fenced) -> None:
-        """Another life has the thread: this one ends without a word to the world (E2)."""
+        """Another epoch has the thread: this one ends without a word to the world (E2)."""
         self.store_failed(error)
 
     # --- cancelling and time

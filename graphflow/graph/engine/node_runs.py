@@ -1,4 +1,4 @@
-"""Node runs of one life: begun, called, and turned into ticks; their start and end are events."""
+"""Node runs of one epoch: begun, called, and turned into ticks; their start and end are events."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class NodeRuns:
         )
 
     def adopt(self, interrupt: Interrupt) -> None:
-        """A node run that asked in an earlier life goes on in this one: it has no second `node.start`."""
+        """A node run that asked in an earlier epoch goes on in this one: it has no second `node.start`."""
         run, number = self._run, interrupt.frame
         frame = run.machine.frames.get(number)
         if not interrupt.node_run_id or number in self._by_frame or frame is None:
@@ -122,7 +122,7 @@ class NodeRuns:
             ctx.started = run.clock.monotonic()
 
     def adopt_opened(self) -> list[int]:
-        """The open nodes of an earlier life go on in this one, under their own ids; their frames."""
+        """The open nodes of an earlier epoch go on in this one, under their own ids; their frames."""
         run, taken = self._run, list[int]()
         for number, frame in run.machine.frames.items():
             if frame.opened is not None and number not in self._by_frame:

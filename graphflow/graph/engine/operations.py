@@ -222,7 +222,7 @@ class NodeRun(UsageMeter):
             if settled is not None:
                 return settled.result
         if (lease := self._run.lease) is not None and self.now() > lease.until:
-            await lease.confirm()  # this process stood still: what another life may do now is not done here
+            await lease.confirm()  # this process stood still: what another epoch may do now is not done here
         if effects == "write":
             settles = None
             facts = self._effect_facts(undo, None if refers else arguments)

@@ -5,7 +5,7 @@ A state key of the root graph that is marked `"x-tasks": [NODE, …]` holds a pl
 task is active while its status is `running` and the run is at one of these nodes. One that is left there has failed, or
 was cancelled with the run, whatever the state still says of it.
 
-The events go out with the record of the change that they tell of, so that a crash loses both or none: a new life goes on
+The events go out with the record of the change that they tell of, so that a crash loses both or none: a new epoch goes on
 from what the machine that it loads has told.
 """
 
@@ -39,7 +39,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanEvents:
-    """What one life tells of the run's plan.
+    """What one epoch tells of the run's plan.
 
     Args:
         key: the state key that holds it.

@@ -58,7 +58,7 @@ class Lease(Protocol):
     """Epoch ms."""
 
     async def confirm(self) -> None:
-        """Returns when the thread is surely still this life's.
+        """Returns when the thread is surely still this epoch's.
 
         Raises:
             Fenced: it is another's.

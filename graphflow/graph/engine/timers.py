@@ -1,4 +1,4 @@
-"""What happens in one life because time has passed: the run's deadline, limits of open nodes, and back-offs (E11)."""
+"""What happens in one epoch because time has passed: the run's deadline, limits of open nodes, and back-offs (E11)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphflow.graph.engine.run import Run
 
 
 class Timers:
-    """The timers of one life. What one of them raises ends the run."""
+    """The timers of one epoch. What one of them raises ends the run."""
 
     def __init__(self, run: Run, runs: NodeRuns) -> None:
         self._run, self._runs = run, runs
