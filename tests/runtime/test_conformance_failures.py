@@ -307,3 +307,16 @@ async def test_a_question_that_expires_without_a_route_has_its_error_event(compi
     await live.over.wait()
     assert live.log is not None
     assert ends_of([*events, *live.log.ring]) == [("question", "node.error")]
+
+
+async def test_what_a_failed_node_has_used_counts_once(compile_graph: Compile) -> None:
+    """It comes with the tick of the failure, and the table of what no record has told yet has it too (E11)."""
+    graph = Graph(Counter)
+
+    @graph.node(retry={"max": 2, "on": ["node_error"], "backoffMs": 0})
+    async def work(state: Any, ctx: Any) -> None:
+        ctx.charge("modelCalls")
+        raise ValueError("no")
+
+    result = await compile_graph(graph).run({}, "t")
+    assert (result.status, result.usage["modelCalls"]) == ("failed", 2)

@@ -260,7 +260,7 @@ async def test_a_store_that_fails_fails_the_active_task_too(store: Checkpointer)
         await ctx.content("begun")
         live = app.host.live("t")
         assert live is not None
-        live.executor.store_failed(StoreError("the disk is gone"))
+        live.executor.commits.fail(StoreError("the disk is gone"))
 
     app = compiled(store, work=doomed)
     events: list[Event] = []

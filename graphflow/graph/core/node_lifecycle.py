@@ -1,4 +1,4 @@
-"""A node's way: entered, begun, finished, failed, and where it leads. The heart of the pure core.
+"""Node lifecycle: a node is entered, begun, and succeeds or fails; then the next one. The heart of the pure core.
 
 Everything here changes the machine only through its `UnitOfWork`.
 """
@@ -119,6 +119,8 @@ def begin(work: UnitOfWork, number: int) -> None:
     """Starts the node under the frame's cursor, after the budget's look at it."""
     if work.resting:
         return
+    # A `map` of nothing is over within its own beginning and enters the next node from in there. A loop, and not a call
+    # in a call: a cycle of such nodes would end in a RecursionError, not in an error of the run.
     if number in work.beginning:
         work.beginning[number] = True  # its node was over at once: the loop below goes on with the next
         return
@@ -244,7 +246,7 @@ def succeed(
     node = work.node_of(frame)
     work.node, work.frame_no = work.node or node.name, number
     work.add_usage(usage)
-    if work.before.interrupts:
+    if work.before.interrupts:  # the common step asks nothing: it pays one look
         work.cancel_interrupts(number, "cancelled")  # what it asked and no longer waits for
     try:
         own = None if quiet else own_writes(work, frame, node, out, updates, answer, joined)
@@ -312,6 +314,7 @@ def _route_error(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
 def fail_frame(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
     """Nothing in the frame takes the failure: its join does, the node that opened it, the budget's `onExceeded`, or nobody."""
     frame = work.table[number]
+    # From the inside out: a join, an open node above, the budget's way out. The first that takes the failure ends it.
     if frame.branch is not None and branches.lose_branch(work, number, error):
         return
     if frame.parent >= 0 and _taken_above(work, frame.parent, error):

@@ -68,6 +68,7 @@ _NONE = ListView([])
 
 def put(table: MutableMapping[int, Frame], frame: Frame) -> None:
     """Puts a frame into the table, or when it is a branch that has ended, into its parent's join."""
+    # Ended branches leave the table, which every tick copies: a map of thousands costs what is still open.
     if frame.branch is not None and frame.status in ENDED:
         table.pop(frame.number, None)
         parent = table[frame.parent]

@@ -16,7 +16,9 @@ from graphflow.graph.core.patches import place
 from graphflow.graph.core.plan import Plan, PlanNode
 from graphflow.graph.core.route_trace import PendingMove, moves_of
 from graphflow.graph.core.scope import Scope
-from graphflow.graph.core.ticks import AnyTick
+from graphflow.graph.core.ticks import AnyTick, NodeErrored, NodeSucceeded
+
+_ENDS_ITSELF = (NodeSucceeded, NodeErrored)
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -119,7 +121,8 @@ class UnitOfWork:
         self.limits, self.usage = machine.limits, machine.usage
         self.spent: dict[str, Any] | None = None
         """What the tick adds to the usage."""
-        self.unfinished: set[int] = set()
+        # A node that ends by itself brings its usage with the tick: the table has it too, and it would count twice.
+        self.unfinished: set[int] = {tick.frame} if isinstance(tick, _ENDS_ITSELF) else set()
         """Frames of which the tick's `usages` were counted."""
         self.stops_before, self.stops_after = machine.before, machine.after
 
@@ -308,10 +311,12 @@ class UnitOfWork:
             status = "waiting" if waits and self.open_interrupts() else "running"
             if status != self.before.status or "status" in fields:
                 fields["status"] = status
+        # `activeMs` is told when the run rests: told with every step, each record would carry another number for nothing.
         if before.status == "running" and self.usage and fields.get("status", "running") != "running":
             self._count_time()
         if self.usage is not before.usage:
             fields["usage"] = self.usage
+        # One move can be told from the patch; frames that ended on the way of several are gone after it.
         if len(self.moves) > 1:
             self.facts = {**(self.facts or {}), "moves": moves_of(self.moves)}
         patch = Patch(dict(fields), self.touched, self.interrupts)

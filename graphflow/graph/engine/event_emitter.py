@@ -64,6 +64,7 @@ class EventEmitter:
         self.seq += 1
         event.seq = self.seq
         event.timestamp = self._clock.now_ms()
+        # Time never runs backwards in the log: what a later epoch makes again from the record has the same stamp (E1).
         if not self._logs:  # nothing is made again from a record, so any event before it counts
             self._stamp = event.timestamp
         elif type(event) not in UNLOGGED:

@@ -8,7 +8,6 @@ may feed their ticks from any task of the loop while a node runs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphflow.errors import Fenced, GraphflowError
@@ -38,11 +37,8 @@ from graphflow.graph.core.transition import advance
 from graphflow.graph.engine.announcements import waiting_event
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
 from graphflow.graph.engine.commits import Commits
-from graphflow.graph.engine.event_emitter import EventEmitter
-from graphflow.graph.engine.light_event import MaybeReady
 from graphflow.graph.engine.node_runs import NodeRuns
-from graphflow.graph.engine.plan_events import PlanEvents
-from graphflow.graph.engine.ports import Clock, Ids, Journal, Logged
+from graphflow.graph.engine.ports import Logged
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.scheduler import MAX_UNACKNOWLEDGED, Scheduler
 from graphflow.graph.engine.timers import Timers
@@ -62,54 +58,18 @@ class Executor:
     part comes back here.
 
     Args:
-        journal: None runs without a store: no checkpoints, no resume in another process.
-        sink: gets every event, numbered, at once.
-        room: awaited by streaming nodes when the consumer is behind; None never waits.
         hold_ms: how long the process waits for an answer when the question names no time of its own.
-        epoch: the thread's fence; part of ids that must not repeat in a later epoch (E1).
-        seq: number of the last event of the run so far.
         checkpoint_id: the newest checkpoint, the parent of the next.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        machine: Machine,
-        *,
-        thread_id: str,
-        clock: Clock,
-        ids: Ids,
-        journal: Journal | None = None,
-        sink: Callable[[Event], None] | None = None,
-        room: Callable[[], MaybeReady] | None = None,
-        services: Mapping[str, Any] | None = None,
-        hold_ms: int = HOLD_MS,
-        epoch: int = 1,
-        lineage: int = 0,
-        seq: int = 0,
-        checkpoint_id: str | None = None,
-    ) -> None:
-        plan_events = PlanEvents.of(plan, machine, thread_id)
-        self.events = EventEmitter(clock, sink, plan_events, epoch=epoch, seq=seq, logs=journal is not None)
-        self.run = Run(
-            plan,
-            machine,
-            thread_id=thread_id,
-            clock=clock,
-            ids=ids,
-            journal=journal,
-            events=self.events,
-            room=room,
-            services={} if services is None else services,
-            epoch=epoch,
-            lineage=lineage,
-        )
-        self.run.feed = self.feed
-        self.waiters = AnswerWaiters(self.run, hold_ms)
-        self.runs = NodeRuns(self.run, self.waiters)
-        self.tasks = Scheduler(self.run, self.runs, self.waiters)
-        self.commits = Commits(self.run, self.tasks, checkpoint_id)
-        self.timers = Timers(self.run, self.runs)
+    def __init__(self, run: Run, *, hold_ms: int = HOLD_MS, checkpoint_id: str | None = None) -> None:
+        self.run, self.events = run, run.events
+        run.feed = self.feed
+        self.waiters = AnswerWaiters(run, hold_ms)
+        self.runs = NodeRuns(run, self.waiters)
+        self.tasks = Scheduler(run, self.runs, self.waiters)
+        self.commits = Commits(run, self.tasks, checkpoint_id)
+        self.timers = Timers(run, self.runs)
         self._holding: list[asyncio.TimerHandle] = []
         """While the run waits: until when this process waits with it, and when a question expires."""
         self.resuming: Event | None = None
@@ -283,10 +243,6 @@ class Executor:
             elif type(command) is Backoff:
                 self.timers.back_off(command)
 
-    def store_failed(self, failure: BaseException) -> None:
-        """See `Commits.fail`."""
-        self.commits.fail(failure)
-
     # --- the loop
 
     async def drive(self, first: AnyTick | None = None) -> None:
@@ -308,7 +264,7 @@ class Executor:
             await self._cancelled_from_outside()
             raise
         finally:
-            self.run.closed = True
+            self.run.closed = True  # first: a node that swallows its cancellation must not record anything now
             self._disarm()
             self.timers.disarm()
             await self._end_tasks()
@@ -428,7 +384,7 @@ class Executor:
 
     def lose(self, error: Fenced) -> None:
         """Another epoch has the thread: this one ends without a word to the world (E2)."""
-        self.store_failed(error)
+        self.commits.fail(error)
 
     # --- cancelling and time
 

@@ -136,7 +136,7 @@ class NodeRuns:
         ctx = self._by_frame.pop(command.frame, None)
         if ctx is None:
             return
-        ctx.alive = False
+        ctx.alive = False  # tasks that the node has left behind get `NodeRunOver` from now on
         self._settle(ctx)
         duration = int((self._run.clock.monotonic() - ctx.started) * 1000)
         self._say_over(command, ctx.node_run_id, duration, ctx.usage)
@@ -193,6 +193,7 @@ class NodeRuns:
         """
         assert node.run is not None
         lease = self._run.lease
+        # A process that stood still may have lost the thread: two epochs must not run one node at the same time (E2).
         if lease is not None and self._run.machine.last_at > lease.until:
             await lease.confirm()  # this process stood still, and another may have taken the thread
         if node.returns_updates:

@@ -247,7 +247,7 @@ class NodeRun(UsageMeter):
         token = ACTS_AROUND.set(around | {act})
         try:
             if effects == "write":
-                try:
+                try:  # the intent is durable before the act: a crash in between finds it and asks (E6)
                     await self._run.flush()
                 except asyncio.CancelledError:  # nothing has been done yet
                     self.forget(key)

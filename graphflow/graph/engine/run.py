@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, NoReturn
 
 from graphflow.errors import GraphflowError
+from graphflow.events import Event
 from graphflow.graph.core.budget import add_usage
 from graphflow.graph.core.immutable import copied
 from graphflow.graph.core.machine import Machine
@@ -15,6 +16,7 @@ from graphflow.graph.core.ticks import AnyTick
 from graphflow.graph.engine.announcements import After
 from graphflow.graph.engine.event_emitter import EventEmitter
 from graphflow.graph.engine.light_event import LightEvent, MaybeReady
+from graphflow.graph.engine.plan_events import PlanEvents
 from graphflow.graph.engine.ports import Clock, Ids, Journal, Lease
 
 
@@ -26,8 +28,11 @@ class Run:
     """One epoch of one run: its plan, its machine as it is now, and what acts on it.
 
     Args:
+        journal: None runs without a store: no checkpoints, no resume in another process.
+        sink: gets every event, numbered, at once.
         room: awaited by streaming nodes when the consumer is behind; None never waits.
         epoch: the thread's fence; part of ids that must not repeat in a later epoch (E1).
+        seq: number of the last event of the run so far.
     """
 
     __slots__ = (
@@ -43,16 +48,20 @@ class Run:
         thread_id: str,
         clock: Clock,
         ids: Ids,
-        journal: Journal | None,
-        events: EventEmitter,
-        room: Callable[[], MaybeReady] | None,
-        services: Mapping[str, Any],
-        epoch: int,
-        lineage: int,
+        journal: Journal | None = None,
+        sink: Callable[[Event], None] | None = None,
+        room: Callable[[], MaybeReady] | None = None,
+        services: Mapping[str, Any] | None = None,
+        epoch: int = 1,
+        lineage: int = 0,
+        seq: int = 0,
     ) -> None:
         self.plan, self.machine, self.thread_id = plan, machine, thread_id
-        self.clock, self.ids, self.journal, self.events, self.room = clock, ids, journal, events, room
-        self.services, self.epoch, self.lineage = services, epoch, lineage
+        self.clock, self.ids, self.journal, self.room = clock, ids, journal, room
+        self.services: Mapping[str, Any] = {} if services is None else services
+        self.epoch, self.lineage = epoch, lineage
+        plan_events = PlanEvents.of(plan, machine, thread_id)
+        self.events = EventEmitter(clock, sink, plan_events, epoch=epoch, seq=seq, logs=journal is not None)
         self.lease: Lease | None = None
         """Until when nobody else can have taken the thread; None never asks."""
         self.error: GraphflowError | None = None

@@ -159,12 +159,12 @@ class Scheduler:
             tick = self.runs.failed(ctx, NodeFailed(f"node {node.name!r} raised CancelledError"))
         except Exception as error:  # noqa: BLE001 - the boundary where any node's failure becomes a tick
             tick = self.runs.failed(ctx, error)
-        if not ctx.alive:
+        if not ctx.alive:  # cancelled while it ran: what it gives is nobody's any more
             return
-        ctx.close_blocks()
+        ctx.close_blocks()  # before the tick: its blocks end before `node.end`
         try:
             run.feed(tick)
-        except (CodecError, NodeFailed) as error:
+        except (CodecError, NodeFailed) as error:  # nothing has happened: what it gave can't be stored or written
             run.feed(self.runs.failed(ctx, error))
 
     def _ask(self, ctx: NodeRun, frame: Frame, node: PlanNode) -> None:

@@ -16,6 +16,7 @@ from graphflow.graph.core.machine import Machine
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.ticks import Recovered, Resumed
 from graphflow.graph.engine.executor import Executor
+from graphflow.graph.engine.run import Run
 from graphflow.runtime.history.effects import recalling
 from graphflow.runtime.history.stored_events import stored_log
 from graphflow.runtime.runs.concurrency import NOBODY, Audience, CheckedInput, take
@@ -118,7 +119,7 @@ def make_executor(
     services: Mapping[str, Any] = host.services
     if machine.reuse and journal is not None:
         services = ChainMap({"recall": recalling(journal.store)}, services)  # type: ignore[arg-type] # only read
-    executor = Executor(
+    run = Run(
         plan,
         machine,
         thread_id=thread_id if journal is None else journal.row.thread_id,
@@ -128,12 +129,11 @@ def make_executor(
         sink=outbox.put if outbox is not None else log.send if log is not None else None,
         room=outbox.room if outbox is not None else None,
         services=services,
-        hold_ms=audience.hold(),
         epoch=1 if journal is None else journal.row.fence,
         lineage=0 if journal is None else journal.lineage,
         seq=seq,
-        checkpoint_id=None if journal is None else journal.checkpoint_id,
     )
+    executor = Executor(run, hold_ms=audience.hold(), checkpoint_id=None if journal is None else journal.checkpoint_id)
     if journal is not None and seq:
         executor.events.calls.recall = partial(_stored_events, journal, machine.run_id)
     return executor
