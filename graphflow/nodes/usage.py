@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphflow.errors import BudgetExceeded
-from graphflow.graph.core.budget import add_usage
 from graphflow.graph.engine.operations import NodeRun
 from graphflow.models.deltas import Usage
 
@@ -34,10 +33,9 @@ class CallMeter:
         """
         ctx, model = self._ctx, self._model
         ctx.keep_facts(model=[model.provider, model.model])
-        self._must_be_priced()
-        ctx.charge("modelCalls")
-        self._before = ctx.usage
-        ctx.restate(add_usage(ctx.usage or {}, _CUT_OFF))
+        if "costUsd" in ctx.limits:
+            self._must_be_priced()
+        self._before = ctx.charge_model_call(_CUT_OFF)
 
     def _must_be_priced(self) -> None:
         ctx, model = self._ctx, self._model

@@ -35,13 +35,26 @@ class UsageMeter(Context):
 
     def charge(self, figure: str, more: int = 1) -> None:
         """Counts `modelCalls` or `toolCalls` before the call; raises `BudgetExceeded` when none is left."""
+        self._afford(figure, more)
+        self.add_usage(**{figure: more})
+
+    def _afford(self, figure: str, more: int) -> None:
         machine = self._run.machine
         total = self._run.usage_with(machine.usage)
         if total.get(figure, 0) + more > machine.granted.get(figure, 0):
             check_budget(machine.limits, total, figure, more=more)
             if figure == "modelCalls":
                 check_spending(machine.limits, total)
-        self.add_usage(**{figure: more})
+
+    def charge_model_call(self, until_end: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Counts a model call as `charge` does, and what it counts as until it ends; the usage without the latter."""
+        self._afford("modelCalls", 1)
+        used = {"modelCalls": 1}
+        before = add_usage(self.usage or {}, used)
+        if self.alive:
+            self._run.note_used(used)
+        self.restate(add_usage(before, until_end))
+        return before
 
     def charge_tool_call(self, key: str | None = None, *, counted: bool = False) -> None:
         """Counts a tool call as `charge` does.

@@ -53,7 +53,7 @@ class LiveRun:
         *,
         run_id: str | None = None,
     ) -> None:
-        self.executor = executor
+        self.executor, self.thread_id = executor, executor.thread_id
         self.run_id = run_id or executor.machine.run_id
         """Known from the beginning: the machine stands in the thread's last run until the first tick."""
         self.journal = journal
@@ -62,10 +62,6 @@ class LiveRun:
         self.lease: ThreadLease | None = None
         self.over = LightEvent()
         """Set when the epoch is over: everything is durable and the thread is given back."""
-
-    @property
-    def thread_id(self) -> str:
-        return self.executor.thread_id
 
     def busy(self, remedy: str) -> ThreadBusy:
         """The refusal of what needs the thread now."""

@@ -155,7 +155,7 @@ def _announced(host: RunHost, executor: Executor, new: CheckedInput) -> Callable
         emit = executor.events.emit
         for event in new.audience.preamble:
             emit(event)
-        emit(RunStart(run_id=new.tick.run_id, chat_id=executor.thread_id))
+        emit(RunStart(run_id=new.tick.run_id, chat_id=new.request.thread_id))
         new.tick.at = host.clock.now_ms()  # the commit is not older than what was sent before it
 
     return before
