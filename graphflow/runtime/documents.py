@@ -112,7 +112,7 @@ def _unpacked(data: dict[str, Any], digest: str) -> CheckedDocument:
     from graphflow.graph.definition.old_words import renewed
 
     return CheckedDocument(
-        document=decode_document(dict(renewed(data["document"]))),
+        document=decode_document(dict(renewed(data["document"])[0])),
         data=data["document"],
         digest=digest,
         warnings=(),

@@ -10,7 +10,7 @@ import pytest
 from graphflow import errors
 from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.core.route_trace import read_moves
-from graphflow.graph.definition.old_words import ERROR_CODES, old_words, renewed, renewed_error
+from graphflow.graph.definition.old_words import ERROR_CODES, renewed, renewed_error
 from graphflow.graph.definition.source import parse_source
 from graphflow.graph.validation.validate import check_document
 from tests.graph.documents import FakeKinds, document
@@ -62,15 +62,15 @@ def test_the_error_stands_where_the_old_word_is_written():
     ],
 )
 def test_life_and_scope_of_a_stored_document_are_one_scope(old, new):
-    found = renewed(document(**with_key(**old)))
+    found, outdated = renewed(document(**with_key(**old)))
     assert found == document(**with_key(**new))
-    assert not list(old_words(found))
+    assert bool(outdated) is (old != new) and renewed(found) == (found, [])
     check_document(found, FakeKinds())
 
 
 def test_a_document_without_old_words_is_read_as_it_is():
     data = document(**with_key(**{"x-reducer": "append"}))
-    assert renewed(data) is data
+    assert renewed(data)[0] is data
 
 
 def test_what_is_wrong_below_an_old_word_is_reported_where_it_stands():

@@ -9,7 +9,7 @@ without a name hashes it. The effect choice `undone`, fields of requests and com
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 DOCUMENT_KEYS = {"always": "invariants"}
@@ -29,35 +29,22 @@ ERROR_CODES = {
 }
 
 
-def old_words(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Every old word of a document: the steps to its place, the word, and what to write instead."""
-    for key in DOCUMENT_KEYS.keys() & document.keys():
-        yield (key,), key, DOCUMENT_KEYS[key]
-    budget = document.get("budget")
-    if isinstance(budget, Mapping):
-        for key in BUDGET_KEYS.keys() & budget.keys():
-            yield ("budget", key), key, BUDGET_KEYS[key]
-    for name, schema in _state_keys(document).items():
-        if not isinstance(schema, Mapping):
-            continue
-        place = ("state", "properties", name)
-        for key in STATE_KEYWORDS.keys() & schema.keys():
-            yield (*place, key), key, STATE_KEYWORDS[key]
-        if (scope := _scope(schema)) in SCOPES:
-            yield (*place, "x-scope"), scope, SCOPES[scope]
+Found = list[tuple[tuple[str, ...], str, str]]
+"""Of each old word the steps to its place, the word, and what to write instead."""
 
 
-def renewed(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document with new words for its old ones; itself if it has none."""
-    if next(old_words(document), None) is None:
-        return document
-    out = {DOCUMENT_KEYS.get(key, key): value for key, value in document.items()}
+def renewed(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Found]:
+    """The document with new words for its old ones (itself if it has none), and the old ones."""
+    found: Found = []
+    out = _renamed(document, DOCUMENT_KEYS, (), found)
     if isinstance(budget := out.get("budget"), Mapping):
-        out["budget"] = {BUDGET_KEYS.get(key, key): value for key, value in budget.items()}
-    if keys := _state_keys(document):
-        renewed_keys = {name: _renewed_key(schema) for name, schema in keys.items()}
-        out["state"] = {**document["state"], "properties": renewed_keys}
-    return out
+        out["budget"] = _renamed(budget, BUDGET_KEYS, ("budget",), found)
+    state = out.get("state")
+    if isinstance(state, Mapping) and isinstance(keys := state.get("properties"), Mapping):
+        place = ("state", "properties")
+        schemas = {name: _renewed_key(schema, (*place, name), found) for name, schema in keys.items()}
+        out["state"] = {**state, "properties": schemas}
+    return out if found else document, found
 
 
 def renewed_code(code: str) -> str:
@@ -72,24 +59,21 @@ def renewed_error(error: Any) -> Any:
     return error
 
 
-def _state_keys(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    state = document.get("state")
-    properties = state.get("properties") if isinstance(state, Mapping) else None
-    return properties if isinstance(properties, Mapping) else {}
+def _renamed(part: Mapping[str, Any], words: Mapping[str, str], place: tuple[str, ...], found: Found) -> dict[str, Any]:
+    found += [((*place, key), key, words[key]) for key in part if key in words]
+    return {words.get(key, key): value for key, value in part.items()}
 
 
-def _scope(schema: Mapping[str, Any]) -> str:
-    scope = schema.get("x-scope")
-    return scope if isinstance(scope, str) else ""
-
-
-def _renewed_key(schema: Any) -> Any:
+def _renewed_key(schema: Any, place: tuple[str, ...], found: Found) -> Any:
     if not isinstance(schema, Mapping):
         return schema
-    out = {STATE_KEYWORDS.get(key, key): value for key, value in schema.items() if key != "x-scope"}
-    # A key had a life and a scope: one of a branch alone is reset by no input, so `branch` says all of it.
-    if (scope := schema.get("x-scope")) is not None and SCOPES.get(_scope(schema)) != "thread":
+    scope = schema.get("x-scope")
+    out = _renamed({k: v for k, v in schema.items() if k != "x-scope"}, STATE_KEYWORDS, place, found)
+    if isinstance(scope, str) and scope in SCOPES:
+        found.append(((*place, "x-scope"), scope, SCOPES[scope]))
+        out.setdefault("x-scope", SCOPES[scope])
+    elif (
+        "x-scope" in schema
+    ):  # a key had a life and a scope: no input resets one of a branch alone, so `branch` says all
         out["x-scope"] = scope
-    elif scope is not None and "x-life" not in schema:
-        out["x-scope"] = "thread"
     return out

@@ -25,7 +25,7 @@ from graphflow.graph.definition.document import (
 )
 from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.kinds import Kinds
-from graphflow.graph.definition.old_words import old_words, renewed
+from graphflow.graph.definition.old_words import Found, renewed
 from graphflow.graph.definition.plain_data import plain_data
 from graphflow.graph.definition.regions import bodies_of, body_name
 from graphflow.graph.definition.source import Source
@@ -75,8 +75,7 @@ class _Compiler:
             issues = [*source.errors, *issues]
         if not isinstance(data, Mapping):
             raise DefinitionError(self._placed(source, issues or [_no_object(given)]))
-        outdated = list(old_words(data))
-        data = renewed(data)
+        data, outdated = renewed(data)
         context = open_context(data, self._kinds)
         context.errors[:0] = issues
         subgraphs = self._subgraphs(context, above)
@@ -253,7 +252,7 @@ def _old_word(found: tuple[tuple[str, ...], str, str]) -> Issue:
     return Issue(pointer=at(*steps), message=message, hint=f"write {new!r}")
 
 
-def _as_written(issues: Iterable[Issue], outdated: Iterable[tuple[tuple[str, ...], str, str]]) -> Iterator[Issue]:
+def _as_written(issues: Iterable[Issue], outdated: Found) -> Iterator[Issue]:
     """Errors below a key that was read by its new name, at the place where the old one stands."""
     written = {at(*steps[:-1], new): at(*steps) for steps, _, new in outdated}
     for issue in issues:

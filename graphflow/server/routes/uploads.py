@@ -34,7 +34,7 @@ BODY: dict[str, Any] = {
                         "file": {"type": "string", "format": "binary"},
                         "chatId": {"type": "string", "description": "The chat that keeps it; a new one when absent."},
                         "requestId": {"type": "string"},
-                        "type": {"type": "string", "description": "What it is; by default told by its MIME type."},
+                        "type": {"type": "string", "description": "What it is; by default derived from its MIME type."},
                     },
                 }
             }
