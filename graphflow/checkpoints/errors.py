@@ -1,4 +1,4 @@
-"""The refusals that every store gives in the same words, so that a caller sees no difference between them."""
+"""The errors that every store raises, in the same words, so that a caller sees no difference between stores."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def encrypted(place: str) -> StoreError:
 
 
 def fenced_gone(thread_id: str, fence: int) -> Fenced:
-    return Fenced(f"thread {thread_id!r} is gone: it was deleted while epoch {fence} drove it", threadId=thread_id)
+    return Fenced(f"thread {thread_id!r} was deleted while epoch {fence} of it was running", threadId=thread_id)
 
 
-def fenced_life(thread_id: str, fence: int, current: int) -> Fenced:
+def fenced_epoch(thread_id: str, fence: int, current: int) -> Fenced:
     return Fenced(
-        f"thread {thread_id!r} was taken by epoch {current}: epoch {fence} has to stop",
+        f"thread {thread_id!r} was taken over in epoch {current}: the run of epoch {fence} must stop",
         threadId=thread_id,
         fence=fence,
         current=current,
@@ -86,7 +86,7 @@ def fenced_life(thread_id: str, fence: int, current: int) -> Fenced:
 
 def fenced_released(thread_id: str, fence: int) -> Fenced:
     return Fenced(
-        f"thread {thread_id!r} was given back by epoch {fence}: take it again before committing", threadId=thread_id
+        f"thread {thread_id!r} was released in epoch {fence}: take it again before committing", threadId=thread_id
     )
 
 
@@ -101,7 +101,7 @@ def fenced_head(thread_id: str, expected: str | None, head: str | None) -> Fence
 
 def fenced_earlier(thread_id: str, fence: int) -> Fenced:
     return Fenced(
-        f"an earlier commit of epoch {fence} of thread {thread_id!r} failed, so none after it is kept: load the thread anew",
+        f"an earlier commit of epoch {fence} of thread {thread_id!r} failed, so later ones are discarded: load the thread again",
         threadId=thread_id,
     )
 

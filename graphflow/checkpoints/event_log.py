@@ -60,8 +60,8 @@ _TYPES = {code: EVENT_TYPES[tag] for tag, code in CODES.items()}
 _OF_RUNS = frozenset({RunStart, RunResume, RunWaiting, RunComplete, RunCancel, RunError})
 """Events whose run id is stored only where it is not the record's own."""
 EPOCH = 0
-"""Code of the row `[0, seq - mark, fence]` that begins the first record of a life: `mark` is the last number that
-clients of earlier lives have as the log has it (E1)."""
+"""Code of the row `[0, seq - mark, fence]` that begins the first record of an epoch: `mark` is the last number that
+clients of earlier epochs have as the log has it (E1)."""
 
 Ref = list[Any]
 """`[frame, channel, ordinal, what]`; `what` is a field of the message, or the position of a tool call."""
@@ -262,7 +262,7 @@ def unsaid(
     last_body = bodies[-1][1]
     if (end := ending_event(machine, last_body.source)) is not None:
         events.append((end, last_body.at))
-    # No event is older than the one before it, also where the clock went back between two lives.
+    # No event is older than the one before it, also where the clock went back between two epochs.
     stamp = max((last_body.at + row[2] for row in last_body.events if row[0] != EPOCH), default=0)
     pruned = max(0, last_body.tail - len(events))  # events of records that are gone: the oldest ones
     for number, (event, at) in enumerate(events, seq + pruned + 1):

@@ -43,7 +43,7 @@ class PreparedRecord(msgspec.Struct):
 
 
 class ThreadJournal:
-    """The journal of one life of one thread.
+    """The journal of one epoch of one thread.
 
     Args:
         row: the thread as it was taken; its fence goes with every commit.

@@ -89,7 +89,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     cost: int = 0
     """Of the calls whose price is known, in 10⁻¹² USD."""
     uncounted: int = 0
-    """Model calls whose tokens nobody told."""
+    """Model calls whose tokens nobody reported."""
     unpriced: int = 0
     """Model calls whose cost is not known."""
 
@@ -184,7 +184,7 @@ class Queued(msgspec.Struct, frozen=True, kw_only=True):
     """Grows in the order of arrival on one thread, never used twice."""
     kind: str
     """`input` (its turn comes when the run is over), `signal` (for whoever drives the thread), or `stop` (asks the owner
-    of a life to cancel its run)."""
+    of an epoch to cancel its run)."""
     body: bytes
     at: int
     """Epoch ms."""
@@ -227,7 +227,7 @@ class Span(msgspec.Struct, frozen=True):
 class Keep(msgspec.Struct, frozen=True, kw_only=True):
     """Which checkpoints a prune leaves in a thread's history: those that any of the conditions names.
 
-    What has to stay whatever is named here is told at `Checkpointer.prune`.
+    What has to stay whatever is named here is described at `Checkpointer.prune`.
     """
 
     newest: int | None = None

@@ -136,7 +136,7 @@ async def test_what_another_thread_queues_meanwhile_is_left_to_the_writers_threa
     other.close()
 
 
-async def test_a_fenced_life_is_told_at_once_and_writes_nothing(store: SqliteCheckpointer) -> None:
+async def test_a_fenced_epoch_is_told_at_once_and_writes_nothing(store: SqliteCheckpointer) -> None:
     life = await drive(store)
     await life.commit(life.record())
     with sqlite3.connect(store.path) as other:

@@ -225,7 +225,7 @@ def refusal(thread: HeldThread | None, thread_id: str, fence: int, expected_head
     if thread is None:
         return errors.fenced_gone(thread_id, fence)
     if thread.fence != fence:
-        return errors.fenced_life(thread_id, fence, thread.fence)
+        return errors.fenced_epoch(thread_id, fence, thread.fence)
     if thread.broken:
         return errors.fenced_earlier(thread_id, fence)
     if thread.owner is None:

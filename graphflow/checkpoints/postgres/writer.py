@@ -273,7 +273,7 @@ class PostgresWriter:
                 return
 
     async def _look(self) -> None:
-        """A connection, and what nobody told of the lives of the batch."""
+        """A connection, and the heads of those threads of the batch that the store does not know."""
 
         async def work(connection: Connection) -> None:
             missing = [promise for promise in self._batch if not self._knows([promise])]
@@ -450,7 +450,7 @@ def _whose(promise: Promise, row: ThreadRow | None) -> Fenced | None:
     if row is None:
         return errors.fenced_gone(thread_id, fence)
     if row.fence != fence:
-        return errors.fenced_life(thread_id, fence, row.fence)
+        return errors.fenced_epoch(thread_id, fence, row.fence)
     if row.owner is None:
         return errors.fenced_released(thread_id, fence)
     return None

@@ -147,7 +147,7 @@ class SqliteCommits:
 
     def _run(self, db: sqlite3.Connection, rows: RowBatch, run: list[Promise]) -> None:
         """SqliteCommits of one epoch, in order, of which only the first may begin a lineage: one update of the thread."""
-        epoch = self._life(db, run[0])
+        epoch = self._epoch_of(db, run[0])
         if isinstance(epoch, StoreError):
             self._refuse(run, epoch)
             return
@@ -165,7 +165,7 @@ class SqliteCommits:
         if epoch.released or failure is not None:
             self.epochs.pop(run[0].thread_id, None)
 
-    def _life(self, db: sqlite3.Connection, promise: Promise) -> SqliteEpoch | StoreError:
+    def _epoch_of(self, db: sqlite3.Connection, promise: Promise) -> SqliteEpoch | StoreError:
         """What is known of the thread, or why it isn't this epoch's.
 
         Read anew where a lineage begins: it is inserted before the update that compares and swaps.
@@ -207,7 +207,7 @@ def _whose(db: sqlite3.Connection, promise: Promise) -> StoreError | None:
     if row is None:
         return errors.fenced_gone(thread_id, fence)
     if row[0] != fence:
-        return errors.fenced_life(thread_id, fence, row[0])
+        return errors.fenced_epoch(thread_id, fence, row[0])
     if row[5] is None:
         return errors.fenced_released(thread_id, fence)
     return None

@@ -174,8 +174,8 @@ def store_error(path: Path, error: BaseException, doing: str) -> StoreError:
     else:
         kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
     why = _REASONS.get(kind)
-    told = f"{type(error).__name__}: {error}"
-    return StoreError(f"{start}: {told}" if why is None else f"{start}: {why} ({told})")
+    reason = f"{type(error).__name__}: {error}"
+    return StoreError(f"{start}: {reason}" if why is None else f"{start}: {why} ({reason})")
 
 
 _LOCKED = "another process kept it locked for longer than the busy timeout: raise `busy_timeout_s` or end that process"

@@ -52,7 +52,7 @@ class Pruning(Suite):
     async def test_a_pruned_thread_goes_on(self, store: Checkpointer) -> None:
         driver = await long_thread(store, 8, snapshots=(3, 6))
         await store.prune("thread", Keep(newest=1))
-        await driver.add(b"8")  # the life that drives it does not notice
+        await driver.add(b"8")  # the epoch that drives it does not notice
         assert await messages(store, "thread", count=9) == [b"%d" % n for n in range(9)]
         again = await drive(store, now=NOW + LEASE)
         again.counts = {(0, "messages"): 9}

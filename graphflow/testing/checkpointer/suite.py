@@ -38,7 +38,7 @@ def facts(**changes: Any) -> ThreadFacts:
 
 
 class Driver:
-    """One life of a thread: commits records in order, as a journal does."""
+    """One epoch of a thread: commits records in order, as a journal does."""
 
     def __init__(self, store: Checkpointer, thread_id: str, fence: int, head: str | None) -> None:
         self.store = store
