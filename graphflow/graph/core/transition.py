@@ -117,13 +117,11 @@ def _on_succeeded(work: UnitOfWork, tick: NodeSucceeded) -> None:
     work.facts = tick.facts
     if tick.finish:
         work.fields["finish_reason"] = tick.finish
-    work.unfinished.add(tick.frame)  # `usages` has the node run too; it is counted once, by its own tick
     succeed(work, tick.frame, tick.out, updates=tick.updates, goto=tick.goto, usage=tick.usage)
 
 
 def _on_failed(work: UnitOfWork, tick: NodeErrored) -> None:
     work.source, work.facts = "failed", tick.facts
-    work.unfinished.add(tick.frame)
     work.add_usage(tick.usage)
     fail(work, tick.frame, tick.error, jitter=tick.jitter, partial=tick.partial, final=tick.final)
 
