@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES: dict[str, str] = {
-    "Graph": "graphflow.graph.builder",
+    "Graph": "graphflow.service.graph",
     "append": "graphflow.graph.builder",
     "merge": "graphflow.graph.builder",
     "union": "graphflow.graph.builder",
@@ -102,7 +102,6 @@ if TYPE_CHECKING:
     from graphflow.errors import NodeFailed as NodeFailed
     from graphflow.errors import ThreadBusy as ThreadBusy
     from graphflow.errors import ThreadWaiting as ThreadWaiting
-    from graphflow.graph.builder import Graph as Graph
     from graphflow.graph.builder import append as append
     from graphflow.graph.builder import merge as merge
     from graphflow.graph.builder import union as union
@@ -122,6 +121,7 @@ if TYPE_CHECKING:
     from graphflow.runtime.result import RunResult as RunResult
     from graphflow.runtime.thread import Thread as Thread
     from graphflow.service.application import Application as Application
+    from graphflow.service.graph import Graph as Graph
     from graphflow.tools.port import Tool as Tool
     from graphflow.tools.port import tool as tool
     from graphflow.tools.registry import ToolRegistry as ToolRegistry
@@ -133,8 +133,6 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module 'graphflow' has no attribute {name!r}")
     value = getattr(importlib.import_module(home), name)
-    if name == "Graph":
-        value.register_compiler(_compile_builder)
     globals()[name] = value
     return value
 
@@ -177,9 +175,3 @@ def load_graph(
         nodes=nodes or {},
         **options,
     )
-
-
-def _compile_builder(graph: Graph[Any], *, checkpointer: Checkpointer | None = None, **options: Any) -> CompiledGraph:
-    from graphflow.service.library import compile_builder
-
-    return compile_builder(graph, checkpointer=checkpointer, **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeVar, Unpack, overload
 
 from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.builder_types import AskKeys, Effects, ErrorTo, Next, OnError, Parts, RetryPolicy, Wait
@@ -28,12 +28,10 @@ from graphflow.graph.definition.state_classes import (
 from graphflow.graph.definition.types import show
 
 if TYPE_CHECKING:
-    from graphflow.checkpoints.checkpointer import Checkpointer
     from graphflow.graph.engine.context import Context, Goto
-    from graphflow.runtime.compiled_graph import CompiledGraph
 
 __all__ = [
-    "Graph", "Mark", "Reduce", "append", "branch_only", "each_run", "max_", "merge", "messages", "min_", "schema_of",
+    "GraphBuilder", "Mark", "Reduce", "append", "branch_only", "each_run", "max_", "merge", "messages", "min_", "schema_of",
     "state_only", "sum_", "union",
 ]  # fmt: skip
 
@@ -41,7 +39,7 @@ S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., Any])
 Returned = TypeVar("Returned", bound="Mapping[str, Any] | Goto | Awaitable[Mapping[str, Any] | Goto | None] | None")
 
-Body: TypeAlias = "str | Graph[Any] | Mapping[str, Any]"
+Body: TypeAlias = "str | GraphBuilder[Any] | Mapping[str, Any]"
 """What a branch runs: the name of its first node, a graph, a document, or `{"graph": "KEY", "with": {…}}`."""
 
 
@@ -54,27 +52,9 @@ class NodeDecorator(Protocol[S]):
     def __call__(self, function: Callable[[S, Context], Returned], /) -> Callable[[S, Context], Returned]: ...
 
 
-class Graph(Generic[S]):
-    """Builds a document from Python functions and registered kinds.
+class GraphBuilder(Generic[S]):
+    """Builds a document from Python functions and registered kinds; `graphflow.Graph` is the one that runs."""
 
-    Args:
-        state: the class that declares the state's keys (dataclass, TypedDict or pydantic model), or a JSON Schema.
-        name: the graph's key.
-        budget: limits of the document's budget; a graph with a cycle needs one.
-        fields: further top-level keys of the document (`result`, `input`, `description`, …).
-    """
-
-    _compiler: ClassVar[Callable[..., CompiledGraph] | None] = None
-
-    @overload
-    def __init__(
-        self, state: type[S], *, name: str | None = ..., budget: Mapping[str, Any] | None = ..., **fields: Any
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Graph[Any], state: Mapping[str, Any] | None = ..., *, name: str | None = ...,
-        budget: Mapping[str, Any] | None = ..., **fields: Any,
-    ) -> None: ...  # fmt: skip
     def __init__(
         self, state: Any = None, *, name: str | None = None, budget: Mapping[str, Any] | None = None, **fields: Any
     ) -> None:
@@ -119,7 +99,7 @@ class Graph(Generic[S]):
         self._own.functions[_name_of(made)] = made
         return made
 
-    def add(self, name: str, **keys: Any) -> Graph[S]:
+    def add(self, name: str, **keys: Any) -> Self:
         """Adds a node of any form by its document keys; `if_`-style names lose their underscore.
 
         Raises:
@@ -144,7 +124,7 @@ class Graph(Generic[S]):
         error: Sequence[ErrorTo] | None = None,
         description: str | None = None,
         **ask: Unpack[AskKeys],
-    ) -> Graph[S]:
+    ) -> Self:
         """Adds a question to a person.
 
         Args:
@@ -155,7 +135,7 @@ class Graph(Generic[S]):
         asked = {"message": message, **{key: value for key, value in ask.items() if value is not None}}
         return self.add(name, ask=_wired(asked), set=set, next=next, error=error, description=description)
 
-    def subgraph(self, name: str, graph: Graph[Any] | Mapping[str, Any] | str, **keys: Any) -> Graph[S]:
+    def subgraph(self, name: str, graph: GraphBuilder[Any] | Mapping[str, Any] | str, **keys: Any) -> Self:
         """Adds a node that runs another graph: a builder, a document, or a registered key."""
         return self.add(name, graph=graph, **keys)
 
@@ -176,7 +156,7 @@ class Graph(Generic[S]):
         with_: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
         description: str | None = None,
-    ) -> Graph[S]:
+    ) -> Self:
         """Adds a node that runs a branch for each item of a list and joins them (E10).
 
         Args:
@@ -211,7 +191,7 @@ class Graph(Generic[S]):
         with_: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
         description: str | None = None,
-    ) -> Graph[S]:
+    ) -> Self:
         """Adds a node that runs named branches at once and joins them (E10).
 
         Args:
@@ -236,7 +216,7 @@ class Graph(Generic[S]):
             with_=with_, timeout_s=timeout_s, description=description,
         )  # fmt: skip
 
-    def start(self, name: str) -> Graph[S]:
+    def start(self, name: str) -> Self:
         """Names the first node; without it the first that was added."""
         self._start = name
         return self
@@ -252,7 +232,7 @@ class Graph(Generic[S]):
         """
         return self._document(())
 
-    def _document(self, around: tuple[Graph[Any], ...]) -> dict[str, Any]:
+    def _document(self, around: tuple[GraphBuilder[Any], ...]) -> dict[str, Any]:
         if any(graph is self for graph in around):
             raise ValueError(f"graph {self.name or self._start!r} contains itself; let a route lead back instead")
         out: dict[str, Any] = {"graphflow": "1", "start": self._start or "", "nodes": self._nodes}
@@ -273,9 +253,9 @@ class Graph(Generic[S]):
                 _join_tables(table, more)
         return out
 
-    def _all_graphs(self) -> list[Graph[Any]]:
+    def _all_graphs(self) -> list[GraphBuilder[Any]]:
         """This one and those inside it, at any depth."""
-        out: list[Graph[Any]] = [self]
+        out: list[GraphBuilder[Any]] = [self]
         for graph in out:  # grows while it is walked
             out += [inner for inner in _graphs(graph._nodes) if all(inner is not known for known in out)]
         return out
@@ -291,23 +271,13 @@ class Graph(Generic[S]):
         cls,
         source: str | bytes | PathLike[str] | Mapping[str, Any],
         functions: Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]] = (),
-    ) -> Graph[Any]:
-        """The builder of a document, to run or to go on building.
-
-        Args:
-            source: JSON text, a file's path (`Path`), or plain data.
-            functions: what stands behind its `node:NAME` and `fn:NAME` (of nodes and of reducers): by name, or functions
-                with these names.
-
-        Raises:
-            DefinitionError: the text is no JSON object, or its nodes are none. What else is wrong is told when the graph
-                is compiled.
-        """
+    ) -> Any:
+        """The builder of a document, to run or to go on building."""
         data = dict(_read(source))
         nodes = data.pop("nodes", {})
         if not isinstance(nodes, Mapping):
             raise DefinitionError([Issue(pointer="/nodes", message=f"expected an object, not {show(nodes)}")])
-        graph: Graph[Any] = Graph(name=data.pop("key", None))
+        graph = cls(name=data.pop("key", None))
         graph._schema, graph._budget = data.pop("state", None), data.pop("budget", None)
         graph._start, graph._nodes = data.pop("start", None), dict(nodes)
         graph._fields = data
@@ -318,27 +288,12 @@ class Graph(Generic[S]):
 
     def __eq__(self, other: object) -> bool:
         """Whether both build the same document; the functions behind its names are not compared."""
-        if not isinstance(other, Graph):
+        if not isinstance(other, GraphBuilder):
             return NotImplemented
         mine, theirs = self.document(), other.document()
         return mine == theirs and list(_orders(mine)) == list(_orders(theirs))
 
     __hash__ = None  # type: ignore[assignment]
-
-    def compile(self, *, checkpointer: Checkpointer | None = None, **options: Any) -> CompiledGraph:
-        """The graph ready to run; it is checked when it first runs.
-
-        Raises:
-            DefinitionError: at the first run, with all errors of the document.
-        """
-        if self._compiler is None:
-            raise RuntimeError("no compiler is registered; import Graph from graphflow, which registers one")
-        return self._compiler(self, checkpointer=checkpointer, **options)
-
-    @classmethod
-    def register_compiler(cls, compiler: Callable[..., CompiledGraph]) -> None:
-        """Sets what `compile` calls. The root package does so: a graph knows nothing of the layers that run it (E21)."""
-        cls._compiler = staticmethod(compiler)
 
 
 # --- parts of a document
@@ -361,13 +316,13 @@ def _join(wait: str | int, on_error: str) -> dict[str, Any] | None:
 
 def _body(do: Body) -> Any:
     """A node's name or `{"graph": …}`."""
-    if not isinstance(do, str | Graph | Mapping):
+    if not isinstance(do, str | GraphBuilder | Mapping):
         raise TypeError(
             f'a branch begins at the name of a node, or is a graph, not {do!r:.80}; add a function with @graph.node(next="end")'
             " and give its name"
         )
     is_document = isinstance(do, Mapping) and "nodes" in do
-    return {"graph": do} if is_document or isinstance(do, Graph) else do
+    return {"graph": do} if is_document or isinstance(do, GraphBuilder) else do
 
 
 def _branch(do: Body) -> Any:
@@ -376,9 +331,9 @@ def _branch(do: Body) -> Any:
     return body if isinstance(body, str) else {"do": body}
 
 
-def _plain(value: Any, around: tuple[Graph[Any], ...]) -> Any:
+def _plain(value: Any, around: tuple[GraphBuilder[Any], ...]) -> Any:
     """Plain JSON data; graphs become their documents. Sets are put in order: the version must not hang on chance."""
-    if isinstance(value, Graph):
+    if isinstance(value, GraphBuilder):
         return value._document(around)
     if isinstance(value, Mapping):
         return {key: _plain(item, around) for key, item in value.items()}
@@ -409,9 +364,9 @@ def _name_of(made: Callable[..., Any]) -> str:
     return str(name)
 
 
-def _graphs(value: Any) -> Iterator[Graph[Any]]:
+def _graphs(value: Any) -> Iterator[GraphBuilder[Any]]:
     """The graphs that were given as Python, in the order of the document."""
-    if isinstance(value, Graph):
+    if isinstance(value, GraphBuilder):
         yield value
     elif isinstance(value, Mapping):
         for item in value.values():

@@ -14,7 +14,7 @@ from graphflow.runtime.compiled_graph import CompiledGraph
 
 if TYPE_CHECKING:
     from graphflow.checkpoints.checkpointer import Checkpointer
-    from graphflow.graph.builder import Graph
+    from graphflow.graph.builder import GraphBuilder
     from graphflow.graph.definition.checked_document import CheckedDocument
     from graphflow.models.chat_model import ChatModel
     from graphflow.models.prices import Prices
@@ -99,7 +99,7 @@ def _kinds(tools: Sequence[Any], documents: _Subgraphs, model: ChatModel | None)
 
 
 def compile_builder(
-    graph: Graph[Any],
+    graph: GraphBuilder[Any],
     *,
     checkpointer: Checkpointer | None = None,
     tools: Sequence[Any] = (),

@@ -1,0 +1,68 @@
+"""The builder that users see: a graph in Python that can be run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any, overload
+
+from graphflow.graph.builder import GraphBuilder, S
+
+if TYPE_CHECKING:
+    from graphflow.checkpoints.checkpointer import Checkpointer
+    from graphflow.runtime.compiled_graph import CompiledGraph
+
+
+class Graph(GraphBuilder[S]):
+    """Builds a document from Python functions and registered kinds.
+
+    Args:
+        state: the class that declares the state's keys (dataclass, TypedDict or pydantic model), or a JSON Schema.
+        name: the graph's key.
+        budget: limits of the document's budget; a graph with a cycle needs one.
+        fields: further top-level keys of the document (`result`, `input`, `description`, …).
+    """
+
+    @overload
+    def __init__(
+        self, state: type[S], *, name: str | None = ..., budget: Mapping[str, Any] | None = ..., **fields: Any
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Graph[Any], state: Mapping[str, Any] | None = ..., *, name: str | None = ...,
+        budget: Mapping[str, Any] | None = ..., **fields: Any,
+    ) -> None: ...  # fmt: skip
+    def __init__(
+        self, state: Any = None, *, name: str | None = None, budget: Mapping[str, Any] | None = None, **fields: Any
+    ) -> None:
+        super().__init__(state, name=name, budget=budget, **fields)
+
+    @classmethod
+    def from_json(
+        cls,
+        source: str | bytes | PathLike[str] | Mapping[str, Any],
+        functions: Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]] = (),
+    ) -> Graph[Any]:
+        """The builder of a document, to run or to go on building.
+
+        Args:
+            source: JSON text, a file's path (`Path`), or plain data.
+            functions: what stands behind its `node:NAME` and `fn:NAME` (of nodes and of reducers): by name, or functions
+                with these names.
+
+        Raises:
+            DefinitionError: the text is no JSON object, or its nodes are none. What else is wrong is told when the graph
+                is compiled.
+        """
+        graph: Graph[Any] = super().from_json(source, functions)
+        return graph
+
+    def compile(self, *, checkpointer: Checkpointer | None = None, **options: Any) -> CompiledGraph:
+        """The graph ready to run; it is checked when it first runs.
+
+        Raises:
+            DefinitionError: at the first run, with all errors of the document.
+        """
+        from graphflow.service.library import compile_builder  # not at the top: building a graph runs none
+
+        return compile_builder(self, checkpointer=checkpointer, **options)
