@@ -27,7 +27,7 @@ which field, `error` names the rule by its code. Bodies are JSON whatever the co
 _MEANINGS = {
     400: "An argument breaks a rule; `data.fields` names it.",
     401: "No token, or none that is known.",
-    403: "The token lacks the scope, or the page's origin is not let in.",
+    403: "The token lacks the scope, or the page's origin is not allowed.",
     404: "There is no such thing, or it is another user's.",
     409: "Busy, waiting, stale, or a choice is missing; `data.error` says which.",
     413: "The body is larger than the limit.",

@@ -34,7 +34,7 @@ async def usage(
         GraphflowError: `invalid_input` for a day that is none, or an unknown axis.
     """
     if unknown := [axis for axis in by if axis not in AXES]:
-        raise bad_argument("by", f"{unknown[0]!r} is unknown; usage is told by {', '.join(AXES)}")
+        raise bad_argument("by", f"{unknown[0]!r} is unknown; usage is reported by {', '.join(AXES)}")
     await context.runs.ready()
     rows = await context.store.spent(since=_day("since", since), until=_day("until", until), agent_key=agent_key)
     return {"total": line_dict(added(rows)), "lines": _lines(rows, by)}

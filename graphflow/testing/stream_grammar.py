@@ -200,7 +200,7 @@ class StreamRules:
 
     def _check_place(self, event: ev.Event) -> None:
         kind = type(event)
-        _demand(kind is not ev.StreamReset, "it is no part of a run's log")
+        _demand(kind is not ev.StreamReset, "it is not part of a run's log")
         _demand(self._phase != "over", "nothing comes after a terminal")
         gap = event.seq != self._seq + 1 if self._whole else event.seq <= self._seq
         _demand(not gap, f"its number follows {self._seq}")

@@ -6,7 +6,9 @@ pages searches these texts too.
 
 from __future__ import annotations
 
+import ast
 import re
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +47,24 @@ def found_in(text: str) -> list[str]:
 )
 def test_no_page_uses_a_banned_phrase(path):
     assert found_in(path.read_text(encoding="utf-8")) == []
+
+
+def messages_of(path: Path) -> str:
+    """The texts of a module that users may see: its strings without docstrings, a line each at their place."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = [
+        n for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in bare
+    ]
+    return "\n".join(" ".join(text.value.split()) for text in texts)
+
+
+@pytest.mark.parametrize(
+    "folder", sorted({path.parent for path in (ROOT / "graphflow").rglob("*.py")}), ids=lambda p: p.name
+)
+def test_no_message_uses_a_banned_phrase(folder):
+    found = {path.name: found_in(messages_of(path)) for path in folder.glob("*.py")}
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 def test_a_banned_phrase_is_found_and_code_is_left_out():

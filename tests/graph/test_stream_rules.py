@@ -133,7 +133,7 @@ WRONG = {
     "another run's terminal": ("run.complete runId=z", "names run 'z'"),
     "a number left out": ("run.complete seq=7", "its number follows 1"),
     "a time that falls": ("run.complete timestamp=5", "its time falls"),
-    "a reset is no part of a log": ("stream.reset keepSeq=1", "no part of a run's log"),
+    "a reset is no part of a log": ("stream.reset keepSeq=1", "not part of a run's log"),
     "a start without its first piece": ("content.start c1; run.complete", "first piece"),
     "a start that waits for its first piece": ("content.start c1; source.snapshot; content.delta c1", "first piece"),
     "an end without a piece": ("content.start c1; content.end c1", "without a piece"),

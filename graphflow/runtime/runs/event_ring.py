@@ -192,4 +192,4 @@ def _block_id(event: Event) -> str:
         value = getattr(event, field, None)
         if value is not None:
             return str(value)
-    raise TypeError(f"{event.type} is no part of a block")
+    raise TypeError(f"{event.type} is not part of a block")

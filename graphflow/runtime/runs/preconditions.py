@@ -75,7 +75,7 @@ def check_outcomes(thread_id: str, machine: Machine) -> None:
     if writes:
         named = ", ".join(f"{write['key']!r} of node {write['node']!r}" for write in writes)
         raise ThreadWaiting(
-            f"the run of thread {thread_id!r} was cut off in the midst of {named}, and whether that happened is unknown; "
+            f"the run of thread {thread_id!r} was cut off during {named}, and whether that happened is unknown; "
             "resume the thread, which asks what became of it, or pass onWaiting: cancel to leave it undecided",
             interrupts=[],
             writes=writes,
