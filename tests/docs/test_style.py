@@ -54,9 +54,11 @@ def messages_of(path: Path) -> str:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     texts = [
-        n for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in bare
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in bare
     ]
-    return "\n".join(" ".join(text.value.split()) for text in texts)
+    return "\n".join(" ".join(text.split()) for text in texts)
 
 
 @pytest.mark.parametrize(
