@@ -259,6 +259,6 @@ def parse_cursor(cursor: str | None) -> tuple[int, str] | None:
         return None
     at, colon, chat_id = cursor.partition(":")
     if not colon or not at.isascii() or not at.isdigit() or len(at) > 18:
-        rule = f"{cursor!r:.80} is no cursor of this list; leave it out to begin anew"
+        rule = f"{cursor!r:.80} is not a cursor of this list; leave it out to start over"
         raise GraphflowError(f"cursor: {rule}", code="invalid_input", fields={"cursor": rule})
     return int(at), chat_id

@@ -32,7 +32,7 @@ def bad_argument(field: str, message: str) -> GraphflowError:
 
 
 def unknown_cursor(cursor: str | None) -> GraphflowError:
-    return bad_argument("cursor", f"{cursor!r:.160} is none of a page before; leave it out to begin anew")
+    return bad_argument("cursor", f"{cursor!r:.160} is not the cursor of an earlier page; leave it out to start over")
 
 
 def unknown_thread(thread_id: str) -> ThreadNotFound:
@@ -54,5 +54,5 @@ def checked_chat_id(chat_id: str, field: str = "chatId") -> str:
         GraphflowError: `invalid_input` for anything that is no thread id (spec 3.4).
     """
     if not CHAT_ID.fullmatch(chat_id) or ".." in chat_id:
-        raise bad_argument(field, f"{chat_id!r:.160} is no id: 1 to 128 of A-Z a-z 0-9 . _ : - without '..'")
+        raise bad_argument(field, f"{chat_id!r:.160} is not a valid id: 1 to 128 characters of A-Z a-z 0-9 . _ : - without '..'")
     return chat_id

@@ -79,7 +79,7 @@ async def upload(
     """
     chat_id = checked_chat_id(chat_id) if chat_id else context.ids.new_id()
     if kind is not None and not _WORD.fullmatch(kind):
-        raise bad_argument("type", f"{kind!r:.80} is no word of letters, digits, '.', '_' and '-'")
+        raise bad_argument("type", f"{kind!r:.80} must be 1 to 64 letters, digits, '.', '_' and '-'")
     upload_id = context.ids.new_id()
     name = plain_name(name)
     mime_type = mime_type if mime_type and _MIME.fullmatch(mime_type) else mimetypes.guess_type(name)[0]
@@ -151,7 +151,7 @@ def type_of(mime_type: str) -> str:
 
 
 def too_large(what: str, most: int) -> GraphflowError:
-    return GraphflowError(f"{what} may hold {most} bytes at most", code="too_large", maxBytes=most)
+    return GraphflowError(f"{what} may have at most {most} bytes", code="too_large", maxBytes=most)
 
 
 # --- files; all of this blocks --------------------------------------------------------------------

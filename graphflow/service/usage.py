@@ -46,7 +46,7 @@ def _day(name: str, text: str | None) -> int | None:
     try:
         return (dt.date.fromisoformat(text) - _EPOCH).days
     except ValueError:
-        raise bad_argument(name, f"{text!r} is no day; write it as 2026-11-22") from None
+        raise bad_argument(name, f"{text!r} is not a date; write it as 2026-11-22") from None
 
 
 def _lines(rows: list[Spent], by: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -148,7 +148,7 @@ async def test_the_character_that_postgresql_can_not_hold_is_refused_by_its_fiel
 async def test_a_cursor_that_is_none_is_refused_by_its_field(client: httpx.AsyncClient, url: str) -> None:
     await ask(client, agentKey="plain", chatId="t")
     response = await client.get(url)
-    assert response.status_code == 400 and "begin anew" in response.json()["data"]["fields"]["cursor"]
+    assert response.status_code == 400 and "start over" in response.json()["data"]["fields"]["cursor"]
 
 
 async def test_a_body_over_the_limit_is_refused_with_413(folder: Path) -> None:

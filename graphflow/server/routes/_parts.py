@@ -64,7 +64,7 @@ def families_of(text: str | None) -> tuple[str, ...] | None:
         return None
     words = tuple(word.strip() for word in text.split(",") if word.strip())
     if unknown := [word for word in words if word not in ("contract", "graph")]:
-        raise bad_argument("events", f"{unknown[0]!r} is no family; families are contract, graph")
+        raise bad_argument("events", f"{unknown[0]!r} is not an event family; use contract or graph")
     return words
 
 

@@ -39,7 +39,7 @@ class AgentFolder:
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / f"{key}.json"
         if file.is_symlink() or (file.exists() and not file.is_file()):
-            raise OSError(f"{file.name} is no ordinary file")
+            raise OSError(f"{file.name} is not a regular file")
         created = not file.exists()
         _replace(file, msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")
         return created, _shown(file, self._home)

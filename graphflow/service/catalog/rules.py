@@ -110,7 +110,7 @@ class StandingRules:
                     raise _wrong("expires", f"{expires!r} has no zone; write 2026-01-31T12:00:00Z, or a duration: PT1H")
                 at = round(moment.timestamp() * 1000)
         except (ValueError, OverflowError):
-            raise _wrong("expires", f"{expires!r:.80} is no ISO duration (PT1H) and no date-time") from None
+            raise _wrong("expires", f"{expires!r:.80} is neither an ISO duration (PT1H) nor a date-time") from None
         if at <= now:
             raise _wrong("expires", f"{expires!r} is past")
         return at
@@ -154,7 +154,7 @@ def _named(tool: str) -> str:
 
 def _decided(decision: str) -> str:
     if decision not in VERDICTS:
-        raise _wrong("decision", f"{decision!r:.80} is none of {', '.join(VERDICTS)}")
+        raise _wrong("decision", f"{decision!r:.80} is not one of {', '.join(VERDICTS)}")
     return decision
 
 

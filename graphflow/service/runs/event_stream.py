@@ -47,7 +47,7 @@ def parse_position(text: str | None) -> Position | None:
         return None
     match = _POSITION.fullmatch(text.strip())
     if match is None:
-        raise bad_argument("lastEventId", f"{text!r:.80} is no event id: <epoch>-<seq>")
+        raise bad_argument("lastEventId", f"{text!r:.80} is not an event id: <epoch>-<seq>")
     return Position(int(match[1]), int(match[2])) if int(match[2]) else None
 
 

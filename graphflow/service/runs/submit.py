@@ -140,7 +140,7 @@ async def _unknown(context: ServiceContext, request: SubmitRequest, current_run:
     for event in await _asked(context, request):
         if request.asked in (event.interrupt_id, event.tool_id):
             return AnswerRefused(
-                f"{request.asked!r} was answered, closed or issued anew; nothing has changed", code="answer_stale"
+                f"{request.asked!r} was answered, closed or issued again; nothing has changed", code="answer_stale"
             )
     hint = "" if current_run == request.run_id else f"; its current run is {current_run!r}"
     return AnswerRefused(
