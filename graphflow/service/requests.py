@@ -54,5 +54,7 @@ def checked_chat_id(chat_id: str, field: str = "chatId") -> str:
         GraphflowError: `invalid_input` for anything that is no thread id (spec 3.4).
     """
     if not CHAT_ID.fullmatch(chat_id) or ".." in chat_id:
-        raise bad_argument(field, f"{chat_id!r:.160} is not a valid id: 1 to 128 characters of A-Z a-z 0-9 . _ : - without '..'")
+        raise bad_argument(
+            field, f"{chat_id!r:.160} is not a valid id: 1 to 128 characters of A-Z a-z 0-9 . _ : - without '..'"
+        )
     return chat_id
