@@ -37,7 +37,7 @@ lint: $(STAMPS)/lint ## style, types, layers, spelling
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
-	@$(VENV)/bin/lint-imports
+	@$(VENV)/bin/lint-imports --no-cache
 	@$(PY) -m codespell_lib
 
 format: $(STAMPS)/lint ## fix what the linter can fix

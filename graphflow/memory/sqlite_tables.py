@@ -7,8 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphflow.checkpoints.sql.migrations import migrate_sqlite
-from graphflow.checkpoints.sqlite.schema import is_busy
+from graphflow.checkpoints.sql.migrations import is_busy, migrate_sqlite
 from graphflow.memory.tables import Row, Write, drive, failure, migrations_of
 
 if TYPE_CHECKING:

@@ -146,3 +146,9 @@ def migrate_postgres(migrations: Migrations, schema: PostgresSchema) -> Work[Non
         first = [_statement(sql)() for sql in ([] if there else ["CREATE SCHEMA @"]) + [made, filled]]
     last = _statement(f"UPDATE @.{schema.versions} SET version = {migrations.newest}")  # noqa: S608 – constants
     yield [*first, *migrations.after(version or 0), last()]
+
+
+def is_busy(error: BaseException) -> bool:
+    """Whether another SQLite connection's lock was in the way for too long."""
+    # SQLITE_BUSY and SQLITE_LOCKED, by number: a program with PostgreSQL alone does not load sqlite3.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (5, 6)

@@ -11,7 +11,7 @@ from pathlib import Path
 from graphflow.checkpoints import errors
 from graphflow.checkpoints.rows import ENCRYPTION_NOTE
 from graphflow.checkpoints.sql.lists import READ_NOTE
-from graphflow.checkpoints.sql.migrations import Migrations, migrate_sqlite, sqlite_version
+from graphflow.checkpoints.sql.migrations import Migrations, is_busy, migrate_sqlite, sqlite_version
 from graphflow.checkpoints.sqlite.driver import drive, rows_of
 from graphflow.errors import StoreError
 
@@ -155,11 +155,6 @@ def stored_version(db: sqlite3.Connection, path: Path) -> int:
 def _migrations(path: Path) -> Migrations:
     foreign = f"{str(path)!r} is a SQLite database of another program: choose another file for the store"
     return Migrations(MIGRATIONS, f"the store {str(path)!r}", foreign)
-
-
-def is_busy(error: BaseException) -> bool:
-    """Whether another connection's lock stood in the way for too long."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def store_error(path: Path, error: BaseException, doing: str) -> StoreError:

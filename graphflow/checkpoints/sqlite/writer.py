@@ -17,8 +17,9 @@ import time
 from pathlib import Path
 
 from graphflow.checkpoints.commit_queue import Entry, Promise, QueuedCall, deliver, fail, settle
+from graphflow.checkpoints.sql.migrations import is_busy
 from graphflow.checkpoints.sqlite.commits import SqliteCommits
-from graphflow.checkpoints.sqlite.schema import WAL_PAGES, is_busy, open_writer, store_error
+from graphflow.checkpoints.sqlite.schema import WAL_PAGES, open_writer, store_error
 from graphflow.checkpoints.sqlite.worker import Worker
 from graphflow.errors import GraphflowError, StoreError
 
