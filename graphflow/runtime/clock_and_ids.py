@@ -41,6 +41,8 @@ class Uuid7Ids:
 
     def new_id(self) -> str:
         now = time.time_ns() // 1_000_000
+        # The counter fills the 12 bits of RFC 9562's `rand_a`. When it is full, the next ms is borrowed: ids never step
+        # back.
         if now <= self._last and self._counter < 0xFFF:
             self._counter += 1
             self._low = (self._low + _STRIDE) & _LOW

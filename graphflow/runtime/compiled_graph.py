@@ -1,4 +1,4 @@
-"""`CompiledGraph`: a document ready to run on threads; what `load_graph` and `Graph.compile` give.
+"""`CompiledGraph`: a document ready to run on threads; what `load_graph` and `Graph.compile` return.
 
 Its calls (`run`, `stream`, `answer`, …) drive the run in the caller's task: leaving cancels it. Servers start detached runs
 on its host (`launch`, E18).
@@ -186,7 +186,7 @@ class CompiledGraph:
     ) -> list[Any]:
         """Runs every input on a thread of its own; results in the order of the inputs.
 
-        The first exception is raised after the rest is cancelled, or stands in its place with `return_exceptions`.
+        The first exception is raised after the rest is cancelled, or is returned in its place with `return_exceptions`.
 
         Raises:
             GraphflowError: `invalid_input` when nothing may run at all.
@@ -208,10 +208,12 @@ class CompiledGraph:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(given)) for given in inputs]
         except ExceptionGroup as failures:
+            # Callers see the item's own error, not the group in which structured concurrency wraps it.
             raise failures.exceptions[0] from None
         return [task.result() for task in tasks]
 
     def thread(self, thread_id: str) -> Thread:
+        # Imported here: a plain run loads neither history nor time travel.
         """History, states and time travel of one thread."""
         from graphflow.runtime.thread import Thread
 
@@ -235,6 +237,7 @@ class CompiledGraph:
 
     async def _drive(self, prepared: PreparedRun) -> None:
         runs = self.host.runs
+        # Without a store nobody else can drive the thread: no lease, nothing to give back.
         if runs is None:
             prepared.before()
             await prepared.run.executor.drive(prepared.tick)
@@ -245,12 +248,15 @@ class CompiledGraph:
         outbox = Outbox()
         prepared = await prepare(Audience(outbox))
         task = asyncio.ensure_future(self._drive(prepared))  # noqa: TID251 - awaited or cancelled below
+        # The consumer awaits the outbox, not the task, so the end of the task has to end the iteration.
         task.add_done_callback(lambda _: outbox.close())
         try:
             async for event in outbox:
                 yield event
+            # All events are delivered; now the consumer gets the run's error, if any.
             await task
         finally:
+            # The consumer left, which cancels an attached run (E18); its cleanup ends before the stream does.
             if not task.done():
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)

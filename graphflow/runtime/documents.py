@@ -46,7 +46,7 @@ class Documents:
         return self._checked
 
     def check_priced(self, plan: Plan, figures: Mapping[str, Any]) -> None:
-        """Refuses a request's limit in money that can't be kept, as loading refuses a document's (E11)."""
+        """Rejects a request's cost limit if a price is unknown, as loading does for a document's (E11)."""
         if "costUsd" in figures and (missing := unpriced(plan.document, self._kinds)):
             raise GraphflowError(
                 f"the budget has maxCostUsd, and the price of {', '.join(missing)} is not known, which never counts as 0;"
@@ -55,7 +55,8 @@ class Documents:
             )
 
     async def keep(self, plan: Plan) -> None:
-        """Stores the newest document under its hash, so that its threads can go on under it for ever."""
+        """Stores the newest document under its hash, so that its threads can always resume under it."""
+        # The hash names the content, so one write per process is enough.
         if self._store is not None and plan.digest not in self._kept:
             await self._store.put_document(plan.digest, msgspec.json.encode(_packed(self.checked())))
             self._kept.add(plan.digest)
@@ -112,6 +113,7 @@ def _unpacked(data: dict[str, Any], digest: str) -> CheckedDocument:
     from graphflow.graph.definition.old_words import renewed
 
     return CheckedDocument(
+        # A stored document may use keys that were renamed since; its version stays that of the stored text.
         document=decode_document(dict(renewed(data["document"])[0])),
         data=data["document"],
         digest=digest,

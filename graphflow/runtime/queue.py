@@ -20,7 +20,7 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
-    """Asks the process that drives the thread to stop. It means one epoch: under another fence it is void."""
+    """Asks the process that drives the thread to stop. It applies to one epoch; under another fence it is ignored."""
 
     fence: int
     how: str = "cancel"
@@ -63,6 +63,7 @@ def decode_queued(queued: Queued) -> Any:
     if cls is not RunRequest:
         return cls(**{name: fields[name] for name in cls.__struct_fields__ if name in fields})
     query = fields.get("request")
+    # Another version may have queued it: missing fields get their defaults.
     known = {name: fields[name] for name in _INPUT_KEYS if name in fields}
     return RunRequest(
         **known,

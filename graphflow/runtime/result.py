@@ -1,4 +1,4 @@
-"""What a finished or waiting run gives its caller."""
+"""What a finished or waiting run returns to its caller."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """`{code, message, node?, retryable, detail?}` of a failed run."""
 
     def raise_for_error(self) -> RunResult:
-        """Itself, unless the run failed; then a `GraphflowError` with its code."""
+        """Returns itself; raises a `GraphflowError` with the run's code if it failed."""
         if self.error is not None:
             detail = self.error.get("detail") or {}
             raise GraphflowError(self.error["message"], code=self.error["code"], **detail)
@@ -44,7 +44,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def result_from(plan: Plan, machine: Machine, thread_id: str, checkpoint_id: str | None) -> RunResult:
-    """The result that a machine stands for."""
+    """The result of a run, read from its machine."""
     status = _STATUS.get(machine.status, "cancelled")
     frame = machine.frames.get(ROOT)
     done = status == "completed" and frame is not None

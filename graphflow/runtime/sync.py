@@ -36,6 +36,7 @@ def blocking_stream(method: Callable[P, AsyncIterator[T]]) -> Callable[P, Iterat
     @functools.wraps(method)
     def twin(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         _refuse_running_loop(f"{method.__name__}_sync")
+        # One loop for the whole stream: what it awaits belongs to the loop on which it began.
         with asyncio.Runner() as runner:
             stream = method(*args, **kwargs)
             try:
@@ -45,6 +46,7 @@ def blocking_stream(method: Callable[P, AsyncIterator[T]]) -> Callable[P, Iterat
                     except StopAsyncIteration:
                         return
             finally:
+                # An async iterator need not have `aclose`; a generator must be closed on its own loop.
                 close = getattr(stream, "aclose", None)
                 if close is not None:
                     runner.run(close())

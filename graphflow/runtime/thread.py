@@ -94,7 +94,7 @@ class Thread:
         return [state_at(machines[point.id], row, point.id) for point in listed if point.id in machines]
 
     async def result(self) -> RunResult:
-        """The outcome of the newest run, as `run` gave it."""
+        """The outcome of the newest run, as `run` returned it."""
         loaded = await self._load()
         plan = await self._host.documents.pinned(loaded.row.facts.document)
         return result_from(plan, loaded.machine, self.id, loaded.checkpoint_id)
@@ -217,7 +217,7 @@ class Thread:
 
         Args:
             path: the frame whose state it is, as `state().frames` names it; default the root. `""` names the root where
-                several frames are open and `as_node` needs to be told which.
+                several frames are open and `as_node` could mean any.
             checkpoint_id: edit the state of that checkpoint instead of the head's; as with `rewind`, what came later stays.
             effects, cancel, by: as with `rewind`.
 
@@ -254,7 +254,7 @@ class Thread:
         """Wakes the oldest `wait` node of this name, and goes on; whether there was one.
 
         Else the signal is kept for a `wait` that the run still comes to; new input forgets it. The run goes on detached in
-        this process, or in the one that drives it, which takes the signal up within a second.
+        this process, or in the one that drives it, which processes the signal within a second.
 
         Raises:
             GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
@@ -267,7 +267,7 @@ class Thread:
         return [decode_queued(entry) for entry in await store.queue(self.id, kind="input", limit=10_000)]
 
     async def withdraw(self, run_id: str) -> bool:
-        """Takes an input out of the queue before its run has begun; False when it is not there (any more)."""
+        """Removes an input from the queue before its run has begun; False when it is no longer there."""
         store = await self._store()
         for entry in await store.queue(self.id, kind="input", limit=10_000):
             if decode_queued(entry).run_id == run_id:
@@ -284,7 +284,7 @@ class Thread:
 
         Args:
             names: old node name → new one, for nodes that were renamed.
-            dry_run: only says what would happen, problems included.
+            dry_run: only reports what would happen, problems included.
             by: who asked for it.
 
         Raises:
@@ -297,13 +297,14 @@ class Thread:
         return await (migrator.plan(names or {}) if dry_run else migrator.migrate(names or {}, by))
 
     async def _free(self) -> LiveRuns:
-        """For what may not happen under a run: the thread is driven by nobody, and this process keeps nothing of it."""
+        """The live runs, once it is clear that no run drives the thread; the hot copy of the thread is dropped."""
         runs = await self._host.open_runs()
         row = await runs.store.thread(self.id)
         live = runs.by_thread.get(self.id)
         if live is not None or (row is not None and runs.is_driven(row)):
             by = f"run {live.run_id}" if live is not None else "another process"
             raise ThreadBusy(f"{by} drives thread {self.id!r}; cancel it first", retryAfterMs=1000)
+        # The store is about to change, so the next run must not start from the hot copy.
         runs.forget(self.id)
         return runs
 
@@ -317,7 +318,7 @@ class Thread:
         await runs.store.delete_thread(self.id)
 
     async def delete_checkpoint(self, checkpoint_id: str) -> None:
-        """Takes one checkpoint out of the history; those after it lose nothing. Deleting the last one removes the thread.
+        """Removes one checkpoint from the history; later ones lose nothing. Deleting the last one removes the thread.
 
         Raises:
             ThreadNotFound, CheckpointNotFound: nothing to delete.
@@ -331,7 +332,7 @@ class Thread:
     async def prune(
         self, *, newest: int | None = None, since: int | None = None, dry_run: bool = False
     ) -> Pruned:  # fmt: skip
-        """Takes old checkpoints out of the history, and all that only they needed; safe while the thread runs.
+        """Removes old checkpoints, and all that only they needed; safe while the thread runs.
 
         The head, checkpoints of open questions and fork points of other threads stay, and with them the records of
         `write` effects that a rewind to what is left would pass over. A run whose records went has no log any more.
@@ -339,7 +340,7 @@ class Thread:
         Args:
             newest: keep so many of the newest, of all branches together.
             since: keep what was made at this moment or later, epoch ms. Given both, either suffices.
-            dry_run: only says what would go.
+            dry_run: only reports what would be removed.
 
         Raises:
             GraphflowError: `invalid_input` when nothing says what to keep.
@@ -352,11 +353,13 @@ class Thread:
         """Cancels the run that drives or waits on the thread; whether there was one."""
         runs = await self._host.open_runs()
         found = await runs.store.thread(self.id)
+        # A driven run has to be cancelled by its driver: only that process holds the fence to commit with.
         if self.id in runs.by_thread or (
             found is not None and found.facts.status in UNFINISHED and runs.is_driven(found)
         ):
             await runs.preempt(self.id)
             return True
+        # Look before taking: a take increments the fence even when there is nothing to cancel.
         if (await self._load(logs=False)).machine.status not in UNFINISHED:
             return False
         return await cancel(self._host, self.id)

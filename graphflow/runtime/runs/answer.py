@@ -58,6 +58,7 @@ async def _answered(
         await executor.events.calls.learn()  # those that earlier epochs have announced get a result too
 
     def before() -> None:
+        # Fed together: the thread is not given back between two answers of one call.
         adopt_run(taking.host, executor, loaded, audience.preamble)
         executor.together = True
         for answer in checked:
@@ -71,6 +72,7 @@ async def _answered(
 async def _stale(store: Checkpointer, thread_id: str, refusal: AnswerRefused) -> AnswerRefused:
     """An id whose checkpoint the thread has was open once: `stale`, not `unmatched` (E8)."""
     asked = refusal.detail.get("interruptId", "")
+    # An interrupt id is the id of the checkpoint that opened it, a dot and a number.
     if refusal.code != "interrupt_not_found" or "." not in asked:
         return refusal
     if await store.load(thread_id, asked.rpartition(".")[0]) is None:
@@ -110,6 +112,7 @@ async def expire(
 
 async def after_expiry(taking: Taking, overdue: list[str], then: Callable[[], Awaitable[PreparedRun]]) -> PreparedRun:
     """What was due before a call came happens first, to its end (E12)."""
+    # `expire` takes the thread itself, so the thread has to be free first.
     await taking.give_back()
     expired = await expire(taking.host, taking.row.thread_id, overdue)
     await taking.runs.drive(expired)

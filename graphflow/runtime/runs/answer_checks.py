@@ -20,7 +20,7 @@ DECISIONS: dict[str, tuple[str, ...]] = {
     "outcome_unknown": ("retry", "skip", "result"),
 }
 MAX_DEPTH = 100
-"""Levels of lists and objects in an answer; what is deeper is nobody's form, and ends Python's own recursion."""
+"""Levels of lists and objects in an answer; deeper values fit no form and exceed Python's recursion limit."""
 _NEEDS = {"edit": "arguments", "reject": "reason", "respond": "response", "result": "result"}
 
 
@@ -43,13 +43,15 @@ def check_answers(machine: Machine, answers: Any) -> list[Answer]:
 
 
 def questions_of(machine: Machine) -> list[Interrupt]:
-    """The open interrupts that a person can answer: what waits for a signal or a time is none."""
+    """The open interrupts that a person can answer: not those that wait for a signal or a time."""
     return [interrupt for interrupt in machine.interrupts.values() if interrupt.kind not in WAITS]
 
 
 def _by_id(machine: Machine, answers: Any) -> Mapping[str, Any]:
     open_ = {interrupt.id: interrupt for interrupt in questions_of(machine)}
     if isinstance(answers, Mapping) and answers and all(isinstance(key, str) for key in answers):
+        # Keys that look like ids are meant as ids even if none of them is open: the caller then learns that the
+        # interrupt is unknown, not that an answer of this shape is invalid.
         if all(key in open_ for key in answers) or any(INTERRUPT_ID.fullmatch(key) for key in answers):
             return answers
     if len(open_) == 1:
@@ -88,6 +90,7 @@ def check_answer(machine: Machine, interrupt_id: str, value: Any) -> Answer:
 
 def _deeper(value: Any, limit: int) -> bool:
     """Whether lists and objects lie in each other in more than `limit` levels."""
+    # Level by level, without recursion: the answer comes from outside and may be nested deeper than Python's stack.
     level = [value]
     for _ in range(limit + 1):
         inner: list[Any] = []

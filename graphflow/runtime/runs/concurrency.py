@@ -28,7 +28,7 @@ TRIES = 5
 TURN_POLL_S = 0.1
 """How often a caller that waits for its turn looks at the queue; an end in this process wakes it at once."""
 HELD_MS = 15_000
-"""A caller that does not take its turn for so long after it came has lost it: others begin its run."""
+"""An attached caller that does not begin its run within this time loses its turn: another process begins the run."""
 
 
 class Audience(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ NOBODY = Audience()
 
 
 class CheckedInput(msgspec.Struct, frozen=True):
-    """A new input that has been checked and wants its thread."""
+    """A checked input that still has to take its thread."""
 
     plan: Plan
     request: RunRequest
@@ -67,14 +67,14 @@ RunFactory = Callable[[CheckedInput], Awaitable[PreparedRun]]
 
 
 async def take(runs: LiveRuns, thread_id: str, *, create: bool, new: CheckedInput | None, frees: bool) -> ThreadRow:
-    """Takes the thread, after whoever drives it has made way where it shall.
+    """Takes the thread, after its driver was stopped or asked to release it where `new` or `frees` says so.
 
     Args:
         new: new input, whose `on_busy` and `on_waiting` decide.
         frees: a process that holds the thread while it waits for people lets go of it.
 
     Raises:
-        ThreadBusy, ThreadWaiting: it stays with whom it is.
+        ThreadBusy, ThreadWaiting: it stays with its owner.
     """
     await runs.ready()
     for attempt in range(TRIES):
@@ -109,6 +109,7 @@ async def _how_to_free(runs: LiveRuns, thread_id: str, new: CheckedInput | None,
         return "cancel"
     if new is None or (new.request.on_waiting == "answer" and new.consumes is None):
         return "release"
+    # An enqueued input waits behind the open questions; any other is refused with their list.
     if new.request.on_busy == "enqueue" or new.consumes is not None:
         return None
     open_ = await runs.store.open_interrupts(thread_id=thread_id)
@@ -124,6 +125,7 @@ async def check_turn(runs: LiveRuns, new: CheckedInput, row: ThreadRow) -> None:
         first = await runs.store.queued(row.thread_id)
         if first is None or first[0] != new.consumes:
             raise ThreadBusy(f"it is another input's turn on thread {row.thread_id!r}", retryAfterMs=1000)
+    # Inputs that interrupt or roll back overtake the queue.
     elif row.queued and new.request.on_busy in ("reject", "enqueue"):
         raise ThreadBusy(
             f"inputs wait for their turn on thread {row.thread_id!r}; pass onBusy: enqueue to wait behind them",
@@ -142,6 +144,7 @@ async def in_turn(runs: LiveRuns, factory: RunFactory, new: CheckedInput, queued
         Fenced: somebody took the input out of the queue, or another process began its run.
     """
     store, thread_id = runs.store, new.request.thread_id
+    # Try first: on a free thread the input costs no queue entry.
     try:
         return await factory(new)
     except ThreadBusy:
@@ -152,6 +155,7 @@ async def in_turn(runs: LiveRuns, factory: RunFactory, new: CheckedInput, queued
     try:
         while run is None:
             first = await store.queued(thread_id)
+            # An entry leaves the queue only by a withdrawal or with the first commit of its run.
             if first is None or first[0] > position:
                 raise Fenced(
                     f"the input at position {position} of thread {thread_id!r} was withdrawn, or run {queued.run_id} was "
@@ -163,10 +167,12 @@ async def in_turn(runs: LiveRuns, factory: RunFactory, new: CheckedInput, queued
                     run = await factory(turn)
                     continue
                 except (ThreadBusy, ThreadWaiting):
+                    # Still first in the queue: try again after the next change.
                     pass
             await runs.changed(thread_id, TURN_POLL_S)
         return run
     finally:
+        # The caller left without a run, so nobody may begin it later.
         if run is None:
             await store.withdraw(thread_id, position, run_id=queued.run_id)
 
@@ -177,6 +183,7 @@ async def _enqueued(runs: LiveRuns, thread_id: str, queued: RunRequest) -> int:
     adding = asyncio.ensure_future(  # noqa: TID251 - awaited here, whatever happens
         store.enqueue(thread_id, encode_queued(queued), now=now, run_id=queued.run_id)
     )
+    # Shielded: the insert completes even if the caller leaves, so its position is known and can be withdrawn.
     try:
         return await asyncio.shield(adding)
     except asyncio.CancelledError:

@@ -32,7 +32,7 @@ from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.runs.lease import NEVER
 
 RING = 8192
-"""Live events kept for those who rejoin; who is further behind gets snapshots."""
+"""Live events kept for clients that rejoin; a client that is further behind gets snapshots."""
 
 _STARTS = (ReasoningStart, ContentStart, ToolStart, ActionStart)
 _DELTAS = (ReasoningDelta, ContentDelta, ToolArgs, ActionArgs)
@@ -65,6 +65,8 @@ class RunLog:
 
     def send(self, event: Event) -> None:
         """The executor's sink: keeps the event and wakes the subscribers; waits for nobody."""
+        # After the lease another process may drive the thread: such an event waits until the store has confirmed the
+        # lease.
         if event.timestamp > self.good_until and self.withhold is not None:
             self.withhold(event)
         else:
@@ -120,8 +122,10 @@ class RunLog:
         while True:
             ring = self.ring
             if ring and ring[-1].seq > seen:
+                # Numbers up to `mark` were never in this ring: a gap counts only if the ring itself has dropped events.
                 if ring[0].seq > seen + 1 and ring[0].seq > self.mark + 1:
                     raise Behind
+                # Within an epoch numbers have no gaps, so the distance is the count.
                 ready = min(ring[-1].seq - seen, len(ring))
                 batch = [ring[i] for i in range(len(ring) - ready, len(ring))]
                 seen = batch[-1].seq
@@ -129,6 +133,7 @@ class RunLog:
                 continue
             if self.ended:
                 return
+            # Nothing awaits between the check above and the registration, so no event is missed in between.
             waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._wakers.add(waker)
             try:
@@ -162,6 +167,7 @@ def keep_seq(log: Sequence[Logged], limit: int, opened: Sequence[int] = ()) -> i
     keep = limit
     spans = [(first, event.seq) for event, first in log if first < event.seq]
     moved = True
+    # Stepping out of one block may end inside another that overlaps it, so repeat until none is open.
     while moved:
         moved = False
         for first, last in spans:

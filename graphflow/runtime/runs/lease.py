@@ -27,7 +27,7 @@ class Gate(Protocol):
 
 
 class ThreadLease:
-    """Until when nobody else can have taken the thread, as far as this process knows.
+    """The time until which no other process can have taken the thread, as far as this process knows.
 
     Args:
         until: epoch ms.
@@ -53,6 +53,7 @@ class ThreadLease:
     def extend(self, until: int) -> None:
         """The store has renewed the lease before it ran out."""
         self.until = max(self.until, until)
+        # While events are withheld the gate stays shut, or new events would overtake them.
         if self._gate is not None and not self._withheld:
             self._gate.good_until = self.until
 
@@ -69,9 +70,11 @@ class ThreadLease:
         return self._asking
 
     def _decided(self, asking: asyncio.Task[int | None]) -> None:
+        # A cancelled question decides nothing; `confirm` asks again.
         if asking.cancelled() or self._lost is not None:
             return
         error = asking.exception()
+        # A store that can't answer counts as a loss: better to stop this run than to drive one thread twice (E2).
         until = None if error is not None else asking.result()
         if until is not None:
             self.until = max(self.until, until)
@@ -106,7 +109,7 @@ class ThreadLease:
             raise self._lost
 
     async def settle(self) -> None:
-        """At the end of the epoch: nothing stays withheld, and the gate is let go."""
+        """At the end of the epoch: nothing stays withheld, and the gate is detached."""
         try:
             while self._withheld and self._lost is None:
                 await self.confirm()

@@ -104,8 +104,10 @@ class LiveRuns:
         if self._ready is None:
             self._ready = asyncio.ensure_future(self.store.setup())  # noqa: TID251 - awaited here, by all who come
         try:
+            # Shielded: all callers await one setup, and one that is cancelled must not cancel it for the others.
             await asyncio.shield(self._ready)
         except BaseException:
+            # A failed setup is not remembered: the next caller tries again.
             if self._ready.done():
                 self._ready = None
             raise
@@ -113,6 +115,7 @@ class LiveRuns:
     async def take(self, thread_id: str, *, create: bool = True) -> ThreadRow:
         """Takes the thread, or raises `ThreadBusy`."""
         await self.ready()
+        # Otherwise the thread would look busy with an ended epoch of this very process.
         await self._give_back(thread_id)
         return await self.store.take(
             thread_id, owner=self.store.owner, now=self.clock.now_ms(), lease_ms=self.registry.lease_ms, create=create
@@ -123,6 +126,7 @@ class LiveRuns:
         """A thread that was just taken; given back if the block fails."""
         try:
             yield row
+        # Also on cancellation: leases are renewed per process, so a thread without a run would stay taken.
         except BaseException:
             await self.store.release(row.thread_id, row.fence)
             raise
@@ -171,6 +175,7 @@ class LiveRuns:
             await live.executor.drive(prepared.tick)
             if live.journal is not None:
                 self.keep_hot(live.journal.as_loaded(live.executor.machine, live.executor.seq, live.executor.sent))
+        # After an error the machine may be ahead of the store; the next run has to read what is durable.
         except BaseException:
             self.forget(thread_id)
             raise
@@ -179,7 +184,9 @@ class LiveRuns:
                 del self.by_thread[thread_id]
             if live.journal is not None:
                 try:
+                    # Shielded: a cancelled caller must not leave the thread taken.
                     await asyncio.shield(live.journal.release())
+                # The store can't be written now; `_give_back` releases the thread later.
                 except GraphflowError:
                     self._owed[thread_id] = live.journal.row.fence
             if live.lease is not None:
@@ -188,6 +195,7 @@ class LiveRuns:
                 await asyncio.shield(self.notify(live))
             if live.log is not None:
                 live.log.end()
+            # `over` comes last: its waiters may count on a free thread and on finished listeners.
             live.over.set()
             for future in self._curious.get(thread_id, ()):
                 if not future.done():
@@ -235,6 +243,7 @@ class LiveRuns:
     async def _watch(self) -> None:
         """Renews every lease of this process and reads its control messages, for as long as a run is live (E2)."""
         loop = asyncio.get_running_loop()
+        # A third of the lease (ms to s), so one late renewal does not lose it.
         pause, renewed_at = min(WATCH_S, self.registry.lease_ms / 3000), loop.time()
         try:
             while self.by_thread:
@@ -270,6 +279,7 @@ class LiveRuns:
         for kind in ("stop", "signal"):
             for queued in await self.store.queue(kind=kind, owner=self.store.owner):
                 live = self.by_thread.get(queued.thread_id)
+                # An ending run takes no more messages; a signal stays queued for the next one.
                 if live is not None and live.journal is not None and not live.executor.ending:
                     await self._handle_control_message(live, live.journal, queued)
 
@@ -278,6 +288,7 @@ class LiveRuns:
         if isinstance(message, Signal):
             self.signal(live, journal, message, queued.position)
             return
+        # Withdrawn even if it is void, or it would be read again and again.
         await self.store.withdraw(queued.thread_id, queued.position)
         if message.fence == journal.row.fence and not live.executor.ending:
             live.executor.cancel() if message.how == "cancel" else live.executor.release()
@@ -291,8 +302,10 @@ class LiveRuns:
         """Whether somebody drives the thread, as far as its row and this process can tell."""
         if row.thread_id in self.by_thread:
             return True
+        # An expired lease may be taken at once, whoever holds it (E2).
         if row.owner is None or row.lease_until <= self.clock.now_ms():
             return False
+        # The lock file shows a dead owner on this host long before its lease expires (E2).
         liveness = owner_liveness(self.store)
         return liveness is None or not liveness.is_dead(row.owner)
 
@@ -328,6 +341,7 @@ class LiveRuns:
                 threadId=thread_id,
                 retryAfterMs=max(1000, (row.lease_until if row is not None else 0) - self.clock.now_ms()),
             ) from None
+        # The driver withdraws what it has read; this removes a message that nobody has read.
         finally:
             await asyncio.shield(self.store.withdraw(thread_id, position))
 
@@ -350,6 +364,7 @@ class LiveRuns:
             live.executor.release()
         if tasks:
             await asyncio.wait(tasks, timeout=grace_s)
+        # `abandoned` leaves these threads at their last checkpoint: a shutdown is not recorded as a cancel.
         for live in list(self.by_thread.values()):
             live.executor.abandoned = True
         for task in tasks:
@@ -383,6 +398,7 @@ class RunRegistry:
         loop = asyncio.get_running_loop()
         runs = self._by_loop.get(loop)
         if runs is None:
+            # Every `_sync` call has a loop of its own; entries of closed loops would pile up.
             for old in [other for other in self._by_loop if other.is_closed()]:
                 del self._by_loop[old]
             runs = self._by_loop[loop] = LiveRuns(self.store, clock, self)

@@ -29,6 +29,7 @@ class Outbox:
         """See `lease.Gate`."""
 
     def put(self, event: Event) -> None:
+        # After the lease another process may drive the thread: see `lease`.
         if event.timestamp > self.good_until and self.withhold is not None:
             self.withhold(event)
         else:
@@ -48,6 +49,7 @@ class Outbox:
         while len(self._events) >= STREAM_ROOM and not self._closed:
             if self._room is None or self._room.done():
                 self._room = asyncio.get_running_loop().create_future()
+            # Shielded: several waiters share the future, and a cancelled one must not cancel it for the others.
             await asyncio.shield(self._room)
 
     def close(self) -> None:
@@ -61,6 +63,7 @@ class Outbox:
         while True:
             while events:
                 yield events.popleft()
+                # Wakes the run at half, not at one free place: it then sends a batch instead of one event per switch.
                 if self._room is not None and not self._room.done() and len(events) < STREAM_ROOM // 2:
                     self._room.set_result(None)
             if self._closed:

@@ -36,6 +36,7 @@ def check_input(plan: Plan, given: Any) -> None:
 
 def check_state(plan: Plan, machine: Machine) -> None:
     """Raises `state_incompatible` when a stored key does not fit the version that a new run begins under (E23)."""
+    # State that was written under this very version fits it.
     if not machine.frames or machine.document == plan.digest:
         return
     from graphflow.graph.core.migration import becomes_log, misfit
@@ -62,7 +63,7 @@ def check_state(plan: Plan, machine: Machine) -> None:
 def check_outcomes(thread_id: str, machine: Machine) -> None:
     """Raises `thread_waiting` for a run that ended in the midst of a `write`: new input would leave it undecided (E9).
 
-    One that somebody has cancelled is theirs to judge.
+    A cancelled run is not checked: the caller who cancelled it has decided.
     """
     if machine.status not in ("running", "failed"):
         return
@@ -116,6 +117,7 @@ def budget_limits(budget: Mapping[str, Any] | None) -> dict[str, Any]:
         limits = limits_of(msgspec.convert(dict(budget), Budget))
     except msgspec.ValidationError as error:
         raise _wrong("budget", str(error)) from None
+    # msgspec has checked the types, not the ranges; NaN fails this comparison too.
     for name, value in budget.items():
         if value is not None and not 0 <= value < float("inf"):
             raise _wrong("budget", f"{name} is {value}; a limit is a number from 0 on; leave it out for none")

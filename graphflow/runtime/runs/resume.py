@@ -29,6 +29,7 @@ async def resume(
         loaded = await taking.runs.load_head(taking.row)
         machine = loaded.machine
         if machine.status == "waiting" and (overdue := overdue_in(machine, host.clock.now_ms())):
+            # `expire` takes the thread itself; what was due happens before anything else (E12).
             await taking.give_back()
             return await expire(host, thread_id, overdue, audience)
         check_unfinished(machine)
@@ -37,6 +38,7 @@ async def resume(
         run = await taking.same_run(loaded, audience, run_id)
     executor = run.executor
     fresh = host.tick(Resumed, run_id=run_id, limits=limits or {})
+    # Only `Resumed` carries limits, so a crashed run with new ones resumes by it too.
     tick: AnyTick = host.tick(Recovered) if crashed and not limits else fresh
 
     def before() -> None:

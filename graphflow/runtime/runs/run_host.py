@@ -1,4 +1,4 @@
-"""`RunHost`: what every run of one graph needs of its surroundings, for whoever starts, moves or migrates one."""
+"""`RunHost`: what every run of one graph needs from outside: documents, store, clock, ids and services."""
 
 from __future__ import annotations
 

@@ -32,8 +32,10 @@ async def deliver(
     try:
         woken = await _wake(host, thread_id, signal, Audience(log=True, hold_ms=hold_ms), position)
     except ThreadBusy:
+        # A run of this process may have taken the thread while `_wake` awaited the store.
         if (live := _live(runs, thread_id)) is not None:
             return _feed(runs, live, signal, position)
+        # A signal with a position is in the queue already.
         if position is None:
             await runs.store.enqueue(thread_id, encode_queued(signal), now=runs.clock.now_ms(), kind="signal")
         return None
@@ -63,6 +65,7 @@ async def _wake(
 
 def _live(runs: LiveRuns, thread_id: str) -> LiveRun | None:
     live = runs.by_thread.get(thread_id)
+    # A run that is ending takes no more ticks.
     return live if live is not None and not live.executor.ending else None
 
 

@@ -91,6 +91,7 @@ async def start(host: RunHost, new: CheckedInput) -> PreparedRun:
         )
         return PreparedRun(LiveRun(executor, None, run_id=new.tick.run_id), new.tick, _announced(host, executor, new))
     if new.request.on_busy == "enqueue" and new.consumes is None:
+        # `holder` keeps other processes from beginning it: this caller drives the run itself.
         queued = msgspec.structs.replace(new.request, agent_key=host.agent_key, holder=runs.store.owner)
         return await in_turn(runs, lambda turn: start_now(host, turn), new, queued)
     return await start_now(host, new, runs)
@@ -102,6 +103,7 @@ async def start_now(host: RunHost, new: CheckedInput, runs: LiveRuns | None = No
     async with taken(host, request.thread_id, runs=runs, create=True, new=new) as taking:
         if new.consumes is not None or taking.row.queued:
             await check_turn(taking.runs, new, taking.row)
+        # Kept before the first commit names it: after a crash the thread must find its document.
         await host.documents.keep(plan)
         loaded = await taking.runs.load(taking.row)
         if loaded is not None and (loaded.machine.status == "waiting" or questions_of(loaded.machine)):
@@ -144,6 +146,7 @@ async def _close_questions(taking: Taking, on_waiting: str, loaded: Loaded) -> L
     executor = make_executor(taking.host, plan, machine, journal, seq=loaded.seq)
     executor.restore_log(list(loaded.pending))
     await executor.drive(taking.host.tick(Cancel))
+    # The cancelled run ends like any other, so its listeners are called.
     await taking.runs.notify(LiveRun(executor, journal))
     fresh = journal.as_loaded(executor.machine, executor.seq, executor.sent)
     taking.row = fresh.row

@@ -26,7 +26,7 @@ from graphflow.runtime.runs.run_host import RunHost
 
 
 class Taking:
-    """A taken thread. Whoever starts a run on it hands the row's fence over to the run, which gives the thread back."""
+    """A taken thread. A run that starts on it takes over the row's fence and gives the thread back at its end."""
 
     def __init__(self, host: RunHost, runs: LiveRuns, row: ThreadRow) -> None:
         self.host, self.runs, self.row = host, runs, row
@@ -59,6 +59,7 @@ class Taking:
         if run_id is not None and run_id != loaded.machine.run_id:
             return self.new_run(plan, loaded.machine, journal, audience, run_id=run_id)
         run = self.new_run(plan, loaded.machine, journal, audience, run_id=loaded.machine.run_id, seq=loaded.mark)
+        # Entries above the mark may have reached nobody; `send_again` sends those anew.
         run.executor.restore_log([entry for entry in loaded.pending if entry[0].seq <= loaded.mark])
         return run
 
@@ -117,6 +118,7 @@ def make_executor(
     """
     outbox = audience.outbox
     services: Mapping[str, Any] = host.services
+    # Only after going back with `reuse` are results of earlier records looked up (E8).
     if machine.reuse and journal is not None:
         services = ChainMap({"recall": recalling(journal.store)}, services)  # type: ignore[arg-type] # only read
     run = Run(
@@ -161,6 +163,7 @@ def adopt_run(host: RunHost, executor: Executor, loaded: Loaded, preamble: Itera
     )
     if machine.status == "waiting":
         return
+    # Fed together with what the caller feeds next: the thread is not given back in between.
     executor.together = True
     crashed = machine.status == "running"
     executor.feed(host.tick(Recovered) if crashed else host.tick(Resumed, run_id=machine.run_id, limits={}))

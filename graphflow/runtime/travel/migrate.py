@@ -35,15 +35,15 @@ class MigrationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     added: list[str]
     """State keys that begin at their default; with the frame's path below the root."""
     dropped: list[str]
-    """State keys that the new version has not: no node sees them named, their values stay in the state."""
+    """State keys that the new version does not declare; their values stay in the state."""
     rewritten: list[str]
     """Lists that are stored entry by entry from now on."""
     questions: list[dict[str, str]]
     """`{interruptId, kind, node}` of every open question; each is asked anew under another id."""
     forgotten: list[str]
-    """Nodes of the run's breakpoints that the new version has not."""
+    """Nodes of the run's breakpoints that the new version lacks."""
     problems: list[Problem]
-    """What stands against it; with any, nothing changes."""
+    """Reasons against the migration; with any, nothing changes."""
     unchanged: bool = False
     """The thread runs this version already."""
     checkpoint_id: str | None = None
@@ -63,6 +63,7 @@ class Migrator:
 
     async def migrate(self, names: Mapping[str, str], by: str | None) -> MigrationReport:
         """See `Thread.migrate`."""
+        # An unknown thread is refused before a waiting run is released for it.
         await self._host.load(self._id, logs=False)
         runs = self._host.need_runs()
         await _release(runs, self._id)
@@ -84,6 +85,7 @@ class Migrator:
             return _report(self._id, old, new.digest, loaded, None), None
         store = host.need_runs().store
         checked = await stored_document(store, old)
+        # Reads every record since the input, so only where invariants need the facts.
         facts = await _facts(store, loaded) if new.monitor is not None else None
         migration = plan_migration(
             machine,
@@ -111,6 +113,7 @@ class Migrator:
             row.facts, document=plan.digest, agent_key=host.agent_key or row.facts.agent_key
         )
         journal = ThreadJournal(runs.store, row, facts, loaded=loaded)
+        # A run that rests or waits keeps its log; any other goes on as a new run with a log of its own (E1).
         goes_on = machine.status in ("idle", "waiting")
         executor = make_executor(host, plan, machine, journal, seq=loaded.seq if goes_on else 0)
         if goes_on:
@@ -129,6 +132,7 @@ class Migrator:
         )
         await executor.flush()
         await journal.release()
+        # The hot copy belongs to the old version.
         runs.forget(self._id)
         return executor.checkpoint_id or ""
 

@@ -23,6 +23,7 @@ async def start_after_rollback(host: RunHost, new: CheckedInput) -> PreparedRun:
         EffectsNeedChoice: that run has done `write` effects which have no choice; it goes on.
     """
     runs, request = host.need_runs(), new.request
+    # Not a public value: it keeps `take` from preempting, so a thread that is busy again comes back to this loop.
     turn = msgspec.structs.replace(new, request=msgspec.structs.replace(request, on_busy="next"))
     last: ThreadBusy | None = None
     for _ in range(TRIES):
@@ -40,6 +41,7 @@ async def start_after_rollback(host: RunHost, new: CheckedInput) -> PreparedRun:
 async def _roll_back(host: RunHost, runs: LiveRuns, thread_id: str, effects: Choices) -> None:
     """Cancels the run that drives the thread, and commits a head that goes on from where it began."""
     live = runs.by_thread.get(thread_id)
+    # The effects below are read from the store, so the run's latest writes have to be there.
     if live is not None and live.journal is not None:
         await live.journal.flush()
     row = await runs.store.thread(thread_id)
@@ -51,8 +53,10 @@ async def _roll_back(host: RunHost, runs: LiveRuns, thread_id: str, effects: Cho
         await runs.preempt(thread_id)
         return
     target = await _before_run(runs, head, run_id)
+    # Raises before anything is cancelled, so a refused rollback leaves the run alone.
     choose(await effects_behind(runs.store, head, target), effects, "rollback", CHOICES)
     await runs.preempt(thread_id)
+    # Meanwhile the run may have ended and another begun; only the one whose effects were judged is rolled back.
     row = await runs.store.thread(thread_id)
     if row is not None and row.facts.run_id == run_id:
         await Travel(host, thread_id).rewind_to(target, effects, cancel=False, by=None)
@@ -74,6 +78,7 @@ async def _before_run(runs: LiveRuns, head: Loaded, run_id: str | None) -> Loade
                 if found is not None:
                     return found
         first, before = rows[-1], rows[-1].id
+    # A thread's first checkpoint has ordinal 1 in its first lineage; any other means that earlier ones are gone.
     if first is not None and (first.ordinal != 1 or first.lineage != head.chain[0][0]):
         raise CheckpointNotFound(
             f"the checkpoint before run {run_id!r} of thread {thread_id!r} was pruned, so it can't be rolled back; "

@@ -74,9 +74,11 @@ class SavedStates:
         logs = {k for number, k in (loaded.counts if loaded is not None else {}) if number == ROOT}
         update = Update(
             {k: v for k, v in changed.items() if k not in logs},
+            # A growing list has no value to replace: it gets a row that sets the whole list anew (E4).
             {k: [("*", v)] for k, v in changed.items() if k in logs},
             {},
         )
+        # A thread without a graph has nothing left to run: it looks like one whose run has finished.
         fields: dict[str, Any] = {} if root is not None else {"node": END, "status": "done"}
         patch = Patch({"last_at": at}, {ROOT: FramePatch(fields, update)}, {})
         return Commit(self._ids.new_id(), at, "edit", True, patch, before=machine, machine=apply_patch(machine, patch))
