@@ -166,7 +166,7 @@ class CompiledGraph:
         Args:
             until: the first node to run again, `NODE` or `NODE#VISIT`; default the run's first.
             new_thread_id: of the new thread, which is `RunResult.thread_id`.
-            effects: `reuse` or `rerun`, what becomes of `write` effects that come again.
+            effects: `reuse` or `rerun`, how to treat `write` effects that come again.
 
         Raises:
             EffectsNeedChoice: `write` effects come again, and have no choice.

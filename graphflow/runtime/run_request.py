@@ -42,9 +42,9 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """How long the process of a detached run waits for answers; None: 300,000."""
     query: RequestQuery | None = None
     """The event that announces it, when it came as a request."""
+    holder: str | None = None
     """The owner of a caller that waits in the queue itself and drives the run (an attached one); None: the process
     that frees the thread starts it."""
-    thread starts it."""
 
     @property
     def request_id(self) -> str | None:

@@ -186,7 +186,7 @@ class Thread:
         """Commits a new head that goes on from the checkpoint; what came later stays in the tree. Its id.
 
         Args:
-            effects: what shall become of the `write` effects behind it: `reuse` their results where the same calls come
+            effects: how to treat the `write` effects behind it: `reuse` their results where the same calls come
                 again, `rerun` them, `undo` them now; one word for all, or words by effect id, `*` for the rest.
             cancel: end a run that drives the thread first.
             by: who asked for it.
