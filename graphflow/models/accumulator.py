@@ -42,7 +42,7 @@ class _OpenCall:
 
 
 class TurnAccumulator:
-    """Adds deltas up to a message; may be asked at any time what there is."""
+    """Builds a message from deltas; can be read at any time."""
 
     __slots__ = ("_calls", "_details", "_reasoning", "_text", "finish")
 
@@ -55,6 +55,7 @@ class TurnAccumulator:
         """Set once the turn is whole."""
 
     def feed(self, delta: Delta) -> None:
+        # Text and reasoning are nearly all deltas, so their exact types are compared before the slower `isinstance`.
         if type(delta) is TextDelta:
             self._text.append(delta.text)
         elif type(delta) is ThinkingDelta:
@@ -70,6 +71,7 @@ class TurnAccumulator:
         call = self._calls.get(delta.index)
         if call is None:
             call = self._calls[delta.index] = _OpenCall(delta.id or "", delta.name or "")
+        # The name comes again, whole, when the provider sent it in pieces.
         elif delta.name is not None:
             call.name = delta.name
         if delta.restart:
@@ -87,7 +89,7 @@ class TurnAccumulator:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has come yet but, perhaps, the end."""
+        """Whether no delta with content has arrived; `Finish` does not count."""
         return not (self._text or self._reasoning or self._calls or self._details)
 
     def message(self, *, message_id: str | None = None, status: str | None = None) -> AIMessage:
@@ -103,6 +105,7 @@ class TurnAccumulator:
             reasoning=self.reasoning,
             tool_calls=tuple(
                 ToolCall(id=c.id, name=c.name, arguments=_arguments("".join(c.arguments)))
+                # In the order of positions, not of arrival: providers interleave the pieces of several calls.
                 for _, c in sorted(calls.items())
             ),
             reasoning_details=tuple(self._details),
@@ -129,8 +132,8 @@ class TurnAccumulator:
 def call_faults(message: AIMessage, finish_reason: str) -> dict[str, str]:
     """Call id → why this call must not run; a call that is absent may run.
 
-    No call of a turn that ended by `length` runs, nor one whose arguments are no JSON object: each gets
-    an error result with this text, so that the model can mend it and every call stays paired.
+    No call of a turn that ended by `length` runs, nor one whose arguments are not a JSON object: each gets
+    an error result with this text, so that the model can correct it and every call has its result.
     """
     if finish_reason == "length":
         cut = "the turn was cut at the token limit, so the arguments may be incomplete; call again with less"

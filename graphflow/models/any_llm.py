@@ -1,7 +1,7 @@
-"""The other way to a model: a multi-provider library, for providers that do not speak the OpenAI protocol (spec 7).
+"""The second way to a model: a multi-provider library, for providers that do not speak the OpenAI protocol (spec 7).
 
 The library (`any-llm`, the extra `providers`) turns what each of them sends into OpenAI-shaped chunks; from there on a turn
-is read, limited, retried and told by the same code as on the native way. It is loaded with the first request.
+is read, limited, retried and reported by the same code as on the native way. It is loaded with the first request.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ T = TypeVar("T")
 class AnyLlmModel(RemoteModel):
     """A `ChatModel` behind the library.
 
-    The provider's key is the library's name of it (`anthropic`, `gemini`, `bedrock`); one that the library does not know
-    and that has a base URL is taken as an OpenAI-compatible server.
+    The provider's key is the library's name of it (`anthropic`, `gemini`, `bedrock`); an unknown one
+    with a base URL is taken as an OpenAI-compatible server.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class AnyLlmModel(RemoteModel):
 
     async def aclose(self) -> None:
         client, self._client = self._client, None
+        # The library has no close of its own; the SDK's client behind it may have one, plain or asynchronous.
         close = getattr(getattr(client, "client", None), "close", None)
         if close is not None:
             closing = close()
@@ -72,6 +73,7 @@ class AnyLlmModel(RemoteModel):
         if profile.usage == "stream_options":
             fields["stream_options"] = {"include_usage": True}
         fields |= request_fields(profile, self._model, messages, tools, options)
+        # A reader holds the state of one stream, so each try needs a new one.
         reader = lambda: TurnReader(  # noqa: E731 - one per try
             self.provider, profile, messages, tools, mask=self._mask, new_token=self._new_token, warn=notice
         )
@@ -87,7 +89,7 @@ class AnyLlmModel(RemoteModel):
 
 
 def _load(provider: Provider) -> None:
-    """Imports the library and the SDK behind it, which takes a second or two: no other run has to wait for that."""
+    """Imports the library and the SDK behind it: a second or two, so it runs in a thread and no other run waits."""
     try:
         from any_llm import AnyLLM
 
@@ -108,7 +110,7 @@ def _is_known(key: str) -> bool:
 
 
 def _open_client(provider: Provider, limits: Limits) -> Any:
-    """The library's client of a provider; it makes no retries of its own, for `LLM_MAX_RETRIES` counts all of them."""
+    """The library's client of a provider, without its own retries: `LLM_MAX_RETRIES` counts all of them."""
     from any_llm import AnyLLM
 
     options: dict[str, Any] = {
@@ -122,6 +124,7 @@ def _open_client(provider: Provider, limits: Limits) -> Any:
         if _is_known(provider.key):
             return _without_retries(lambda **more: AnyLLM.create(provider.key, **options, **more))
         if provider.base_url:
+            # The library insists on a key; a server of one's own needs none.
             options["api_key"] = provider.api_key or "none"
             return AnyLLM.create_openai_compatible(provider.key, max_retries=0, timeout=limits.total_s, **options)
     except Exception as error:  # the library's own errors have no common ground with those of the SDKs behind it
@@ -134,6 +137,7 @@ def _without_retries(create: Callable[..., Any]) -> Any:
 
     try:
         return create(max_retries=0)
+    # Not every SDK behind the library has retries to switch off.
     except UnsupportedParameterError:
         return create()
 
@@ -181,6 +185,7 @@ class _LibraryTurn:
             return out
         self.watch.data()
         try:
+            # Back to JSON: the reader takes bytes of the wire, so its rules for odd chunks exist once.
             self._reader.feed(SseEvent(chunk.model_dump_json(exclude_none=True).encode()), out)
         except ModelError as error:
             # As on the native way: what was read before the fault is the caller's, the fault comes with the next read.
@@ -197,6 +202,7 @@ class _LibraryTurn:
         except (ModelError, StopAsyncIteration):
             raise
         except LimitReached as error:
+            # Silence after a finish reason ends the turn well, as the end of the chunks does.
             if error.limit == "after_finish":
                 raise StopAsyncIteration from None
             raise self._told(error, "timeout") from error
@@ -204,9 +210,10 @@ class _LibraryTurn:
             raise self._told(error) from error
 
     def _told(self, error: Exception, code: str | None = None) -> ModelError:
-        """The error of the port behind whatever was raised: by what the provider said, if it said anything."""
+        """The `ModelError` for a raised exception: by what the provider reported, if it reported anything."""
         provider = self._provider
         status, body = _first(error, "status_code", int), _first(error, "body", dict)
+        # A status says most (retryable or not, how long to wait), a body less, the exception's text least.
         if status is not None:
             said = str(error).encode() if body is None else msgspec.json.encode(body)
             given = getattr(_first(error, "response", object), "headers", {})
@@ -222,7 +229,7 @@ class _LibraryTurn:
         return failure(text, code or "connection", provider, excerpt=excerpt)
 
     async def drain(self) -> None:
-        """The library reads its answers to their end."""
+        """Nothing to do: the library reads its answers to their end."""
 
     async def aclose(self) -> None:
         chunks, self._chunks = self._chunks, None
@@ -232,7 +239,7 @@ class _LibraryTurn:
 
 
 def _first(error: BaseException, name: str, kind: type[T]) -> T | None:
-    """This attribute of an error, or of those behind it: the library's own bear less than the SDKs'."""
+    """This attribute of an error or of its causes: the library's own errors carry less than the SDKs'."""
     seen: BaseException | None = error
     for _ in range(_DEEPEST):
         if seen is None:

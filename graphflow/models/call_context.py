@@ -22,10 +22,10 @@ _current: ContextVar[CallContext | None] = ContextVar("graphflow_model_call", de
 
 
 def set_call_context(trace_id: str, stage: str) -> None:
-    """Says for the calls that follow in this task who makes them."""
+    """Records who makes the model calls that follow in this task."""
     _current.set(CallContext(trace_id, stage))
 
 
 def call_context() -> CallContext | None:
-    """What was set last in this task; `None` outside a run."""
+    """The context set last in this task; `None` outside a run."""
     return _current.get()

@@ -39,13 +39,13 @@ __all__ = [
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is known to do; what is unknown is assumed."""
+    """Known abilities of a model; what is unknown is assumed to work."""
 
     tools: bool = True
     parallel_tool_calls: bool = True
     structured: str = "json_schema"
-    """How `ChatOptions.schema` reaches it: `json_schema`, `json_object` (any JSON, the schema is told in
-    words) or `prompt` (told in words only)."""
+    """How `ChatOptions.schema` reaches it: `json_schema`, `json_object` (any JSON; the prompt contains the
+    schema) or `prompt` (the prompt contains the schema)."""
     compute: bool = False
     """Whether `ChatOptions.compute` changes anything."""
     exact_tokens: bool = False
@@ -118,9 +118,11 @@ async def complete(
         ModelError: as `ChatModel.stream` does.
     """
     turn = TurnAccumulator()
+    # Closed at once on an error: an abandoned generator would hold its connection until it is collected.
     async with aclosing(model.stream(messages, tools, options or ChatOptions())) as deltas:
         async for delta in deltas:
             turn.feed(delta)
+    # A model of a user may break the contract of the port; half a turn must not pass for a whole one.
     if turn.finish is None:
         raise ModelError(
             f"model {model.model!r} of provider {model.provider!r} ended its stream without a Finish",

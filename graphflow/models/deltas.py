@@ -32,7 +32,7 @@ class TextDelta(msgspec.Struct, frozen=True, gc=False):
 
 
 class ThinkingDelta(msgspec.Struct, frozen=True, gc=False):
-    """A piece of what the model thinks aloud."""
+    """A piece of the model's reasoning."""
 
     text: str
 
@@ -47,7 +47,7 @@ class ToolCallDelta(msgspec.Struct, frozen=True, gc=False):
     index: int
     """Position of the call in the turn, counted here from 0: stable, without holes."""
     id: str | None
-    """Unique in the conversation; made here when the wire sent none, or one that was used before."""
+    """Unique in the conversation; generated here when the provider sent none, or a used one."""
     name: str | None
     arguments: str
     """A fragment of the JSON text, possibly empty."""

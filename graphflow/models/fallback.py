@@ -1,4 +1,4 @@
-"""Two ways to one model: the other is tried when the first fails before it has given out a delta (spec 7)."""
+"""Two ways to one model: the second is tried when the first fails before its first delta (spec 7)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from graphflow.models.log import notice
 from graphflow.models.options import ChatOptions, ToolSpec
 
 _SAME_ON_BOTH = frozenset({401, 402, 403, 429})
-"""What the provider says of its user, whichever way it was asked."""
+"""Statuses that depend on the user's account, so they are the same on both ways."""
 
 
 class FallbackModel(WrappedModel):
-    """A `ChatModel` over two: `second` makes the other way, when it is first needed."""
+    """A `ChatModel` over two; `second` opens the other way when it is first needed."""
 
     def __init__(self, first: ChatModel, second: Callable[[], ChatModel]) -> None:
         super().__init__(first)
@@ -40,7 +40,7 @@ class FallbackModel(WrappedModel):
                     yield delta
             return
         except ModelError as error:
-            # What was said can't be unsaid, and a wrong key or an empty account fails on either way.
+            # Text that was streamed can't be taken back, and a wrong key or an empty account fails on either way.
             if begun or error.detail.get("status") in _SAME_ON_BOTH:
                 raise
             failed = error
@@ -54,7 +54,7 @@ class FallbackModel(WrappedModel):
         except ModelError:
             if begun:
                 raise
-            raise failed from None  # the way that was asked for tells more
+            raise failed from None  # the error of the way that was asked for is the more useful one
 
     def _other(self) -> ChatModel:
         if self._second is None:

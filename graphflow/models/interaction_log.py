@@ -37,7 +37,7 @@ class LoggedModel(WrappedModel):
     ) -> None:
         """`mask_sensitive` replaces keys, tokens and passwords, in nested JSON too.
 
-        `logger` gives a structlog logger for each call, so that a later set-up of the logs counts.
+        `logger` is called for each call, so that a later configuration of the logs is used.
         """
         super().__init__(model)
         self._mask: Callable[[Any], Any] = mask if mask_sensitive else _as_is
@@ -48,6 +48,7 @@ class LoggedModel(WrappedModel):
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
     ) -> AsyncGenerator[Delta, None]:
         call = _LoggedCall(self._bound(), self._mask, self._clock)
+        # Read once: the check is made for every delta.
         debug = call.debug
         call.requested(messages, tools, options)
         delta: Delta | None = None
@@ -62,11 +63,13 @@ class LoggedModel(WrappedModel):
         except GraphflowError as error:
             call.failed(error)
             raise
+        # Any exit of a generator: GeneratorExit when the consumer closes it, CancelledError, or a bug.
         except BaseException:
             # The consumer went away, or the task was cancelled: after the last delta that is no news.
             if not isinstance(delta, Finish):
                 call.abandoned()
             raise
+        # Here and not in the loop: a consumer that has its `Finish` may close the generator without asking for more.
         finally:
             if isinstance(delta, Finish):
                 call.responded(delta)
@@ -90,6 +93,7 @@ class _LoggedCall:
         self._start = clock()
         self.first_s: float | None = None
         """When the first delta came, by the clock."""
+        # structlog's filtering loggers have this method; of any other logger all levels count as enabled.
         enabled = getattr(log, "is_enabled_for", None)
         self.debug: bool = enabled is None or enabled(logging.DEBUG)
 
@@ -105,11 +109,12 @@ class _LoggedCall:
         if self.first_s is None:
             self.first_s = self._clock()
         if isinstance(delta, ToolCallDelta) and delta.name is not None:
+            # Only the first delta of a call carries the name; the lines of the later ones need it too.
             self._names[delta.index] = delta.name
         self._log.debug("model.delta", **self._facts(delta))
 
     def _piece(self, block: str | int, text: str) -> str:
-        """A piece of a block as the log may have it: a secret may be spread over many."""
+        """A piece of a block, masked: a secret may be spread over many pieces."""
         if self._mask is _as_is:
             return text
         masker = self._maskers.get(block)
@@ -140,6 +145,7 @@ class _LoggedCall:
         self._log.info("model.response", **facts)
 
     def failed(self, error: GraphflowError) -> None:
+        # A provider's error text may quote what it was sent.
         facts = {"code": error.code, "error": error.message, "status": error.detail.get("status"), **self._times()}
         self._log.warning("model.failed", **self._mask(facts))
 

@@ -1,4 +1,4 @@
-"""Where the models write their logs: structlog, loaded when the first line is due.
+"""Where the models write their logs: structlog, loaded with the first line.
 
 An application that configured structlog gets the lines its way. Otherwise they go to stderr (never to
 stdout, which belongs to the program's output) from the level in `GRAPHFLOW_LOG_LEVEL`, default `info`.
@@ -18,6 +18,7 @@ def model_logger() -> Any:
     """A structlog logger named `graphflow.models`."""
     import structlog
 
+    # Asked for each logger, not at import: an application may configure structlog after it imported graphflow.
     if structlog.is_configured():
         return structlog.get_logger("graphflow.models")
     return _stderr_logger(environment().get("GRAPHFLOW_LOG_LEVEL", "info"))
@@ -45,7 +46,7 @@ def _stderr_logger(level: str) -> Any:
 
 
 class _Stderr:
-    """Prints to whatever `sys.stderr` is at that moment."""
+    """Prints to the current `sys.stderr`, which tests and servers may replace."""
 
     def msg(self, message: str) -> None:
         sys.stderr.write(f"{message}\n")

@@ -1,4 +1,4 @@
-"""What a caller asks of a model beside the messages: options, and the tools that are offered."""
+"""What a caller asks of a model besides the messages: options, and the tools that are offered."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 Compute = Literal["LOW", "MEDIUM", "HIGH"]
 
+# The client reads its own stream and its own messages; overriding these fields would break its reading.
 _NOT_EXTRA = frozenset({"messages", "model", "stream", "tools"})
 _DOCUMENT_NAMES = {
     "temperature": "temperature",
@@ -64,6 +65,7 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Fields added to the request as they are, for what only one provider knows."""
 
     def __post_init__(self) -> None:
+        # Checked here and not at the provider: its refusal would come in the middle of a run.
         _range("temperature", self.temperature, 0, 2)
         _range("top_p", self.top_p, 0, 1, low_open=True)
         _range("max_tokens", self.max_tokens, 1, None)
@@ -73,6 +75,7 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.compute not in (None, "LOW", "MEDIUM", "HIGH"):
             raise ValueError(f"compute is {self.compute!r}; it is LOW, MEDIUM or HIGH")
         stop: Any = self.stop
+        # A string is a sequence of strings to Python, and would become stop words of one letter each.
         if isinstance(stop, str) or not all(isinstance(s, str) and s for s in stop):
             raise ValueError(f"stop is {self.stop!r}; it must be a list of texts that are not empty")
         if not isinstance(self.tool_choice, OneTool) and self.tool_choice not in (None, "none", "auto", "required"):
@@ -100,6 +103,7 @@ def options_from_document(data: Mapping[str, Any] | None, **given: Any) -> ChatO
 
 def _from_document(name: str, value: Any) -> Any:
     if value is None:
+        # `null` in a file means "not set", which for these two is empty rather than None.
         return {"stop": (), "extra": {}}.get(name)
     if name == "timeoutMs":
         _range(name, value, 0, None, low_open=True)
@@ -114,9 +118,11 @@ def _from_document(name: str, value: Any) -> Any:
 def _range(name: str, value: Any, low: float, high: float | None, *, low_open: bool = False) -> None:
     if value is None:
         return
+    # `True` is an `int` to Python.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} is {value!r}; it must be a number")
     too_low = value <= low if low_open else value < low
+    # NaN passes every comparison, so it needs a check of its own.
     if too_low or not math.isfinite(value) or (high is not None and value > high):
         lower = f"above {low}" if low_open else f"at least {low}"
         raise ValueError(f"{name} is {value!r}; it must be {lower}" + ("" if high is None else f" and at most {high}"))

@@ -13,7 +13,7 @@ Opener = Callable[[str | None, str | None], "ChatModel"]
 
 
 class ModelPool:
-    """Opens models when they are first asked for and keeps their connections; calling it gives a model.
+    """Opens each model on first use and keeps its connections; calling the pool gives a model.
 
     Args:
         open_model: makes a model; called once per provider and name.
@@ -32,6 +32,7 @@ class ModelPool:
 
     async def aclose(self) -> None:
         """Closes every model that was opened."""
+        # Emptied before the first await: a model asked for meanwhile is opened anew, not handed out closed.
         models, self._models = list(self._models.values()), {}
         for model in models:
             await model.aclose()

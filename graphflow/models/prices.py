@@ -24,12 +24,12 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     prompt: float
     completion: float
     cached: float | None = None
-    """Of the prompt's tokens that came from the provider's cache; default: as the others."""
+    """Of the prompt's tokens that came from the provider's cache; default: the price of the others."""
     reasoning: float | None = None
-    """Of the tokens that were reasoning; default: as the others that the model wrote."""
+    """Of the tokens that were reasoning; default: the price of the other tokens that the model wrote."""
 
     def cost_usd(self, usage: Usage) -> float:
-        """What a call has cost that used so much."""
+        """The cost of a call with this usage."""
         cached = min(usage.cached_tokens, usage.prompt_tokens)
         reasoning = min(usage.reasoning_tokens, usage.completion_tokens)
         return (
@@ -41,6 +41,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _pico(tokens: int, price: float) -> int:
+    # Rounded per part, in whole units: a sum must not depend on the order of its terms.
     return round(tokens * price * 1_000_000)
 
 
@@ -61,7 +62,7 @@ class Prices:
         return self._prices.get(f"{provider}/*") if found is None else found
 
     def cost_usd(self, provider: str, model: str, usage: Usage | None) -> float | None:
-        """What a call has cost; None when the price or the tokens are not known."""
+        """The cost of a call; None when the price or the tokens are not known."""
         price = self.find(provider, model)
         return None if price is None or usage is None else price.cost_usd(usage)
 
@@ -69,5 +70,6 @@ class Prices:
 def _canonical(name: str) -> str:
     provider, _, model = name.partition("/")
     provider = provider.strip().lower()
+    # One spelling per provider, so that a price under `qwen/...` is found for `bailian`.
     key = next((key for key, profile in PROFILES.items() if provider in profile.aliases), provider)
     return f"{key}/{model}"

@@ -1,4 +1,4 @@
-"""Providers as data: where each is, what its keys are called, and what is odd about it."""
+"""Providers as data: address, key variables, and deviations from the protocol."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ PROFILES: Mapping[str, Profile] = {
     ),
     "scripted": Profile(model="scripted", needs_key=False, protocol="scripted"),
 }
-"""Known out of the box. Only differences that a request would fail without stand here."""
+"""Known out of the box. Only differences without which a request would fail are listed."""
 
 CUSTOM = Profile(needs_key=False)
 """A server that is known by its base URL only."""
@@ -174,6 +174,7 @@ CUSTOM = Profile(needs_key=False)
 
 def knows_compute(knobs: Knobs, model: str) -> bool:
     """Whether `compute` changes the request for this model."""
+    # A provider without knobs never changes the request, whatever its pattern says.
     if not (knobs.LOW or knobs.MEDIUM or knobs.HIGH):
         return False
     return knobs.models is None or re.search(knobs.models, model, re.IGNORECASE) is not None

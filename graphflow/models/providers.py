@@ -118,6 +118,7 @@ def limits_from(env: Mapping[str, str] | None = None) -> Limits:
     timeout, retries = variables.get("LLM_TIMEOUT"), variables.get("LLM_MAX_RETRIES")
     if timeout:
         silence_s = _seconds("LLM_TIMEOUT", timeout)
+        # A limit of silence above the total would never apply, so the total grows with it.
         changes = {"first_data_s": silence_s, "idle_s": silence_s, "total_s": max(silence_s, Limits().total_s)}
     if retries:
         if not (retries.strip().isascii() and retries.strip().isdecimal()):
@@ -137,6 +138,7 @@ def _auto(env: Mapping[str, str], table: Mapping[str, Profile]) -> Provider:
     wanted = (_set(env, "LLM_PROVIDER") or "auto").lower()
     if wanted != "auto":
         return _named(wanted, env, table, source="LLM_PROVIDER", model=_set(env, "LLM_MODEL_ID"))
+    # Guessing between several keys could send a conversation to a provider that nobody chose.
     found = {key: name for key, profile in table.items() if (name := _key_variable(key, profile, env))}
     if len(found) > 1:
         listed = ", ".join(f"{key} ({name})" for key, name in found.items())
@@ -152,6 +154,7 @@ def _auto(env: Mapping[str, str], table: Mapping[str, Profile]) -> Provider:
 
 def _by_address(base_url: str, env: Mapping[str, str], table: Mapping[str, Profile]) -> Provider:
     key = infer_provider(base_url, table)
+    # The profile by address: a known provider's oddities hold whatever variable its address came from.
     profile = table.get(key, CUSTOM)
     name = _key_variable(key, profile, env)
     return Provider(
@@ -175,6 +178,7 @@ def infer_provider(base_url: str, table: Mapping[str, Profile] = PROFILES) -> st
     for key, profile in table.items():
         if any(host == ending or host.endswith(f".{ending}") for ending in profile.hosts):
             return key
+    # By port, because both run on this machine and nothing else in the address tells them apart.
     if host in _LOOPBACK:
         return "ollama" if port == 11434 else "local"
     return "custom"
@@ -209,6 +213,7 @@ def _named(
 def _api_key(key: str, profile: Profile, env: Mapping[str, str]) -> str | None:
     """`LLM_API_KEY` wins over the provider's own, unless it belongs to the server of `LLM_BASE_URL`."""
     general, address = _set(env, "LLM_API_KEY"), _set(env, "LLM_BASE_URL")
+    # A key must never be sent to another server than the one it was set for.
     if general and (not address or infer_provider(address) == key):
         return general
     name = _key_variable(key, profile, env)
@@ -241,8 +246,10 @@ def _profile(key: str, fields: Mapping[str, Any], base: Profile | None) -> Profi
     given = {_WIRE_NAMES.get(name, name): value for name, value in fields.items()}
     if isinstance(given.get("api_key_env"), str):
         given["api_key_env"] = [given["api_key_env"]]
+    # A new provider needs a key exactly if its table names a variable for one.
     start: dict[str, Any] = {"needs_key": "api_key_env" in given} if base is None else msgspec.to_builtins(base)
     if isinstance(given.get("knobs"), Mapping):
+        # Merged one level deeper, so that one knob of a known provider can be changed alone.
         given["knobs"] = {**start.get("knobs", {}), **given["knobs"]}
     try:
         profile = msgspec.convert({**start, **given}, Profile)
@@ -251,12 +258,14 @@ def _profile(key: str, fields: Mapping[str, Any], base: Profile | None) -> Profi
         raise _not_ready(key, f"[providers.{key}] is wrong: {error}; fields are {known}") from error
     if base is None and profile.protocol == "openai" and not profile.base_url:
         raise _not_ready(key, f"[providers.{key}] has no base_url; add it")
+    # A key pasted in place of its variable's name would end up in a file and in error texts.
     if not all(_VARIABLE_NAME.fullmatch(name) for name in profile.api_key_env):
         raise _not_ready(
             key,
             f"[providers.{key}] api_key_env takes names of variables; set one to the key, and keep the key out of the file",
         )
     try:
+        # Compiled here, so that a wrong pattern is an error of the settings and not of a run.
         re.compile(profile.knobs.models or "")
     except re.error as error:
         raise _not_ready(
@@ -274,7 +283,7 @@ def _require(provider: Provider, model: str | None) -> None:
     if not (model or provider.model):
         name = "LLM_MODEL_ID" if provider.source == "LLM_BASE_URL" else f"{prefix}_MODEL"
         raise _not_ready(key, f"no model is named; set {name}, or `model` in the agent's file")
-    by_library = provider.protocol == "library" and not provider.base_url  # which knows the address itself
+    by_library = provider.protocol == "library" and not provider.base_url  # the library knows the address itself
     if not by_library and not _is_address(provider.base_url):
         raise _not_ready(
             key, f"the base URL {mask_text(provider.base_url)!r} is no address; it must be http[s]://HOST[:PORT]/PATH"
@@ -298,7 +307,7 @@ def _is_address(base_url: str) -> bool:
 
 
 def _can_be_sent(value: str) -> bool:
-    """Whether an HTTP header can carry it: a line break or a typographic quotation mark, pasted in, can't be."""
+    """Whether an HTTP header can carry it; a pasted line break or typographic quotation mark can't be sent."""
     return value.isascii() and value.isprintable()
 
 

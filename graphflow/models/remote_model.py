@@ -22,7 +22,7 @@ from graphflow.models.timeouts import TurnTimeouts
 from graphflow.models.tokens import estimate_message_tokens
 
 TOKEN_LENGTH = 8
-"""Characters of what makes an id of a call unique."""
+"""Length of the suffix that makes the id of a call unique."""
 _LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -39,7 +39,7 @@ class OneTurn(Protocol):
         """The deltas that came next; the last ones end with `Finish` and set `ended`."""
 
     async def drain(self) -> None:
-        """Lets what is left of the answer go by, if it is there already."""
+        """Reads the rest of the answer, if it has already arrived."""
 
     async def aclose(self) -> None: ...
 
@@ -92,12 +92,13 @@ class RemoteModel:
         watch = TurnTimeouts(self._limits, options.timeout_s or self._limits.total_s)
         turn = self.begin(watch, messages, tools, options)
         try:
-            # After the first delta a retry would repeat text that readers have seen.
+            # Retries end with the first delta: a retry after it would repeat text that readers have seen.
             for delta in await self._first_deltas(turn):
                 yield delta
             while not turn.ended:
                 for delta in await turn.read():
                     yield delta
+            # Before the close, which would end the connection together with an unread body.
             await turn.drain()
         finally:
             watch.close()
@@ -107,6 +108,7 @@ class RemoteModel:
         """The first deltas of the turn, after as many tries as it takes and the limits allow."""
         attempt = 0
         while True:
+            # A turn counts as begun with its first delta, not with the head: a stream may fail with nothing said.
             try:
                 await turn.open()
                 while not turn.ended:
@@ -127,8 +129,10 @@ class RemoteModel:
                     code=error.code,
                     error=error.message,
                 )
+            # Outside the handler: the failed answer is closed before the pause, not held open through it.
             await turn.aclose()
             await self._sleep(pause)
+            # The pause is the client's own time; the limits of silence begin anew with the next try.
             turn.watch.restart()
             attempt += 1
 
@@ -143,6 +147,7 @@ class RemoteModel:
             return None
         else:
             pause = asked * (1 + self._draw() / 10)  # never earlier than asked, and not all at once
+        # A pause that outlasts the call's total would only delay the same error.
         return pause if pause < watch.remaining_s() else None
 
 

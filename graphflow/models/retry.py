@@ -21,14 +21,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     after_finish_s: float = 5
     """After a finish reason, for a last word about usage; then the turn counts as whole."""
     total_s: float = 600
-    """The whole call with its retries, where `ChatOptions.timeout_s` says nothing else."""
+    """Time of the whole call with its retries, unless `ChatOptions.timeout_s` is set."""
     max_retries: int = 2
     """Retries after the first try."""
     backoff_s: float = 0.5
     """Before the first retry; doubles each time."""
     max_backoff_s: float = 8
     max_retry_after_s: float = 120
-    """A provider that asks for a longer pause is not waited for: the error comes at once."""
+    """Longest pause that a provider may ask for; if it asks for more, the error is raised at once."""
 
 
 def backoff_s(limits: Limits, attempt: int, draw: float) -> float:
@@ -39,6 +39,7 @@ def backoff_s(limits: Limits, attempt: int, draw: float) -> float:
 
 def retry_after_s(headers: Mapping[str, str], now: float | None = None) -> float | None:
     """Seconds that a provider asks to wait (`retry-after-ms`, `retry-after` as number or date), or `None`."""
+    # OpenAI's own header, finer than the standard one, so it wins.
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
@@ -58,4 +59,5 @@ def _number(text: str | None) -> float | None:
         number = float(text) if text is not None else -1.0
     except ValueError:
         return None
+    # A negative, infinite or NaN pause is none; NaN fails both comparisons.
     return number if 0 <= number < float("inf") else None

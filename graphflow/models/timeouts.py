@@ -21,7 +21,7 @@ class LimitReached(Exception):
 
 
 class TurnTimeouts:
-    """Bounds every read of a call, wherever in the call it stands.
+    """Limits every read of a call.
 
     Time runs only while the call waits for the provider; a consumer that takes its time between deltas
     uses up `total_s` only. The timer looks at the deadlines when it fires and goes on if they have
@@ -69,6 +69,7 @@ class TurnTimeouts:
             self._since = self._loop.time()
         task = self._task = asyncio.current_task()
         assert task is not None
+        # A cancel that was already under way must not be taken for the timer's.
         cancelling = task.cancelling()
         if self._timer is None:
             self._arm()
@@ -98,6 +99,7 @@ class TurnTimeouts:
 
     def _look(self) -> None:
         self._timer = None
+        # The consumer holds the last delta: its time is not the provider's silence.
         if self._task is None:
             return  # nobody waits; the next wait arms again
         now = self._loop.time()
@@ -106,6 +108,7 @@ class TurnTimeouts:
             self._reached = LimitReached("total", self._total_s)
         elif now >= self._since + self._limit[1]:
             self._reached = LimitReached(*self._limit)
+        # Data came since the timer was set: only then is the deadline computed anew.
         else:
             self._arm()
             return

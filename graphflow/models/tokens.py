@@ -18,6 +18,7 @@ def estimate_tokens(text: str) -> int:
     """
     if text.isascii():
         return (len(text) + 3) // 4
+    # U+2E80 and above: CJK, kana and emoji, which tokenizers seldom join.
     wide = sum(1 for character in text if character > "\u2e7f")
     return wide + (len(text) - wide + 3) // 4
 

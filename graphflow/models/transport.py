@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class TransportError(Exception):
-    """The connection could not be made, or broke; the text says how, without address or headers."""
+    """The connection failed or broke; the text says how, without address or headers."""
 
     def __init__(self, message: str, *, connecting: bool) -> None:
         super().__init__(message)
         self.connecting = connecting
-        """Whether the request can't have reached the provider."""
+        """Whether the request certainly never reached the provider."""
 
 
 class Response(Protocol):
@@ -72,6 +72,7 @@ class HttpxTransport:
             request = client.build_request("POST", url, headers=dict(headers), content=body, timeout=timeout)
             response = await client.send(request, stream=True)
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeEncodeError) as error:
+            # These fail before a byte of the request is sent, so it can't have acted at the provider.
             early = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
             never = isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL | UnicodeEncodeError)
             raise TransportError(_text(error), connecting=early or never) from error
@@ -80,6 +81,7 @@ class HttpxTransport:
     async def _client(self, loopback: bool) -> httpx.AsyncClient:
         """The pool for this machine's own plain HTTP (no proxy, no certificates to load), or the other."""
         loop = asyncio.get_running_loop()
+        # Pools of an ended loop are dropped unclosed: their generators were closed with that loop.
         if self._loop is not loop:
             self._pools, self._loop = {}, loop
         pool = self._pools.get(loopback)
@@ -93,6 +95,7 @@ class HttpxTransport:
 
     async def aclose(self) -> None:
         pools, self._pools = self._pools, {}
+        # Sockets of another loop can't be closed from this one.
         if self._loop is asyncio.get_running_loop():
             for pool in pools.values():
                 await pool.aclose()
@@ -104,6 +107,7 @@ class _LoopClient:
     def __init__(self, loopback: bool) -> None:
         import httpx
 
+        # Each stream holds a connection for its whole turn, so a limit would queue runs behind each other.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
         self.client = httpx.AsyncClient(
             limits=limits, trust_env=not loopback, verify=False if loopback else _certificates()
@@ -111,6 +115,7 @@ class _LoopClient:
         self._life = self._live()
 
     async def open(self) -> None:
+        # Only a generator that has started is known to the loop, which closes it at its end.
         await anext(self._life)
 
     async def aclose(self) -> None:
@@ -134,6 +139,7 @@ class _HttpxResponse:
         import httpx
 
         encoded = self.headers.get("content-encoding", "identity") != "identity"
+        # Raw blocks pass at once; identity is asked for, but a server may compress all the same.
         source = self._response.aiter_bytes() if encoded else self._response.aiter_raw()
         try:
             async for block in source:
@@ -148,6 +154,7 @@ class _HttpxResponse:
 
 def _is_loopback(url: str) -> bool:
     parts = urlsplit(url)
+    # Only plain HTTP: TLS on this machine still needs the certificates of the other pool.
     return parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 

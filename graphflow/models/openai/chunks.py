@@ -1,7 +1,7 @@
 """One chunk of an OpenAI-compatible stream as typed data.
 
-Two ways in: `decode_chunk` reads well-formed chunks in C; whatever does not fit the types (numbers as
-text, objects where text belongs, broken UTF-8, half surrogate pairs) goes through `lenient_chunk`, which
+Two ways in: `decode_chunk` reads well-formed chunks in C; anything that does not fit the types (numbers as
+text, objects instead of text, broken UTF-8, half surrogate pairs) goes through `lenient_chunk`, which
 keeps what can be used.
 """
 
@@ -52,7 +52,7 @@ class Chunk(msgspec.Struct, gc=False):
     usage: dict[str, Any] | None = None
     error: Any = None
     message: Any = None
-    """No part of a chunk: without `choices` it is an error's text."""
+    """Not part of a chunk: without `choices` it is the text of an error."""
     x_groq: Any = None
 
 
@@ -69,13 +69,14 @@ def read_json(data: bytes) -> Any:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
+        # Slower, and only for what the strict decoder refused: `strict=False` also takes raw control characters.
         return json.loads(data.decode("utf-8", "replace"), strict=False)
 
 
 def lenient_chunk(raw: dict[str, Any]) -> Chunk:
-    """The chunk in `raw`, leaving out every field whose type is beyond use.
+    """The chunk in `raw`, without the fields whose type can't be used.
 
-    Texts that go on in the next chunk may end in half a surrogate pair (see `SurrogateMender`); all others are whole.
+    Texts that go on in the next chunk may end in half a surrogate pair (see `SurrogateJoiner`); all others are whole.
     """
     choices = raw.get("choices")
     return Chunk(
@@ -108,6 +109,7 @@ def _choice(raw: dict[str, Any]) -> ChunkChoice:
 
 def _delta(raw: dict[str, Any]) -> DeltaPart:
     calls, details = raw.get("tool_calls"), raw.get("reasoning_details")
+    # A single call without its list is still a call.
     if isinstance(calls, dict):
         calls = [calls]
     return DeltaPart(
@@ -125,6 +127,7 @@ def _call(raw: dict[str, Any]) -> CallPart:
     identity = raw.get("id")
     return CallPart(
         index=_int(raw.get("index")),
+        # Some providers send numbers as ids; they go back to them as text.
         id=str(identity) if isinstance(identity, int) else _whole_text(identity),
         function=_function(raw.get("function")),
     )
@@ -155,6 +158,7 @@ def _streamed(value: Any) -> Any:
 
 def _int(value: Any) -> int | None:
     try:
+        # `True` is an `int` to Python, and no index.
         return None if value is None or isinstance(value, bool) else int(value)
     except (TypeError, ValueError):
         return None

@@ -22,11 +22,11 @@ from graphflow.models.timeouts import LimitReached, TurnTimeouts
 from graphflow.models.transport import Response, Transport, TransportError
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
-"""Most bytes of an answer that is no stream."""
+"""Limit of an answer that is not streamed, in bytes."""
 MAX_ERROR_BYTES = 64 * 1024
 _HEAD_BYTES = 500
 _DRAIN_S = 0.1
-"""After the turn, for the end of the body, without which the connection can't be used again."""
+"""Wait for the end of the body after the turn; only a body read to its end lets the connection be reused."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -72,6 +72,7 @@ class Exchange:
 
     async def open(self) -> None:
         """Sends the request; returns when the head of a success is there."""
+        # Decoder and reader are made anew for each try: a retry must not see half an event of the failed one.
         endpoint = self._endpoint
         self._decoder = SseDecoder()
         self._reader = TurnReader(
@@ -119,6 +120,7 @@ class Exchange:
             self._end(out)
             return
         except TransportError as error:
+            # After a finish reason nothing is missing, so a broken or silent connection ends the turn well.
             if not self._reader.finished:
                 raise self._broken(error) from error
             self._end(out)
@@ -151,6 +153,7 @@ class Exchange:
             reader.feed(event, out)
             if reader.done:
                 break
+        # Only events count as data; comments keep a connection open while the provider may have stopped.
         self.watch.data()
         if reader.finished:
             self.watch.finished()
@@ -158,6 +161,7 @@ class Exchange:
     async def _sniff(self, block: bytes, out: list[Delta]) -> None:
         """Looks at how the body begins: providers and gateways say `text/event-stream` of anything."""
         head = (self._head or b"") + block
+        # Without a visible byte nothing can be decided yet; past the limit the decoder takes what it is.
         start = head.removeprefix(_BOM).lstrip()[:1]
         if not start and len(head) < _HEAD_BYTES:
             self._head = head
@@ -165,6 +169,7 @@ class Exchange:
         self._head = None
         self._shown = head[:_HEAD_BYTES]
         if start in (b"{", b"["):
+            # A request for a stream can still be answered by one JSON body, an error or a whole turn.
             body = await self._rest(head, MAX_BODY_BYTES)
             self._reader.feed_body(body.removeprefix(_BOM), out)
         elif start == b"<":
@@ -200,12 +205,14 @@ class Exchange:
     async def drain(self) -> None:
         """Reads the body's end, if it is there already, so that the connection can be used again."""
         assert self._blocks is not None
+        # The turn is already whole; a failure here costs the connection's reuse and nothing else.
         with suppress(TransportError, TimeoutError, StopAsyncIteration):
             async with asyncio.timeout(_DRAIN_S):
                 while True:
                     await self._blocks.__anext__()
 
     async def aclose(self) -> None:
+        # Cleared before the first await, so that a second close finds nothing to do.
         blocks, self._blocks = self._blocks, None
         response, self._response = self._response, None
         if blocks is not None:

@@ -24,8 +24,10 @@ _HINTS = {
     413: "the request is too large; send less",
     429: "slow down, or raise the quota",
 }
+# 408, 409 and 425 ask for a later try by their definition, 429 for a slower one; 501 and 505 never change.
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
 _FINAL_STATUS = frozenset({501, 505})
+# Providers report these also with statuses that look passing (a used-up quota is a 429), so the kind wins.
 _FINAL_KINDS = (
     "invalid", "authentication", "permission", "not_found", "insufficient_quota", "insufficient_balance",
     "billing", "context_length", "unsupported", "content_filter",
@@ -34,7 +36,7 @@ _RATE_KINDS = ("rate_limit", "ratelimit", "too_many_requests", "throttl")
 
 
 _SCHEMES = frozenset({"basic", "bearer", "token"})
-"""What may stand before the secret in an `Authorization` header."""
+"""Words that may precede the secret in an `Authorization` header."""
 
 
 class Masker:
@@ -42,13 +44,16 @@ class Masker:
 
     def __init__(self, secrets: Sequence[str] = ()) -> None:
         """`secrets` are values that this client sent (the key, header values)."""
+        # Longest first: a secret that contains another one is replaced whole. Very short ones occur in ordinary words.
         self._secrets = tuple(sorted({s for s in _values(secrets) if len(s) >= 6}, key=len, reverse=True))
 
     def __call__(self, text: str | bytes) -> str:
+        # Cut before masking, as a body may be megabytes; four times the excerpt leaves room for what masking shortens.
         said = text if isinstance(text, str) else text[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "replace")
         for secret in self._secrets:
             said = said.replace(secret, MASK)
         said = whole_characters(said)
+        # Masked before the last cut, so that a secret at the edge isn't shown in half.
         return mask_text(" ".join(said.split())[: 2 * EXCERPT_CHARACTERS])[:EXCERPT_CHARACTERS]
 
 
@@ -62,7 +67,7 @@ def _values(secrets: Sequence[str]) -> Iterator[str]:
 
 
 def failure(message: str, code: str, provider: str, *, retryable: bool | None = None, **detail: Any) -> ModelError:
-    """A `ModelError` whose `detail` has `provider` and those of `detail` that are known."""
+    """A `ModelError` whose `detail` has `provider` and those of `detail` that are not None."""
     known = {k: v for k, v in detail.items() if v is not None}
     return ModelError(message, code=code, retryable=retryable, provider=provider, **known)
 
@@ -70,12 +75,13 @@ def failure(message: str, code: str, provider: str, *, retryable: bool | None = 
 def http_failure(
     provider: str, status: int, headers: Mapping[str, str], body: bytes, mask: Masker, *, where: str = ""
 ) -> ModelError:
-    """The error behind an HTTP status that is no success; `where` names the address for the text."""
+    """The error for an HTTP status that is not a success; `where` names the address for the text."""
     said = _said(body)
     excerpt = mask(said.text or body)
     kind = mask(said.kind) or None
     should = headers.get("x-should-retry", "").lower()
     retryable = _status_retryable(status) and (status >= 500 or not _matches(said.kind, _FINAL_KINDS))
+    # The header is the server's own word about this very request, so it wins over our table.
     if should in ("true", "false"):
         retryable = should == "true"
     hint = _HINTS.get(status, "")
@@ -130,6 +136,7 @@ def _said(body: bytes) -> _Said:
 
 
 def _said_in(payload: Any) -> _Said:
+    # Gemini's compatible endpoint wraps its errors in a list.
     if isinstance(payload, list) and payload:
         payload = payload[0]
     if not isinstance(payload, dict):
@@ -145,6 +152,7 @@ def _said_in(payload: Any) -> _Said:
 
 def _kind(data: Mapping[str, Any]) -> tuple[str, int | None]:
     words = [str(data[k]) for k in ("code", "type", "status") if data.get(k) not in (None, "")]
+    # A status inside the body: the HTTP status of an in-band error is 200 and says nothing.
     numbers = (int(w) for w in words if w.isascii() and w.isdigit() and len(w) == 3 and w[0] in "45")
     return " ".join(words), next(numbers, None)
 

@@ -1,4 +1,4 @@
-"""Finish reasons in the wild, in our four words."""
+"""Providers' finish reasons mapped onto our four words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REASONS: dict[str, FinishReason] = {
 }
 
 _BROKEN = frozenset({"error", "network_error", "insufficient_system_resource", "abort", "aborted"})
-"""Words for "the turn broke off at our side": an error, not an end."""
+"""Words for "the turn broke off on the provider's side": an error, not an end."""
 
 
 def is_known(raw: str) -> bool:
@@ -35,12 +35,13 @@ def is_broken(raw: str) -> bool:
 
 
 def finish_reason(raw: str | None, *, has_calls: bool, refused: bool = False) -> FinishReason:
-    """The reason behind a provider's word; an unknown one, or none at all, is an ordinary end.
+    """The reason behind a provider's word; an unknown word, or none, counts as an ordinary end.
 
-    Whether a turn ended in calls is decided by the calls, for providers say `stop` with calls and
+    The calls decide whether a turn ended in calls: providers send `stop` with calls and
     `tool_calls` without.
     """
     reason = _REASONS.get((raw or "stop").lower(), "stop")
+    # A refusal in a field of its own ends with a plain `stop`; a cut or filtered turn keeps its stronger reason.
     if refused and reason == "stop":
         return "content_filter"
     if reason in ("stop", "tool_calls"):

@@ -63,6 +63,7 @@ class OpenAICompatibleModel(RemoteModel):
 
 def _url(base_url: str) -> str:
     parts = urlsplit(base_url)
+    # People paste the base URL or the whole endpoint; a query (Azure's `api-version`) stays where it is.
     path = parts.path.rstrip("/")
     if not path.endswith("/chat/completions"):
         path += "/chat/completions"

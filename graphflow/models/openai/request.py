@@ -20,6 +20,7 @@ def request_body(
 ) -> bytes:
     """The request as JSON bytes; always a streaming one."""
     body: dict[str, Any] = {"stream": True}
+    # Some servers refuse a request with this field, so it is asked for only where the profile says so.
     if profile.usage == "stream_options":
         body["stream_options"] = {"include_usage": True}
     body |= request_fields(profile, model, messages, tools, options)
@@ -40,6 +41,7 @@ def request_fields(
         body |= _offer(knobs, tools, options)
     if options.schema is not None:
         _ask_structure(knobs, options.schema, body)
+    # The order is the precedence: the profile's fixed fields, then compute, then what the caller wrote as `extra`.
     body |= knobs.always
     compute = _compute(knobs, tools, options)
     if compute is not None and knows_compute(knobs, model):
@@ -49,6 +51,7 @@ def request_fields(
 
 def _compute(knobs: Knobs, tools: Sequence[ToolSpec], options: ChatOptions) -> Compute | None:
     forced = bool(tools) and (options.tool_choice == "required" or isinstance(options.tool_choice, OneTool))
+    # Some providers refuse a forced call while the model thinks.
     return knobs.when_forced if forced and knobs.when_forced is not None else options.compute
 
 
@@ -71,6 +74,7 @@ def wire_messages(profile: Profile, messages: Sequence[Message]) -> list[dict[st
         else:
             data = to_wire(message)
             if isinstance(message, ToolMessage):
+                # The provider knows its own id, without the suffix that made it unique in the conversation.
                 data["tool_call_id"] = wire_id(message.tool_call_id)
         out.append(data)
     return out
@@ -102,6 +106,7 @@ def _offer(knobs: Knobs, tools: Sequence[ToolSpec], options: ChatOptions) -> dic
         body["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
     elif choice is not None:
         body["tool_choice"] = choice
+    # Providers that don't know the field refuse the request.
     if options.parallel_tool_calls is not None and knobs.parallel_tool_calls:
         body["parallel_tool_calls"] = options.parallel_tool_calls
     return body | knobs.with_tools
@@ -119,6 +124,7 @@ def _ask_structure(knobs: Knobs, schema: Mapping[str, Any], body: dict[str, Any]
         return
     if knobs.structured == "json_object":
         body["response_format"] = {"type": "json_object"}
+    # `json_object` promises any JSON, `prompt` nothing, so both need the schema in words.
     text = "Answer with one JSON object and nothing else. It must fit this JSON Schema:\n"
     rule = {"role": "system", "content": text + msgspec.json.encode(schema).decode()}
     messages: list[dict[str, Any]] = body["messages"]

@@ -1,7 +1,7 @@
 """Server-sent events decoded from bytes as they arrive (WHATWG HTML, section 9.2).
 
 Two departures from the standard, because providers need them: at the end of the stream a pending event
-is given out instead of dropped, and the unknown field `error` is kept, for some gateways put their
+is returned instead of dropped, and the unknown field `error` is kept, because some gateways put their
 error there.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 import msgspec
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
-"""Most bytes that one event may take: no provider comes near, a broken one must not fill the memory."""
+"""Limit of one event in bytes: no provider comes near, and a broken one must not fill the memory."""
 
 _BOM = b"\xef\xbb\xbf"
 
 
 class SseEvent(msgspec.Struct, frozen=True, gc=False):
-    """One event with data (or with an `error` field); events with neither are not given out."""
+    """One event with data (or with an `error` field); events with neither are skipped."""
 
     data: bytes
     """The data lines, joined by newlines."""
@@ -31,7 +31,7 @@ class EventTooLong(ValueError):
 
 
 class SseDecoder:
-    """Feeds on blocks of bytes, cut anywhere; gives out each event as soon as its blank line is there."""
+    """Takes blocks of bytes, cut anywhere; returns each event as soon as its blank line has arrived."""
 
     __slots__ = ("_after_cr", "_head", "_pending", "_pending_bytes")
 
@@ -46,10 +46,12 @@ class SseDecoder:
         if self._head is not None:
             block = self._without_bom(block)
         if self._after_cr or b"\r" in block:
+            # Line ends are unified first, so that every later step knows one blank line only.
             block = self._plain_newlines(block)
         if b"\n" not in block:
             self._hold(block)
             return []
+        # The blank line may itself be cut, so what is pending is searched again together with the block.
         if self._pending:
             self._pending.append(block)
             block = b"".join(self._pending)
@@ -78,6 +80,7 @@ class SseDecoder:
 
     def _without_bom(self, block: bytes) -> bytes:
         head = (self._head or b"") + block
+        # The byte order mark may be cut over several blocks.
         if len(head) < 3 and _BOM.startswith(head):
             self._head = head
             return b""
@@ -111,10 +114,12 @@ def _event(lines: bytes) -> SseEvent | None:
     error: bytes | None = None
     for line in lines.split(b"\n"):
         field, _, value = line.partition(b":")
+        # The standard removes one leading space, not more: the rest belongs to the value.
         value = value.removeprefix(b" ")
         if field == b"data":
             data.append(value)
         elif field == b"event":
+            # Broken UTF-8 in a field must not end the stream.
             name = value.decode("utf-8", "replace") or None
         elif field == b"error" and value:
             error = value

@@ -1,7 +1,7 @@
 """One turn of an OpenAI-compatible provider: events in, deltas out, and how the turn ended.
 
-The rules (spec 7): a finish reason, not `[DONE]`, is the sign of success; the last usage wins; only
-candidate 0 counts; what can't be read is skipped, except while a call's arguments arrive.
+The rules (spec 7): a finish reason, not `[DONE]`, means success; the last usage wins; only candidate 0
+counts; unreadable data is skipped, except while a call's arguments arrive.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from graphflow.models.profiles import Profile
 
 _DONE = b"[DONE]"
 _MOST_TOKENS = 1 << 53
-"""A count beyond it (providers have sent `1e999`) is none, and the store could not keep it."""
+"""Larger counts are ignored: providers have sent `1e999`, and the store could not keep it."""
 
 
 class TurnReader:
@@ -76,7 +76,7 @@ class TurnReader:
 
     @property
     def progress(self) -> str:
-        """How much had come, for error texts: `after 12 characters of text and 1 unfinished call`."""
+        """What has arrived, for error texts: `after 12 characters of text and 1 tool call`."""
         parts = []
         if self._characters:
             parts.append(f"{self._characters} characters of text")
@@ -90,6 +90,7 @@ class TurnReader:
 
     def feed(self, event: SseEvent, out: list[Delta]) -> None:
         """Adds the deltas of one event to `out`; what was added before an error stays valid."""
+        # The payload of an error event has any shape or none, so the event's name alone decides.
         if event.error is not None or event.name == "error":
             raise self._in_band(event.error or event.data)
         try:
@@ -155,10 +156,12 @@ class TurnReader:
     def _take(self, chunk: Chunk, out: list[Delta]) -> None:
         if chunk.error:
             raise self._in_band({"error": chunk.error})
+        # Usage is cumulative: of several usages the last one replaces the others.
         if chunk.usage is not None:
             self._usage = chunk.usage
         elif chunk.x_groq is not None:
             self._usage = _usage_inside(chunk.x_groq) or self._usage
+        # The last chunk has no choices but a usage; some gateways send an error as a bare `message` without choices.
         if not chunk.choices:
             if chunk.message:
                 raise self._in_band({"message": chunk.message})
@@ -174,6 +177,7 @@ class TurnReader:
         if choice.usage is not None:
             self._usage = choice.usage
         if choice.finish_reason:
+            # Not the end yet: the usage and, at some providers, further deltas follow the reason.
             self._raw_reason = choice.finish_reason
             if is_broken(choice.finish_reason):
                 raise failure(
@@ -186,7 +190,7 @@ class TurnReader:
 
     def _take_delta(self, delta: DeltaPart, out: list[Delta]) -> None:
         content, reasoning, calls = delta.content, delta.reasoning_content, delta.tool_calls
-        # Nearly every chunk says one thing in the plainest way; everything else takes the longer one.
+        # Nearly every chunk carries one plain text or call fragment; this path skips the checks for everything else.
         if (
             delta.reasoning is None
             and delta.reasoning_details is None
@@ -208,6 +212,7 @@ class TurnReader:
         self._take_odd_delta(delta, out)
 
     def _take_odd_delta(self, delta: DeltaPart, out: list[Delta]) -> None:
+        # Some providers fill `reasoning_content` and `reasoning` with the same text; only one of them is taken.
         reasoning = delta.reasoning_content or (delta.reasoning if isinstance(delta.reasoning, str) else "")
         text = ""
         if isinstance(delta.content, str):
@@ -216,9 +221,11 @@ class TurnReader:
             text, thought = _parts(delta.content)
             reasoning = reasoning or thought
         if delta.reasoning_details:
+            # The details often repeat the reasoning, so they are shown only where no plain text came with them.
             reasoning = reasoning or "".join(map(_detail_text, delta.reasoning_details))
             out.append(ReasoningDetails(tuple(delta.reasoning_details)))
         if delta.refusal:
+            # A refusal takes the place of the answer: shown as text, else the reader would see nothing.
             self._refused = True
             text += delta.refusal
         if reasoning:
@@ -262,6 +269,7 @@ class TurnReader:
         if self._raw_reason is None and not self._whole_without_reason():
             raise self._truncated(beginning)
         if self._think is not None:
+            # Text that the splitter held back precedes the calls, as it did on the wire.
             self._put_pieces(self._think.close(), out)
         self._calls.flush(out)
         out.append(Finish(self._reason(), self._raw_reason, read_usage(self._usage)))
@@ -303,6 +311,7 @@ class TurnReader:
 
     def _truncated(self, beginning: bytes) -> ModelError:
         something = self._characters or self._reasoning_characters or len(self._calls)
+        # The beginning of the body explains an empty stream (a proxy's page, say); after deltas it explains nothing.
         excerpt = "" if something else self._mask(beginning)
         text = f"the stream of provider {self._provider!r} ended without a finish reason {self.progress}"
         return failure(
@@ -319,6 +328,7 @@ def read_usage(raw: dict[str, Any] | None) -> Usage | None:
     if not raw:
         return None
     prompt_details, output_details = raw.get("prompt_tokens_details"), raw.get("completion_tokens_details")
+    # DeepSeek and Moonshot report cached tokens at the top, under names of their own.
     cached = _count(prompt_details, "cached_tokens") or _count(raw, "prompt_cache_hit_tokens")
     return Usage(
         prompt_tokens=_count(raw, "prompt_tokens"),
@@ -348,6 +358,7 @@ def _parts(parts: list[Any]) -> tuple[str, str]:
         if isinstance(part, str):
             text.append(part)
         elif isinstance(part, dict):
+            # Mistral nests a list of parts in `thinking`; others put a text there, or mark a text part by its type.
             inner = part.get("thinking")
             if isinstance(inner, list):
                 thinking.append(_parts(inner)[0])

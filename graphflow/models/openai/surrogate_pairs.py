@@ -10,8 +10,8 @@ class SurrogateJoiner:
     r"""Joins half surrogate pairs over the chunks of one turn.
 
     Some servers escape an emoji as `\ud83d\ude00` and send the halves in two chunks. Strict decoders
-    refuse both chunks; only chunks that were refused come here. A half that another character follows becomes U+FFFD,
-    one at the very end is left out.
+    refuse both chunks; only refused chunks come here. A half that is followed by another character becomes U+FFFD,
+    one at the very end is dropped.
     """
 
     __slots__ = ("_held",)
@@ -23,6 +23,7 @@ class SurrogateJoiner:
         """`chunk` with whole characters only; a first half at its end waits for the next one."""
         for choice in chunk.choices or ():
             delta = choice.delta
+            # Other candidates are never read, and their texts would mix into the channels of the first.
             if delta is None or choice.index:
                 continue
             if isinstance(delta.content, str):
@@ -33,6 +34,7 @@ class SurrogateJoiner:
                 delta.reasoning = self._mend("reasoning", delta.reasoning)
             for position, call in enumerate(delta.tool_calls or ()):
                 if call.function is not None:
+                    # By index where there is one: a call may stand at another position in the next chunk.
                     self._function(f"call {call.index if call.index is not None else position}", call.function)
             if delta.function_call is not None:
                 self._function("function_call", delta.function_call)
@@ -44,6 +46,7 @@ class SurrogateJoiner:
 
     def _mend(self, channel: str, text: str) -> str:
         text = self._held.pop(channel, "") + text
+        # Only a first half can be completed by the next chunk; a lone second half never can.
         if text and "\ud800" <= text[-1] <= "\udbff":
             self._held[channel] = text[-1]
             text = text[:-1]

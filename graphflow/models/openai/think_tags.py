@@ -28,6 +28,7 @@ class ThinkSplitter:
             tag = _CLOSE if self._inside else _OPEN
             before, found, after = text.partition(tag)
             if not found:
+                # The end of the text may be the beginning of the tag; the next delta shows whether it is.
                 before, self._held = _split_tail(before, tag)
             if before:
                 pieces.append((self._inside, before))
@@ -44,6 +45,7 @@ class ThinkSplitter:
 
 def _split_tail(text: str, tag: str) -> tuple[str, str]:
     """`text` without the longest tail that begins `tag`, and that tail."""
+    # Longest first: a shorter tail that fits as well would give out a part of the tag as text.
     for size in range(min(len(tag) - 1, len(text)), 0, -1):
         if text.endswith(tag[:size]):
             return text[:-size], text[-size:]

@@ -1,6 +1,6 @@
-"""The calls of one turn, told apart although providers number and name them in many ways.
+"""The tool calls of one turn, assembled although providers number and name them in many ways.
 
-The rule: a call is known by its id, else by its index, else it is the one that was open last; a new id
+A call is identified by its id, else by its index, else it is the one that was open last; a new id
 that comes with a name opens a call even on an index that is in use.
 """
 
@@ -17,12 +17,13 @@ from graphflow.models.openai.chunks import CallPart, FunctionPart
 from graphflow.models.remote_model import TOKEN_LENGTH
 
 WIRE_ID_MARK = "~"
-"""Stands between a provider's id that was not unique and what made it so: `call_0~k3f9x2ab`."""
+"""Separates a provider's id that was not unique from the suffix that makes it so: `call_0~k3f9x2ab`."""
 
 
 def wire_id(call_id: str) -> str:
     """The id as the provider knows it, for the reply."""
     head, mark, tail = call_id.rpartition(WIRE_ID_MARK)
+    # A provider's own id may contain the mark, so only a suffix of exactly our length is cut off.
     return head if mark and head and len(tail) == TOKEN_LENGTH else call_id
 
 
@@ -55,6 +56,7 @@ class _PartialCall:
 
     def is_whole(self) -> bool:
         """Whether the arguments so far are one complete JSON object."""
+        # The last character rules out nearly every fragment without parsing the text again.
         return self.last == "}" and isinstance(_parsed(self.text), dict)
 
 
@@ -66,6 +68,7 @@ class CallTable:
     ) -> None:
         """`used_ids` gives the ids of the conversation, asked for only when a call comes."""
         self._offered = frozenset(offered)
+        # Collected when the first call comes: most turns have none, and the conversation may be long.
         self._used_ids = used_ids
         self._used: set[str] | None = None
         self._new_token = new_token
@@ -81,6 +84,7 @@ class CallTable:
         """Adds the parts of one chunk; what they give goes to `out`."""
         if len(parts) == 1 and self._goes_on(parts[0], out):
             return
+        # Positions that occurred in this chunk: without id and index, a second entry of one chunk is a second call.
         seen: set[int] = set()
         for part in parts:
             function = part.function or _NO_FUNCTION
@@ -95,6 +99,7 @@ class CallTable:
                 continue
             if not call.parts:
                 call.append("{}")
+            # Calls still held for a longer name are given out now: nothing that could follow changes the name.
             out.append(self._begin(call) if not call.started else ToolCallDelta(call.position, None, None, "{}"))
 
     def _goes_on(self, part: CallPart, out: list[Delta]) -> bool:
@@ -141,6 +146,7 @@ class CallTable:
         """Whether the provider used an id twice, for two calls."""
         if not function.name:
             return False
+        # Both indexes are known, so they decide; the name alone can't, as one tool may be called twice.
         if part.index is not None and known.index is not None:
             return part.index != known.index
         return known.position in seen or (function.name != known.name and bool(known.parts))
@@ -155,6 +161,7 @@ class CallTable:
             return True  # two entries of one chunk
         if call.name and function.name != call.name and call.parts:
             return True
+        # Two calls of one tool, both whole and without ids; but an object after an empty `{}` belongs to the same call.
         whole_anew = _fragment(function).lstrip().startswith("{") and call.is_whole()
         return whole_anew and call.text.strip() != "{}"
 

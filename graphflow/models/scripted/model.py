@@ -100,11 +100,13 @@ class ScriptedModel:
         deltas = list(_deltas(turn, _call_prefix(messages)))
         raw_reason = turn.finish or ("tool_calls" if turn.tool_calls else "stop")
         deltas, cut_reason = _limited(deltas, options)
+        # One delta counts as one token, so that budgets and `max_tokens` can be tested exactly.
         usage = turn.usage or Usage(
             prompt_tokens=estimate_message_tokens(messages),
             completion_tokens=len(deltas),
             reasoning_tokens=sum(isinstance(d, ThinkingDelta) for d in deltas),
         )
+        # A cut changes the reason and may remove calls, so the reason follows from what is left.
         raw_reason = cut_reason or raw_reason
         reason = finish_reason(raw_reason, has_calls=any(isinstance(d, ToolCallDelta) for d in deltas))
         return Performance(
@@ -152,6 +154,7 @@ class ScriptedModel:
 
     def _failure(self, error: ScriptedError, *, begun: bool) -> Exception:
         payload = error_payload(error)
+        # As at a provider: after the first delta the status has been sent, so the error can only come in-band.
         if begun:
             return in_band_failure(self._provider, payload, Masker(), progress="in mid-stream")
         return http_failure(self._provider, error.status, error.headers, msgspec.json.encode(payload), Masker())
@@ -197,11 +200,13 @@ def _stopped(deltas: list[Delta], stop: Sequence[str]) -> tuple[list[Delta], str
     places = [place for word in stop if (place := text.find(word)) >= 0]
     if not places:
         return deltas, None
+    # Calls are dropped with what follows the stop word: the real model would not have written them.
     left = min(places)
     kept: list[Delta] = []
     for delta in deltas:
         if isinstance(delta, ThinkingDelta):
             kept.append(delta)
+        # `left` counts down the characters before the stop word; at 0 the rest of the text is gone.
         elif isinstance(delta, TextDelta) and left > 0:
             kept.append(TextDelta(delta.text[:left]))
             left -= len(delta.text)

@@ -24,12 +24,14 @@ _TOPIC_CHARACTERS = 200
 
 def answer(script: Script, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions) -> ScriptTurn:
     """The turn that answers this request, its texts filled in and in the language of the user."""
+    # The position in the script follows from the conversation, so the model keeps no state between calls.
     spoken = sum(isinstance(m, AIMessage) for m in messages)
     scene = _ScriptScene(script, messages, tools, options)
     if spoken < len(script.turns):
         return scene.say(script.turns[spoken])
     turn = scene.as_colleague() or scene.by_rules() or scene.plain()
     turn = scene.end_of_work(turn)
+    # A call has no text to fit; the schema applies to the answer.
     return turn if turn.tool_calls else scene.fit_schema(turn)
 
 
@@ -49,6 +51,7 @@ class _ScriptScene:
     ) -> None:
         said = [i for i, m in enumerate(messages) if isinstance(m, HumanMessage)]
         last = max((i for i in said if _is_question(messages[i])), default=-1)
+        # What a colleague said after the person's question is a prompt; the question itself stays the topic.
         self._prompted = messages[said[-1]].content if said and said[-1] != last else ""
         self.asked = messages[last].content if last >= 0 else ""
         self._script = script
@@ -111,6 +114,7 @@ class _ScriptScene:
         rules = [r for r in rules if r.turn is None]
         tasks = self._tasks(rules)
         results = self._results(tasks)
+        # A step whose tool isn't offered is skipped: the same rule serves agents with fewer tools.
         todo = next((i for i, t in enumerate(tasks) if i not in results and t.step.tool in self._tools), None)
         if todo is not None:
             return self._call(rules[tasks[todo].rule], tasks[todo], first=not results)
@@ -121,6 +125,7 @@ class _ScriptScene:
 
     def _tasks(self, rules: Sequence[ScriptRule]) -> list[_ScriptTask]:
         """The calls of all rules in order, none twice."""
+        # Two rules may ask for the same call; one result serves both.
         tasks: dict[tuple[str, str], _ScriptTask] = {}
         for position, rule in enumerate(rules):
             for item in self._items(rule):
@@ -157,6 +162,7 @@ class _ScriptScene:
             shared = not any(task.rule == position for task in tasks)  # an earlier rule did all of it
             return "" if shared else self._fill(rule.untold or self._script.otherwise.text, self._known(rule))
         last = rule.steps[-1].tool
+        # Only the last step's results make the lines; earlier steps only prepared it.
         told = [result for tool, result in own if tool == last] or [result for _, result in own]
         lines = [self._line(rule, result) for result in told if result]
         return self._fill(rule.answer, {**self._known(rule), "results": "\n".join(lines)})
@@ -190,8 +196,10 @@ class _ScriptScene:
     def _date(self) -> str:
         """The day that the message speaks of, counted from the latest date in a result."""
         text = self.asked.lower()
+        # Longest first: a longer word may contain a shorter one (`day after tomorrow`, `tomorrow`).
         words = sorted(self._script.days, key=len, reverse=True)
         word = next((w for w in words if w in text), None)
+        # From the results and not the clock, so that a script gives the same arguments on every day.
         results = (m.content for m in reversed(self._since) if isinstance(m, ToolMessage) and not m.error)
         found = next((f for f in map(_ISO_DATE.search, results) if f is not None), None)
         if found is None:
@@ -213,6 +221,7 @@ class _ScriptScene:
     # --- tools outside the rules -----------------------------------------------------------------
 
     def _named_tool(self) -> ToolSpec | None:
+        # Whole words, longest first: `read` is part of `read_file`.
         named = [name for name in self._tools if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.asked)]
         return self._tools[max(named, key=len)] if named else None
 

@@ -142,6 +142,7 @@ def parse_script(data: bytes | Mapping[str, Any] | list[Any], *, name: str = "sc
     """The script in JSON bytes or plain data."""
     try:
         raw = msgspec.json.decode(data) if isinstance(data, bytes) else data
+        # A bare list mixes rules and turns; only rules have `match`.
         if isinstance(raw, list):
             rules = [r for r in raw if isinstance(r, dict) and "match" in r]
             raw = {"rules": rules, "turns": [t for t in raw if t not in rules]}
@@ -154,6 +155,7 @@ def parse_script(data: bytes | Mapping[str, Any] | list[Any], *, name: str = "sc
 
 
 def _check_rule(script: Script, rule: ScriptRule, place: str) -> None:
+    # Compiled when the script is loaded: a wrong pattern would otherwise fail in the middle of a conversation.
     for pattern in (rule.match, rule.pattern or "", *(choice.match for choice in rule.choose)):
         try:
             re.compile(pattern)

@@ -48,6 +48,7 @@ class DeltaGate:
         self._moved = asyncio.Event()
 
     async def __call__(self, number: int) -> None:
+        # A loop, since another waiter may have used up what was released.
         while number >= self._open:
             self._moved.clear()
             await self._moved.wait()
@@ -119,6 +120,7 @@ class ScriptedServer:
         """Stops at once; open streams are cut."""
         if self._listener is not None:
             self._listener.close()
+        # A copy: each task removes itself from the set when it ends.
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -178,10 +180,12 @@ class _HttpConnection:
             while (request := await self._next_request()) is not None:
                 self._server.requests.append(request)
                 await self._answer(request)
+                # A broken or refused request leaves bytes that can't be read as the next one.
                 if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
                     break
                 self._http.start_next_cycle()
         except h11.RemoteProtocolError as error:
+            # An answer may have begun; then nothing but closing the connection is left.
             with suppress(h11.LocalProtocolError):
                 await self._error(error.error_status_hint, str(error))
 
@@ -194,6 +198,7 @@ class _HttpConnection:
                 await self._receive()
             elif isinstance(event, h11.Request):
                 head = event
+                # Without it a client that sends `Expect: 100-continue` would wait with its body.
                 if self._http.they_are_waiting_for_100_continue:
                     await self._send(h11.InformationalResponse(status_code=100, headers=[]))
             elif isinstance(event, h11.Data):
@@ -253,11 +258,13 @@ class _HttpConnection:
         except (ValueError, msgspec.MsgspecError) as error:
             await self._error(400, str(error))
             return
+        # After the check of the request: a refused request must not use up a fault.
         fault = self._server.next_fault()
         if fault is not None:
             await self._fault(fault)
             return
         play = self._server.model.perform(request.messages, request.tools, request.options)
+        # Nothing was sent yet, so the error can have its real status.
         if play.error is not None and not play.deltas:
             await self._fault(play.error)
         elif request.stream:
@@ -280,6 +287,7 @@ class _HttpConnection:
             await self._send(h11.Data(data=chunk(head, wire_delta(delta))))
         if play.hang:
             await asyncio.Event().wait()
+        # No end of message: the client must see a broken connection, not a finished body.
         if play.cut:
             raise _ClientGone("the script cuts the connection")
         if play.error is not None:
@@ -307,6 +315,7 @@ class _HttpConnection:
         await self._whole(200, completion_body(head, turn.completion()))
 
     def _chunk_head(self, recorded: RecordedRequest, request: ChatRequest) -> dict[str, Any]:
+        # From the body, so that the same request gets the same id.
         digest = hashlib.sha256(recorded.body).hexdigest()[:24]
         model = request.model or self._server.model.model
         return {"id": f"chatcmpl-{digest}", "created": int(time.time()), "model": model}
@@ -315,13 +324,15 @@ class _HttpConnection:
         """Awaits `work`, cut short when the client leaves meanwhile."""
         try:
             async with asyncio.TaskGroup() as group:
+                # A stream that hangs or waits at the gate sends nothing, so only a read notices a client that left.
                 watcher = group.create_task(self._watch_client())
                 await work
                 watcher.cancel()
         except BaseExceptionGroup as errors:
+            # The group wraps the one error; the caller expects it bare.
             raise errors.exceptions[0] from None
 
     async def _watch_client(self) -> None:
         while data := await self._reader.read(65536):
-            self._http.receive_data(data)  # a request sent ahead of its turn
+            self._http.receive_data(data)  # a pipelined request; it is answered after this one
         raise _ClientGone("the client left")
