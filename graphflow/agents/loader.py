@@ -103,7 +103,7 @@ def check_draft(draft: Draft, kinds: Kinds) -> LoadedAgent:
 
 
 def _check_graph(draft: Draft, kinds: Kinds, issues: list[Issue]) -> CheckedDocument | None:
-    """The checked graph; what is wrong with it joins `errors`, each place once."""
+    """The checked graph; what is wrong with it joins `issues`, each place once."""
     if draft.data is None:
         return None
     explicit = draft.definition is None

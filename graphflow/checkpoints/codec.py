@@ -6,7 +6,7 @@ bool, None, bytes, list, dict with str keys) is plain, everything else is an ext
 maps, so they are turned into extensions before it sees them.
 
 Types of the user's own are stored under a registered name, never under an import path, with a version and upgrade
-functions (`register`, in `registry.py`), so that code may move and change under stored data.
+functions (`register`, in `type_registry.py`), so that code may move and change under stored data.
 
 Reading a value calls no constructor of the user's and validates nothing: what was stored is what comes back.
 """

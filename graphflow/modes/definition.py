@@ -1,6 +1,6 @@
 """The agent file as data (spec 1.1): an `AgentDefinition` names a mode and fills in its block.
 
-The structs are the one definition of the format, as `graph/document.py` is of the graph's. What a
+The structs are the one definition of the format, as `graph/definition/document.py` is of the graph's. What a
 shape can't say (ranges, names that must exist, a mode and its block) is in `checks.py`.
 """
 

@@ -50,11 +50,6 @@ class DeltaEmitter:
         self._reasoning: list[str] = []
 
     @property
-    def kept_back(self) -> bool:
-        """Whether the text is a candidate, as far as is known."""
-        return self._kept_back
-
-    @property
     def text(self) -> str:
         """The text so far."""
         return "".join(self._text)

@@ -35,19 +35,6 @@ WITH_SCHEMA: dict[str, Any] = {
     },
     "additionalProperties": False,
 }
-OUT_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "text": {"type": "string"},
-        "reasoning": {"type": "string"},
-        "toolCalls": {"type": "array"},
-        "message": {"type": "object"},
-        "messages": {"type": "array"},
-        "candidate": {"type": ["object", "null"]},
-        "usage": {"type": "object"},
-        "finishReason": {"type": "string"},
-    },
-}
 
 
 class ModelKind:

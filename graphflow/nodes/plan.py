@@ -1,6 +1,6 @@
 """The nodes of a plan: `plan` makes it, `task` works on its steps one after another, `summary` answers (spec 1.2).
 
-The plan is told to readers by its state key's mark `x-tasks` (`graph/task_events.py`); nothing here sends an event of it.
+The plan is told to readers by its state key's mark `x-tasks` (`graph/engine/plan_events.py`); nothing here sends an event of it.
 """
 
 from __future__ import annotations

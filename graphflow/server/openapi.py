@@ -145,7 +145,7 @@ _FRAME: Schema = {
         "data": {
             "type": "string",
             "contentMediaType": "application/json",
-            "description": "One event (docs/events.md).",
+            "description": "One event (docs/reference/events.md).",
         },
         "retry": {"type": "integer", "description": "ms; with the comment that tells to rejoin."},
     },

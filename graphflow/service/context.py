@@ -94,7 +94,7 @@ class ServiceContext:
         self.settings, self.clock, self.ids = settings, clock, ids
         self._given_store = store
         self._listeners: tuple[Listener, ...] = ()
-        """Told of each life that has ended or waits, from the moment on at which the store is opened."""
+        """Called when a run of this process ends or waits, from the moment on at which the store is opened."""
         self.pinned_tools = PinnedTools()
         self.queue, self.search = QueueState(), SearchState()
         self.stopping = False

@@ -10,7 +10,7 @@ from graphflow.service.context import ServiceContext
 
 
 async def settled_live(context: ServiceContext, thread_id: str) -> LiveRun | None:
-    """The run of this process that drives the thread; a life that has said its last word is waited for first."""
+    """The run of this process that drives the thread; one that only settles is waited for first."""
     live = context.runs.by_thread.get(thread_id)
     if live is not None and live.executor.ending:
         await live.over.wait()

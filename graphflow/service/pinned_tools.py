@@ -21,7 +21,7 @@ class PinnedTools:
         self._runs: OrderedDict[str, tuple[str, Mapping[str, Any]]] = OrderedDict()
 
     async def ended(self, live: LiveRun) -> None:
-        """Told of each life of this process that has ended or waits."""
+        """A listener of `RunRegistry.on_end`: a run of this process has ended or waits."""
         machine = live.executor.machine
         self._runs.pop(live.thread_id, None)
         if machine.status in _UNFINISHED:

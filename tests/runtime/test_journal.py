@@ -20,7 +20,6 @@ from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import load_thread
 from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.graph.core.machine import Machine
-from graphflow.runtime.runs.event_ring import keep_seq, rejoin
 from graphflow.testing import FakeIds, collect
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import asking, loop
@@ -221,21 +220,6 @@ def test_kill_9_in_the_middle_loses_at_most_a_suffix_and_resume_goes_on(tmp_path
     assert first_again <= 120
     if durability == "sync":
         assert first_again == 120
-
-
-def test_keep_seq_is_the_last_number_at_which_no_block_was_open() -> None:
-    from graphflow.events import ContentSnapshot, NodeEnd
-
-    log = [
-        (NodeEnd(node="a", node_run_id="1", duration_ms=0, seq=3), 3),
-        (ContentSnapshot(content_id="c", text="x", seq=9), 5),
-        (NodeEnd(node="b", node_run_id="2", duration_ms=0, seq=10), 10),
-    ]
-    assert [keep_seq(log, limit) for limit in (2, 4, 5, 8, 9, 10)] == [2, 4, 4, 4, 9, 10]
-    assert keep_seq(log, 12, opened=[11]) == 10
-    assert [e.type for e in rejoin(log, 7, None)] == ["stream.reset", "content.snapshot", "node.end"]
-    assert [e.type for e in rejoin(log, 9, None)] == ["node.end"]
-    assert [e.type for e in rejoin(log, 12, 10)] == ["stream.reset"]
 
 
 async def test_stored_bytes_grow_with_what_is_new_and_not_with_the_thread(tmp_path: Path) -> None:

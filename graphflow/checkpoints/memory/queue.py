@@ -1,4 +1,4 @@
-"""The queue of the memory store: inputs, signals and letters that wait for their threads, in the order of their places."""
+"""The queue of the memory store: inputs, signals and control messages that wait for their threads, in order of position."""
 
 from __future__ import annotations
 

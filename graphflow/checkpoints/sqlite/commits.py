@@ -62,7 +62,7 @@ class SqliteEpoch:
 
 
 class RowBatch:
-    """RowBatch of one transaction, written table by table."""
+    """The rows of one transaction, written table by table."""
 
     __slots__ = ("effects", "items", "records", "snapshots")
 
@@ -84,12 +84,14 @@ class RowBatch:
 
 
 ROWS_AT_ONCE = (64, 8, 1)
-"""RowBatch per statement: few sizes, so that each is prepared once."""
+"""Rows per statement: a few fixed sizes, so that each is prepared once."""
 
 
 def _insert(db: sqlite3.Connection, into: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """RowBatch by few statements. Each statement gives the interpreter away and has to win it back from a busy event
-    loop: with one row each, that costs more than the writing.
+    """Inserts the rows in as few statements as possible.
+
+    Every statement releases the interpreter lock and has to reacquire it from a busy event loop: with one row each, that
+    costs more than the write.
     """
     at = 0
     for size in ROWS_AT_ONCE:
@@ -146,7 +148,7 @@ class SqliteCommits:
         rows.write(db)
 
     def _run(self, db: sqlite3.Connection, rows: RowBatch, run: list[Promise]) -> None:
-        """SqliteCommits of one epoch, in order, of which only the first may begin a lineage: one update of the thread."""
+        """The commits of one epoch, in order, of which only the first may begin a lineage: one update of the thread."""
         epoch = self._epoch_of(db, run[0])
         if isinstance(epoch, StoreError):
             self._refuse(run, epoch)

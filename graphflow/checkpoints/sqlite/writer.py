@@ -30,7 +30,7 @@ LONG_S = 0.002
 """Seconds of a transaction in the loop's thread from which on the disk is too slow for that."""
 
 AGAIN = 100
-"""SqliteCommits between two tries on a slow or busy file, and between two looks of the thread at the log's length."""
+"""Commits between two tries on a slow or busy file, and between two looks of the thread at the log's length."""
 
 SMALL = 64 * 1024
 """Bytes that are written in the loop's thread at most."""
@@ -50,7 +50,7 @@ class SqliteWriter(Worker):
         self._here = 0
         """Transactions that `write_here` made."""
         self._patience = 0
-        """SqliteCommits that are left to the thread before `write_here` is tried again."""
+        """Commits that are left to the thread before `write_here` is tried again."""
         self._encrypted = encrypted
         self._synchronous = synchronous
         self._busy_timeout_s = busy_timeout_s

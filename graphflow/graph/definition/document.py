@@ -1,7 +1,7 @@
 """The document: a graph as data (spec 2.1), as frozen msgspec structs.
 
 These structs are the one definition of the format. The published JSON Schema is generated from
-them, `shape.py` checks what people wrote against them and reports every error, and a stored
+them, `struct_validation.py` checks what people wrote against them and reports every error, and a stored
 document is decoded into them without a second validation (E20).
 Wire names are camelCase; the few that Python reserves (`if`, `as`, `map`) are renamed.
 """

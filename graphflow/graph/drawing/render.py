@@ -1,4 +1,4 @@
-"""Drawings of a graph for people: a text list, Mermaid, and (`drawing_svg.py`) SVG, all from one layout.
+"""Drawings of a graph for people: a text list, Mermaid, and (`svg.py`) SVG, all from one layout.
 
 A thread's path can be laid over each: the nodes that finished, how often, and where the thread is.
 """

@@ -121,7 +121,7 @@ def open_context(data: Mapping[str, Any], kinds: Kinds) -> ValidationContext:
 
 
 def _unjudged(context: ValidationContext) -> Iterator[str]:
-    """Environment below which no name is an error: what it may be was lost with an error of its own."""
+    """Variables below which no name is an error: what it may be was lost with an error of its own."""
     if not context.knows_state:
         yield "state"
     if not context.nodes:

@@ -1,7 +1,7 @@
 """Parse → check: a document against every rule of the format, all errors at once (spec 2.3).
 
-`plan.py` builds what runs from the result. The checks are in `check_*.py`; each looks at its own
-part, so that an error of one never hides those of another.
+`core/plan_builder.py` builds what runs from the result. Each module beside this one checks its own part, so that an error of
+one never hides those of another.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from graphflow.graph.validation.state import check_budget, check_input, check_st
 __all__ = ["CheckedDocument", "check_document"]
 
 MAX_NESTING = 100
-"""Graphs in graphs; the same holds for branches in branches (`check_regions.py`)."""
+"""Graphs in graphs; the same holds for branches in branches (`branches.py`)."""
 
 
 def check_document(source: Source | Mapping[str, Any], kinds: Kinds, *, file: str | None = None) -> CheckedDocument:

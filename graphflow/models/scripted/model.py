@@ -1,7 +1,7 @@
 """The scripted model: deterministic, offline, in process; the default when no key is set.
 
-What it answers is a function of the request and the script alone (`script_player`); here a turn becomes a
-stream of small deltas like a real provider's. `scripted_server` puts the same model behind HTTP.
+What it answers is a function of the request and the script alone (`player.py`); here a turn becomes a
+stream of small deltas like a real provider's. `server.py` puts the same model behind HTTP.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""A run's log as clients see it: numbered events, a bounded ring of the live ones, and rejoining (E1, E18).
-
-Stored events come as `(event, first)`: a block is its `*.snapshot`, and `first` is the number of its start.
-"""
+"""A run's log as clients see it: numbered events, a bounded ring of the live ones, and the blocks that are open (E1, E18)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import msgspec
@@ -23,12 +20,10 @@ from graphflow.events import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
-    StreamReset,
     ToolArgs,
     ToolEnd,
     ToolStart,
 )
-from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.runs.lease import NEVER
 
 RING = 8192
@@ -155,42 +150,6 @@ class RunLog:
                 text = "".join(d.delta for d in deltas)  # type: ignore[attr-defined]
                 out.append(msgspec.structs.replace(deltas[-1], delta=text))
         return sorted(out, key=lambda event: event.seq)
-
-
-def keep_seq(log: Sequence[Logged], limit: int, opened: Sequence[int] = ()) -> int:
-    """The last number, at most `limit`, at which no block was open (E1).
-
-    Args:
-        log: stored events.
-        opened: numbers of the starts of blocks that are still open.
-    """
-    keep = limit
-    spans = [(first, event.seq) for event, first in log if first < event.seq]
-    moved = True
-    # Stepping out of one block may end inside another that overlaps it, so repeat until none is open.
-    while moved:
-        moved = False
-        for first, last in spans:
-            if first <= keep < last:
-                keep, moved = first - 1, True
-        for first in opened:
-            if first <= keep:
-                keep, moved = first - 1, True
-    return max(keep, 0)
-
-
-def rejoin(stored: Sequence[Logged], after: int, beyond: int | None) -> list[Event]:
-    """What a client that has everything up to `after` is sent of the stored log.
-
-    Args:
-        beyond: the mark when the client's id is of an older epoch and past it; None when it is not.
-    """
-    limit = after if beyond is None else min(after, beyond)
-    keep = keep_seq(stored, limit)
-    out: list[Event] = []
-    if keep < after:
-        out.append(StreamReset(keep_seq=keep))
-    return out + [event for event, _ in stored if event.seq > keep]
 
 
 def _block_id(event: Event) -> str:

@@ -64,7 +64,7 @@ class Undoing:
         self._seq, self._pending = head.seq, list(head.pending)
 
     async def undo(self, effect: Effect) -> None:
-        """LiveRuns what takes the effect back with `{arguments, result, idempotencyKey}`.
+        """Runs what takes the effect back with `{arguments, result, idempotencyKey}`.
 
         Raises:
             GraphflowError: it failed, or is not registered here.

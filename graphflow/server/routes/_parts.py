@@ -28,7 +28,9 @@ T = TypeVar("T")
 Limit = Annotated[int, Query(ge=1, le=500, description="Lines of a page.")]
 Cursor = Annotated[str | None, Query(description="`cursor` of the page before.")]
 EVENTS: dict[str, Any] = {
-    "responses": {200: {"content": {"text/event-stream": {}}, "description": "The run's events (docs/events.md)."}}
+    "responses": {
+        200: {"content": {"text/event-stream": {}}, "description": "The run's events (docs/reference/events.md)."}
+    }
 }
 
 

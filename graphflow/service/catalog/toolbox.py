@@ -1,6 +1,6 @@
 """All tools of an application in their newest version, and the viewports: read from files, changed while it runs.
 
-A version of the tools is a `Toolset`. What has begun keeps the one it began with; what begins takes the newest.
+A version of the tools is a `ToolRegistry`. What has begun keeps the one it began with; what begins takes the newest.
 """
 
 from __future__ import annotations

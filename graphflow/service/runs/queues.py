@@ -150,7 +150,7 @@ def _settle(context: ServiceContext, chat_id: str, position: int, turn: Turn | G
 
 
 async def ended(context: ServiceContext, live: LiveRun) -> None:
-    """A listener of `Runs.on_end`: the thread is free, or waits."""
+    """A listener of `RunRegistry.on_end`: the thread is free, or waits."""
     if live.executor.machine.status != "running":
         drain_soon(context, live.thread_id)
 

@@ -1,6 +1,6 @@
 """One tool file, taken apart: its good entries, and what is wrong with the others (spec 8.1).
 
-Only the file itself is looked at here; how files and registered tools fit together is the matter of `files.py`.
+Only the file itself is looked at here; how files and registered tools fit together is the matter of `tool_files.py`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
 
 ApprovalMode = Literal["AUTO", "REQUIRE_APPROVAL", "DISABLED"]
-APPROVAL_MODES: tuple[ApprovalMode, ...] = ("AUTO", "REQUIRE_APPROVAL", "DISABLED")
 DECISIONS = ("approve", "edit", "reject", "respond", "terminate")
 
 
@@ -43,7 +42,7 @@ def must_ask(tool: Tool, mode: str) -> bool:
 def answer_schema(tool: Tool) -> dict[str, Any]:
     """The schema of an approval's answer; flat when the tool's is, so that answering loads no library (E20).
 
-    That `edit`, `reject` and `respond` need a further field can't be said in a flat schema; `runtime/answers.py` sees to it.
+    That `edit`, `reject` and `respond` need a further field can't be said in a flat schema; `runtime/runs/answer_checks.py` sees to it.
     """
     parameters = dict(tool.parameters)
     definitions = {"$defs": parameters.pop("$defs")} if "$defs" in parameters else {}
