@@ -1,4 +1,4 @@
-"""Who asks, and whose threads they see (spec 3.5).
+"""The caller of a request, and the threads that it may see (spec 3.5).
 
 A thread of another user is as if it did not exist: the refusal is the one that an unknown id gets.
 """
@@ -25,11 +25,12 @@ LOCAL = Caller()
 
 
 async def sees(context: ServiceContext, caller: Caller, thread_id: str) -> bool:
-    """Whether the thread is there for the caller; one that nobody has made yet is."""
+    """Whether the caller may see the thread; one that does not exist yet counts as visible."""
     if caller.user is None or not CHAT_ID.fullmatch(thread_id):  # what is no id is refused where it is read
         return True
     await context.runs.ready()
     row = await context.store.thread(thread_id)
+    # A thread that does not exist yet is for `claim` to decide, atomically.
     return row is None or row.facts.user == caller.user
 
 
@@ -50,6 +51,7 @@ async def check_run(context: ServiceContext, caller: Caller, run_id: str) -> Non
     if caller.user is None or not CHAT_ID.fullmatch(run_id):
         return
     await context.runs.ready()
+    # A run that has begun but not committed is known to this process only.
     live = next((live for live in context.runs.by_thread.values() if live.run_id == run_id), None)
     thread_id = live.thread_id if live is not None else await context.store.find_run(run_id)
     if thread_id is not None and not await sees(context, caller, thread_id):

@@ -108,7 +108,8 @@ class Application(ServiceContext):
         )
 
     async def _take_tools(self, tools: ToolRegistry) -> None:
-        """Puts another version of the tools in service; an agent that does not fit them keeps the one before."""
+        """Activates a new version of the tools; an agent that does not fit it keeps the one before."""
+        # Compiled with the old tools now: an agent that the new ones do not fit stays usable.
         for agent in self.agents.list():
             self.graph(agent.key)
         self.tools = tools
@@ -123,7 +124,7 @@ class Application(ServiceContext):
         return ChatRecorder(lambda: self.store, files, self._system_of, memory.chat_action_tools)
 
     async def _system_of(self, digest: str | None) -> Mapping[str, Any] | None:
-        """What a version of an agent tells its model, for the chat record."""
+        """The system prompt and tools that a version of an agent gives its model, for the chat record."""
         if digest not in self._systems:
             document = (await stored_document(self.store, digest)).document
             self._systems[digest] = system_of(document, self.tools, self._model_name)
@@ -158,6 +159,7 @@ class Application(ServiceContext):
     # --- life
 
     async def __aenter__(self) -> Self:
+        # Reading agent files blocks, so not on the event loop.
         await asyncio.to_thread(self.agents.reload)
         return self
 
@@ -180,7 +182,9 @@ class Application(ServiceContext):
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
             self._watcher = None
+        # Queued inputs first: otherwise a run that ends below would begin the next one.
         await queues.close(self)
+        # A store that nobody has asked for is not opened only to be closed.
         if self._given_store is not None or "store" in self.__dict__:
             await self.runs.close(grace_s)
             for listener in self._listeners:

@@ -115,7 +115,7 @@ class ServiceContext:
 
     @cached_property
     def registry(self) -> RunRegistry:
-        """The live runs of this process over the store, and who is told of them."""
+        """The live runs of this process over the store, and their listeners."""
         return registry_of(self.store)
 
     @property
@@ -147,7 +147,7 @@ class ServiceContext:
             )
 
     def status_of(self, row: ThreadRow) -> str:
-        """`idle`, `running`, `waiting`, `failed` or `stopped` (spec 3.2), as far as a thread's row tells.
+        """`idle`, `running`, `waiting`, `failed` or `stopped` (spec 3.2), as far as a thread's row shows.
 
         A thread whose driver is gone is `stopped`: nobody renews its lease, or the owner's lock is free.
         """
@@ -163,6 +163,7 @@ class ServiceContext:
         try:
             async with lock:
                 yield
+        # The last user removes the lock, so the table does not grow with every thread id ever asked for.
         finally:
             lock, users = self._turns.pop(thread_id)
             if users > 1:
@@ -190,6 +191,7 @@ class ServiceContext:
         """
         agent = self.agents.get(agent_key)
         known = self._graphs.get(agent_key)
+        # A reload makes new agent objects even for unchanged files; the graph is kept unless version or tools differ.
         if known is not None and known[0] is not agent:
             same = known[0].version == agent.version and known[1] is self.tools
             known = (agent, self.tools, known[2]) if same else None

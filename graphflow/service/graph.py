@@ -51,7 +51,7 @@ class Graph(GraphBuilder[S]):
                 with these names.
 
         Raises:
-            DefinitionError: the text is no JSON object, or its nodes are none. What else is wrong is told when the graph
+            DefinitionError: the text is no JSON object, or its nodes are none. Other errors are reported when the graph
                 is compiled.
         """
         graph: Graph[Any] = super().from_json(source, functions)

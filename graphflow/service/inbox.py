@@ -40,6 +40,7 @@ async def inbox(
             raise unknown_cursor(cursor) from None
     await context.runs.ready()
     rows: list[OpenInterrupt] = []
+    # A page may hold waits for signals and timers only, so pages are read until the limit is reached or none follow.
     while True:
         page = await context.store.open_interrupts(
             owner=owner,
@@ -58,7 +59,7 @@ async def inbox(
 
 
 def entry(row: OpenInterrupt) -> dict[str, Any]:
-    """A line of the inbox: the interrupt, and whose it is."""
+    """A line of the inbox: the interrupt with its thread and agent."""
     out = {
         "threadId": row.thread_id,
         "agentKey": row.agent_key,

@@ -77,6 +77,7 @@ class _Subgraphs:
             return self._documents.get(key)
         name = key.partition("@")[0]
         file = self._folder / f"{name}.json"
+        # A key such as `../x` must not lead out of the folder.
         if not file.is_file() or file.parent.resolve() != self._folder.resolve():
             return None
         from graphflow.agents.draft import read_draft
@@ -87,6 +88,7 @@ class _Subgraphs:
 def _kinds(tools: Sequence[Any], documents: _Subgraphs, model: ChatModel | None) -> tuple[NodeKinds, Services]:
     made: list[ToolRegistry] = []
 
+    # Made on first use: a graph without tools loads no tool code (E20).
     def registry() -> ToolRegistry:
         if not made:
             from graphflow.tools.registry import ToolRegistry

@@ -1,4 +1,4 @@
-"""Which version of the tools the unfinished runs of this process began with: they go on with it (spec 1.1)."""
+"""Which version of the tools the unfinished runs of this process began with; they keep it (spec 1.1)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class PinnedTools:
     async def ended(self, live: LiveRun) -> None:
         """A listener of `RunRegistry.on_end`: a run of this process has ended or waits."""
         machine = live.executor.machine
+        # Removed before it is added again: the order of the table is that of waiting.
         self._runs.pop(live.thread_id, None)
         if machine.status in _UNFINISHED:
             self._runs[live.thread_id] = (machine.run_id, live.executor.run.services)
@@ -32,4 +33,5 @@ class PinnedTools:
     def services(self, row: ThreadRow) -> Mapping[str, Any] | None:
         """What the thread's run began with; None when it has ended, or did not begin in this process."""
         run_id, services = self._runs.get(row.thread_id, ("", {}))
+        # The thread may have begun another run in another process since.
         return services if run_id and run_id == row.facts.run_id else None

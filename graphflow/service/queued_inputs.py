@@ -27,7 +27,7 @@ class QueuedInput(msgspec.Struct, frozen=True, kw_only=True):
     place: int
     """1: it is next."""
     begins: asyncio.Future[Any] | None = None
-    """Kept with it: a run that begins before anybody waits for it is still reported to whoever comes then."""
+    """Kept with it: a run that begins before anybody waits for it is still reported to a later waiter."""
 
 
 async def queued_inputs(context: ServiceContext, chat_id: str) -> list[tuple[Queued, RunRequest]]:

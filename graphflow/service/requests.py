@@ -53,6 +53,7 @@ def checked_chat_id(chat_id: str, field: str = "chatId") -> str:
     Raises:
         GraphflowError: `invalid_input` for anything that is no thread id (spec 3.4).
     """
+    # Ids become names of folders and files, so no id may contain "..".
     if not CHAT_ID.fullmatch(chat_id) or ".." in chat_id:
         raise bad_argument(
             field, f"{chat_id!r:.160} is not a valid id: 1 to 128 characters of A-Z a-z 0-9 . _ : - without '..'"

@@ -20,7 +20,7 @@ UNSAFE: WeakKeyDictionary[RunLog, dict[int, int]] = WeakKeyDictionary()
 """Numbers inside blocks that a rebuilt log was sent up to, and the last number before those blocks.
 
 A client that lost its connection there may have one of two overlapping blocks whole and of the other nothing; the
-ring alone can't mend that.
+ring alone can't repair that.
 """
 
 
@@ -47,6 +47,7 @@ async def read_run(context: ServiceContext, thread_id: str, run_id: str) -> Stor
     if before is None or stored is None:
         raise ThreadNotFound(f"no thread has the id {thread_id!r}")
     row = stored.thread
+    # Another epoch may have begun between the two reads.
     goes_on = goes_on or (row.fence != before.fence and not is_at_rest(context, row, run_id))
     chain = await branch_of_run(context.store, thread_id, stored.chain, run_id)
     asks = goes_on and row.facts.status == "waiting"
@@ -94,6 +95,7 @@ class RingView:
         self.unsafe = UNSAFE.get(log, {})
 
     async def read(self, context: ServiceContext, run_id: str) -> StoredLog:
+        # All records of the copied chain have to be durable before they are read.
         await self.journal.flush()
         log = await stored_log(context.store, self.thread_id, self.chain, run_id, over=False)
         log.events += self.sent

@@ -1,4 +1,4 @@
-"""Threads for edges: what they are, their past, and going on from any point of it (spec 3.2)."""
+"""Threads for the server and the command line: their state, history, and how to go on from any point (spec 3.2)."""
 
 from __future__ import annotations
 
@@ -196,11 +196,13 @@ async def delete(context: ServiceContext, thread_id: str) -> None:
     """
     try:
         thread = await thread_of(context, thread_id)
+    # A chat may have uploads before its first run, and no thread yet.
     except ThreadNotFound:
         if await uploads.delete(context, thread_id):
             return
         raise
     await settled_live(context, thread_id)
+    # The thread goes first: a search drops a conversation whose thread is gone.
     await thread.delete()
     await context.chat_record.delete(thread_id)
     await context.conversations.delete(thread_id)

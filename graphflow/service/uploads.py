@@ -1,8 +1,8 @@
-"""Files that users bring along: kept under their chat, told of in its next run, referred to by id (spec 3.3).
+"""Files that users upload: kept under their chat, announced in its next run, referred to by id (spec 3.3).
 
 A chat's folder holds each file under its id, with its facts beside it in `ID.json`; a file is there once its facts are.
-`ID.new` marks one that no run has told of; in it stands the run that is about to. So a crash neither loses an event nor
-sends it twice: a run that the store does not know, or that waits for its turn, has told nobody.
+`ID.new` marks a file that no run has announced; it contains the id of the run that is about to. So a crash neither loses
+an event nor sends it twice: a run that the store does not know, or that waits for its turn, has announced nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     sha256: str
 
     def facts(self) -> dict[str, Any]:
-        """As `request.upload` tells them."""
+        """As `request.upload` sends them."""
         out: dict[str, Any] = msgspec.to_builtins(self)
         return {name: value for name, value in out.items() if name not in ("id", "requestId")}
 
@@ -85,6 +85,7 @@ async def upload(
     mime_type = mime_type if mime_type and _MIME.fullmatch(mime_type) else mimetypes.guess_type(name)[0]
     mime_type = mime_type or "application/octet-stream"
     await check_chat(context, caller, chat_id)
+    # Checked before anything is written: nobody may fill up the chat of another user.
     await claim(context, caller, chat_id)
     async with context.turn(chat_id):
         size, digest = await asyncio.to_thread(_keep, context, chat_id, upload_id, file)
@@ -102,7 +103,7 @@ async def upload(
 
 
 async def announced(context: ServiceContext, chat_id: str, run_id: str) -> list[RequestUpload]:
-    """The uploads that this run is the first to tell of, oldest first."""
+    """The uploads that this run is the first to announce, oldest first."""
     folder = folder_of(context, chat_id)
     out = []
     for mark, teller in await asyncio.to_thread(_marks, folder):
@@ -115,7 +116,7 @@ async def announced(context: ServiceContext, chat_id: str, run_id: str) -> list[
 
 
 async def _has_begun(context: ServiceContext, run_id: str) -> bool:
-    """Whether the run has told what it was to tell: it is known, and does not wait for its turn."""
+    """Whether the run has announced its uploads: it is known, and does not wait for its turn."""
     return await context.store.find_run(run_id) is not None and await find_queued(context, run_id) is None
 
 
@@ -161,10 +162,12 @@ def _keep(context: ServiceContext, chat_id: str, upload_id: str, file: BinaryIO)
     """Copies the file into the chat's folder; its size and hash."""
     settings, folder = context.settings.uploads, folder_of(context, chat_id)
     folder.mkdir(parents=True, exist_ok=True)
+    # Only the files themselves count, which have no suffix; facts and marks are ours.
     room = settings.max_chat_bytes - sum(entry.stat().st_size for entry in folder.iterdir() if not entry.suffix)
     digest, size = hashlib.sha256(), 0
     path = folder / upload_id
     try:
+        # `x`: an id is never written twice.
         with path.open("xb") as out:
             while block := file.read(BLOCK):
                 size += len(block)
@@ -175,6 +178,7 @@ def _keep(context: ServiceContext, chat_id: str, upload_id: str, file: BinaryIO)
                 digest.update(block)
                 out.write(block)
             out.flush()
+            # Synced before the facts name it: a file is there once its facts are.
             os.fsync(out.fileno())
     except BaseException:
         path.unlink(missing_ok=True)
@@ -183,6 +187,7 @@ def _keep(context: ServiceContext, chat_id: str, upload_id: str, file: BinaryIO)
 
 
 def _note(folder: Path, kept: Upload) -> None:
+    # The mark comes first: after a crash in between, facts without a mark would never be announced.
     _write(folder / f"{kept.id}.new", b"")
     _write(folder / f"{kept.id}.json", msgspec.json.encode(kept))
 
@@ -195,7 +200,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _marks(folder: Path) -> list[tuple[Path, str]]:
-    """The marks of uploads that may not have been told of, oldest first, and the run that was about to."""
+    """The marks of uploads that may not have been announced, oldest first, each with the run that was about to."""
     with suppress(FileNotFoundError):
         return [(path, path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.new"))]
     return []
@@ -213,5 +218,6 @@ def _resolved(folder: Path, references: Iterable[Any]) -> list[Any]:
 
 def _with_facts(folder: Path, reference: Any) -> Any:
     key = reference.get("id") if isinstance(reference, Mapping) else None
+    # The id comes from the client and becomes a path.
     kept = _facts(folder, key) if isinstance(key, str) and _ID.fullmatch(key) else None
     return reference if kept is None else {**reference, **kept.reference()}

@@ -28,7 +28,7 @@ async def usage(
 
     Args:
         since, until: days (UTC) as `2026-11-22`, both included.
-        by: which of `AXES` tell lines apart.
+        by: the subset of `AXES` by which lines are grouped.
 
     Raises:
         GraphflowError: `invalid_input` for a day that is none, or an unknown axis.

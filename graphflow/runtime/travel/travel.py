@@ -59,7 +59,7 @@ class Travel:
         return await self.rewind_to(await self._load(checkpoint_id, logs=False), effects, cancel, by)
 
     async def rewind_to(self, target: Loaded, effects: Choices, cancel: bool, by: str | None) -> str:
-        """The same to a checkpoint that was read; one with an empty chain stands before all of them."""
+        """The same for a loaded checkpoint; an empty chain stands for the time before the first one."""
         await self._plan(target)  # a missing version is refused before anything is cancelled or taken back
         runs, row, choices, found = await self._ready("rewind", lambda head: target, effects, cancel)
         async with runs.held(row):
@@ -94,6 +94,7 @@ class Travel:
 
         runs, row, choices, found = await self._ready("edit", behind, effects, cancel)
         async with runs.held(row):
+            # Read again now that the thread is taken: the state may have changed since the check.
             if checkpoint_id is None:
                 target = await runs.load_head(row)
             waits = checkpoint_id is None and target.machine.status == "waiting"
@@ -128,6 +129,7 @@ class Travel:
             frame=frame_at(target.machine, edit),
             replace=edit.replace,
         )
+        # The result is dropped: advancing the pure core is the check.
         advance(await self._plan(target), target.machine, tick)
 
     # --- parts
@@ -139,7 +141,7 @@ class Travel:
     async def _ready(
         self, what: str, target_of: Callable[[Loaded], Loaded], effects: Choices, cancel: bool
     ) -> tuple[LiveRuns, ThreadRow, dict[str, Choice], list[Effect]]:
-        """The thread taken, every effect chosen about, and undone where that was chosen.
+        """The thread, taken, with a choice for every effect; the effects chosen for `undo` are undone.
 
         Args:
             target_of: where the thread goes, from its head as it is: an edit of the head goes with it.
@@ -151,6 +153,8 @@ class Travel:
         await self._preempt(runs, cancel)
         row = await runs.take(self._id, create=False)
         try:
+            # Another run may have moved the head before the take: effects are judged anew, at the head that is now
+            # fixed.
             if row.head != head.row.head:
                 head = await self._load(logs=False)
                 found = await effects_behind(runs.store, head, target_of(head))
@@ -210,6 +214,7 @@ class Travel:
         executor.feed(tick)
         await executor.flush()
         await journal.release()
+        # The hot copy stands at the head before this commit.
         runs.forget(row.thread_id)
         return executor.checkpoint_id or ""
 
@@ -243,7 +248,7 @@ def frame_at(machine: Machine, edit: Edit) -> int:
 
 
 def _without_edited(target: Loaded, edit: Edit) -> Loaded:
-    """The thread without what frames left unfinished that the edit takes as finished: it does not run again."""
+    """The thread without the unfinished frames that the edit treats as finished: they do not run again."""
     if edit.as_node is None:
         return target
     frames = spared(target.machine, frame_at(target.machine, edit))
@@ -252,7 +257,7 @@ def _without_edited(target: Loaded, edit: Edit) -> Loaded:
 
 
 def _facts(choices: Mapping[str, Choice], by: str | None, as_node: str | None = None) -> dict[str, Any] | None:
-    """What the checkpoint says of itself: by whom, as what, and what was chosen."""
+    """What the checkpoint records about itself: by whom, as which node, and the choices for effects."""
     facts: dict[str, Any] = {}
     if as_node is not None:
         facts["asNode"] = as_node

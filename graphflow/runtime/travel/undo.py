@@ -33,7 +33,7 @@ PAGE = 64
 async def undo_effects(
     host: RunHost, runs: LiveRuns, row: ThreadRow, head: Loaded, effects: Sequence[Effect]
 ) -> ThreadRow:
-    """Takes the effects back, the newest first, and gives the thread's row as it is then.
+    """Takes the effects back, the newest first, and returns the thread's row after that.
 
     Args:
         row: the thread, taken.
@@ -43,6 +43,7 @@ async def undo_effects(
         GraphflowError: `undo_failed`; what was taken back before it stays so, and nothing else has changed.
     """
     plan = await host.documents.pinned(row.facts.document)
+    # `keep`: the rewind or edit commits right after this, so the thread stays taken.
     journal = ThreadJournal(runs.store, row, row.facts, loaded=head, keep=True)
     undoing = Undoing(host, plan, journal, head)
     async with _lease_kept(runs):
@@ -79,6 +80,7 @@ class Undoing:
         if word == "tool":
             result = await self.host.services["tool"].undo(name, given, ctx, key=UNDO + effect.id)
             if result.error is not None:
+                # An error result is a definite failure, so the intent goes: the effect may be undone again.
                 await ctx.forget()
                 raise GraphflowError(result.error.message, code="tool_error", toolError=result.error.code)
         else:
@@ -89,7 +91,7 @@ class Undoing:
         await ctx.settle()
 
     async def _arguments(self, effect: Effect) -> Any:
-        """With what the write was called: kept with its intent, or in the call that the messages held then."""
+        """The arguments of the write: kept with its intent, or in the call that the messages held then."""
         store = self.journal.store
         body = await read_body(store, effect.thread_id, effect.intent)
         kept = (body.facts or {}).get("arguments") if body is not None else None
@@ -132,7 +134,7 @@ class Undoing:
 
 
 class UndoContext:
-    """What a tool that takes an effect back gets of the engine: it is recorded, heard by nobody, and asks nobody."""
+    """The context of a tool that takes an effect back: steps are recorded, events go nowhere, and it can't ask."""
 
     def __init__(self, undoing: Undoing, effect: Effect) -> None:
         self._undoing, self._effect = undoing, effect
@@ -157,6 +159,7 @@ class UndoContext:
         try:
             return await fn()
         except BaseException as error:
+            # After a cut-off nobody knows whether it was undone; the intent stays, as for any write (E6).
             if not is_cut_off(error):
                 await self.forget()
             raise
@@ -192,6 +195,7 @@ async def _lease_kept(runs: LiveRuns) -> AsyncIterator[None]:
     async def renew() -> None:
         while True:
             await asyncio.sleep(LEASE_MS / 3000)
+            # A failed renewal is tried again well before the lease ends.
             with contextlib.suppress(GraphflowError):
                 await runs.store.renew(runs.store.owner, lease_until=runs.clock.now_ms() + LEASE_MS)
 

@@ -51,6 +51,7 @@ async def chats(
         found = await find_chats(context, query, which)
         following = found[-1][0].cursor if len(found) == limit else None
         return [await _line(context, row) for _, row in found], following
+    # A cursor is a chat id: another user's must look like one that was never there.
     if cursor is not None and not await sees(context, Caller(user=user), cursor):
         raise unknown_cursor(cursor)
     try:
@@ -101,8 +102,8 @@ async def chat(context: ServiceContext, chat_id: str, *, raw_messages: bool = Fa
 
 
 async def _heal_record(context: ServiceContext, chat_id: str) -> None:
-    """A chat that is opened gets the lines of its record that a crash has left out; who reads it need not wait for a disk
-    that can't be written.
+    """Adds the lines of the chat's record that a crash has left out; a disk that can't be written does not fail the
+    reader.
     """
     try:
         await context.chat_record.heal(chat_id)

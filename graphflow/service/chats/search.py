@@ -40,19 +40,23 @@ async def find_chats(
 
 async def refresh(context: ServiceContext) -> None:
     """Takes over what has changed since the last call; the first call of a process looks at every thread's row."""
+    # One refresh at a time: searches that come together would read the same threads twice.
     async with context.search.lock:
         newest, whole = context.search.upto, True
         cursor = None
         while rows := await _page(context, cursor):
+            # `>=`, since two threads may have changed in the same ms.
             fresh = [row for row in rows if row.facts.updated_at >= context.search.upto]
             known = await context.conversations.updated([row.thread_id for row in fresh])
             for row in fresh:
                 newest = max(newest, row.facts.updated_at)
                 if row.head is not None and known.get(row.thread_id) != row.facts.updated_at:
                     whole = await _take_over(context, row) and whole
+            # Newest first, so a page that is not all fresh ends the changes.
             if len(fresh) < PAGE:
                 break
             cursor = rows[-1].thread_id
+        # After a failure the mark stays, so that the next search tries the chat again.
         if whole:
             context.search.upto = newest
 
@@ -65,7 +69,7 @@ async def _page(context: ServiceContext, cursor: str | None) -> list[ThreadRow]:
 
 
 async def _take_over(context: ServiceContext, row: ThreadRow) -> bool:
-    """False when the chat's record can't be read or mended now: the others are found all the same."""
+    """False when the chat's record can't be read or repaired now: the others are found all the same."""
     chat_id = row.thread_id
     try:
         await context.chat_record.heal(chat_id)

@@ -52,7 +52,7 @@ def parse_position(text: str | None) -> Position | None:
 
 
 class Joined(NamedTuple):
-    """What a client that joins a run is sent."""
+    """What a client that joins a run receives."""
 
     batches: AsyncIterator[list[StreamFrame]]
     """What is ready together comes together."""
@@ -80,6 +80,7 @@ async def join(context: ServiceContext, run_id: str, last_event_id: str | None =
     position = parse_position(last_event_id)
     await context.runs.ready()
     live = next((live for live in context.runs.by_thread.values() if live.run_id == run_id), None)
+    # Anything else can't be a run id, so the store is not asked.
     if live is None and not CHAT_ID.fullmatch(run_id):
         raise unknown_run(run_id)
     thread_id = live.thread_id if live is not None else await context.store.find_run(run_id)
@@ -132,6 +133,7 @@ async def _joined_live(
     view = RingView(live)
     log = await view.read(context, live.run_id)
     keep = _keep(position, log, ring.epoch, view)
+    # The client's log stands as it is, so nothing is rebuilt; the ring goes on from its position.
     if position is not None and keep == position.seq and ring.has(keep):
         after = keep
     else:
@@ -148,13 +150,13 @@ def _end_of_log(run: StoredRun, position: Position | None, keep: int) -> Event |
 
 
 def _end_of_ring(ring: RunLog, position: Position | None) -> Event | None:
-    """The same for an epoch that has said its last word and is still being put away."""
+    """The same for an epoch whose last event was sent and that is still being closed."""
     last = ring.ring[-1] if ring.ring and position is not None and _is_raw(position, ring) else None
     return last if position is not None and isinstance(last, ENDS) and position.seq == last.seq else None
 
 
 def _is_raw(position: Position | None, ring: RunLog) -> bool:
-    """Whether the ring alone can tell the client all that it misses, without looking at the store."""
+    """Whether the ring alone has everything that the client misses, so that the store need not be read."""
     if position is None:
         return ring.mark == 0 and ring.has(0)
     if position.epoch != ring.epoch or position.seq > ring.last_seq:
@@ -169,10 +171,13 @@ def _keep(position: Position | None, log: StoredLog, epoch: int, view: RingView 
     """The last number, at most the client's and its epoch's mark, at which no block was open (E1)."""
     if position is None:
         return 0
+    # Beyond what the log has of that epoch, the number may belong to another event now (E1).
     limit = min(position.seq, _known(position, log, epoch, view))
+    # A rebuilt log may have ended inside overlapping blocks: step back to before them (see `UNSAFE`).
     if view is not None and position.epoch == view.epoch:
         limit = view.unsafe.get(limit, limit)
     spans = [(first, event.seq) for event, first in log.events if first < event.seq]
+    # An open block is sent again as its start and its text so far, so no part of it may be kept.
     if view is not None:
         spans += [(first, limit + 1) for first in view.opened]
     spans += dead_spans(log, view)
@@ -180,7 +185,7 @@ def _keep(position: Position | None, log: StoredLog, epoch: int, view: RingView 
 
 
 def _known(position: Position, log: StoredLog, epoch: int, view: RingView | None) -> int:
-    """The last number that clients of the position's epoch have as the log has it."""
+    """The last number up to which clients of the position's epoch agree with the log."""
     for fence, mark in log.epochs:
         if fence > position.epoch:
             return mark
@@ -297,6 +302,7 @@ _IDS = ("content_id", "reasoning_id", "tool_id", "action_id")
 def _remember_unsafe(ring: RunLog, rebuilt: Sequence[Logged], keep: int) -> None:
     least = [0] * len(rebuilt)
     first_later = 1 << 62
+    # From the end: the smallest block start among the later events tells whether a block is open at each of them.
     for index in range(len(rebuilt) - 1, -1, -1):
         least[index] = first_later
         first_later = min(first_later, rebuilt[index][1])

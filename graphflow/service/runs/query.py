@@ -57,9 +57,11 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
         is_new = not request.thread_id  # then neither the store nor the folder of uploads can know the id
         row = None if is_new else await context.store.thread(chat_id)
         if caller.user is not None and row is not None and row.facts.user != caller.user:
+            # The same error as for an unknown id: a refusal must not reveal that the thread exists.
             raise unknown_chat(chat_id)
         graph = context.graph(agent_of(context, request.agent_key, row))
         if caller.user is not None:
+            # Before anything is launched, so that two users with the same new id can't both get it.
             await claim(context, caller, chat_id)
         run_id = context.ids.new_id()
         references = await uploads.resolved(context, chat_id, said.references) if said.references else said.references
@@ -101,6 +103,7 @@ async def _launch(
         input=input_of(said, graph.host.documents.newest().input_schema),
         agent_key=graph.host.agent_key,
         durability=context.settings.store.durability,
+        # `enqueue` is tried as `reject` first: the service's own queue takes over below.
         on_busy="reject" if request.on_busy == "enqueue" else request.on_busy,
         title=name,
     )
@@ -166,6 +169,7 @@ async def _answer_question(
     submit = _as_submit(said, rows[0].run_id, interrupt_id)
     answers = {interrupt_id: said.message}
     run = await launch_answer(graph.host, said.chat_id, answers, by=caller.name, preamble=(submit,), hold_ms=hold_ms)
+    # The requester's stream begins after what earlier epochs have sent.
     after = run.log.mark if run.log is not None else 0
     return StartedRun(run=run, run_id=submit.run_id, chat_id=said.chat_id, request_id=submit.request_id, after=after)
 

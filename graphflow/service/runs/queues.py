@@ -29,7 +29,7 @@ from graphflow.service.requests import checked_chat_id
 from graphflow.service.uploads import announced
 
 OBSERVE_S = 0.5
-"""How often a process looks whether inputs that it waits for have left the queue by another's hand."""
+"""How often a process looks whether inputs that it waits for have left the queue through another process."""
 FULL_RETRY_MS = 5_000
 LATER = frozenset({"thread_busy", "thread_waiting", "fenced", "store_failed", "shutting_down", "connection"})
 """Refusals that leave an input in the queue: its turn will come."""
@@ -49,7 +49,7 @@ class StartedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Turn = StartedRun | Literal["gone"]
-"""What became of an input: its run has begun here, or it has left the queue by another's hand."""
+"""The outcome of an input: its run has begun here, or it has left the queue through another process."""
 
 
 # --- putting in, looking, taking out
@@ -59,11 +59,12 @@ async def add(context: ServiceContext, queued: RunRequest) -> QueuedInput:
     """Accepts an input durably; the caller has the thread's turn.
 
     Raises:
-        GraphflowError: `overloaded` when as many wait as are let in.
+        GraphflowError: `overloaded` when the queue is full.
     """
     now, chat_id = context.clock.now_ms(), queued.thread_id
     await _refuse_when_full(context, chat_id)
     position = await context.store.enqueue(chat_id, encode_queued(queued), now=now, run_id=queued.run_id)
+    # Registered before the drain starts, or its turn could come before anybody can be notified.
     begins = context.queue.turns[chat_id, position] = asyncio.get_running_loop().create_future()
     entries = await context.store.queue(chat_id, kind="input", limit=PAGE)
     drain_soon(context, chat_id)  # the run may have ended before the input was there
@@ -115,12 +116,13 @@ async def wait_for_turn(context: ServiceContext, enqueued: QueuedInput) -> Turn:
     if enqueued.chat_id not in context.queue.observed:
         task = asyncio.ensure_future(_observe(context, enqueued.chat_id))  # noqa: TID251 - ends with the last who waits
         context.queue.observed[enqueued.chat_id] = task
+    # `wait`, not `await future`: a caller that is cancelled must not cancel the future for the others.
     await asyncio.wait((future,))
     return future.result()
 
 
 async def _observe(context: ServiceContext, chat_id: str) -> None:
-    """Tells those who wait here that their input has left the queue, for as long as somebody waits."""
+    """Reports to the waiters here that their input has left the queue, for as long as there are any."""
     try:
         while waited := {position for name, position in list(context.queue.turns) if name == chat_id}:
             try:
@@ -128,6 +130,7 @@ async def _observe(context: ServiceContext, chat_id: str) -> None:
             except GraphflowError:  # a store that is locked for a moment
                 entries = None
             if entries is not None:
+                # What left the queue without a run here was withdrawn, or begun by another process.
                 for position in waited - {entry.position for entry in entries}:
                     _settle(context, chat_id, position, "gone")
             await asyncio.sleep(OBSERVE_S)
@@ -159,6 +162,7 @@ def drain_soon(context: ServiceContext, chat_id: str) -> None:
     """Begins what is next on the thread, soon, if it is free."""
     if not context.queue.serving or context.stopping:
         return
+    # Two drains of one thread would begin its inputs out of order; the running one looks once more instead.
     if chat_id in context.queue.draining:
         context.queue.again.add(chat_id)
         return
@@ -175,7 +179,7 @@ async def sweep(context: ServiceContext) -> None:
 
 
 async def close(context: ServiceContext) -> None:
-    """Begins nothing any more; what waits stays in the store, and who waits here is told so."""
+    """Begins nothing any more; what waits stays in the store, and waiters here get the error."""
     context.queue.serving, context.queue.closed = False, True
     for chat_id, position in list(context.queue.turns):
         _settle(context, chat_id, position, _stopping())
@@ -188,6 +192,7 @@ async def close(context: ServiceContext) -> None:
 async def _drain(context: ServiceContext, chat_id: str) -> None:
     try:
         while True:
+            # Discarded before the look, so a request that comes meanwhile is not lost.
             context.queue.again.discard(chat_id)
             try:
                 async with context.turn(chat_id):
@@ -208,6 +213,7 @@ async def _next(context: ServiceContext, chat_id: str) -> None:
     queued = decode_queued(Queued(thread_id=chat_id, position=first[0], kind="input", body=first[1], at=0))
     if queued.holder is not None and not await _is_lost(context, chat_id, queued, first[0]):
         return
+    # The run that a crash cut off came before every queued input, so it goes first.
     if row.facts.status == "running" and await _goes_on(context, chat_id):
         return
     try:
@@ -217,6 +223,7 @@ async def _next(context: ServiceContext, chat_id: str) -> None:
             log.debug("thread %s: the next input waits on: %s", chat_id, refusal.message)
             return
         log.warning("thread %s: run %s can't begin: %s", chat_id, queued.run_id, refusal.message)
+        # It can never begin, and would block those behind it.
         await context.store.withdraw(chat_id, first[0], run_id=queued.run_id)
         _settle(context, chat_id, first[0], refusal)
         context.queue.again.add(chat_id)
@@ -261,6 +268,7 @@ async def _is_lost(context: ServiceContext, chat_id: str, queued: RunRequest, po
         return True
     entries = await store.queue(chat_id, kind="input", limit=1)
     row = await store.thread(chat_id)
+    # The clock of a turn starts when the input is queued or when the thread was last used, whichever is later.
     since = max(entries[0].at if entries else 0, row.facts.updated_at if row is not None else 0)
     return context.clock.now_ms() - since > HELD_MS
 

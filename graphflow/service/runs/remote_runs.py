@@ -1,4 +1,4 @@
-"""A run that another process drives, as far as its records tell: for those who follow it or wait for it here."""
+"""A run that another process drives, as far as its records show: for clients here that follow it or wait for it."""
 
 from __future__ import annotations
 
@@ -55,8 +55,9 @@ async def follow_stored(
 
 
 def _is_simply_further(context: ServiceContext, run: StoredRun, row: ThreadRow, run_id: str) -> bool:
-    """Whether the same epoch goes on, so that its new records tell all that is new."""
+    """Whether the same epoch goes on, so that its new records contain all that is new."""
     is_same = (row.fence, row.lineage) == (run.row.fence, run.row.lineage)
+    # A run that starts to wait has events that no record keeps yet, so the log is read in full.
     asks = row.facts.status == "waiting" and row.head != run.row.head
     return is_same and not asks and not is_at_rest(context, row, run_id)
 
@@ -78,18 +79,18 @@ def _cut(chain: Chain, row: ThreadRow) -> Chain:
 
 
 class _Told:
-    """What a client was told of a run that another process drives.
+    """What a client has received of a run that another process drives.
 
-    The client may take its last id to that process, which then sends it the parts of blocks that are open. Somebody who was
-    told from the store has no beginning of them. So an event bears the epoch's own id only where no node was at work and no
-    block can have been open; else that of the epoch before, of which every process knows that it may differ (E1).
+    The client may take its last id to that process, which then sends it the parts of blocks that are open. A client that
+    read from the store has no beginning of them. So an event carries the epoch's own id only where no node was at work
+    and no block can have been open; else that of the epoch before, of which every process knows that it may differ (E1).
     """
 
     def __init__(self, after: int) -> None:
         self._after = after
-        """Number of the last event that was told from a record."""
+        """Number of the last event that was sent from a record."""
         self._foretold: set[tuple[int, type[Event]]] = set()
-        """Questions that no record tells yet, with the numbers that they should have."""
+        """Questions that are in no record yet, with the numbers that they should have."""
         self._epoch = 0
         self._begin = 0
         """Number after which the epoch's own events come: what older epochs left at work is void."""
@@ -118,6 +119,7 @@ class _Told:
             return []
         out: list[StreamFrame] = []
         known, self._foretold = self._foretold, set()
+        # What was foretold came otherwise: the client drops it and gets what the records say.
         if not known <= {(event.seq, type(event)) for event in fresh}:
             out.append((None, StreamReset(keep_seq=self._after)))
             known = set()
@@ -142,7 +144,7 @@ class _Told:
 
 
 async def result_elsewhere(context: ServiceContext, thread_id: str, run_id: str) -> RunResult:
-    """What the run has come to, once nobody drives it any more.
+    """The outcome of the run, once no process drives it any more.
 
     Raises:
         ThreadNotFound: the run has left no record.
@@ -154,6 +156,7 @@ async def result_elsewhere(context: ServiceContext, thread_id: str, run_id: str)
     before: str | None = None
     while rows := await context.store.list_checkpoints(thread_id, before=before, limit=PAGE, all_lineages=True):
         for listed in rows:
+            # The newest checkpoint of the run has its outcome; later ones belong to other runs.
             if decode_meta(listed.meta, listed.id).run_id != run_id:
                 continue
             loaded = await load_thread(context.store, thread_id, listed.id)

@@ -48,6 +48,7 @@ async def resume(
         live = await settled_live(context, thread_id)
         if live is not None and answers and live.executor.machine.interrupts:
             executor = live.executor
+            # All answers are checked before the first is given: a refused call changes nothing (E13).
             checked = check_answers(executor.machine, answers)
             after = executor.seq
             for answer in checked:
@@ -84,6 +85,7 @@ async def signal(context: ServiceContext, thread_id: str, name: str, payload: An
     checked_chat_id(thread_id, "threadId")
     async with context.turn(thread_id):
         await expire_overdue(context, thread_id)
+        # A run that is just ending takes no signal; after it, the thread is free or waits.
         await settled_live(context, thread_id)
         graph = await context.graph_of_thread(thread_id)
         hold = context.settings.tools.hold_ms

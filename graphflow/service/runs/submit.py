@@ -30,7 +30,7 @@ _STATUS: dict[str, SubmitStatus] = {
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What became of an answer."""
+    """The outcome of an answer."""
 
     request_id: str
     accepted: bool
@@ -43,7 +43,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 async def submit(context: ServiceContext, request: SubmitRequest, *, caller: Caller = LOCAL) -> Submitted:
-    """Takes an answer or says why not; what was not accepted has changed nothing.
+    """Accepts an answer or reports why not; a refused answer changes nothing.
 
     Args:
         caller: recorded as who answered; a thread of another user is unmatched.
@@ -89,6 +89,7 @@ async def _take(context: ServiceContext, request: SubmitRequest, request_id: str
         machine = live.executor.machine
         interrupt_id = find_interrupt(machine, request.run_id, request.asked)
         if interrupt_id is None:
+            # The machine knows open interrupts only; the log tells a stale answer from one that nobody asked for.
             raise await _unknown(context, request, machine.run_id)
         _check_same(request, interrupt_id, machine.interrupts[interrupt_id].tool_id)
         answer_live(live, interrupt_id, request.payload, event, by)
@@ -136,7 +137,7 @@ def _check_same(request: SubmitRequest, interrupt_id: str, tool_id: str | None) 
 
 
 async def _unknown(context: ServiceContext, request: SubmitRequest, current_run: str) -> AnswerRefused:
-    """`stale` for what the run has asked and nobody can answer any more, else `unmatched`."""
+    """`stale` for a question of the run that is no longer open, else `unmatched`."""
     for event in await _asked(context, request):
         if request.asked in (event.interrupt_id, event.tool_id):
             return AnswerRefused(

@@ -21,7 +21,7 @@ log = logging.getLogger("graphflow.service")
 async def expire_overdue(context: ServiceContext, thread_id: str | None = None) -> list[str]:
     """Closes what has expired, on one thread or on all; the ids of the threads that go on.
 
-    A thread that somebody else drives is left to them.
+    A thread that another process drives is left to that process.
     """
     await context.runs.ready()
     overdue: dict[str, list[str]] = {}
@@ -32,6 +32,7 @@ async def expire_overdue(context: ServiceContext, thread_id: str | None = None) 
     for key, interrupts in overdue.items():
         try:
             await _expire(context, key, interrupts)
+        # One thread that is busy or broken must not keep the others from expiring.
         except GraphflowError as error:
             log.info("sweep: thread %s stays as it is: %s", key, error.message)
         else:
@@ -41,6 +42,7 @@ async def expire_overdue(context: ServiceContext, thread_id: str | None = None) 
 
 async def _expire(context: ServiceContext, thread_id: str, interrupts: list[str]) -> None:
     live = context.runs.by_thread.get(thread_id)
+    # A waiting run of this process holds the thread, so it has to feed the expiry itself.
     if live is not None and not live.executor.ending:
         for interrupt_id in interrupts:
             live.executor.expire(interrupt_id)
@@ -50,7 +52,7 @@ async def _expire(context: ServiceContext, thread_id: str, interrupts: list[str]
 
 
 async def sweep(context: ServiceContext, interval_s: float = INTERVAL_S) -> None:
-    """Does what is due, again and again, until it is cancelled; belongs into its caller's task group."""
+    """Does what is due, again and again, until it is cancelled; runs in a task group of its caller."""
     context.queue.serving = True
     while True:
         try:
