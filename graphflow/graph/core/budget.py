@@ -11,7 +11,7 @@ from graphflow.graph.core.plan import Plan
 
 
 def limits_in(plan: Plan, frame: Frame, limits: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`limits` as a frame sees them: the run's, and in a subgraph its own document's figures over them (E11)."""
+    """`limits` as a frame sees them: the run's; in a subgraph, its own document's limits override them (E11)."""
     return {**limits, **plan.limits} if frame.graph else limits
 
 
@@ -35,9 +35,9 @@ def check_budget(limits: Mapping[str, Any], usage: Mapping[str, Any], figure: st
 
 
 def check_spending(limits: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
-    """Raises `BudgetExceeded` when the run has no token or no money left; what a call uses is known after it only.
+    """Raises `BudgetExceeded` when the run has no token or no money left; what a call uses is only known after it.
 
-    What a provider does not tell never counts as 0: after a call without a count nothing is left.
+    A count that the provider does not send never counts as 0: after such a call nothing is left.
     """
     for figure in ("tokens", "costUsd"):
         if figure not in limits:
@@ -69,7 +69,7 @@ def exceeded(figure: str, limit: Any, used: Any) -> BudgetExceeded:
 
 
 def is_spent(error: Mapping[str, Any]) -> bool:
-    """Whether the run has no step or no time left, which every node needs: no retry, error route or join has a way on."""
+    """Whether the steps or the time are used up. Every node needs both, so no retry, error route or join can go on."""
     return error["code"] == "budget_exceeded" and (error.get("detail") or {}).get("figure") in ("steps", "timeoutMs")
 
 
@@ -95,9 +95,9 @@ def usage_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[s
 
 
 def told_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """The usage as readers are told it: what nobody knows is null, never 0.
+    """The usage as events show it: an unknown value is null, never 0.
 
-    Tokens are null while a turn of them was not counted; the cost is left out while a call of them has no known cost.
+    Tokens are null if any call was not counted; the cost is left out if the cost of any call is unknown.
     """
     out = {figure: value for figure, value in usage.items() if figure != "unpricedCalls"}
     if usage.get("unpricedCalls"):

@@ -1,7 +1,7 @@
 """State: frozen values, append logs, the schema of a graph's keys, and their reducers (spec 2.1, E4, E22).
 
-Values are shared by reference between machines, nodes and checkpoints, so they can't be changed in
-place: mappings and lists are frozen when they are written, and a frozen value passes by identity.
+Values are shared by reference between machines, nodes and checkpoints, so they must never change in
+place: mappings and lists are frozen when they are written, and a frozen value is passed by identity.
 An append channel is a `ListView`: a window on a list that only grows.
 """
 
@@ -122,6 +122,7 @@ class StateSchema:
         """
         update = Update({}, {}, {})
         for key, value in writes.items():
+            # Exact type, not isinstance: a `bool` would pass as an `int`.
             if type(value) in self._plain.get(key, ()):
                 update.sets[key] = value
                 continue
@@ -153,8 +154,11 @@ class StateSchema:
             if channel.is_log:
                 _REDUCERS[channel.reduce](channel, state.get(key), values, update)
             elif channel.reduce == "replace":
+                # Unordered parallel writers of a `replace` key are a load error: these values come from one branch,
+                # or from branches that run `after` each other, and the last one counts.
                 update.sets[key] = values[-1]
             elif channel.reduce == "merge":
+                # Only the changed entries: a patch must not grow with the map.
                 update.merges[key] = {k: v for value in values for k, v in value.items()}
             else:
                 old = state.get(key)
@@ -236,10 +240,13 @@ def _reduce_messages(channel: Channel, old: Any, value: Any, update: Update) -> 
             raise StateError(f"state key {channel.key!r} takes messages, not {message!r:.80}", key=channel.key)
         if (wrong := misfit(message)) is not None:
             raise StateError(f"state key {channel.key!r}: {wrong}", key=channel.key)
+    # Without ids nothing can be replaced: skip the index of the whole history.
     if all(message.id is None for message in messages):
         update.logs[channel.key] = [("+", message) for message in messages]
         return
     places = {message.id: place for place, message in enumerate(old or ()) if message.id is not None}
+    # A message with a known id replaces the old one in place; ids repeat within one write too, so new ones are added
+    # to `places` as they come.
     length, entries = len(old or ()), update.logs.setdefault(channel.key, [])
     for message in messages:
         if message.id is not None and message.id in places:
@@ -279,6 +286,7 @@ def _reduce_function(channel: Channel, old: Any, value: Any, update: Update) -> 
     if channel.function is None:
         raise StateError(f"state key {channel.key!r}: no reducer {channel.reduce!r} is registered", key=channel.key)
     try:
+        # A thawed copy: user code may change what it is given, and the frozen value is shared with checkpoints.
         new = channel.function(thaw(old), value)
     except Exception as error:  # the boundary where a reducer's failure becomes that of the node that wrote
         why = error_dict(error)["message"]
@@ -308,6 +316,7 @@ def initial_update(schema: StateSchema, state: State, run_keys: Sequence[str]) -
             continue
         value = channel.initial()
         if channel.is_log:
+            # A log that exists is set anew with `*`; a new one only gets its items.
             update.logs[key] = [("*", list(value))] if key in state else [("+", item) for item in value]
         else:
             update.sets[key] = value

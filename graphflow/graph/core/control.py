@@ -25,7 +25,7 @@ def on_cancel(work: UnitOfWork, tick: Cancel) -> None:
 
 
 def stop(work: UnitOfWork, partials: Mapping[int, Any]) -> None:
-    """Every branch ends; nothing that was recorded is lost, and a resume goes on from there."""
+    """Stops every frame; recorded work is kept, and a resume goes on from there."""
     for frame in list(work.table.values()):
         if frame.status in ("ready", "waiting", "backoff"):
             work.count_unfinished(frame.number)
@@ -51,6 +51,7 @@ def on_resumed(work: UnitOfWork, tick: Resumed) -> None:
         "status": "running",
         "run_id": tick.run_id,
         "error": None,
+        # Limits are data of the run (E11): those that the resume does not name stay.
         "limits": {**work.limits, **tick.limits},
     }
     work.limits = work.fields["limits"]
@@ -64,8 +65,10 @@ def on_resumed(work: UnitOfWork, tick: Resumed) -> None:
         work.fields["after"] = work.stops_after = tick.after
     for frame in list(work.table.values()):
         if frame.status == "failed":
+            # A failed node used up its attempts. Resuming is a new decision, and the node gets all of them again.
             work.change(frame.number, {"status": "ready", "attempt": 1})
     for interrupt in work.before.interrupts.values():
+        # A question of the stopped run stays open under its id; only the run that it belongs to is new.
         if interrupt.run_id != tick.run_id:
             work.interrupts[interrupt.id] = msgspec.structs.replace(interrupt, run_id=tick.run_id)
     _go_on(work)
@@ -74,6 +77,7 @@ def on_resumed(work: UnitOfWork, tick: Resumed) -> None:
 def _go_on(work: UnitOfWork) -> None:
     """Starts what is ready: a node that had not finished begins again."""
     for frame in list(work.table.values()):
+        # An earlier turn of this loop may have closed it: a frame that ends can join its fan.
         if frame.number not in work.table:
             continue
         if frame.status == "ready" and frame.node == END:
@@ -81,6 +85,7 @@ def _go_on(work: UnitOfWork) -> None:
         elif frame.status == "ready" and breaks(work, frame.number):
             pass
         elif frame.status == "ready":
+            # `again`: the step was counted when the node first began.
             run(work, frame.number, again=True)
         elif frame.status == "backoff":
             work.commands.append(Backoff(frame.number, frame.until))
@@ -182,6 +187,8 @@ def _rest(work: UnitOfWork) -> None:
     if work.fields.get("status") == "failed":
         failure = work.get("error") or {}
         raise StateError(f"the edit can't be routed on: {failure.get('message')}")
+    # The shared code paths emit run commands. A thread at rest performs none; only what closes or reissues questions
+    # remains.
     work.commands = [c for c in work.commands if not isinstance(c, RunNode | Started | Finished | CancelNode | Ended)]
     root = work.table.get(ROOT)
     if root is None or root.node in (END, ""):

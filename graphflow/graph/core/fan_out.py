@@ -23,14 +23,14 @@ from graphflow.graph.core.unit_of_work import UnitOfWork, Written
 from graphflow.graph.definition.document import END
 
 NOT_COLLECTED = frozenset({"budget_exceeded"})
-"""Failures that are the run's, whatever a join says of its branches'."""
+"""Error codes that fail the run even if the join collects or skips failures."""
 
 
 class Branches:
     """Opens and joins what is below a node.
 
     A branch that ends may end its join, the node around it, and so on upwards, and each of these enters a next node:
-    the two modules call each other. So this one is given the functions of `node_lifecycle.py` that it calls back.
+    the two modules call each other. To avoid an import cycle, this class receives the functions of `node_lifecycle.py`.
     """
 
     __slots__ = ("_enter", "_fail", "_fail_frame", "_succeed")
@@ -61,6 +61,7 @@ class Branches:
         given = {} if node.arguments is None else node.arguments.evaluate(work.scope_at(frame))
         child = work.new_frame()
         work.change(number, {"status": "open", "opened": Opened(node_run_id)})
+        # Last: the child may reach its end in here and close the node again.
         self._begin_graph(work, child, plan, given, {"parent": number, "path": path_below(frame, node.name)})
 
     def _begin_graph(self, work: UnitOfWork, number: int, plan: Plan, given: Any, fields: Mapping[str, Any]) -> None:
@@ -89,11 +90,13 @@ class Branches:
         self._go_on(work, number, node, fan)
 
     def _go_on(self, work: UnitOfWork, number: int, node: PlanNode, fan: FanOut) -> None:
-        """Joins when nothing more is needed or to come; else opens what there is room for."""
+        """Joins once enough branches have ended or none is left; otherwise opens as many as there is room for."""
         opened = work.table[number].opened
         if opened is None or any(opened is other for other in work.opening):
-            return  # the loop below is at it already: this branch has ended within its own first step
+            return  # a branch that ends within its own first step comes back here; the outer loop goes on
         work.opening.append(opened)
+        # Compared by identity: a branch that fails or joins inside the loop may close this fan or enter the same node
+        # again, and what is open then is another fan.
         while number in work.table and work.table[number].opened is opened:
             join = work.table[number].join
             assert join is not None
@@ -111,8 +114,9 @@ class Branches:
         work.opening.remove(opened)
 
     def _open_alike(self, work: UnitOfWork, number: int, node: PlanNode, fan: FanOut, join: JoinState) -> bool:
-        """Opens at once as many branches of a map as `_next` and `_open_branch` would open one by one, where each begins with
-        a node that runs and nothing can stop it; whether there were any.
+        """Opens many branches of a map at once; whether there were any. The result is as from `_next` and `_open_branch`.
+
+        Only for branches that begin with a node that simply runs: no breakpoint, invariant or nested fan.
         """
         frame, start, pending = work.table[number], fan.branches[0].start, join.pending
         plan = work.plan_of(frame)
@@ -147,6 +151,7 @@ class Branches:
             self._open_body(work, child, frame, body, {**fields, "graph": body.graph, "branch": BranchState(index)})
             return
         inherited = _inherited(work, frame, fan, body)
+        # How much of each log came from other branches: those entries are not written again at the join.
         counts = {} if inherited is None else {channel: len(entries) for channel, entries in inherited.logs.items()}
         fields |= {"graph": frame.graph, "node": body.start, "branch": BranchState(index, counts)}
         work.change(child, fields, inherited=inherited)
@@ -159,6 +164,7 @@ class Branches:
         try:
             given = {} if body.given is None else body.given.evaluate(work.scope_at(frame, **names))
         except ExpressionFailed as failure:
+            # The frame is opened only to fail: the join then treats it like any other branch.
             work.change(child, fields)
             self._fail_frame(work, child, failure.as_dict(frame.node))
             return
@@ -195,10 +201,11 @@ class Branches:
         self._go_on(work, parent.number, node, node.fan)
 
     def _join(self, work: UnitOfWork, number: int, node: PlanNode, fan: FanOut) -> None:
-        """All that is needed has ended: losers are cancelled, writes reduced in branch order, and the node is finished."""
+        """Finishes the node: remaining branches are cancelled and the writes reduced in branch order."""
         frame = work.table[number]
         assert frame.join is not None
         join, plan = frame.join, work.plan_of(frame)
+        # The order of finishing differs from run to run; a replay must give the same bytes (E10).
         ended = _in_order(fan, join)
         work.close_children(number)
         if fan.wait != "all" and join.counted < fan.needed(join.total):
@@ -240,11 +247,11 @@ def _items(fan: FanOut, scope: Mapping[str, Any]) -> Any:
 
 
 def _next(work: UnitOfWork, fan: FanOut, join: JoinState) -> int | None:
-    """The next branch that may begin: there is room, its predecessors have ended, and the budget has a step for it."""
+    """The next branch that may begin: room is left, its predecessors have ended, and the budget has a step for it."""
     if not join.pending or (fan.at_once is not None and join.running >= fan.at_once):
         return None
     if join.running and not work.affords_step():
-        return None  # reserved before it begins: it waits for those that run, and fails if nothing is left then
+        return None  # waits for those that run: their steps are reserved; if none is left then, it fails
     if isinstance(join.pending, range):
         return join.pending[0]
     ended = {index_of(frame) for frame in join.ended}
@@ -252,7 +259,7 @@ def _next(work: UnitOfWork, fan: FanOut, join: JoinState) -> int | None:
 
 
 def _inherited(work: UnitOfWork, frame: Frame, fan: FanOut, body: PlanBranch) -> Update | None:
-    """What a branch sees of those that have ended before it: their writes, reduced in branch order."""
+    """The writes of the branches that this one runs `after`, reduced in branch order."""
     if not body.before or frame.join is None:
         return None
     plan = work.plan_of(frame)
@@ -261,7 +268,7 @@ def _inherited(work: UnitOfWork, frame: Frame, fan: FanOut, body: PlanBranch) ->
 
 
 def takes_losses(work: UnitOfWork, frame: Frame, error: Mapping[str, Any]) -> bool:
-    """Whether the join of this branch takes its failure as it is (`collect`, `skip`)."""
+    """Whether the join of this branch accepts its failure (`collect` or `skip`)."""
     node = work.node_of(work.table[frame.parent])
     assert node.fan is not None
     return node.fan.on_error != "fail" and error["code"] not in NOT_COLLECTED
@@ -282,13 +289,14 @@ def _in_order(fan: FanOut, join: JoinState) -> list[Frame]:
 
 
 def _writes_of(ended: Sequence[Frame], plan: Plan) -> dict[str, list[Any]]:
-    """Key → what these branches wrote to it, branch after branch; nothing of failed ones and of scratch keys."""
+    """Key → what these branches wrote to it, branch after branch; without failed branches and keys with `x-scope: branch`."""
     out: dict[str, list[Any]] = {}
     channels = plan.schema.channels
     for frame in ended:
         if frame.status != "done" or frame.branch is None or frame.branch.own is None:
             continue
         for key, values in frame.branch.own.items():
+            # A key with `x-scope: branch` stays in its branch (E10).
             if channels[key].scope != "branch":
                 out.setdefault(key, []).extend(values)
     return out

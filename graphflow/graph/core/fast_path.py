@@ -1,8 +1,7 @@
-"""The way that most ticks go: a node has succeeded, and another of its frame begins, or its branch has ended while others
-still run; nothing is open that waits for people, and nothing is counted but steps.
+"""Fast path for the most common tick: a node has succeeded, and the next node of its frame begins, or its branch ends
+while others still run. No interrupt is open, and nothing is counted but steps.
 
-It gives what `transition.advance` gives by the long way, in a third of the time, and leaves to it whatever is more:
-interrupts, breakpoints, recorded operations, usage, joins, the end of a graph, a used-up budget, a failure of any kind.
+It returns what `transition.full_path` returns, in a third of the time, and leaves everything else to it: interrupts, breakpoints, recorded operations, usage, joins, the end of a graph, a used-up budget, a failure of any kind.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ FramePatches = dict[int, FramePatch | None]
 
 
 def fast_path(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machine, list[Command]] | None:
-    """What `advance` gives for this tick; None when it takes the long way to tell."""
+    """The result of `advance` for this tick; None if only `full_path` can compute it."""
     if machine.interrupts or machine.before or machine.after or machine.wrapping or machine.status != "running":
         return None
     number = tick.frame
@@ -44,6 +43,7 @@ def fast_path(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machin
         state, branch, update, raw = _written(machine, frame, home, node, tick)
         first = node.routes[0]
         taken = (first.to, None) if first.when is None else _taken(machine, frame, state, home, node, tick.out)
+    # The machine is unchanged, so `full_path` may do all of it again and report the failure.
     except (NodeFailed, ExpressionFailed):
         return None
     if taken is None:
@@ -100,10 +100,10 @@ def _goes_straight(tick: NodeSucceeded, frame: Frame, home: Plan, node: PlanNode
 def _written(
     machine: Machine, frame: Frame, home: Plan, node: PlanNode, tick: NodeSucceeded
 ) -> tuple[State, BranchState | None, Update | None, dict[str, list[Any]] | None]:
-    """What the node's writes make of the frame's state and branch, the update, and what of it a branch keeps for its join.
+    """The frame's state and branch after the node's writes, the update, and the raw values that a branch keeps for its join.
 
     Raises:
-        NodeFailed, ExpressionFailed: it can't be written.
+        NodeFailed, ExpressionFailed: a value can't be computed or written.
     """
     updates = tick.updates
     if node.sets:
@@ -124,13 +124,14 @@ def _written(
 def _taken(
     machine: Machine, frame: Frame, state: State, home: Plan, node: PlanNode, out: Any
 ) -> tuple[str, dict[str, Any] | None] | None:
-    """Where the node's conditions lead, and what its record says of it; None when one is no boolean."""
+    """The route that the conditions choose, and the fact for the record; None if a condition is not a boolean."""
     given = {"out": out, "answer": None, "state": state}
     scope = Scope(frame, limits_in(home, frame, machine.limits), machine.usage, given)
     for index, route in enumerate(node.routes):
         value = route.when is None or route.when.evaluate(scope)
         if value is True:
             return route.to, {"route": index}
+        # Not a boolean: the full path makes the error.
         if value is not False:
             return None
     return None
@@ -139,8 +140,9 @@ def _taken(
 def _moved_on(
     machine: Machine, frame: Frame, state: State, branch: BranchState | None, home: Plan, to: str, steps: int
 ) -> tuple[Frames, int, dict[str, int] | None] | None:
-    """The frames with this one at its next node, the visit that this is, and what to count; None when it can't go there."""
+    """The frames with this one at its next node, the visit number, and the count to store; None if it can't go there."""
     target, limit = home.nodes.get(to), machine.limits.get("steps")
+    # Every frame of the table holds a step in reserve. At the limit the full path makes the error.
     if target is None or (limit is not None and steps + len(machine.frames) > limit):
         return None
     visit, visits = 1, None
@@ -161,18 +163,19 @@ def _moved_on(
 def _left(
     plan: Plan, machine: Machine, frame: Frame, out: Any, patch: FramePatch
 ) -> tuple[Frames, FramePatches] | None:
-    """The frames once a branch has ended, and what changed in them; None when more follows: a join, or another branch.
+    """The frames after a branch has ended, and their patches; None if a join or another branch follows.
 
     Args:
-        frame: after its last node's writes.
-        out: of its last node.
-        patch: of these writes; becomes that of the end.
+        frame: with the writes of its last node.
+        out: the output of its last node.
+        patch: holds these writes; the end of the branch is added to it.
     """
     if frame.branch is None:
         return None
     parent = machine.frames[frame.parent]
     join, node = parent.join, plan.graphs[parent.graph].nodes[parent.node]
     assert join is not None and node.fan is not None
+    # The tick that opens another branch or completes the join has more to do than this one.
     if join.pending or join.running == 1 or join.counted + 1 >= node.fan.needed(join.total):
         return None
     if frame.graph != parent.graph:
@@ -187,6 +190,7 @@ def _left(
         patch.fields["branch"] = given = gave(branch, out)
         branch = replace(given, own=branch.own)
     joined = moved(join, running=join.running - 1, counted=join.counted + 1)
+    # A copy: the commit still refers to the machine before the tick.
     table = copied(machine.frames)
     del table[frame.number]
     ended = join.ended.appended([replace(frame, status="done", node=END, branch=branch)])

@@ -83,6 +83,8 @@ class ListView(Sequence[Any]):
     def appended(self, new: Sequence[Any]) -> ListView:
         """A view with `new` at its end; grows the list in place when this view owns its tail."""
         items = self._items
+        # Another view has appended to the list: this one copies its own part, so that both branches of history stay
+        # right.
         if len(items) != self._length:
             items = items[: self._length]
         items.extend(new)
@@ -90,6 +92,7 @@ class ListView(Sequence[Any]):
 
     def changed(self, entries: Sequence[LogEntry]) -> ListView:
         """A view after any log entries (E4): `+` appends, `=` replaces, `-` removes, `*` is the list anew."""
+        # Pure appends share the list; a correction copies it, because older views still show the old item.
         if _APPENDED.issuperset([entry[0] for entry in entries]):
             return self.appended([entry[1] for entry in entries])
         items = self._items[: self._length]
@@ -117,6 +120,7 @@ class ListView(Sequence[Any]):
         return self._items[index]
 
     def __iter__(self) -> Any:
+        # The list may grow during the iteration; the view ends at its length.
         return islice(self._items, self._length)
 
     def __reversed__(self) -> Any:

@@ -1,4 +1,4 @@
-"""Handlers of what waits for people: asked, answered, expired (spec 2.4, E5, E13)."""
+"""Handlers of interrupts: asked, answered, expired, and signals for `wait` nodes (spec 2.4, E5, E13)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from graphflow.graph.core.unit_of_work import UnitOfWork
 from graphflow.graph.definition.document import END
 
 ENDED_BY_PERSON = "the run was ended by the person who was asked"
-"""The result of calls that the end of the run leaves without one."""
+"""The result given to tool calls that the end of the run leaves open."""
 
 
 def on_asked(work: UnitOfWork, tick: NodeAsked) -> None:
     if work.before.signals and take_kept(work, tick):
         return
+    # The id holds the tick's id, which is known only here; a node that asks can't choose it.
     interrupt = msgspec.structs.replace(
         tick.interrupt, id=work.new_interrupt_id(), run_id=work.get("run_id"), opened_at=tick.at
     )
@@ -44,6 +45,7 @@ def on_answered(work: UnitOfWork, tick: Answered) -> None:
         _answer_breakpoint(work, interrupt, tick)
     elif tick.decision == "terminate":
         _terminate(work, interrupt)
+    # The question is the node itself: the answer is its output, and conditions may read it.
     elif interrupt.key == "":
         if found := seen(passing_refs(work.node_of(work.table[interrupt.frame])), {"answer": tick.answer}):
             work.facts["seen"] = found
@@ -54,15 +56,17 @@ def on_answered(work: UnitOfWork, tick: Answered) -> None:
 
 
 def _record_answer(work: UnitOfWork, interrupt: Interrupt, tick: Answered) -> None:
-    """An answer inside a node is a recorded operation; the node goes on, or is entered again (E5).
+    """Records an answer inside a node as an operation; the node goes on, or is entered again (E5).
 
-    While it has another question open the frame waits on: it goes on only as far as that one.
+    While the node has another question open, the frame keeps waiting: the node can only run up to that question.
     """
     asks = any(other.frame == interrupt.frame for other in work.open_interrupts().values())
     status = {"status": "waiting" if asks else "ready"}
     operation: Operation | None = Operation("ask", interrupt.digest, "none", "done", tick.answer)
     key = interrupt.key
     if interrupt.kind == "outcome_unknown" and key.startswith("unknown:"):
+        # This question is about another operation, whose record the answer settles: `retry` drops its intent, the
+        # other decisions complete it.
         key = key.removeprefix("unknown:")
         old = work.table[interrupt.frame].operations.get(key)
         result = tick.answer.get("result") if tick.decision == "result" else None
@@ -78,6 +82,7 @@ def _record_answer(work: UnitOfWork, interrupt: Interrupt, tick: Answered) -> No
 
 def _answer_breakpoint(work: UnitOfWork, interrupt: Interrupt, tick: Answered) -> None:
     number = interrupt.frame
+    # `passed` keeps the same breakpoint from stopping the node again after a crash or a resume.
     frame = work.change(number, {"status": "ready", "passed": work.table[number].node})
     answer = tick.answer if isinstance(tick.answer, Mapping) else {}
     if update := answer.get("update"):
@@ -115,6 +120,7 @@ def on_expired(work: UnitOfWork, tick: Expired) -> None:
     work.change(interrupt.frame, {"status": "ready"})
     error = NodeFailed(f"nobody answered {interrupt.id} before it expired", code="timeout").as_dict(interrupt.node)
     if interrupt.on_expire is not None:
+        # The question was asked and has ended, so its node counts as finished, like one whose failure is routed.
         work.steps += 1
         work.commands.append(Ended(interrupt.frame, interrupt.node, ()))
         work.moves.append(PendingMove(work.table[interrupt.frame], interrupt.on_expire, "expired"))
@@ -155,7 +161,7 @@ def on_signalled(work: UnitOfWork, tick: Signalled) -> None:
 
 
 def take_kept(work: UnitOfWork, tick: NodeAsked) -> bool:
-    """Whether a signal had come before its `wait`, which then asks nobody."""
+    """Whether the signal came before its `wait`; the node then succeeds at once and opens no interrupt."""
     interrupt = tick.interrupt
     if interrupt.kind != "signal":
         return False
@@ -171,7 +177,7 @@ def take_kept(work: UnitOfWork, tick: NodeAsked) -> bool:
 
 
 def wake(work: UnitOfWork, interrupt: Interrupt, out: Mapping[str, Any], decision: str) -> None:
-    """The node that waited has succeeded with `out`."""
+    """Ends a `wait`: its node succeeds with `out`."""
     work.node, work.frame_no = interrupt.node, interrupt.frame
     work.facts = {"interrupt": interrupt.id, "decision": decision}
     work.interrupts[interrupt.id] = None

@@ -1,7 +1,7 @@
-"""The invariant monitor: keeps a document's `invariants` properties at run time where no proof holds (spec 2.1 rule 10).
+"""The invariant monitor: enforces a document's `invariants` at run time where the proof does not apply (spec 2.1 rule 10).
 
 A proof covers what the graph does by itself; not an edit, a skipped breakpoint, a migration, or a limit that a request
-raised. What must be known for that lies in the `visits` of frames under keys that no node can have (they hold a space):
+raised. The monitor keeps its marks in the `visits` of frames, under keys that no node can have (they contain a space):
 `entered X` and `finished Y` in the frame that runs the graph, `joined fan#1[a] Y` in the frame of a fan whose branches
 still run.
 """
@@ -47,6 +47,8 @@ class InvariantMonitor(msgspec.Struct, frozen=True, kw_only=True):
         names = [node.name] if node.name in self.noted else []
         if node.form in ("map", "parallel"):
             mark = f"joined {node.name}#{frame.visit}["
+            # The marks of the branches become those of this frame at the join: until then a sibling must not see
+            # them.
             joined = [key for key in frame.visits if key.startswith(mark)]
             names += [key.rpartition(" ")[2] for key in joined]
             if joined:
@@ -119,6 +121,8 @@ def _has_finished(work: UnitOfWork, frame: Frame, name: str) -> bool:
     fan = work.plan_of(parent).document.nodes[parent.node]
     if fan.parallel is not None:
         after = {branch: body.after if isinstance(body, Branch) else () for branch, body in fan.parallel.items()}
+        # A branch sees what finished before it began: in the frame around it, and in the branches that it runs
+        # `after`.
         own = frame.path.rpartition("[")[2].removesuffix("]")
         for earlier in predecessors(after).get(own, ()):
             if f"joined {parent.node}#{parent.visit}[{earlier}] {name}" in parent.visits:

@@ -18,7 +18,7 @@ ROOT = 0
 
 
 WAITS = ("signal", "timer")
-"""Kinds of interrupts that no answer of a person closes: those of `wait` nodes."""
+"""Interrupt kinds of `wait` nodes; a person's answer cannot close them."""
 
 
 class Operation(msgspec.Struct, frozen=True, array_like=True):
@@ -157,8 +157,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     limits: dict[str, Any] = msgspec.field(default_factory=dict)
     usage: dict[str, Any] = msgspec.field(default_factory=dict)
     """Since the run's input: promptTokens, completionTokens, reasoningTokens, cachedTokens, modelCalls, toolCalls, costUsd,
-    activeMs as far as it rested; and of the model calls those whose tokens the provider did not tell (uncountedCalls), that
-    were cut off (cutOffCalls), and whose cost is not known for any reason (unpricedCalls)."""
+    activeMs (updated when the run rests), and three counts of model calls: without token counts from the provider
+    (uncountedCalls), cut off (cutOffCalls), and with an unknown cost (unpricedCalls)."""
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     """Breakpoints of this run, the document's included."""
@@ -202,7 +202,7 @@ class FramePatch(msgspec.Struct):
     visits: dict[str, int] | None = None
     """Visit counts to set."""
     raw: dict[str, list[Any]] | None = None
-    """In a branch: key → what was written to it, where the update tells only what came of it (`sum`, `fn:`, …)."""
+    """In a branch: key → what was written to it, where the update holds only the result (`sum`, `fn:`, …)."""
     inherited: Update | None = None
     """What an opening branch sees of the branches that it came `after`."""
 
@@ -223,6 +223,7 @@ def all_frames(machine: Machine) -> list[Frame]:
     for frame in machine.frames.values():
         if frame.join is not None:
             out += frame.join.ended
+    # Numbers grow as frames open, so their order puts parents first.
     return sorted(out, key=lambda frame: frame.number)
 
 

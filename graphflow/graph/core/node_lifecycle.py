@@ -29,11 +29,11 @@ from graphflow.graph.core.unit_of_work import UnitOfWork, Written, followed
 from graphflow.graph.definition.document import END, FAIL
 
 WRAP_UP_STEPS = 1_000
-"""Nodes that may finish once the budget's `onExceeded` node has been entered: a few are meant, and a circle comes to its end."""
+"""Nodes that may finish after the budget's `onExceeded` node is entered: far more than a wrap-up needs, and a cycle still ends."""
 
 
 MOST_PASSED = 1_000
-"""Nodes of one frame that a tick may pass through without any of them running: `map`s of nothing, or what can't be opened."""
+"""Nodes of one frame that one tick may pass without running any: `map`s over empty lists, or nodes that fail to open."""
 
 
 def enter(
@@ -50,9 +50,11 @@ def enter(
 
     Args:
         stop: the node after which a breakpoint was set.
-        written: what the node before wrote, still to be put.
-        out: of the node before.
+        written: what the previous node wrote; not applied yet.
+        out: the output of the previous node.
     """
+    # A frame that ends reads its state for `result`, so the writes go in first. Otherwise one `change` does both,
+    # which keeps the common step at one patch.
     if written is not None and name in (FAIL, END):
         work.change(number, {}, written)
         written = None
@@ -71,6 +73,7 @@ def enter(
     work.change(
         number,
         {"node": name, "visit": visit, "attempt": 1, "status": "ready", "error": error, "operations": {}, "passed": ""}
+        # Fields that keep their value stay out of the patch: it is stored with every step.
         if frame.operations or frame.error or error or frame.passed or frame.attempt != 1 or frame.status != "ready"
         else {"node": name, "visit": visit},
         visits={name: visit} if counted else None,
@@ -80,6 +83,7 @@ def enter(
         work.change(number, {"branch": gave(frame.branch, out)})
     if plan.monitor is not None:
         plan.monitor.note_entered(work, number, name)
+    # The wrap-up node runs once (E11). `work.before`, because the tick that enters it sets `wrapping` itself.
     if number == ROOT and name == work.plan.then and work.before.wrapping and not work.resting:
         fail_frame(work, number, _wrapped_up(work, name).as_dict(name))
     elif stop:
@@ -116,13 +120,13 @@ BREAKPOINT_SCHEMA: dict[str, Any] = {
 
 
 def begin(work: UnitOfWork, number: int) -> None:
-    """Starts the node under the frame's cursor, after the budget's look at it."""
+    """Starts the node under the frame's cursor, unless the budget or an invariant forbids it."""
     if work.resting:
         return
-    # A `map` of nothing is over within its own beginning and enters the next node from in there. A loop, and not a call
-    # in a call: a cycle of such nodes would end in a RecursionError, not in an error of the run.
+    # A `map` over an empty list ends within its own beginning and enters the next node from there. This is a loop and
+    # not recursion: a cycle of such nodes would end in a RecursionError, not in an error of the run.
     if number in work.beginning:
-        work.beginning[number] = True  # its node was over at once: the loop below goes on with the next
+        work.beginning[number] = True  # its node ended at once: the loop below goes on with the next
         return
     for _ in range(MOST_PASSED):
         work.beginning[number] = False
@@ -147,10 +151,10 @@ def _begin(work: UnitOfWork, number: int) -> None:
 
 
 def run(work: UnitOfWork, number: int, *, again: bool = False) -> None:
-    """Sets the frame's node going: it runs, or what is below it is opened.
+    """Runs the frame's node, or opens the frames below it.
 
     Args:
-        again: for another attempt, or after a crash; it has been counted as begun.
+        again: another attempt, or a restart after a crash: the node was counted as begun before.
     """
     frame = work.table[number]
     node = work.node_of(frame)
@@ -181,21 +185,21 @@ def _circle(node: str) -> NodeFailed:
 
 
 def breaks(work: UnitOfWork, number: int) -> bool:
-    """Whether running the node would break a property of `invariants`: then it has failed instead."""
+    """Whether running the node would break a property of `invariants`; if so, the node has failed."""
     kept = work.plan_of(work.table[number]).monitor
     if kept is None or (error := kept.breach(work, number)) is None:
         return False
-    if not work.checkpoint:  # going on after a rest: the failure is what this record is about
+    if not work.checkpoint:  # a resume writes no checkpoint of its own, the failure does
         work.source, work.checkpoint = "failed", True
     fail(work, number, error, final=True, started=False)
     return True
 
 
 def finish_frame(work: UnitOfWork, number: int, out: Any = None) -> None:
-    """A frame has reached `end`: the run is complete, the branch is, or the parent's `graph` node has its output.
+    """Ends a frame that has reached `end`: it completes the run, the branch, or the parent's `graph` node.
 
     Args:
-        out: of the node that led there.
+        out: the output of the last node.
     """
     frame = work.table[number]
     if number == ROOT:
@@ -207,6 +211,8 @@ def finish_frame(work: UnitOfWork, number: int, out: Any = None) -> None:
         work.commands.append(Finished("complete"))
         return
     parent = work.table[frame.parent]
+    # A subgraph, or a branch with a subgraph as its body, has a state of its own and gives its result. Branches on
+    # the parent's graph give the output of their last node.
     if frame.graph != parent.graph:
         try:
             out = result_of(work.plan_of(frame), frame, work.scope_at(frame))
@@ -235,20 +241,21 @@ def succeed(
     skipped: bool = False,
     joined: Written | None = None,
 ) -> None:
-    """A node is finished: write, count, and go where its routes say.
+    """Finishes a node: its writes are applied, the step is counted, and its route is taken.
 
     Args:
         joined: what its branches wrote.
-        quiet: it never ran (skipped, or edited as): it writes nothing and has no end.
-        skipped: conditions have nothing to look at, so the route without one is taken.
+        quiet: the node never ran (skipped, or named by an edit): it writes nothing and has no end event.
+        skipped: there is no output for conditions, so the route without one is taken.
     """
     frame = work.table[number]
     node = work.node_of(frame)
     work.node, work.frame_no = work.node or node.name, number
     work.add_usage(usage)
-    if work.before.interrupts:  # the common step asks nothing: it pays one look
-        work.cancel_interrupts(number, "cancelled")  # what it asked and no longer waits for
+    if work.before.interrupts:  # one check is all that a step without questions pays
+        work.cancel_interrupts(number, "cancelled")  # the node has ended and waits for no answer
     try:
+        # Everything that can fail comes before the writes are applied: a failed node writes nothing.
         own = None if quiet else own_writes(work, frame, node, out, updates, answer, joined)
         wrote = joined if own is None else own if joined is None else followed(joined, own)
         state = frame.state if wrote is None else wrote.state
@@ -281,7 +288,7 @@ def fail(
     final: bool = False,
     started: bool = True,
 ) -> None:
-    """A node has failed: another attempt, an error route, the budget's way out, or the end of the run."""
+    """Handles a failed node: another attempt, an error route, the budget's `onExceeded` node, or the end of the run."""
     frame = work.table[number]
     node = work.node_of(frame)
     work.node, work.frame_no = work.node or node.name, number
@@ -297,9 +304,9 @@ def fail(
 
 
 def _route_error(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
-    """The node's error route that names the code; else the failure is its frame's.
+    """Takes the error route that names the code; without one the frame fails.
 
-    A node whose failure was routed on is over: it counts as a step, so that a circle of failures has an end.
+    A node whose failure was routed counts as a step, so that a cycle of failures ends.
     """
     target = error_route(work.node_of(work.table[number]), error)
     if target is None:
@@ -312,9 +319,9 @@ def _route_error(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
 
 
 def fail_frame(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
-    """Nothing in the frame takes the failure: its join does, the node that opened it, the budget's `onExceeded`, or nobody."""
+    """Passes a failure on that nothing in the frame handles: to the join, the node above, the budget's `onExceeded`, or the run."""
     frame = work.table[number]
-    # From the inside out: a join, an open node above, the budget's way out. The first that takes the failure ends it.
+    # From the inside out: a join, an open node above, the budget's `onExceeded`. The first that handles the failure ends it.
     if frame.branch is not None and branches.lose_branch(work, number, error):
         return
     if frame.parent >= 0 and _taken_above(work, frame.parent, error):
@@ -324,6 +331,7 @@ def fail_frame(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
     then = work.plan.then
     if error["code"] == "budget_exceeded" and then is not None and not work.get("wrapping"):
         root = work.table[ROOT]
+        # The open node at the root is left for good; its `node.start` needs an end.
         if root.opened is not None:
             work.commands.append(Erred(ROOT, root.node, error, will_retry=False))
         if number != ROOT:
@@ -333,6 +341,7 @@ def fail_frame(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
         figure = (error.get("detail") or {}).get("figure")
         work.fields |= {
             "wrapping": True,
+            # The wrap-up gets one model call in reserve, whatever is spent (E11).
             "granted": {"steps": work.steps + WRAP_UP_STEPS, "modelCalls": work.usage.get("modelCalls", 0) + 1},
             "finish_reason": "max_steps" if figure == "steps" else "budget",
         }
@@ -342,7 +351,7 @@ def fail_frame(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
 
 
 def _taken_above(work: UnitOfWork, number: int, error: dict[str, Any]) -> bool:
-    """Whether a node that is open above takes the failure: by another attempt, an error route, or its own join."""
+    """Whether an open node above handles the failure: by another attempt, an error route, or its own join."""
     level = number
     while level >= 0:
         frame = work.table[level]
@@ -356,12 +365,13 @@ def _taken_above(work: UnitOfWork, number: int, error: dict[str, Any]) -> bool:
 
 
 def _give_up(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
-    """No route takes the failure. The frames stay where they are, so that a resume tries again there."""
+    """Fails the run. The frames stay where they are, so that a resume tries again there."""
     work.moves.append(PendingMove(work.table[number], FAIL, "failed", error=error))
     work.close_children(number)
     work.change(number, {"status": "failed", "error": error})
     work.fields |= {"status": "failed", "error": error}
     for other in list(work.table.values()):
+        # Siblings stop with the run. They stay `ready` and not `failed`: a resume runs them again.
         if other.number != number and other.status in ("ready", "backoff", "waiting"):
             work.count_unfinished(other.number)
             work.cancel_interrupts(other.number, "cancelled")

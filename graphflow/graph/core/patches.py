@@ -59,7 +59,7 @@ def moved(join: JoinState, **changes: Any) -> JoinState:
 
 
 def gave(branch: BranchState, out: Any) -> BranchState:
-    """The branch as a patch has it: with its output, and without its writes, which the patch's update tells."""
+    """The branch as a patch has it: with its output, and without its writes, which the patch's update holds."""
     return msgspec.structs.replace(branch, out=freeze(out), own={})
 
 
@@ -118,8 +118,11 @@ def _patched(frame: Frame, change: FramePatch, state: State | None) -> Frame:
         if change.visits:
             fields["visits"] = _merged(fields.get("visits", frame.visits), change.visits)
     if frame.branch is not None and (update is not None or "branch" in fields):
+        # A patched branch comes without its writes (`gave`): those of the frame stay.
         branch = msgspec.structs.replace(fields.get("branch", frame.branch), own=frame.branch.own)
         fields = {**fields, "branch": branch if update is None else wrote(branch, update, change.raw)}
+    # `moved` leaves the ended branches out of a patch, so that a record does not store them again; they are put back
+    # here. With `opened` the join is a new one and has none.
     if frame.join is not None and (join := fields.get("join")) is not None and "opened" not in fields:
         fields = {**fields, "join": msgspec.structs.replace(join, ended=frame.join.ended)}
     return msgspec.structs.replace(frame, **fields)
@@ -131,6 +134,8 @@ def wrote(branch: BranchState, update: Update, raw: Mapping[str, list[Any]] | No
         return branch
     raw = raw or {}
     out = dict(branch.own)
+    # For `sum`, `fn:` and the like the update holds the reduced value; the join reduces what was written, so `raw`
+    # wins.
     for key, value in update.sets.items():
         out[key] = (*out.get(key, ()), *raw[key]) if key in raw else (value,)
     for key, entries in update.logs.items():

@@ -71,7 +71,7 @@ class FanOut(msgspec.Struct, frozen=True, kw_only=True):
     wait: str | int
     on_error: str
     keeps_out: bool
-    """Whether anything looks at what the branches gave; else their outputs are not kept."""
+    """Whether anything reads the branches' outputs; otherwise they are not kept."""
 
     def body(self, index: int) -> PlanBranch:
         return self.branches[0 if self.items is not None else index]
@@ -81,7 +81,7 @@ class FanOut(msgspec.Struct, frozen=True, kw_only=True):
         return index if self.items is not None else self.branches[index].rank
 
     def label(self, index: int) -> str:
-        """How paths tell the branch from its siblings."""
+        """The branch's label in paths: its name in a parallel, its index in a map."""
         return f"[{self.body(index).name or index}]"
 
     def needed(self, total: int) -> int:

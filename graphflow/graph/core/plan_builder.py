@@ -54,6 +54,7 @@ def build_plan(checked: CheckedDocument, kinds: Kinds, *, key: str = "", graphs:
         name: _build_node(name, node, document, environment, kinds, checked, table, key)
         for name, node in document.nodes.items()
     }
+    # Visits are stored with the patch of every step: only nodes on a cycle, or named by an expression, are counted.
     counted = _counted(nodes)
     nodes = {
         name: msgspec.structs.replace(
@@ -161,7 +162,7 @@ def _build_subgraph(
     """The key in the table of a subgraph's plan, built unless it is there.
 
     Args:
-        name: of the node or body that holds the subgraph in place.
+        name: the node or body that contains an inline subgraph.
     """
     graph = ref if isinstance(ref, str) else f"{key}/{name}"
     if graph not in table:
@@ -205,7 +206,7 @@ def _build_fan(
 
 
 def _looks_at_out(name: str, node: NodeDefinition, environment: Environment) -> bool:
-    """Whether a fan's own expressions name `out`, or it may be the last node of a branch around it."""
+    """Whether anything reads the fan's `out`: its own expressions, or the end of a branch around it."""
     if any(edge.to == END for edge in routes_of(name, node)):
         return True
     routes = node.next if isinstance(node.next, tuple) else ()

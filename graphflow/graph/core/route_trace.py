@@ -1,8 +1,8 @@
-"""Moves: which nodes one tick led on, when it was more than one.
+"""Moves: the record of a tick that leads several nodes to their next one.
 
 A tick that ends a branch may complete its join, and with it the node that opened it, and so on upwards; frames that end on
-the way are gone after it. The record then keeps each node's route and writes in short, so that `why` and `blame` can tell them
-(spec 2.5). Of a single move all of this is in the patch.
+the way are gone after it. The record then keeps a short form of each node's route and writes for `why` and `blame`
+(spec 2.5). For a single move the patch holds all of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Writes = dict[str, Any]
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """One node that a tick led on."""
+    """One step of a frame from a node to its next."""
 
     frame: int
     path: str
@@ -44,13 +44,13 @@ class Move(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
 
 
 class PendingMove(msgspec.Struct, frozen=True):
-    """A move in the making, while nobody knows yet whether it stays alone in its tick."""
+    """A move before it is encoded: only when a tick makes several are they stored."""
 
     frame: Frame
     to: str
     by: int | str | None = None
     own: Any = None
-    """What the node wrote (`step.Written`)."""
+    """What the node wrote (`unit_of_work.Written`)."""
     joined: Any = None
     seen: dict[str, Any] | None = None
     error: Mapping[str, Any] | None = None
@@ -67,7 +67,7 @@ def moves_of(made: Iterable[PendingMove]) -> list[list[Any]]:
 
 
 def read_moves(facts: Mapping[str, Any] | None) -> list[Move]:
-    """The moves that a record tells of; none when its tick led one node on, or none."""
+    """The moves that a record holds; empty if its tick made fewer than two."""
     return [_renewed(msgspec.convert(row, Move)) for row in (facts or {}).get("moves", ())]
 
 

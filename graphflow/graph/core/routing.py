@@ -1,4 +1,4 @@
-"""Routing: where a node's end leads. Routes, `Goto`, error routes and retries; nothing here goes there.
+"""Routing: chooses what follows a node, by routes, `Goto`, error routes and retries. It moves no cursor.
 
 Everything that moves the cursor is in `node_lifecycle.py`.
 """
@@ -37,7 +37,7 @@ def own_writes(
     answer: Any,
     joined: Written | None,
 ) -> Written | None:
-    """What the node wrote, beside what its branches did; all `set` expressions see the state before the node."""
+    """What the node itself wrote, without its branches' writes; `set` expressions see the state before the node."""
     if node.sets:
         scope = work.scope_at(frame, out=out, answer=answer)
         computed = {key: expression.evaluate(scope) for key, expression in node.sets}
@@ -47,6 +47,7 @@ def own_writes(
     schema = work.plan_of(frame).schema
     if joined is None:
         return written(schema, frame, updates)
+    # The join comes first, so that the node's own `set` reduces onto what its branches wrote.
     return written(schema, msgspec.structs.replace(frame, state=joined.state), updates)
 
 
@@ -85,15 +86,18 @@ def choose_route(
         if route.when is None:
             break
         value = route.when.evaluate(scope)
+        # No truthiness: a condition that is not a boolean is an error of the document, never a route (E16).
         if value is not True and value is not False:
             raise ExpressionFailed(f"the condition {route.when.source!r} gave {value!r}, not true or false")
         if value:
             break
+        # A route that compares rounds and is not taken because they are used up explains the end of the run (spec
+        # 1.2).
         rounds = scope["limits"].get("rounds") if route.rounds_of else None
         if rounds is not None and any(frame.visits.get(name, 0) >= rounds for name in route.rounds_of):
             work.fields["finish_reason"] = "max_rounds"
     work.facts = {**(work.facts or {}), "route": index}
-    tell = work.moves or (route.to in (END, FAIL) and frame.parent >= 0)  # else it can be told from the machine
+    tell = work.moves or (route.to in (END, FAIL) and frame.parent >= 0)  # else the machine still holds it all
     return PendingMove(frame, route.to, index, own, joined, looked_at(node, scope) if tell else None)
 
 
@@ -119,7 +123,7 @@ def _delay_ms(retry: Retry, attempt: int) -> float:
     """The delay after this attempt, before jitter."""
     try:
         return float(min(retry.backoff_ms * retry.factor ** (attempt - 1), retry.max_backoff_ms))
-    except OverflowError:  # larger than any number that Python has is larger than the ceiling
+    except OverflowError:  # a float overflow is larger than any ceiling
         return retry.max_backoff_ms
 
 
@@ -127,6 +131,7 @@ def schedule_retry(work: UnitOfWork, number: int, node: PlanNode, error: dict[st
     work.close_children(number)
     frame, retry = work.table[number], node.retry
     assert retry is not None
+    # The random draw comes with the tick, so that a replay computes the same time (E17).
     until = work.tick.at + int(_delay_ms(retry, frame.attempt) * (1 + retry.jitter * (2 * jitter - 1)))
     work.source, work.checkpoint = "retry", False
     # A retry after a failure forgets the model calls that no other operation follows (E5).

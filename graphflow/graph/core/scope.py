@@ -30,9 +30,7 @@ class Visits(Mapping[str, int]):
 
 
 class Scope(dict[str, Any]):
-    """The roots of an expression in one frame (spec 2.1 rule 7): `state` and what was given at once, the rest when
-    an expression names it.
-    """
+    """The roots of an expression in one frame (spec 2.1 rule 7); all but the given ones are built when first named."""
 
     __slots__ = ("_frame", "_limits", "_usage")
 
@@ -71,6 +69,7 @@ def result_of(plan: Plan, frame: Frame, scope: Mapping[str, Any]) -> Any:
         message = messages[index]
         if isinstance(message, AIMessage):
             return message.content
+        # Text from before the last user message answers an earlier input, not this one.
         if isinstance(message, HumanMessage):
             break
     return None

@@ -16,7 +16,7 @@ class Tick(msgspec.Struct, kw_only=True):
     id: str
     at: int
     usages: Mapping[int, dict[str, Any]] | None = None
-    """Frame → what its node run, which has not ended by itself, has used: of those that the tick ends."""
+    """Frame → usage of its node run. Counted only for node runs that this tick ends before they end by themselves."""
 
 
 class Input(Tick):

@@ -35,9 +35,10 @@ CUT_OFF = "the run ended in the midst of this call: whether it was done is unkno
 
 
 def left_open(messages: Sequence[Any], operations: Mapping[str, Operation], text: str) -> list[ToolMessage]:
-    """An error result for every call that has none: it says `text`, unless the call is on record as begun."""
+    """An error result for every call without one; a call on record as begun says so instead of `text`."""
     out = []
     for reply in answer_open_calls(messages, text):
+        # The model must not blindly repeat a call that has acted: the record says more than the transcript.
         operation = operations.get(reply.tool_call_id)
         if operation is not None:
             told = RUN_AND_LEFT if operation.state == "done" else CUT_OFF

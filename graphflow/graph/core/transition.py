@@ -43,7 +43,7 @@ from graphflow.graph.core.unit_of_work import UnitOfWork, Written
 
 
 def advance(plan: Plan, machine: Machine, tick: AnyTick) -> tuple[Machine, list[Command]]:
-    """The machine after the tick, and what shall be done about it, in order.
+    """The machine after the tick, and the commands that the executor performs, in order.
 
     The first command is the `Commit` of what changed.
 
@@ -65,6 +65,7 @@ def full_path(plan: Plan, machine: Machine, tick: AnyTick) -> tuple[Machine, lis
 def _on_input(work: UnitOfWork, tick: Input) -> None:
     plan, root = work.plan, work.before.frames.get(ROOT)
     if root is not None:
+        # New input drops what the last run left unfinished (E9): its frames and questions belong to that run.
         work.close_children(ROOT)
         work.cancel_interrupts(ROOT, "cancelled")
     work.source, work.node = "input", plan.start
@@ -92,6 +93,8 @@ def _on_input(work: UnitOfWork, tick: Input) -> None:
     work.stops_before, work.stops_after = tick.before, tick.after
     work.fields["limits"] = tick.limits
     state = root.state if root is not None else State()
+    # State keys belong to the thread; only `x-scope: run` keys start again. In a new thread every key is missing, so
+    # all get their defaults.
     update = initial_update(plan.schema, state, plan.run_keys if root is not None else ())
     if plan.has_messages:
         add_user_message(state, tick.input, update, root.operations if root is not None else None)
@@ -127,6 +130,7 @@ def _on_failed(work: UnitOfWork, tick: NodeErrored) -> None:
 
 
 def _on_backoff_over(work: UnitOfWork, tick: BackoffOver) -> None:
+    # A record without a checkpoint (E3): the state is as it was when the attempt failed.
     work.source, work.checkpoint = "retry", False
     work.change(tick.frame, {"status": "ready"})
     run(work, tick.frame, again=True)
@@ -135,6 +139,8 @@ def _on_backoff_over(work: UnitOfWork, tick: BackoffOver) -> None:
 def _on_deadline(work: UnitOfWork, tick: Deadline) -> None:
     work.source = "failed"
     limit = work.limits.get("timeoutMs", 0)
+    # The time limit belongs to the run, so one failure is enough: it starts at a leaf, which keeps its partial text,
+    # and finds no retry or error route on its way up (`is_spent`).
     leaves = [f.number for f in work.table.values() if f.status in ("ready", "backoff")]
     error = exceeded("timeoutMs", limit, work.get("active_ms"))
     if leaves:

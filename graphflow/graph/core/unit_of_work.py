@@ -28,7 +28,7 @@ class Written(msgspec.Struct, frozen=True):
     state: State
     """After the update; append logs grow in place, so that it must not be applied twice."""
     raw: dict[str, list[Any]] | None = None
-    """In a branch: what the update doesn't tell of the values, and the join needs."""
+    """In a branch: written values that the update has reduced already; the join reduces them anew."""
 
 
 def written(schema: StateSchema, frame: Frame, values: Mapping[str, Any], *, replace: Iterable[str] = ()) -> Written:
@@ -106,14 +106,16 @@ class UnitOfWork:
         self.facts: dict[str, Any] | None = None
         self.made = 0
         self.moves: list[PendingMove] = []
-        """The nodes that were led on, in order."""
+        """The moves from node to node that this tick made, in order."""
         self.opening: list[Opened] = []
         """The nodes whose branches are being opened right now."""
         self.beginning: dict[int, bool] = {}
-        """Frame whose node is being begun → whether that was over at once and led to the next."""
+        """Frame whose node is being begun → whether that node ended at once and the next one was entered."""
         self.resting = False
-        """Nothing is set going: an edit only says where the frames stand."""
+        """No node is started: an edit only moves the cursors of the frames."""
         at = tick.at
+        # Only the time between ticks of a running machine is active time. Clocks can step back, which must not take
+        # time away.
         if machine.status == "running" and machine.last_at and at > machine.last_at:
             self.fields["active_ms"] = machine.active_ms + at - machine.last_at
         self.fields["last_at"] = at
@@ -123,7 +125,7 @@ class UnitOfWork:
         """What the tick adds to the usage."""
         # A node that ends by itself brings its usage with the tick: the table has it too, and it would count twice.
         self.unfinished: set[int] = {tick.frame} if isinstance(tick, _ENDS_ITSELF) else set()
-        """Frames of which the tick's `usages` were counted."""
+        """Frames whose share of the tick's `usages` has been counted."""
         self.stops_before, self.stops_after = machine.before, machine.after
 
     # reading
@@ -146,6 +148,7 @@ class UnitOfWork:
         """Frames below this one, innermost first."""
         if len(self.table) == 1:
             return []
+        # One pass over the table: asking each frame for its children would be quadratic in a wide fan.
         children: dict[int, list[int]] = {}
         for frame in self.table.values():
             children.setdefault(frame.parent, []).append(frame.number)
@@ -158,7 +161,7 @@ class UnitOfWork:
         return out[::-1]
 
     def affords_step(self, own: int = 0) -> bool:
-        """Whether the budget has a step for one more node beside those that are begun and not finished.
+        """Whether the budget has a step for one more node besides those that have begun and not finished.
 
         Args:
             own: frames of the table that stand for the one more node itself.
@@ -167,12 +170,13 @@ class UnitOfWork:
         return left is None or left + own > 0
 
     def steps_left(self) -> int | None:
-        """Nodes that the budget has a step for beside those that are begun and not finished; None is no limit."""
+        """Steps that the budget has left after reserving one for each frame of the table; None is no limit."""
         limit = self.most_steps()
         return None if limit is None else limit - self.steps - len(self.table)
 
     def most_steps(self) -> int | None:
         """The steps that the run may reach; None is no limit."""
+        # `granted` lets the wrap-up node run past a spent limit; a larger limit given on resume still counts.
         limit: int | None = self.limits.get("steps")
         granted: int | None = self.get("granted").get("steps")
         return limit if granted is None else max(limit or 0, granted)
@@ -220,11 +224,11 @@ class UnitOfWork:
             join(earlier, patch)
 
     def close(self, number: int) -> None:
-        """Ends a frame and all below it; nobody hears of it but node runs that were under way."""
+        """Ends a frame and all below it; only node runs that are under way are notified."""
         self._close([*self.below(number), number])
 
     def close_children(self, number: int) -> None:
-        """Ends all that is below a frame: whatever it had opened is over."""
+        """Ends every frame below this one; the frame itself is no longer open."""
         self._close(self.below(number))
         frame = self.table[number]
         self._forget_ended(frame)
@@ -236,13 +240,14 @@ class UnitOfWork:
             frame = self.table.pop(number)
             self.count_unfinished(number)
             self._forget_ended(frame)
+            # None in the patch closes the frame on loading too, also one that this tick opened.
             self.touched[number] = None
             self.commands.append(CancelNode(number))
         if numbers:
             self._cancel_interrupts_of(set(numbers), "cancelled")
 
     def _forget_ended(self, frame: Frame) -> None:
-        """The frames of branches that have ended are kept no longer."""
+        """Drops the ended branches that the frame's join keeps."""
         if frame.join is not None:
             self.touched |= dict.fromkeys(branch.number for branch in frame.join.ended)
 
@@ -272,13 +277,13 @@ class UnitOfWork:
         return number
 
     def new_node_run_id(self) -> str:
-        """Of a node that is open while frames below it run; no other node run's ids look like it."""
+        """An id for a node that stays open while frames below it run; it cannot clash with the ids of other node runs."""
         self.made += 1
         tick_id = self.tick.id or f"open{self.get('begun')}"  # without a store few ticks have one
         return f"{tick_id}.{self.made}"
 
     def new_interrupt_id(self) -> str:
-        """Bears the checkpoint that opens it, so that an old answer is stale after a rewind (E8)."""
+        """An id that contains the checkpoint that opens the interrupt, so that an old answer is stale after a rewind (E8)."""
         self.made += 1
         return f"{self.tick.id}.{self.made}"
 
@@ -288,14 +293,14 @@ class UnitOfWork:
             self.spent = add_usage(self.spent or {}, more)
 
     def count_unfinished(self, number: int) -> None:
-        """Counts what the frame's node run has used, which this tick ends before it has ended by itself."""
+        """Counts what the frame's node run has used; this tick ends it before it ends by itself."""
         usages = self.tick.usages
         if usages is not None and number not in self.unfinished:
             self.unfinished.add(number)
             self.add_usage(usages.get(number))
 
     def _count_time(self) -> None:
-        """The run rests, and has called a model or a tool: the time until now is a part of what it has used."""
+        """Adds the active time since the run last rested to the usage; only runs that called a model or a tool count it."""
         active_ms = self.get("active_ms") - self.usage.get("activeMs", 0)
         if active_ms:
             self.add_usage({"activeMs": active_ms})
@@ -307,16 +312,17 @@ class UnitOfWork:
         if self.begun != before.begun:
             fields["begun"] = self.begun
         if self.get("status") in ("running", "waiting"):
+            # Derived from the frames at the end, so that no handler has to keep the status right while it moves them.
             waits = not any(f.status in ("ready", "backoff") for f in self.table.values())
             status = "waiting" if waits and self.open_interrupts() else "running"
             if status != self.before.status or "status" in fields:
                 fields["status"] = status
-        # `activeMs` is told when the run rests: told with every step, each record would carry another number for nothing.
+        # `activeMs` is updated when the run rests: with every step, each record would store one more number for nothing.
         if before.status == "running" and self.usage and fields.get("status", "running") != "running":
             self._count_time()
         if self.usage is not before.usage:
             fields["usage"] = self.usage
-        # One move can be told from the patch; frames that ended on the way of several are gone after it.
+        # One move can be derived from the patch. With several, frames that ended in between are gone from it.
         if len(self.moves) > 1:
             self.facts = {**(self.facts or {}), "moves": moves_of(self.moves)}
         patch = Patch(dict(fields), self.touched, self.interrupts)
@@ -361,6 +367,7 @@ def join(first: FramePatch, second: FramePatch) -> None:
 def _joined_updates(first: Update, second: Update) -> Update:
     logs = dict(first.logs)
     for key, entries in second.logs.items():
+        # Log entries and merged keys of both updates count; of two plain writes the later one wins.
         logs[key] = [*logs.get(key, ()), *entries]
     merges = dict(first.merges)
     for key, changed in second.merges.items():

@@ -1,4 +1,4 @@
-"""The one loop that acts: it runs nodes, keeps time, writes the journal and sends events.
+"""The one loop with side effects: it runs nodes, keeps time, writes the journal and sends events.
 
 `feed(tick)` is where everything meets: the pure core advances, the change is committed, events go out, and
 what the core commands is set in motion. It is synchronous, so answers, cancellations and recorded operations
@@ -44,18 +44,17 @@ from graphflow.graph.engine.scheduler import MAX_UNACKNOWLEDGED, Scheduler
 from graphflow.graph.engine.timers import Timers
 
 YIELD_EVERY = 64
-"""Node runs between two turns of the event loop, so that nodes that never wait starve nobody."""
+"""Node runs between two turns of the event loop, so that nodes that never await cannot starve other tasks."""
 HOLD_MS = 300_000
 
 StartCommand = RunNode | Started | Backoff
-"""Commands that set something going; they wait for the commit."""
+"""Commands that start something; they are performed after the commit is queued."""
 
 
 class Executor:
     """Drives one epoch of one run.
 
-    It owns the parts, and each part is given the `Run`: what they share, and `Run.feed`, by which whatever happens in a
-    part comes back here.
+    It owns the parts. Each part receives the `Run`, which holds what they share, and reports back by `Run.feed`.
 
     Args:
         hold_ms: how long the process waits for an answer when the question names no time of its own.
@@ -73,7 +72,7 @@ class Executor:
         self._holding: list[asyncio.TimerHandle] = []
         """While the run waits: until when this process waits with it, and when a question expires."""
         self.resuming: Event | None = None
-        """Sent once, after what the next tick resolves and before all else: the run goes on (spec 3.3)."""
+        """`run.resume`, sent once: after the interrupts that the next tick resolves, before anything else (spec 3.3)."""
         self.together = False
         """Further ticks are fed at once, before anything runs: the thread is not given back in between."""
         self.abandoned = False
@@ -99,12 +98,13 @@ class Executor:
 
     @property
     def ending(self) -> bool:
-        """Whether this epoch has had its last tick: it only settles, and answers must load the thread anew."""
+        """Whether this epoch takes no more ticks; an answer must then load the thread again."""
         if self.run.closed or self.error is not None:
             return True
         if self.tasks.loop is None:
             return False
         status = self.machine.status
+        # A waiting run still takes answers while the process holds it.
         return self.waiters.released if status == "waiting" else status != "running"
 
     @property
@@ -142,7 +142,9 @@ class Executor:
     # --- the meeting point
 
     def feed(self, tick: AnyTick) -> None:
-        """Advances by one tick: commit, events, commands. It runs for every node, so what is frequent is told by type.
+        """Advances by one tick: commit, events, commands.
+
+        Frequent commands are dispatched by their exact type, because this runs for every node.
 
         Raises:
             CodecError: the tick's change can't be stored; nothing has happened then.
@@ -151,7 +153,7 @@ class Executor:
         run = self.run
         if run.error is not None:
             raise run.error
-        if run.usage and tick.usages is None:  # what losers have used, say, counts for the run all the same
+        if run.usage and tick.usages is None:  # usage of node runs that this tick cancels counts too
             tick.usages = run.usage
         machine, commands = advance(run.plan, run.machine, tick)
         commit = commands[0]
@@ -170,6 +172,7 @@ class Executor:
                 self.runs.end(command)
             else:
                 finished = self._obey(command, requests, begun) or finished
+        # Not before the terminal of a cancelled or failed run: it never went on.
         if finished is None:
             self._say_resuming()
         if prepared is not None or requests or finished is not None:
@@ -186,7 +189,7 @@ class Executor:
         run.wake()
 
     def _obey(self, command: Command, requests: list[Interrupt], begun: list[StartCommand]) -> str | None:
-        """A command that few ticks give; how the run is over, if it is."""
+        """Performs a less frequent command; returns how the run is over, if it is."""
         match command:
             case Ended():
                 self._say_resuming()
@@ -202,6 +205,8 @@ class Executor:
             case Request():
                 requests.append(command.interrupt)
             case CancelNode():
+                # The same tick may start a frame and cancel it again, as when a join is complete before all of its
+                # branches begin.
                 begun[:] = [other for other in begun if other.frame != command.frame]
                 self.tasks.cancel_node(command.frame, tells=self.machine.status not in ("failed", "stopped"))
             case Finished():
@@ -209,6 +214,8 @@ class Executor:
                     self._say_resuming()
                 self.runs.close_blocks()
                 if command.how == "complete" and self.machine.finish_reason == "rejected":
+                    # The person ended the run, so these calls get no result from their tools; every call has one in
+                    # the stream.
                     for result in self.events.calls.settle(ENDED_BY_PERSON):
                         self.emit(result)
                 return command.how
@@ -217,13 +224,13 @@ class Executor:
         return None
 
     def _rests(self) -> bool:
-        """Whether nothing can be sent any more but what follows the commits so far, so that its numbers are known."""
+        """Whether only what follows the commits so far can still be sent, so that the event numbers are known."""
         if self.together or self.tasks.running or self.timers.sleepers or self.waiters.would_hold():
             return False  # a node, an answer or a cancel may come first
         return self.waiters.nobody_works() and self.tasks.loop in (None, asyncio.current_task())
 
     def _passed_through(self, begun: list[StartCommand], over: Ended | Erred) -> bool:
-        """Whether a node is over within the tick in which it was opened (a `map` of nothing); it is said here then."""
+        """Whether a node ended in the tick that opened it (a `map` over an empty list); if so, sends both its events."""
         for command in begun:
             if isinstance(command, Started) and command.frame == over.frame:
                 self.runs.pass_through(command, over)
@@ -238,6 +245,7 @@ class Executor:
             elif type(command) is Started:
                 self.runs.expect(command)
                 if command.node_run_id:
+                    # An open node has no coroutine: its start is announced here, and its time limit runs from here.
                     self.runs.start(command.frame)
                     self.timers.limit_open(command.frame)
             elif type(command) is Backoff:
@@ -264,7 +272,7 @@ class Executor:
             await self._cancelled_from_outside()
             raise
         finally:
-            self.run.closed = True  # first: a node that swallows its cancellation must not record anything now
+            self.run.closed = True  # first: a node that swallows its cancellation must not record anything from here on
             self._disarm()
             self.timers.disarm()
             await self._end_tasks()
@@ -274,7 +282,7 @@ class Executor:
             raise self.error
 
     def adopt(self) -> None:
-        """Node runs that an earlier epoch has left open, or waiting for people, go on in this one; once is enough."""
+        """Takes over node runs that an earlier epoch left open or waiting. Calling it again has no effect."""
         for interrupt in self.machine.interrupts.values():
             self.runs.adopt(interrupt)
         for number in self.runs.adopt_opened():
@@ -284,11 +292,13 @@ class Executor:
         run, commits, tasks, sleepers = self.run, self.commits, self.tasks, self.timers.sleepers
         turns = 0
         while run.error is None:
+            # Raised by a timer or a task of its own; raising it here ends the run as if it had happened in this task.
             if run.failure is not None:
                 raise run.failure
             if tasks.ready:
                 if run.machine.durability == "sync" and run.pending:
                     await commits.acknowledged_soon()
+                # Waits for half of them and not for one: otherwise every further node would wait again.
                 elif len(run.pending) > MAX_UNACKNOWLEDGED:
                     await commits.acknowledged(MAX_UNACKNOWLEDGED // 2)
                 elif tasks.alone and not sleepers and not run.machine.interrupts:
@@ -306,7 +316,7 @@ class Executor:
                 return
 
     async def _settle(self) -> None:
-        """Everything durable and sent; a run that waits for people says so and lets go of the thread."""
+        """Waits until everything is durable and sent; a waiting run then sends `run.waiting` and releases the thread."""
         if self.machine.status == "waiting":
             self.run.closed = True  # an answer from now on loads the thread anew
         await self.commits.acknowledged()
@@ -331,9 +341,9 @@ class Executor:
         self.run.wake()
 
     def _hold(self) -> None:
-        """Lets go of the run when every open question has been held for its time.
+        """Releases the run when the hold time of every open question is over.
 
-        What is due while the process holds the run happens in time; else a sweep finds it.
+        Questions that expire while the process holds the run expire on time; the others are found by a periodic sweep.
         """
         self._disarm()
         hold_ms = self.waiters.longest_hold_ms()
@@ -343,6 +353,7 @@ class Executor:
 
     def _expire_in_time(self) -> None:
         wait_s = self.waiters.next_expiry_s()
+        # The first timer is the hold itself; the others look for expired questions.
         del self._holding[1:]
         if wait_s is not None:
             self._holding.append(self.timers.later(wait_s, self._expire_due))
@@ -377,13 +388,13 @@ class Executor:
             self.feed(self._tick(Expired, interrupt_id=interrupt_id))
 
     def signal(self, name: str, payload: Any) -> bool:
-        """Feeds a signal; whether a `wait` node took it. Else it is kept for one that is still to come."""
+        """Feeds a signal; whether a `wait` node took it. Otherwise it is kept for a later one."""
         before = len(self.machine.interrupts)
         self.feed(self._tick(Signalled, name=name, payload=freeze(payload)))
         return len(self.machine.interrupts) < before
 
     def lose(self, error: Fenced) -> None:
-        """Another epoch has the thread: this one ends without a word to the world (E2)."""
+        """Ends this epoch silently, because another one has the thread (E2)."""
         self.commits.fail(error)
 
     # --- cancelling and time
@@ -403,9 +414,11 @@ class Executor:
             return
         if self.abandoned:
             self.runs.close_blocks()
+            # No `Cancel` tick: after a restart the run is recovered from its last checkpoint and goes on.
             await asyncio.shield(self.commits.acknowledged())
             return
         self.cancel()
+        # Shielded: the last commit of a cancelled run must become durable although its task is being cancelled.
         await asyncio.shield(self._settle())
 
     async def _end_tasks(self) -> None:
@@ -414,4 +427,5 @@ class Executor:
         for task in tasks:
             task.cancel()
         if tasks:
+            # Awaited and not only cancelled: cleanup code of a node must not run on after the epoch is over.
             await asyncio.gather(*tasks, return_exceptions=True)

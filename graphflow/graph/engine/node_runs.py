@@ -33,7 +33,7 @@ class NodeRuns:
         self._starts: dict[int, Started] = {}
         self._made = 0
         self._refs: dict[int, tuple[tuple[str, ...], ...]] = {}
-        """Node (by identity) → what its conditions read of its output."""
+        """Id of a plan node → what its conditions read of its output; found once per node."""
 
     # --- which there are
 
@@ -53,7 +53,7 @@ class NodeRuns:
         return {n: ctx.partial(status) for n, ctx in self._by_frame.items() if ctx.partial is not None}
 
     def _settle(self, ctx: NodeRun) -> None:
-        """The node run is over: what it used has been counted with its end, or is not counted."""
+        """Takes the ended node run off the uncounted usage: the tick that ended it has counted it, or it does not count."""
         if ctx.usage and (usage := ctx.uncounted):
             self._run.note_used({name: -value for name, value in usage.items()})
             self._run.set_usage(ctx.frame, None)
@@ -70,7 +70,7 @@ class NodeRuns:
         self._starts[started.frame] = started
 
     def start(self, number: int) -> NodeRun:
-        """The node run of a frame: begun now, unless the frame's node is being gone on with."""
+        """The node run of a frame: a new one, or the one that goes on after an answer."""
         run = self._run
         started = self._starts.pop(number, None)
         frame = run.machine.frames[number]
@@ -86,6 +86,7 @@ class NodeRuns:
             node_run_id = started.node_run_id
         else:
             self._made += 1
+            # The epoch makes it unique: the count starts again after a crash (E1).
             node_run_id = f"{run.epoch}.{self._made}"
         ctx = self._by_frame[number] = NodeRun(run, self._waiters, frame, node, node_run_id)
         ctx.started = run.clock.monotonic()
@@ -96,7 +97,7 @@ class NodeRuns:
         return ctx
 
     def announce(self, started: Started, node_run_id: str = "") -> None:
-        """Says that a node begins; before it, what became of the run's plan where no record has told of it."""
+        """Sends `node.start`; before it, changes of the run's plan that no record has sent yet."""
         events = self._run.events
         if events.plan is not None:
             events.emit_plan(self._run.machine)
@@ -111,7 +112,7 @@ class NodeRuns:
         )
 
     def adopt(self, interrupt: Interrupt) -> None:
-        """A node run that asked in an earlier epoch goes on in this one: it has no second `node.start`."""
+        """Takes over a node run that asked in an earlier epoch; it gets no second `node.start`."""
         run, number = self._run, interrupt.frame
         frame = run.machine.frames.get(number)
         if not interrupt.node_run_id or number in self._by_frame or frame is None:
@@ -122,7 +123,7 @@ class NodeRuns:
             ctx.started = run.clock.monotonic()
 
     def adopt_opened(self) -> list[int]:
-        """The open nodes of an earlier epoch go on in this one, under their own ids; their frames."""
+        """Takes over the open nodes of an earlier epoch under their own ids; returns their frames."""
         run, taken = self._run, list[int]()
         for number, frame in run.machine.frames.items():
             if frame.opened is not None and number not in self._by_frame:
@@ -147,7 +148,7 @@ class NodeRuns:
             self._say_over(command, ctx.node_run_id)
 
     def pass_through(self, started: Started, over: Ended | Erred) -> None:
-        """A node that was over as soon as it was opened (a `map` of nothing)."""
+        """Sends start and end of a node that ended as soon as it was opened (a `map` over an empty list)."""
         self.announce(started)
         self._say_over(over, started.node_run_id)
 
@@ -166,7 +167,7 @@ class NodeRuns:
         self._run.events.emit(event)
 
     def cancel(self, number: int, *, tells: bool) -> None:
-        """Ends a node run that is wanted no longer; `tells` says so to the run's readers."""
+        """Ends a node run that is no longer needed; `tells` also sends its `node.error`."""
         ctx = self.drop(number)
         if ctx is not None and tells:
             failure = NodeFailed(f"node {ctx.node!r} was cancelled: what it would give is not needed", code="cancelled")
@@ -174,7 +175,7 @@ class NodeRuns:
             self._run.events.emit(NodeError(node=ctx.node, node_run_id=ctx.node_run_id, error=error, will_retry=False))
 
     def drop(self, number: int) -> NodeRun | None:
-        """Ends a node run without a word: its blocks are closed, and what it still does has no effect."""
+        """Ends a node run without an end event: its blocks are closed, and what it still does has no effect."""
         self._starts.pop(number, None)
         ctx = self._by_frame.pop(number, None)
         if ctx is not None:
@@ -186,16 +187,16 @@ class NodeRuns:
     # --- running
 
     async def call(self, ctx: NodeRun, frame: Frame, node: PlanNode) -> Any:
-        """What the node's function gives, within its time.
+        """The result of the node's function, within its time limit.
 
         Raises:
-            NodeTimeout: it took longer; what it gives later counts for nothing.
+            NodeTimeout: it took longer; a later result is ignored.
         """
         assert node.run is not None
         lease = self._run.lease
         # A process that stood still may have lost the thread: two epochs must not run one node at the same time (E2).
         if lease is not None and self._run.machine.last_at > lease.until:
-            await lease.confirm()  # this process stood still, and another may have taken the thread
+            await lease.confirm()  # the process may have been suspended, and another may have taken the thread
         if node.returns_updates:
             given: Any = frame.state
         elif node.arguments is None:
@@ -210,10 +211,11 @@ class NodeRuns:
                 ctx.limit = limit
                 out = await run(given, ctx)
         except TimeoutError:
+            # A `TimeoutError` of the node's own is an ordinary failure, not the time limit of the node.
             if not limit.expired():
                 raise
             raise _timed_out(node) from None
-        if limit.expired():  # the node swallowed the cancellation; its result comes too late all the same
+        if limit.expired():  # the node swallowed the cancellation; its result is still too late
             raise _timed_out(node)
         return out
 
@@ -246,7 +248,7 @@ class NodeRuns:
         )
 
     def _facts(self, ctx: NodeRun, node: PlanNode, out: Any) -> dict[str, Any] | None:
-        """What the record keeps beside the state: of the node's operations, and of what its conditions see."""
+        """The facts for the record: of the node's operations, and the values that its conditions read."""
         if not node.routes or node.routes[0].when is None:
             return ctx.facts
         refs = self._refs.get(id(node))
@@ -312,13 +314,13 @@ class NodeRuns:
 
 
 _RECORDING = frozenset({"tool", "tools", "model"})
-"""Kinds that record what they do themselves."""
+"""Kinds that record their own operations; wrapping them in one would record the work twice."""
 
 
 async def _write(node: PlanNode, given: Any, ctx: NodeRun) -> Any:
-    """Runs a node that says itself that it writes: as one recorded operation, whose record is the node's own (E6).
+    """Runs a node with `effects: write` as one recorded operation; the node's own commit is its record (E6).
 
-    After a crash in its midst a person is asked; `result` is then its output, or its updates.
+    After a crash during the write a person is asked; `result` is then the node's output, or its updates.
     """
     assert node.run is not None
     run, came = node.run, list[Any]()
@@ -326,6 +328,7 @@ async def _write(node: PlanNode, given: Any, ctx: NodeRun) -> Any:
     async def act() -> Any:
         out = await run(given, ctx)
         came.append(out)
+        # The result is recorded, and `Goto` is not encodable: it travels as a mapping.
         return {GOTO: out.node, "update": out.update} if type(out) is Goto else out
 
     out = await ctx.step(
@@ -337,12 +340,13 @@ async def _write(node: PlanNode, given: Any, ctx: NodeRun) -> Any:
         ends_node=True,
     )
     if came:
+        # The node ran in this process: its own object, not the frozen record of it.
         return came[0]
     return Goto(out[GOTO], out["update"]) if isinstance(out, Mapping) and GOTO in out else out
 
 
 NODE_KEY = ""
-"""Key of the operation that a whole node is; `ctx.idempotency_key()` is its."""
+"""Key of the operation that stands for a whole node; `ctx.idempotency_key()` without a key refers to it."""
 GOTO = "@goto"
 
 

@@ -41,7 +41,7 @@ class Scheduler:
         return len(self.ready) == 1 and not self.running
 
     def add(self, number: int) -> None:
-        """The frame's node is to be run, unless its coroutine is alive and its answer has just woken it."""
+        """Marks the frame's node as ready, unless its coroutine is alive: the answer has then woken it already."""
         ctx = self.runs.get(number)
         if ctx is None or not ctx.alive or (self._here != number and number not in self.running):
             self.ready[number] = None
@@ -60,6 +60,8 @@ class Scheduler:
         try:
             await self._call(number)
         except asyncio.CancelledError:
+            # `cancel` cancelled the loop's task to stop this node. `uncancel` takes exactly that back; if a request
+            # from outside remains, it wins.
             ours, self._here_cancelled = self._here_cancelled, False
             if not ours or self.loop is None or self.loop.uncancel() > 0:
                 raise
@@ -89,10 +91,11 @@ class Scheduler:
         run = self._run
         if number not in self.ready or self.running.get(number) is not asyncio.current_task() or run.error:
             return False
+        # The loop waits for the store between nodes; a task that went on by itself would skip that wait.
         return run.machine.durability != "sync" and len(run.pending) <= MAX_UNACKNOWLEDGED
 
     def _over(self, number: int, task: asyncio.Task[None]) -> None:
-        """A callback and not the task's own last words: a task that is cancelled before its first step says none."""
+        """Forgets a finished task. It is a callback because a task cancelled before its first step never runs a `finally`."""
         if self.running.get(number) is task:
             del self.running[number]
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -100,8 +103,10 @@ class Scheduler:
         self._run.wake()
 
     def cancel(self, number: int) -> None:
-        """Cancels the task that runs the frame's node, unless that is where we are."""
+        """Cancels the task that runs the frame's node, unless it is the current task."""
         if self._here == number and self.loop is not None and asyncio.current_task() is not self.loop:
+            # The loop's own task runs this node, so cancelling the node means cancelling the loop; `run_here` undoes
+            # that.
             self._here_cancelled = True
             self.loop.cancel()
         task = self.running.get(number)
@@ -109,7 +114,7 @@ class Scheduler:
             task.cancel()
 
     def drop(self, number: int) -> None:
-        """The frame's node is not to be run, or run no longer."""
+        """Stops the frame's node: it is no longer ready, and its task is cancelled."""
         self.ready.pop(number, None)
         self.cancel(number)
 
@@ -117,7 +122,7 @@ class Scheduler:
         """Ends a node run and whatever task drives it.
 
         Args:
-            tells: the run goes on or ends well without it, so that its `node.start` needs an end.
+            tells: sends `node.error`, because the run goes on or ends well and the `node.start` needs an end.
         """
         self.runs.cancel(number, tells=tells)
         self.drop(number)
@@ -152,6 +157,7 @@ class Scheduler:
             if not isinstance(left, ExceptionGroup):
                 raise
             tick = self.runs.failed(ctx, left)
+        # `cancelling()` tells a real cancellation from a `CancelledError` that user code raised.
         except asyncio.CancelledError:
             if not ctx.alive or (task := asyncio.current_task()) is None or task.cancelling():
                 raise
@@ -159,12 +165,12 @@ class Scheduler:
             tick = self.runs.failed(ctx, NodeFailed(f"node {node.name!r} raised CancelledError"))
         except Exception as error:  # noqa: BLE001 - the boundary where any node's failure becomes a tick
             tick = self.runs.failed(ctx, error)
-        if not ctx.alive:  # cancelled while it ran: what it gives is nobody's any more
+        if not ctx.alive:  # cancelled while it ran: its result is dropped
             return
         ctx.close_blocks()  # before the tick: its blocks end before `node.end`
         try:
             run.feed(tick)
-        except (CodecError, NodeFailed) as error:  # nothing has happened: what it gave can't be stored or written
+        except (CodecError, NodeFailed) as error:  # the tick had no effect: the result can't be stored or written
             run.feed(self.runs.failed(ctx, error))
 
     def _ask(self, ctx: NodeRun, frame: Frame, node: PlanNode) -> None:
