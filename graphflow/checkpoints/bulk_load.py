@@ -51,6 +51,7 @@ async def _stretch(store: Checkpointer, thread_id: str, checkpoints: Sequence[Li
     loaded = await load_thread(store, thread_id, first.id)
     if loaded is None:
         return {}
+    # The records between the checkpoints are read once for all of them, up to the first gap that a prune left.
     records = _unbroken(
         first.ordinal,
         await store.read_records(thread_id, lineage=first.lineage, after=first.ordinal, upto=last.ordinal),
@@ -70,6 +71,7 @@ async def _stretch(store: Checkpointer, thread_id: str, checkpoints: Sequence[Li
 
 def _unbroken(after: int, records: Sequence[Record]) -> list[Record]:
     """The records up to the first that was pruned."""
+    # An ordinal that is out of step means a gap: what follows can't be folded onto the state before it.
     return [record for ordinal, record in enumerate(records, after + 1) if record.ordinal == ordinal]
 
 

@@ -33,10 +33,10 @@ class Checkpointer(Protocol):
 
     @property
     def owner(self) -> str:
-        """`host/boot id/uuid` of this store object, for `take`: while it lives, other processes see that it does."""
+        """`host/boot id/uuid` of this store object, for `take`: other processes can see whether it is alive."""
 
     async def setup(self, *, encrypted: bool = False) -> None:
-        """Opens the store and runs the numbered migrations; called by whoever uses it first.
+        """Opens the store and runs the numbered migrations; called by the first user.
 
         Args:
             encrypted: the caller opens and encrypts the blobs itself (`EncryptedCheckpointer`).
@@ -178,7 +178,7 @@ class Checkpointer(Protocol):
         agent_key: str | None = None,
         thread_id: str | None = None,
     ) -> list[Spent]:
-        """The ledger by day, agent and model, in that order: everything that commits told, on every branch.
+        """The ledger by day, agent and model, in that order: everything that commits reported, on every branch.
 
         It outlives the threads: what a deleted or pruned one has used stays in it, without the thread's id.
 
@@ -292,7 +292,7 @@ class Checkpointer(Protocol):
 
 @runtime_checkable
 class OwnerLiveness(Protocol):
-    """What a store can do beyond the port: see whether another process lives."""
+    """An ability that a store may have beyond the port: to see whether another process is alive."""
 
     def is_dead(self, owner: str) -> bool:
         """Whether this owner's process is surely gone; False when that can't be known."""
@@ -300,7 +300,7 @@ class OwnerLiveness(Protocol):
 
 @runtime_checkable
 class EagerCommits(Protocol):
-    """What a store can do beyond the port: write in the caller's thread, where nobody else has to wait for that."""
+    """An ability that a store may have beyond the port: to write in the caller's thread when nobody else has to wait."""
 
     def commit(
         self,
@@ -315,7 +315,7 @@ class EagerCommits(Protocol):
         consumes: int | None = None,
         awaited: bool = False,
     ) -> Durable:
-        """As the port says.
+        """See `Checkpointer.commit`.
 
         Args:
             awaited: the caller goes no further before this is durable: it calls `hurry` next, or yields to the loop.

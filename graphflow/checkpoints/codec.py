@@ -199,6 +199,7 @@ def _dict(value: Any, depth: int, walk: _Walk) -> Any:
 
 def _pairs(value: Mapping[Any, Any], depth: int, walk: _Walk) -> Any:
     """A map whose keys need a walk of their own."""
+    # After the walk, since a str key with lone surrogates has become an extension by now.
     pairs = [(walk(key, depth), walk(item, depth)) for key, item in value.items()]
     if all(type(key) is str for key, _ in pairs):
         return dict(pairs)
@@ -268,6 +269,7 @@ def _registered(value: Any, depth: int, walk: _Walk) -> Ext:
             " or store plain data"
         )
     depth = _deeper(depth)
+    # `dump` may be the user's code, and a half-built value may lack fields.
     try:
         content = entry.dump(value)
     except (AttributeError, TypeError, ValueError) as error:
@@ -281,6 +283,7 @@ class _Careful:
     def walk(self, value: Any, depth: int) -> Any:
         kind = type(value)
         if kind is int:
+            # msgpack's integers: int64 and uint64.
             return value if -(2**63) <= value < 2**64 else Ext(INTEGER, _pack(str(value)))
         if kind is str:
             return value if _is_clean(value) else Ext(TEXT, value.encode("utf-8", "surrogatepass"))
@@ -350,6 +353,7 @@ def _damaged(why: object) -> CodecError:
 def _unknown_format(data: bytes) -> CodecError:
     if not data:
         return _damaged("it is empty")
+    # Only encrypted blobs begin so; without this check they would be reported as damage.
     if data[0] >= ENCRYPTED_FROM:
         return CodecError(
             "a stored value is encrypted: open the store with its keys (`store.keys`, `EncryptedCheckpointer`)",
@@ -367,6 +371,7 @@ def _decoded(data: memoryview) -> Any:
         return _unpack(data)
     except (msgspec.DecodeError, msgspec.ValidationError, ValueError, TypeError, ArithmeticError) as error:
         raise _damaged(error) from error
+    # `encode` refuses such depth, so only damaged data gets here.
     except RecursionError as error:
         raise _damaged("it is nested too deeply") from error
 

@@ -43,6 +43,7 @@ class Promise(msgspec.Struct, eq=False):
     def __await__(self) -> Generator[Any, None, None]:
         if not self.done:
             future = self.loop.create_future()
+            # The future may be cancelled with its awaiter; the commit itself goes on.
             self.when_done(lambda: None if future.done() else future.set_result(None))
             yield from future
         if self.error is not None:
@@ -115,7 +116,7 @@ def deliver(entries: Sequence[Entry]) -> None:
 
 
 def settle(entries: Sequence[Entry]) -> None:
-    """On their loop: tells whoever waits."""
+    """On their loop: settles each entry, which wakes its waiters."""
     for entry in entries:  # first all, so that whoever hears of one can go on with the others
         entry.done = True
     for entry in entries:

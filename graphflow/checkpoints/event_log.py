@@ -79,6 +79,7 @@ def pack(events: Sequence[Logged], commit: Commit, seq: int, counts: Counts) -> 
         kind, back, later = type(event), seq - event.seq, event.timestamp - at
         if kind is NodeStart:
             assert isinstance(event, NodeStart)
+            # Short rows for the usual case: an attempt of 1 and no path are left out.
             row = [1, back, later, event.node, event.node_run_id, event.step]
             if event.path is not None:
                 row += (event.attempt, event.path)
@@ -125,6 +126,7 @@ class _Held:
                         self._add(entry[1], [number, channel, first + offset])
 
     def _add(self, item: Any, place: Ref) -> None:
+        # Keyed by kind or call id as well: the same text may stand in two places, and each event refers to its own.
         if isinstance(item, AIMessage):
             self.texts["content", item.content] = [*place, "content"]
             self.texts["reasoning", item.reasoning] = [*place, "reasoning"]
@@ -247,6 +249,7 @@ def unsaid(
     """
     if not bodies:
         return []
+    # Only checkpoints and interrupts can be unannounced, so their ids tell how far the log was sent.
     said = announced_ids(body for _, body in bodies)
     since = max((i for i, (record, body) in enumerate(bodies) if is_announced(record, body, said)), default=0)
     parent = next((record.id for record, body in reversed(bodies[:since]) if was_checkpoint(record, body)), parent)
@@ -330,6 +333,7 @@ async def _read_references(
             wanted.setdefault((frame, channel), set()).add(ordinal)
     out: dict[tuple[int, str], dict[int, Any]] = {}
     for (frame, channel), ordinals in wanted.items():
+        # One read for each log, from its first wanted entry to its last, however many references lie in between.
         first = min(ordinals)
         rows = await store.read_items(chain, frame, channel, max(ordinals) + 1, start=first)
         out[frame, channel] = {o: decode_entry(rows[o - first], channel)[1] for o in ordinals}

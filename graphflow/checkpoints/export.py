@@ -118,6 +118,7 @@ async def from_lines(lines: AsyncIterator[Mapping[str, Any]]) -> ThreadCopy:
             copy = _head(line)
         elif kind == "end":
             ended = True
+            # The count includes the end line itself, as `to_lines` counts.
             if line.get("lines") != count:
                 raise StoreError(f"the export says it has {line.get('lines')} lines, but {count} came: export it again")
         elif kind == "document":
@@ -180,6 +181,7 @@ def placed(
     out = _placed(copy, thread_id, is_taken)
     if change is None:
         return out
+    # Titles may hold lone surrogates, which strict UTF-8 can't encode.
     row = out.thread
     if row.facts.title is not None:
         title = change(Place("title", row.thread_id), row.facts.title.encode("utf-8", "replace")).decode()
@@ -226,6 +228,7 @@ def _head(line: Mapping[str, Any]) -> ThreadCopy:
     if line.get("kind") != FORMAT:
         raise StoreError(f"the first line has kind {line.get('kind')!r}, not {FORMAT!r}: this is no exported thread")
     version = line.get("version")
+    # `isinstance` would accept JSON's `true`.
     if type(version) is not int or version < 1:
         raise StoreError(f"line 1 of the export has format version {version!r}, which never was: it is damaged")
     if version > VERSION:
@@ -254,6 +257,7 @@ def _check(copy: ThreadCopy) -> None:
     for lineage in copy.lineages:
         if lineage.number in known:
             raise StoreError(f"lineage {lineage.number} stands twice in the export: export it again")
+        # Parents come before children, so one pass finds a missing parent.
         if lineage.parent is not None and lineage.parent not in known:
             raise StoreError(
                 f"lineage {lineage.number} of the export names the parent {lineage.parent}, which is missing"

@@ -9,6 +9,7 @@ from typing import Any
 @functools.lru_cache(maxsize=2048)
 def short_id(text: str | None) -> str | bytes | None:
     """The id as it is stored; `long_id` gives the same text back. Remembered: each id comes several times in a row."""
+    # Anything but the canonical form is kept as text, so that `long_id` gives back exactly what was stored.
     if text is None or len(text) != 36 or not text[8] == text[13] == text[18] == text[23] == "-":
         return text
     digits = text.replace("-", "")

@@ -49,6 +49,7 @@ def by_entries(given: Any, entries: Sequence[LogEntry], first: int) -> list[Any]
 def by_view(given: Any, messages: Any) -> list[Any] | None:
     """The same for a snapshot, from the list that the state shows; only while it is still as it was appended."""
     query = _query(given)
+    # After a replacement or a deletion, positions in the list are no longer ordinals of the log.
     if query is None or not isinstance(messages, ListView) or messages.ordinals != len(messages):
         return None
     for position in range(len(messages) - 1, max(-1, len(messages) - 1 - LOOKED_AT), -1):

@@ -49,7 +49,7 @@ class ThreadJournal:
         row: the thread as it was taken; its fence goes with every commit.
         begins: a lineage that the first commit begins (a new thread, a rewind, an edit).
         loaded: what was read of the thread; None for a new one.
-        keep: the thread stays taken when a run ends; somebody goes on with it at once.
+        keep: the thread stays taken when a run ends; the caller goes on with it at once.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ThreadJournal:
         if loaded is not None:
             self.checkpoint_id = loaded.checkpoint_id
         self.consumes: int | None = None
-        """Position of the queued entry that the next record takes up, and with it out of the queue."""
+        """Position of the queued entry that leaves the queue with the next record."""
         self._mark = loaded.mark if loaded is not None else 0
         self._begun = False
         self._released = keep
@@ -100,6 +100,8 @@ class ThreadJournal:
         assert machine is not None
         # The counts are those before this commit; `after_commit` moves them on once the record has its data.
         packed = pack(events, commit, seq, self._counts)
+        # The epoch is marked in its first record, so that readers know from which number on clients of older epochs may
+        # differ (E1).
         if not self._begun:
             self._begun = True
             packed.insert(0, [EPOCH, seq - self._mark, self.row.fence])
@@ -146,6 +148,7 @@ class ThreadJournal:
         if self._bytes_since < max(SNAPSHOT_MIN_BYTES, self._snapshot_bytes * SNAPSHOT_GROWTH):
             return None
         data = encode_snapshot(machine, seq, tail, self._counts, self._starts)
+        # Remembered even if the snapshot is dropped: the next attempt waits until the patches outweigh this size.
         self._snapshot_bytes = len(data)
         # A snapshot that weighs more than the patches it replaces makes loading slower and the store larger.
         if len(data) > self._bytes_since:

@@ -83,6 +83,7 @@ async def load_thread(
 
 
 async def _newest_checkpoint(store: Checkpointer, stored: Stored) -> str | None:
+    # Most often it is among the records just read, which saves a query.
     for record in (stored.target, *reversed(stored.records)):
         if record is not None and record.checkpoint:
             return record.id
@@ -91,9 +92,10 @@ async def _newest_checkpoint(store: Checkpointer, stored: Stored) -> str | None:
 
 
 async def _pending(store: Checkpointer, stored: Stored, machine: Machine, seq: int) -> list[Logged]:
-    """What followed the last commits and no record keeps: a function of the records, numbered as it was (E1)."""
+    """Events after the last commits that no record keeps: derived from the records, with the same numbers (E1)."""
     bodies = [(record, decode_body(record.data, record.id)) for record in stored.records]
     said = announced_ids(body for _, body in bodies)
+    # The records read so far may all be unannounced; one more page reaches the last announced one (see `PAGE`).
     if not any(is_announced(record, body, said) for record, body in bodies[1:]):
         lineage, last = stored.chain[-1] if stored.chain else (0, 0)
         first = bodies[0][0].ordinal if bodies else last + 1

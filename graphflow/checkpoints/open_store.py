@@ -1,4 +1,4 @@
-"""The store that the settings name, for everybody who opens it: the application, the command line, `doctor`."""
+"""The store that the settings name, for everything that opens it: the application, the command line, `doctor`."""
 
 from __future__ import annotations
 

@@ -95,6 +95,7 @@ class OwnerLock:
 
     def is_dead(self, owner: str) -> bool:
         """Whether this owner's process is surely gone; False when that can't be known."""
+        # A lock file says nothing about other hosts or other stores, and this object itself is alive.
         host, _, name = owner.rpartition("/")
         if fcntl is None or host != self._host or owner == self.id or not _is_uuid(name):
             return False

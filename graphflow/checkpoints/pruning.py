@@ -48,7 +48,7 @@ class PruneBranch(msgspec.Struct, kw_only=True):
 
 
 class PruneChange(msgspec.Struct, kw_only=True):
-    """What becomes of a lineage's rows."""
+    """What happens to a lineage's rows."""
 
     lineage: int
     gone: bool = False
@@ -56,7 +56,7 @@ class PruneChange(msgspec.Struct, kw_only=True):
     ranges: list[Range] = msgspec.field(default_factory=list)
     """Records that stay, with their snapshots; sorted."""
     islands: list[int] = msgspec.field(default_factory=list)
-    """Single records that stay for the effects that they tell of, without their snapshots; sorted, outside the ranges."""
+    """Single records that stay for the effects in them, without their snapshots; sorted, outside the ranges."""
     last: int = 0
     """Log entries of later records go."""
     hidden: list[int] = msgspec.field(default_factory=list)
@@ -87,15 +87,18 @@ def chosen(branches: Sequence[PruneBranch], keep: Keep, interrupts: Iterable[Ope
     needed = {checkpoint_of(interrupt.interrupt_id) for interrupt in interrupts}
     out: set[str] = set()
     left = keep.newest or 0
+    # A thread only writes to its newest lineage, so later lineages have the newer checkpoints.
     for branch in sorted(branches, key=lambda branch: branch.lineage, reverse=True):
         anchors = {*branch.forks, branch.head}
         for ordinal, checkpoint_id in reversed(branch.checkpoints.items()):
             if branch.upto is not None and ordinal > branch.upto:
+                # What follows the cut belongs to other threads: it stays, and does not count as this one's newest.
                 out.add(checkpoint_id)
                 continue
             if left > 0 or _is_since(checkpoint_id, keep.since) or ordinal in anchors or checkpoint_id in needed:
                 out.add(checkpoint_id)
             left -= 1
+    # A resume goes on from the head, so its checkpoint stays whatever `keep` says.
     head = newest_at_head(branches)
     return out if head is None else {*out, head}
 
@@ -146,7 +149,7 @@ def check_deletion(
 
 
 def summed(branches: Sequence[PruneBranch], kept: Collection[str], dropped: Iterable[tuple[int, int]]) -> Pruned:
-    """What a prune says of itself; `dropped` has the records and bytes of each change."""
+    """The report of a prune; `dropped` has the records and bytes of each change."""
     rows = list(dropped)
     total = sum(len(branch.checkpoints) for branch in branches)
     left = sum(name in kept for branch in branches for name in branch.checkpoints.values())
@@ -162,6 +165,7 @@ def _is_since(checkpoint_id: str, since: int | None) -> bool:
     """Whether the id's time (the first 48 bits of a UUIDv7) is not before that moment; True for an id without time."""
     if since is None:
         return False
+    # Ids of other forms carry no time (an import may bring them); when in doubt a checkpoint stays.
     if len(checkpoint_id) != 36 or checkpoint_id[14] != "7":
         return True
     try:
@@ -171,7 +175,7 @@ def _is_since(checkpoint_id: str, since: int | None) -> bool:
 
 
 def plan(branches: Sequence[PruneBranch], kept: Collection[str]) -> list[PruneChange]:
-    """What becomes of each branch when only these checkpoints are left, children before parents."""
+    """What happens to each branch when only these checkpoints are left, children before parents."""
     children: dict[int, list[PruneBranch]] = {}
     for branch in branches:
         if branch.parent is not None:
@@ -183,6 +187,7 @@ def plan(branches: Sequence[PruneBranch], kept: Collection[str]) -> list[PruneCh
     for branch in sorted(branches, key=lambda branch: branch.lineage, reverse=True):
         alive = [child for child in children.get(branch.lineage, ()) if not changes[child.lineage].gone]
         needed = {n for n, checkpoint_id in branch.checkpoints.items() if checkpoint_id in kept}
+        # A child without a snapshot of its own is loaded from its parent's rows up to the cut.
         needed |= branch.forks | {child.cut for child in alive if child.lineage in needy}
         if branch.head is not None:
             needed.add(branch.head)
@@ -213,8 +218,10 @@ def stretches(needed: Sequence[int], snapshots: Sequence[int]) -> tuple[list[Ran
     before = False
     for ordinal in needed:
         index = bisect_right(snapshots, ordinal)
+        # A snapshot replaces all records before it; without one, the stretch begins with the lineage.
         first = snapshots[index - 1] if index else 1
         before = before or not index
+        # Ordinal 0 is the cut itself: an empty lineage needs only its parent.
         if not ordinal:
             continue
         if out and out[-1][1] >= first - 1:
@@ -238,6 +245,8 @@ def _keep_effects(branches: Sequence[PruneBranch], changes: dict[int, PruneChang
             or any(n <= branch.cut for n, name in parent.checkpoints.items() if name in kept)
         )
         change = changes[branch.lineage]
+        # With a checkpoint before the lineage a rewind may pass over all of its effects, else only over those after its
+        # first checkpoint.
         first = 0 if covered[branch.lineage] else min(shown, default=change.last)
         islands = {n for n in branch.effects if first < n <= change.last} | branch.wanted
         change.islands = sorted(n for n in islands if not _is_in(n, change.ranges))

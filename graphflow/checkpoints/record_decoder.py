@@ -136,6 +136,7 @@ def decode_body(data: bytes, record_id: str = "") -> RecordBody:
 
 
 def _read_body(data: bytes) -> RecordBody:
+    # The body's length comes first: it was encoded before the events were known (see `record_fields`).
     end = 4 + int.from_bytes(data[:4], "big")
     form, *content = codec.decode(data[4:end])
     _check_format(form)
@@ -168,6 +169,7 @@ def _read_body(data: bytes) -> RecordBody:
             Update({k: freeze(v) for k, v in inherited[0].items()}, {}, inherited[1]) if inherited else None,
         )
         for channel, count in logs.items():
+            # A pair marks an entry that writes the list anew; see `record_encoder.restarts`.
             if isinstance(count, list):
                 count, renewed[channel] = count
             counts[number, channel] = count
@@ -346,6 +348,7 @@ def _read_snapshot(data: bytes) -> Folded:
         if frame.branch is not None:
             writes = {k: tuple(freeze(v) for v in row) for k, row in own[0].items()} if own else None
             branch = msgspec.structs.replace(frame.branch, own=writes)
+            # A branch is built on its parent, which therefore comes first in a snapshot.
             frame = branch_of(table[frame.parent], msgspec.structs.replace(frame, branch=branch))
         put(table, msgspec.structs.replace(frame, state=frame.state.evolve({k: freeze(v) for k, v in state.items()})))
         counts |= {(number, channel): count for channel, count in logs.items()}

@@ -81,9 +81,11 @@ def encode_frames(
                 merges = {k: storable(v, channel=k) for k, v in update.merges.items()}
             for channel, entries in update.logs.items():
                 first = first_ordinal(counts, number, channel, change)
+                # The query is stored once: as a message, which the input then refers to (E1).
                 if channel == "messages" and "i" in fields:
                     _refer(fields, inputs.by_entries(change.fields["input"], entries, first))
                 items += [LogItem(number, channel, first + i, encode_entry(e, channel)) for i, e in enumerate(entries)]
+                # Only the root's logs are read from where they were last written anew (`first_read`).
                 logs[channel] = _counted(entries) if number == ROOT else len(entries)
         operations = {}
         if change.operations:
@@ -148,6 +150,7 @@ def _changed(fields: Mapping[str, Any], before: Machine | Frame) -> dict[str, An
 def _same(field: str, value: Any, old: Any) -> bool:
     """A user's values are not compared: their `==` is not ours to call."""
     if field in _USER_FIELDS:
+        # Two empty dicts are equal without a look at any value.
         return value is old or (type(value) is dict and not value and not old)
     return bool(value == old)
 
@@ -224,6 +227,7 @@ def encode_commit(commit: Commit, counts: Counts) -> tuple[bytes, tuple[LogItem,
     if patch.interrupts:
         interrupts = {key: None if i is None else interrupt_data(i) for key, i in patch.interrupts.items()}
     facts = commit.facts
+    # Facts are plain but for these keys, so the walk is skipped for most records.
     if facts is not None and not _USER_FACTS.isdisjoint(facts):
         facts = storable(facts, channel="a recorded operation")
     body = [FORMAT, commit.source, commit.node, commit.frame, commit.at, machine, frames, interrupts, facts]
@@ -235,7 +239,8 @@ _USER_FACTS = frozenset({"arguments", "done", "moves", "seen"})
 
 
 def tells_of_effect(commit: Commit) -> bool:
-    """Whether it bears on a `write` effect: its intent, its outcome, its undoing, or that it did not happen."""
+    """Whether it concerns a `write` effect: its intent, its outcome, its undoing, or that it did not happen."""
+    # A write that ends its node has no record of its own: the node's commit names it in the fact `done` (E5).
     if commit.facts is not None and "done" in commit.facts:
         return True
     for change in commit.patch.frames.values():
@@ -311,6 +316,7 @@ def _snapshot_of(frame: Frame, machine: Machine, logs: dict[str, int]) -> list[A
     if "messages" in logs and "i" in values:
         _refer(values, inputs.by_view(frame.input, frame.state.get("messages")))
     above = parent.state if parent is not None and shares else State()
+    # By identity: a branch shares its parent's values until it writes them.
     state = {k: storable(v, channel=k) for k, v in frame.state.items() if k not in logs and v is not above.get(k, ...)}
     row: list[Any] = [frame.number, values, state, logs]
     if frame.branch is not None and frame.branch.own is not None:

@@ -17,6 +17,8 @@ def dump_zoned(value: datetime | time) -> list[Any]:
     key = getattr(value.tzinfo, "key", None)
     if key is None and value.fold == 0:
         return [value.isoformat()]
+    # With a key, the wall time is stored without its offset: the zone's rules give it back, `fold` decides in the
+    # repeated hour.
     text = value.isoformat() if key is None else value.replace(tzinfo=None).isoformat()
     return [text, key, value.fold]
 

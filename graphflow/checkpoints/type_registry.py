@@ -94,6 +94,7 @@ def restore(name: str, version: int, content: Any) -> Any:
             f"a stored {name!r} has version {version}, registered is version {entry.version}: newer code wrote it",
             code="store_version_unsupported",
         )
+    # One step at a time, so that each upgrade function only knows two neighbouring versions.
     for step in range(version, entry.version):
         if step not in entry.upgrade:
             raise CodecError(
@@ -204,6 +205,7 @@ def _restore_pydantic(cls: Any, content: Mapping[str, Any]) -> Any:
 
 
 def _refuse_unknown(content: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    # Unknown fields are an error: dropping them would lose data with the next save.
     unknown = sorted(set(content) - set(known))
     if unknown:
         raise KeyError(f"there is no field {unknown[0]!r}")

@@ -34,6 +34,7 @@ def spent_by(usage: Mapping[str, Any], at: int, facts: Mapping[str, Any] | None,
         day=at // DAY_MS,
         agent_key=agent_key or "",
         model="/".join(model) if model else "",
+        # Integers add up exactly; sums of floats depend on their order.
         cost=round(usage.get("costUsd", 0) * PICO_USD),
         uncounted=usage.get("uncountedCalls", 0) + usage.get("cutOffCalls", 0),
         unpriced=usage.get("unpricedCalls", 0),

@@ -119,6 +119,7 @@ class EncryptedCheckpointer:
             note = EncryptionNote() if found is None else parse_note(found)
             if found is not None:
                 check_note(note, self.cipher)
+            # The store has threads but no note, so there is plain data that the keys would not read.
             elif self.cipher.keys and await self.store.threads(limit=1):
                 raise plain_rows("the store was made without keys")
             new = self._added(note)
@@ -163,6 +164,7 @@ class EncryptedCheckpointer:
         check_keys(note, self.cipher)
         if self.cipher.keys and not note.keys:
             note = _replace(note, unencrypted=True)
+        # Written first: if the rotation is cut off, the note says that both keys are needed.
         await write_note(self.store, self._added(note))
         after = await self.store.rewrite(self._anew(plain=note.unencrypted or not note.keys))
         while after is not None:
@@ -185,6 +187,7 @@ class EncryptedCheckpointer:
                 return self.cipher.encrypt_title(
                     place.name, self._title(place.name, blob.decode(), plain=plain)
                 ).encode()
+            # A rotation that was cut off goes on here without encrypting blobs again.
             if self.cipher.is_newest(blob):
                 return blob
             is_bare = plain and (not blob or blob[0] < ENCRYPTED)
@@ -335,6 +338,7 @@ class EncryptedCheckpointer:
             snapshot = self.cipher.decrypt(Place("snapshot", "", *snapshot_place(stored)), snapshot)
         records = tuple([self._opened(record) for record in stored.records])
         if target is not None:
+            # The target is most often the last record: it is not decrypted twice.
             target = records[-1] if records and records[-1].id == target.id else self._opened(target)
         return _replace(stored, thread=self._row(stored.thread), snapshot=snapshot, records=records, target=target)
 

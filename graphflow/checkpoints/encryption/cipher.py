@@ -51,7 +51,7 @@ _place_encoder = msgspec.msgpack.Encoder()
 
 
 class Key(NamedTuple):
-    """One key; its id is what people call it by, its mark what blobs name it by."""
+    """One key; people name it by its id, blobs by its mark."""
 
     id: str
     mark: bytes
@@ -89,6 +89,8 @@ def _parse(position: int, text: str) -> Key:
         ) from None
     if len(secret) != KEY_BYTES:
         raise StoreError(f"key {name!r} has {len(secret)} bytes, {KEY_BYTES} are needed: make one with `new_key()`")
+    # A hash, so that a blob names its key without revealing it; the prefix keeps it apart from other uses of the
+    # secret.
     mark = hashlib.sha256(b"graphflow key\0" + secret).digest()[:4]
     return Key(name, mark, _aes()(secret))
 
@@ -122,6 +124,7 @@ class Cipher:
         """The blob as the store keeps it in this place."""
         form = ENCRYPTED
         body = blob
+        # Compressed first: ciphertext does not compress.
         if self._compress is not None and len(blob) >= COMPRESSED_FROM:
             body = self._compress(blob)
             if len(body) < len(blob):
@@ -130,12 +133,14 @@ class Cipher:
                 body = blob
         if self.keys:
             key = self.keys[0]
+            # 96 random bits, the size that GCM is made for; a nonce must never repeat under one key.
             nonce = os.urandom(NONCE_BYTES)
             origin = _origin.pack(place.lineage, place.record) if place.kind == "item" else b""
             encrypted: bytes = key.cipher.encrypt(nonce, body, _bound(place))
             return b"".join((bytes((form,)), key.mark, origin, nonce, encrypted))
         if form == BOTH:
             return bytes((COMPRESSED,)) + body
+        # A plain blob that begins like an encrypted one would be misread; `RAW` marks it.
         return bytes((RAW,)) + blob if blob[:1] >= b"\xf8" else blob
 
     def decrypt(self, place: Place, blob: bytes, chain: Mapping[int, int] = NO_CHAIN) -> bytes:
@@ -149,6 +154,7 @@ class Cipher:
         """
         form = blob[0] if blob else 0
         if form < RAW:
+            # With keys, plain data is refused: otherwise anybody who can write to the store could plant it.
             if self.keys:
                 raise _not_encrypted(place)
             return blob
@@ -172,6 +178,7 @@ class Cipher:
             if len(blob) < start:
                 raise _moved(place)
             lineage, record = _origin.unpack_from(blob, 5)
+            # The lineage in the blob is not trusted: it has to lie on the chain that the caller reads.
             if chain.get(lineage, 0) < record and (lineage, record) != (place.lineage, place.record):
                 raise _moved(place)
             place = Place("item", "", lineage, place.ordinal, place.frame, place.channel, record)

@@ -1,4 +1,4 @@
-"""The note by which a store says which keys its blobs need, so that wrong ones are refused when it is opened."""
+"""The note in which a store names the keys that its blobs need, so that wrong ones are refused when it is opened."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _CHECK = b"graphflow"
 
 
 class EncryptionNote(msgspec.Struct, kw_only=True):
-    """What a store says of its encryption; nothing in it is secret."""
+    """What a store records about its encryption; nothing in it is secret."""
 
     version: int = 1
     keys: dict[str, bytes] = msgspec.field(default_factory=dict)
-    """Key id → a known word encrypted with it, for telling a wrong key of the right id."""
+    """Key id → a known word encrypted with it, to detect a wrong key under the right id."""
     compression: bool = False
     unencrypted: bool = msgspec.field(name="unsealed", default=False)
     """`rotate_keys` has begun to encrypt a store that was not, and has not finished."""
@@ -53,6 +53,7 @@ def check_note(note: EncryptionNote, cipher: Cipher) -> None:
     Raises:
         StoreError: says which key is missing or wrong, and the next step.
     """
+    # Such a store holds both kinds of blobs: with or without keys, some could not be read.
     if note.unencrypted:
         raise plain_rows("encrypting it was cut off")
     if cipher.keys and not note.keys:
@@ -67,6 +68,7 @@ def check_keys(note: EncryptionNote, cipher: Cipher) -> None:
     for name, check in note.keys.items():
         key = given[name]
         try:
+            # `decrypt` picks the key by the blob's mark, which may be another of the given keys.
             same = Cipher.decrypt(cipher, _check_place(key), check) == _CHECK and check[1:5] == key.mark
         except StoreError:
             same = False

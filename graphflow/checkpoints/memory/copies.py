@@ -26,6 +26,7 @@ def copy_thread(tables: Tables, thread_id: str) -> export.ThreadCopy:
             for lineage, _ in tree
         ],
         records=[
+            # Open interrupts have rows of their own in a copy, and the ledger stays with its store.
             msgspec.structs.replace(record, opened=(), closed=(), spent=None)
             for lineage, upto in tree
             for record in lineage.found(0, upto)
@@ -48,6 +49,7 @@ def import_thread(tables: Tables, exported: export.ThreadCopy, thread_id: str | 
     if row.thread_id in tables.threads:
         raise errors.exists(row.thread_id)
     thread = tables.add_thread(row.thread_id, row.facts, row.created_at)
+    # Never below that of a deleted namesake, whose run may still try to commit.
     thread.fence = max(thread.fence, row.fence)
     for lineage in copy.lineages:
         tables.keep(thread, tables.begin(thread, lineage))

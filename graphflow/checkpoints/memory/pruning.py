@@ -15,6 +15,7 @@ def delete_thread(tables: Tables, thread_id: str) -> None:
     thread = tables.threads.get(thread_id)
     if thread is not None:
         tables.drop_thread(thread)
+        # Lineages that other threads share stay; only what nobody reaches any more is dropped.
         _trim(tables, reach(thread))
 
 

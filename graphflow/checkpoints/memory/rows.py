@@ -89,6 +89,7 @@ class LineageRows:
         """Whether the thread can be read at this record: nothing from its snapshot on was pruned."""
         if ordinal > len(self.records):
             return False
+        # A prune leaves whole stretches, so after the last pruned record nothing is missing.
         if not 0 < ordinal <= self.pruned:
             return True
         index = bisect_right(self.snapshots, ordinal)
@@ -99,6 +100,7 @@ class LineageRows:
         """An entry whose record was pruned, from an import."""
         log = self.logs.setdefault((item.frame, item.channel), {})
         log[item.ordinal] = (item.record, item.data)
+        # `read_log` takes the first key as the lowest ordinal, so the entries have to be in order.
         self.logs[item.frame, item.channel] = dict(sorted(log.items()))
 
     def loose(self, upto: int) -> list[LooseItem]:
@@ -117,6 +119,7 @@ class LineageRows:
         for record in kept:
             if record is not None:
                 self.add(record)
+        # The length is that before pruned records at the end, since ordinals are positions.
         self.records += [None] * (len(kept) - len(self.records))
         self.forget_entries(upto)
 
@@ -128,6 +131,7 @@ class LineageRows:
 
     def apply(self, change: PruneChange) -> None:
         """Drops the records that a prune takes away."""
+        # The last gap is open-ended: everything after the last record that stays.
         *gaps, (end, _) = change.gaps()
         for first, last in gaps:
             self.records[first - 1 : last] = [None] * (last - first + 1)
@@ -135,6 +139,7 @@ class LineageRows:
         del self.records[end - 1 :]
         self.forget_entries(change.last)
         for ordinal in change.islands:
+            # Entries after `last` are gone from the logs, so a record beyond it must not list them either.
             self._replace(ordinal, snapshot=None, **({} if ordinal <= change.last else {"items": ()}))
         for ordinal in change.hidden:
             self._replace(ordinal, checkpoint=False)
@@ -325,11 +330,13 @@ def read_log(lineages: Sequence[LineageRows], log: Log) -> list[bytes]:
         entries = lineage.logs.get((log.frame, log.channel))
         if not entries or upper <= log.start:
             continue
+        # The first entry of a lineage hides the parent's entries from that ordinal on.
         first = min(next(iter(entries)), upper)
         parts.append([entries[n][1] for n in range(max(first, log.start), upper) if n in entries])
         upper = first
     out = [data for part in reversed(parts) for data in part]
     wanted = max(log.count - log.start, 0)
+    # A missing entry is damage: a shorter list would look like valid state.
     if len(out) != wanted:
         raise errors.missing_items(log.channel, wanted, len(out))
     return out

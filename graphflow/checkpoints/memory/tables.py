@@ -1,4 +1,4 @@
-"""Everything that a memory store holds. Whoever reads or changes it holds the store's lock."""
+"""Everything that a memory store holds. To read or change it, hold the store's lock."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ class Tables:
     def drop_thread(self, thread: HeldThread) -> None:
         """Forgets the thread, but not its lineages; what it has used stays used, by nobody in particular."""
         del self.threads[thread.id]
+        # Its driver may still try to commit: a namesake has to begin with a higher fence.
         if thread.owner is not None:
             self._fences[thread.id] = thread.fence
         for key in [key for key in self.interrupts if key[0] == thread.id]:

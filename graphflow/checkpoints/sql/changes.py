@@ -49,6 +49,7 @@ _DROP_RUN = SharedStatement("DELETE FROM @.runs WHERE run = $1", "d")
 def assign(thread_id: str, user: str, now: int) -> Work[str | None]:
     facts = ThreadFacts(status="idle", updated_at=now, user=user)
     while True:
+        # If two callers insert at once one of them wins; the read says which.
         _, rows = yield [add_thread(thread_id, facts, now), READ_THREAD(thread_id)]
         if rows:  # else deleted between the two statements
             return thread_row(rows[0]).facts.user
@@ -87,6 +88,7 @@ def fork(
         add_thread(thread_id, facts, facts.updated_at, head=checkpoint_id, lineage=number),
         READ_THREAD(thread_id),
     ]
+    # Another transaction may have made the thread since the check above.
     if not added:
         raise errors.exists(thread_id)
     return thread_row(rows[0])

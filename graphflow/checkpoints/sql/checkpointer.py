@@ -142,6 +142,7 @@ class SqlCheckpointer(ABC):
         return await self._ask(lambda: lists.note(name))
 
     async def queued(self, thread_id: str) -> tuple[int, bytes] | None:
+        # Peeks only: the entry leaves with the commit that consumes it, so a crash in between loses nothing.
         entries = await self.queue(thread_id, kind="input", limit=1)
         return (entries[0].position, entries[0].body) if entries else None
 
@@ -152,6 +153,7 @@ class SqlCheckpointer(ABC):
 
     async def queues(self, now: int) -> list[str]:
         rows = await self._ask(lists.queues)
+        # A dead owner's lease need not run out first (E2).
         return [name for name, owner, until in rows if owner is None or until <= now or self.is_dead(owner)]
 
     # --- changing

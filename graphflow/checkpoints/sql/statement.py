@@ -98,7 +98,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def dequeue(self, thread_id: str) -> Ask:
-        """Takes the oldest input away; its body."""
+        """Removes the oldest input; its body."""
 
     @abstractmethod
     def add_records(self, lineage: int, records: Sequence[Record]) -> Sequence[Ask]: ...

@@ -54,7 +54,7 @@ class Reached(NamedTuple):
     parent: int | None
     cut: int
     pruned: int
-    """Up to there records may be missing."""
+    """Records up to this ordinal may be missing."""
     begun: int
     """Larger in children than in their parents."""
     free: bool
