@@ -1,4 +1,4 @@
-"""Moving a thread to another version of its document: what would change, what stands against it, and the tick (spec 2.4, E17).
+"""Migrates a thread to another version of its document: what would change, what prevents it, and the tick (spec 2.4, E17).
 
 `plan_migration` is pure and finds every problem at once; what it found goes into a `Migrated` tick, which the core applies as
 one checkpoint. Node names are mapped, states get the keys that are new, open questions are issued anew (E8).
@@ -31,7 +31,7 @@ Facts = Mapping[int, Mapping[str, int]]
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that stands against the migration."""
+    """One reason why the migration is not possible."""
 
     where: str
     """`node NAME`, `state KEY`, `question ID`, `input`, `map OLD`, with the frame's path before it below the root."""
@@ -53,7 +53,7 @@ class FrameMove(msgspec.Struct, frozen=True, kw_only=True):
     added: tuple[str, ...] = ()
     """Keys that begin at their default."""
     dropped: tuple[str, ...] = ()
-    """Keys that the new version has not: their values stay in the state, and no node may write them."""
+    """Keys that the new version does not have: their values stay in the state, and no node may write them."""
     rewritten: tuple[str, ...] = ()
     """Lists that are stored as entries from now on."""
 
@@ -68,7 +68,7 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = ()
-    """Nodes of the run's own breakpoints that the new version has not."""
+    """Nodes of the run's own breakpoints that the new version does not have."""
 
 
 def graphs_of(document: GraphDefinition, subgraphs: Mapping[str, Any], key: str = "") -> dict[str, GraphDefinition]:
@@ -169,7 +169,7 @@ class _Planner:
     def _move(self, frame: Frame) -> None:
         parent = self._frames.get(frame.parent)
         if frame.number != ROOT and parent is None:
-            return  # said of a frame above it
+            return  # reported for a frame above it
         key = "" if parent is None else self._graph_below(frame, parent)
         if key is None:
             return
@@ -248,6 +248,7 @@ class _Planner:
             )
             return None
         old, new = self._old[frame.graph].nodes[frame.node], plan.document.nodes[node]
+        # A node with open branches or questions must keep its kind: they belong to it.
         fixed = frame.status == "open" or (frame.status == "waiting" and self._asks_inside(frame))
         if fixed and (_form(old) != _form(new) or (_form(old) == "use" and old.use != new.use)):
             self._problem(
@@ -304,6 +305,7 @@ class _Planner:
                 words[1] = f"{self._named(fan)}{mark}{rest}"
             name = self._named(name)
             if name in plan.nodes and (words or plan.nodes[name].counted):
+                # Several old nodes may map to one: its entries are the sum, because `at most N` counts all of them.
                 kept = " ".join((*words, name))
                 out[kept] = max(out.get(kept, 0), count) if words[:1] != ["entered"] else out.get(kept, 0) + count
         if node in plan.nodes and plan.nodes[node].counted:
@@ -323,6 +325,7 @@ class _Planner:
                 self._problem(frame, f"state {name}", why, "edit the thread first, or change the key's schema")
             elif becomes_log(channel, state[name]):
                 rewritten.append(name)
+        # No run keys: a migration starts no run, so they keep their values.
         update = initial_update(schema, state, ())
         added = (*update.sets, *update.logs)
         changes: dict[str, Any] = dict(update.sets)

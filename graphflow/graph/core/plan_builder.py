@@ -263,6 +263,7 @@ def _counted(nodes: Mapping[str, PlanNode]) -> set[str]:
 
 
 def _is_plain(node: PlanNode, nodes: Mapping[str, PlanNode]) -> bool:
+    # What `fast_path` can do: it sets no finish reason, and opens or asks nothing.
     leads_on = all(
         not route.rounds_of and (route.to == END or (route.to in nodes and nodes[route.to].form == "use"))
         for route in node.routes

@@ -86,6 +86,7 @@ class Survey:
         """The regions that a node is in, from the innermost outwards."""
         seen: set[str] = set()
         region = self.home.get(node)
+        # A wrong document may put a fan into its own body; `seen` ends the walk.
         while region is not None and region.fan not in seen:
             yield region
             seen.add(region.fan)
@@ -98,7 +99,7 @@ def regions(document: GraphDefinition) -> dict[str, dict[str, Region]]:
 
 
 def body_name(fan: str, branch: str) -> str:
-    """How a body is called where it needs a name of its own: `fan`, `fan[a]`."""
+    """The name of a body where it needs one of its own: `fan`, `fan[a]`."""
     return f"{fan}[{branch}]" if branch else fan
 
 
@@ -181,11 +182,11 @@ class _Surveyor:
         self._open_fans(main)
         self._claim_then(main)
         self._open_fans(main)
-        self._open_fans(self._nodes)  # fans that nothing reaches: their bodies are known all the same
+        self._open_fans(self._nodes)  # unreachable fans get their bodies too
         return self._made(main)
 
     def _claim(self, entry: str, key: tuple[str, str] | None) -> set[str]:
-        """Takes what is reachable from here and free; what is not free is a crossing."""
+        """Claims the reachable nodes that no region owns; an edge to any other node is a crossing."""
         self._owner[entry] = key
         claimed, rest = {entry}, [entry]
         while rest:
@@ -294,6 +295,8 @@ def branch_order(after: Mapping[str, Iterable[str]]) -> list[str]:
     out: dict[str, None] = {}
     rest = list(after)
     while rest:
+        # In a cycle of `after` nothing is free. That is an error of the document, reported elsewhere; here the loop
+        # must only end.
         free = next((name for name in rest if before[name] <= out.keys()), rest[0])
         out[free] = None
         rest.remove(free)

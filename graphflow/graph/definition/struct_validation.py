@@ -24,7 +24,7 @@ MAX_FAULTS = 1_000
 
 
 def check_shape(data: Any, struct_type: type) -> list[Issue]:
-    """Every place where the data has not the struct's shape, at most `MAX_FAULTS`; `[]` means that msgspec converts it.
+    """Every place where the data does not fit the struct, at most `MAX_FAULTS`; `[]` means that msgspec converts it.
 
     Args:
         data: plain JSON data.
@@ -52,6 +52,7 @@ def _check(value: Any, kind: mi.Type, pointer: str) -> Iterator[Issue]:
         case mi.UnionType():
             yield from _union(value, kind, pointer)
         case mi.LiteralType():
+            # The types must match too: in Python `True == 1`, in JSON they differ.
             if not any(value is word or (type(value) is type(word) and value == word) for word in kind.values):
                 yield _literal_issue(value, kind, pointer)
         case mi.DictType():
@@ -87,13 +88,14 @@ def _struct(value: Any, kind: mi.StructType, pointer: str) -> Iterator[Issue]:
 
 
 def _union(value: Any, kind: mi.UnionType, pointer: str) -> Iterator[Issue]:
-    """The member that takes this JSON type tells what is wrong; members are told apart by JSON type."""
+    """The errors of the union member that takes the value's JSON type."""
     word = json_type(value)
     fitting = [member for member in kind.types if word in _json_types(member)]
     if not fitting:
         yield _wrong_type(value, kind.types, pointer)
         return
     attempts = [list(_check(value, member, pointer)) for member in fitting]
+    # Of several members the one with the fewest errors is most likely meant.
     yield from min(attempts, key=len)
 
 

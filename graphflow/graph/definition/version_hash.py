@@ -19,12 +19,12 @@ def digest(data: Any) -> str:
 
 
 def version_hash(document: Any, *, graphs: Mapping[str, str], names: Mapping[str, Any]) -> str:
-    """The hash of a document and of all that it stands on.
+    """The hash of a document and of everything that it refers to.
 
     Args:
         document: the compiled document, no defaults filled in.
         graphs: reference → hash of each graph that it refers to (`graph:KEY`, `agent:KEY`).
-        names: registered name → what identifies its version, for those that tell.
+        names: registered name → what identifies its version, for names that have one.
 
     Returns:
         For a document that refers to nothing, just the hash of its canonical JSON.
@@ -93,7 +93,7 @@ def _utf16(key: str) -> bytes:
 
 
 def _number(value: float) -> str:
-    """ECMAScript's Number::toString: Python finds the same shortest digits and writes them otherwise."""
+    """ECMAScript's Number::toString: Python finds the same shortest digits but formats them differently."""
     if not math.isfinite(value):
         raise ValueError(f"{value} is not a JSON number")
     if value == 0:

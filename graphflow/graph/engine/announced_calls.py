@@ -1,4 +1,4 @@
-"""Which calls the readers of a run have been told of, so that none begins twice and none has two results (spec 3.3)."""
+"""The calls announced to the readers of a run, so that none begins twice and none has two results (spec 3.3)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ Recall = Callable[[], Awaitable[Iterable[Event]]]
 
 
 class AnnouncedCalls:
-    """The calls of one run that its readers know.
+    """The calls of one run that were announced to its readers.
 
-    A later epoch knows those of the epochs before it once it has asked the run's log (`learn`), which only nodes that run
-    calls do.
+    A later epoch reads the calls of earlier ones from the run's log (`learn`); only nodes that run calls pay for that.
 
     Args:
         complete: this epoch sends the run's log from its beginning.
@@ -28,21 +27,21 @@ class AnnouncedCalls:
         self.started: dict[str, bool] = {}
         """Id → whether the call is of an action."""
         self.answered: dict[str, Any] = {}
-        """Those whose result was told, with it."""
+        """Call id → its result, if that was sent."""
         self.recall: Recall | None = None
 
     def knows(self, call_id: str) -> bool:
-        """Whether readers have been told that the call begins, as far as this epoch can say."""
+        """Whether the call was announced, or may have been in an earlier epoch."""
         return call_id in self.started or not self.complete
 
     async def learn(self) -> None:
-        """Knows all calls of earlier epochs too, from now on."""
+        """Loads the calls of earlier epochs from the run's log, once."""
         if not self.complete and self.recall is not None:
             self.note(await self.recall())
             self.complete = True
 
     def settle(self, text: str) -> Iterator[Event]:
-        """Gives every call that was told of and has no result this one."""
+        """Result events with this text for every announced call without a result."""
         for call_id, action in self.started.items():
             if call_id not in self.answered:
                 self.answered[call_id] = text

@@ -1,6 +1,6 @@
-"""What is said once a commit is durable: its checkpoint, its questions, how the run ended or paused (E1, E7).
+"""Events that are sent once a commit is durable: its checkpoint, its questions, how the run ended or paused (E1, E7).
 
-All of it is a function of the records, so that a new epoch says the same again, and a reader of the journal too.
+All of them are a function of the records, so that a new epoch and a reader of the journal produce the same events.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def interrupt_event(interrupt: Interrupt) -> InterruptRequest:
 
 
 def ending_event(machine: Machine, source: str) -> Event | None:
-    """How a run that rests after its last commit has ended or paused; None when nothing was said (E1)."""
-    if source == "undo":  # outside the run, which had said before how it rests
+    """The event with which a run ended or paused after its last commit; None if there is none (E1)."""
+    if source == "undo":  # outside the run, whose ending event was sent before
         return None
     if machine.status == "waiting":
         return waiting_event(machine)

@@ -1,4 +1,4 @@
-"""Questions that the live process holds: for how long, who waits for the answers, and letting go (E12)."""
+"""Questions that this process holds: for how long, which calls wait for the answers, and when it releases them (E12)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import ACTS_AROUND, Suspended
 
 MAX_TIMER_S = 60.0
-"""A timer looks at the clock at least so often: clocks are set, and machines sleep."""
+"""Longest timer: the clock is checked at least this often, because clocks are set and machines sleep."""
 
 
 class Asker(Protocol):
@@ -30,7 +30,7 @@ class Asker(Protocol):
 
 
 class AnswerWaiters:
-    """What of one epoch waits for answers.
+    """The calls of one epoch that wait for answers.
 
     Args:
         hold_ms: how long the process waits when the question names no time of its own; 0 never waits.
@@ -49,7 +49,7 @@ class AnswerWaiters:
         return self._hold_ms if interrupt.hold_ms is None else interrupt.hold_ms
 
     def long_enough(self, wait_ms: int) -> int:
-        """For how long a process shall hold a run that waits so long: past its end, or not at all."""
+        """How long to hold a run for a wait of this length: until after its end, or 0 if that is longer than the hold time."""
         return wait_ms + 5_000 if wait_ms <= self._hold_ms else 0
 
     def would_hold(self) -> bool:
@@ -63,6 +63,7 @@ class AnswerWaiters:
     def open(self, asked: Interrupt, ctx: Asker) -> Interrupt:
         """Feeds a question; the interrupt as it is open now."""
         run = self._run
+        # The core makes the id, so the new interrupt is found by what was not open before.
         before = set(run.machine.interrupts)
         usage, facts = ctx.to_be_counted(asked.key)
         now = run.clock.now_ms()
@@ -95,7 +96,7 @@ class AnswerWaiters:
         future: asyncio.Future[Any] = loop.create_future()
         self._waiters[interrupt.id] = Waiter(future, ctx, ACTS_AROUND.get(), self.time_of(interrupt) > 0)
         if not self.time_of(interrupt):
-            loop.call_soon(self.quiet, ctx)  # what else the node has begun by then comes to its end first
+            loop.call_soon(self.quiet, ctx)  # first let other operations end that the node has begun
         limit, remaining = ctx.limit, None
         if limit is not None and (when := limit.when()) is not None:  # waiting is not active time (E11)
             remaining = when - asyncio.get_running_loop().time()
@@ -103,13 +104,13 @@ class AnswerWaiters:
         try:
             return await future
         finally:
-            del future  # what it raises holds this frame: a circle
+            del future  # its exception refers to this frame, which would be a reference cycle
             self._waiters.pop(interrupt.id, None)
             if limit is not None and remaining is not None and not limit.expired():
                 limit.reschedule(asyncio.get_running_loop().time() + remaining)
 
     def resolve(self, interrupt: Interrupt, decision: str, answer: Any) -> None:
-        """Wakes whoever waits in this process."""
+        """Wakes the call that waits in this process, if there is one."""
         waiter = self._waiters.pop(interrupt.id, None)
         if waiter is None or (future := waiter.future).done():
             return
@@ -119,7 +120,7 @@ class AnswerWaiters:
             future.set_result(freeze(answer))
 
     def longest_hold_ms(self) -> int:
-        """For how long the process holds the run from now on; 0 lets go of it."""
+        """How long the process still holds the run, in ms; 0 releases it."""
         return max((self.time_of(i) for i in self._run.machine.interrupts.values()), default=0)
 
     def next_expiry_s(self) -> float | None:
@@ -148,6 +149,7 @@ class AnswerWaiters:
         """
         for waiter in self._waiters.values():
             if waiter.ctx is ctx and not waiter.held and not waiter.future.done():
+                # Operations around the question cannot end before the answer; waiting for them would never end.
                 if not ctx.alive or ctx.acts <= waiter.around:
                     waiter.future.set_exception(Suspended())
 

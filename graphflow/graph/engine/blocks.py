@@ -64,8 +64,8 @@ class Blocks:
     """The open blocks of one node run.
 
     Args:
-        told: the run's calls that readers know of; shared by its node runs.
-        task_id: the active task; every block bears it.
+        told: the calls that were announced to readers; shared by the run's node runs.
+        task_id: the active task; every block carries it.
     """
 
     __slots__ = (
@@ -98,7 +98,7 @@ class Blocks:
         self._calls: dict[str, _Call] = {}
 
     def content(self, delta: str) -> None:
-        """Text for the reader; opens a content block if none is open."""
+        """Streams text to the reader; opens a content block if none is open."""
         if not delta:
             return
         block = self._content
@@ -114,7 +114,7 @@ class Blocks:
         self._emit(ContentDelta(content_id=block.id, delta=delta))
 
     def reasoning(self, delta: str) -> None:
-        """Thinking aloud; opens a reasoning block if none is open."""
+        """Streams the model's reasoning; opens a reasoning block if none is open."""
         if not delta:
             return
         block = self._reasoning
@@ -140,6 +140,7 @@ class Blocks:
         self._end_reasoning()
         self._end_content()
         call = self._calls[call_id] = _Call(call_id, name, action, facts)
+        # Shared by the run: a node that is entered again streams the same call, and its readers have it already.
         self._told.started[call_id] = action
         common: dict[str, Any] = {"run_id": self.run_id, "task_id": self.task_id, "node_run_id": self.node_run_id}
         start: Event
@@ -151,7 +152,7 @@ class Blocks:
         call.first = start.seq
 
     def whole_call(self, call_id: str, name: str | None, arguments: str, *, action: bool = False, **facts: Any) -> None:
-        """A call that no model streamed, input and all; no effect where readers know of it already."""
+        """Streams a call with its whole input at once; no effect if it was announced already."""
         if not self._told.knows(call_id):
             self.call_start(call_id, name, action=action, **facts)
             self.call_args(call_id, arguments)
@@ -216,7 +217,7 @@ class Blocks:
         self._emit(ActionResult(action_id=call_id, result=result))
 
     def _close_input(self, call_id: str, *, action: bool) -> None:
-        """A result follows the end of its call's input; of a call that nobody has streamed readers hear here first."""
+        """Ends the call's input before its result; a call that was never streamed is announced first."""
         if not self._told.knows(call_id):
             self.call_start(call_id, None, action=action)
         self.call_end(call_id)

@@ -1,7 +1,7 @@
-"""The commits of one epoch: written in order, and what follows each is said once it is durable (E1, E7).
+"""The commits of one epoch: written in order; the events that follow each are sent once it is durable (E1, E7).
 
-Nothing that a record promises is acted on or told before the record is written: a crash in between would do it again,
-or would have told what never was. So an executor commits first, begins what the commit allows, and announces last.
+Nothing is started or announced before its record is written: after a crash in between it would happen twice, or readers
+would have seen something that never was. So an executor commits first, starts what the commit allows, and announces last.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class Commits:
         run = self._run
         pending = run.pending
         if not pending:
-            return  # the store's late word about an epoch that is over
+            return  # a late callback of the store, for an epoch that is over
         while pending:
             after = pending[0]
             durable = after.durable
             if durable is not None:
                 if not durable.done:
-                    if not after.awaited:  # only the first is listened to: what comes after it is done later
+                    if not after.awaited:  # records become durable in order, so one callback at a time is enough
                         after.awaited = True
                         durable.when_done(self.announce)
                     return
@@ -91,9 +91,9 @@ class Commits:
         run.wake()
 
     def fail(self, failure: BaseException) -> None:
-        """A failed commit ends the run at once (E7); a fenced one without a word to the world (E2).
+        """A failed commit ends the run at once (E7); a fenced one silently (E2).
 
-        A fenced epoch has lost its thread to another one, which tells readers what is true from now on.
+        A fenced epoch has lost its thread to another one, whose events are the true ones from now on.
         """
         run = self._run
         if run.error is not None:

@@ -1,4 +1,4 @@
-"""Where an epoch's events leave: numbered, stamped, sent at once, and remembered for the next record (E1)."""
+"""Sends an epoch's events: numbered, stamped, sent at once, and kept for the next record (E1)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from graphflow.graph.engine.ports import Clock, Logged
 UNLOGGED = frozenset({
     *LIVE_ONLY, ReasoningStart, ReasoningEnd, ContentStart, ContentEnd, ToolStart, ToolEnd, ActionStart, ActionEnd,
 })  # fmt: skip
-"""What the stored log leaves out: live-only events, and the edges of blocks, which their snapshots stand for."""
+"""Events that the stored log leaves out: live-only ones, and start and end of blocks, whose snapshots replace them."""
 
 
 class EventEmitter:
@@ -65,7 +65,7 @@ class EventEmitter:
         event.seq = self.seq
         event.timestamp = self._clock.now_ms()
         # Time never runs backwards in the log: what a later epoch makes again from the record has the same stamp (E1).
-        if not self._logs:  # nothing is made again from a record, so any event before it counts
+        if not self._logs:  # no record is read back, so every event counts
             self._stamp = event.timestamp
         elif type(event) not in UNLOGGED:
             self.sent.append((event, event.seq))
@@ -115,14 +115,14 @@ class EventEmitter:
         return sent
 
     def emit_plan(self, machine: Machine) -> None:
-        """Sends what has become of the run's plan since the last call, if its graph has one."""
+        """Sends the plan events since the last call, if the graph has a plan."""
         if self.plan is not None:
             for event in self.plan.since(machine):
                 self.emit(event)
 
     def blocks(self, machine: Machine, node_run_id: str) -> Blocks:
         """The blocks of a node run; they belong to the task that is active."""
-        self.emit_plan(machine)  # without a journal no record has told of it
+        self.emit_plan(machine)  # without a journal no record has sent it
         task_id = None if self.plan is None else self.plan.active
         return Blocks(self.emit, self.emit_end, self._block_id, self.calls, machine.run_id, node_run_id, task_id)
 

@@ -35,7 +35,7 @@ from graphflow.graph.engine.usage_meter import UsageMeter
 
 
 class NodeRun(UsageMeter):
-    """One run of one node: what its `Context` shows to its code, and what the engine and the built-in kinds need beside.
+    """One run of one node: what its `Context` shows to its code, and what else the engine and the built-in kinds need.
 
     Once it is over (`alive` is False, or the epoch is closed), `step`, `ask` and `wait` raise `NodeRunOver` before
     anything acts: what acted is on record, and no record of a node run that is over reaches the store.
@@ -67,7 +67,7 @@ class NodeRun(UsageMeter):
         self.counted: dict[str, Any] | None = None
         """The part of it that records have brought to the run's usage; the rest follows when the node ends."""
         self._calls: tuple[str, ...] = ()
-        """Keys of tool calls that were charged, and of which no record has told."""
+        """Keys of tool calls that were charged and that no record holds yet."""
         self.finish_reason: str | None = None
         self.facts: dict[str, Any] | None = None
         """What the node's record keeps of its operations: the `model` called, results of writes that end it (E5)."""
@@ -126,13 +126,13 @@ class NodeRun(UsageMeter):
         await self._room()
 
     async def told_result(self, call_id: str) -> Any:
-        """The result of a call as readers were told it; None when they were told none yet."""
+        """The result of a call as it was sent to readers; None if none was sent yet."""
         told = self._run.events.calls
         await told.learn()
         return told.answered.get(call_id)
 
     async def whole_call(self, call_id: str, name: str, arguments: str, *, action: bool = False, **facts: Any) -> None:
-        """Streams a call that no model has streamed, unless readers know of it; `facts` are further fields of its start."""
+        """Streams a call that no model has streamed, unless readers have it already; `facts` are further fields of its start."""
         await self._run.events.calls.learn()
         if self.alive:
             self.blocks.whole_call(call_id, name, arguments, action=action, **facts)
@@ -146,7 +146,7 @@ class NodeRun(UsageMeter):
             self._blocks.close()
 
     def record_usage(self) -> None:
-        """Brings what the node run has used to the run's usage: the node is left, and entered again as another."""
+        """Records what the node run has used so far: the node is left now and entered again as another node run."""
         if self.alive and self.to_be_counted(None)[0]:
             self._feed_operation(None, None)
 
@@ -166,6 +166,8 @@ class NodeRun(UsageMeter):
         assert self._counts is not None
         if name is None:
             self._counts[kind] = self._counts.get(kind, 0) + 1
+            # By kind and ordinal: a node that is entered again runs the same code, so its n-th call of a kind is the
+            # same operation (E5).
             name = f"{kind}:{self._counts[kind]}"
         if name in self._used:
             raise NodeFailed(
@@ -208,8 +210,8 @@ class NodeRun(UsageMeter):
         """As `Context.step`.
 
         Args:
-            ends_node: nothing but the node's own end follows, whose commit is the record.
-            refers: the state's messages hold the arguments, as those of the call `name`: they are not stored again.
+            ends_node: only the node's own end follows; its commit is the record.
+            refers: the state's messages hold the arguments under the call `name`, so they are not stored again.
         """
         self._refuse_when_over()
         key = self._key(kind, name)
@@ -217,6 +219,8 @@ class NodeRun(UsageMeter):
         operation = self._recorded(key, digest)
         if operation is not None and operation.state == "done":
             return operation.result
+        # An intent without a result: the process died in between, and only a person can find out whether the write
+        # happened.
         if operation is not None and not (idempotent or operation.idempotent):
             settled = await self._settle(key, operation)
             if settled is not None:
@@ -241,7 +245,7 @@ class NodeRun(UsageMeter):
         return result
 
     async def _act(self, key: str, fn: Callable[[], Any], effects: str, idempotent: bool) -> Any:
-        """What `fn` gives. While it runs the node is not left for a question that it asks beside it."""
+        """The result of `fn`. While it runs, the node is not left for a question that it asks in parallel."""
         act, around = object(), ACTS_AROUND.get()
         self.acts |= {act}
         token = ACTS_AROUND.set(around | {act})
@@ -269,7 +273,7 @@ class NodeRun(UsageMeter):
         self.facts = {**(self.facts or {}), **facts}
 
     def _effect_facts(self, undo: str | None, arguments: Any) -> dict[str, Any]:
-        """What has to be known of a write once its node is gone: where it was, its arguments, what takes it back."""
+        """The facts about a write that are needed after its node is gone: its place, its arguments, and its undo."""
         run = self._run
         frame = run.machine.frames[self.frame]
         facts: dict[str, Any] = {"visit": self.visit}
@@ -282,9 +286,9 @@ class NodeRun(UsageMeter):
         return facts
 
     async def _recall(self, key: str, done: Operation) -> tuple[str | None, Operation | None]:
-        """What the past that was left recorded of this write, or what a person says of it (E8, `effects: reuse`).
+        """The record of this write from the abandoned past, or a person's decision about it (E8, `effects: reuse`).
 
-        The effect whose place it takes, and its record; no record means: do it.
+        Returns the effect that it replaces, and its record; without a record the write is done.
         """
         run = self._run
         past = [run.machine.frames[self.frame].path, self.node, self.visit, key]
@@ -312,7 +316,7 @@ class NodeRun(UsageMeter):
         return effect, msgspec.structs.replace(done, result=freeze(answer.get("result")))
 
     def _failed(self, key: str, error: BaseException, idempotent: bool) -> None:
-        """A write that surely failed leaves nothing; one that was cut off keeps its intent (E6)."""
+        """Drops the intent of a write that certainly failed; one that was cut off keeps it (E6)."""
         if not is_cut_off(error) or is_suspension(error):
             self.forget(key)  # what asks inside is done from its beginning after the answer
         elif isinstance(error, Exception) and not idempotent:
@@ -323,12 +327,12 @@ class NodeRun(UsageMeter):
             ) from error
 
     def forget(self, key: str) -> None:
-        """A write that surely did nothing leaves nothing: the next attempt does it."""
+        """Drops the intent of a write that certainly did nothing, so that the next attempt does it."""
         if self.alive and key in self._run.machine.frames[self.frame].operations:
             self._feed_operation(key, None)
 
     async def _settle(self, key: str, operation: Operation) -> Operation | None:
-        """Asks what became of a cut-off write; None means: do it again."""
+        """Asks a person whether a cut-off write happened; None means: do it again."""
         await self.ask(
             f"Whether the write {key!r} of node {self.node!r} happened before the crash is unknown.",
             kind="outcome_unknown",
@@ -419,6 +423,7 @@ class NodeRun(UsageMeter):
         self._refuse_when_over()
         asked = self._key("ask", key)
         if digest is None:
+            # An answer holds only for what the person saw: another question under this key is an error (E5).
             digest = digest_of([message, thaw(payload), thaw(arguments), thaw(schema)])
         operation = self._recorded(asked, digest)
         if operation is not None:

@@ -1,12 +1,12 @@
-"""What the readers of a run are told of its plan: `plan.*` and `task.*` events, as a function of the machine (spec 3.3).
+"""The `plan.*` and `task.*` events of a run, as a function of its machine (spec 3.3).
 
 A state key of the root graph that is marked `"x-tasks": [NODE, …]` holds a plan:
 `{planId, steps: [{taskId, title, description, goal, successCriteria, status}]}`; the nodes named work on its tasks. A
-task is active while its status is `running` and the run is at one of these nodes. One that is left there has failed, or
-was cancelled with the run, whatever the state still says of it.
+task is active while its status is `running` and the run is at one of these nodes. A task still `running` when the run
+leaves these nodes has failed, or was cancelled with the run, whatever the state says.
 
-The events go out with the record of the change that they tell of, so that a crash loses both or none: a new epoch goes on
-from what the machine that it loads has told.
+The events are sent with the record of the change that they describe, so that a crash loses both or neither: a new epoch
+compares with the machine that it loads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanEvents:
-    """What one epoch tells of the run's plan.
+    """The plan events of one epoch.
 
     Args:
         key: the state key that holds it.
@@ -50,7 +50,7 @@ class PlanEvents:
         self._thread_id, self._key, self._nodes = thread_id, key, nodes
         self._seen = machine
         self._takes_up = _is_moved(machine)
-        """Whether nothing was told yet in this run of a plan that an earlier run has made."""
+        """Whether the plan comes from an earlier run and this run has sent nothing about it yet."""
         self._told = None if self._takes_up else self._shown(machine)
 
     @classmethod
@@ -65,7 +65,7 @@ class PlanEvents:
         return None if self._told is None else self._told.active
 
     def since(self, machine: Machine) -> list[Event]:
-        """What has become of the plan since the last call."""
+        """The events for what has changed in the plan since the last call."""
         seen = self._seen
         if machine is seen:
             return []
@@ -74,13 +74,13 @@ class PlanEvents:
             self._takes_up, self._told = True, None
         takes_up = self._takes_up
         if takes_up and machine.status != "running":
-            return []  # it stands still, and whoever goes on with it says first that the run is resumed
+            return []  # the run rests; once it goes on, `run.resume` comes first
         told, now = self._told, self._shown(machine)
         self._takes_up, self._told = False, now
         return _between(told, now, machine.run_id, self._thread_id, takes_up=takes_up)
 
     def failed(self, error: dict[str, Any]) -> list[Event]:
-        """The run ends by what no record can keep: so does the task that is active."""
+        """The events that fail the active task when the run ends with an error that no record can keep."""
         told = self._told
         if told is None or told.active is None:
             return []
@@ -112,7 +112,7 @@ _GOES_ON = ("running", "waiting")
 
 
 def _is_moved(machine: Machine) -> bool:
-    """Whether the run waits since the rewind, fork or edit that began it: its questions are older than itself (E8)."""
+    """Whether the run has only waited since the rewind, fork or edit that began it: its questions are older (E8)."""
     if machine.status != "waiting":
         return False
     return any(i.reissue_of is not None and i.id < machine.run_id for i in machine.interrupts.values())
@@ -125,7 +125,7 @@ def _marked(plan: Plan) -> tuple[str, frozenset[str]] | None:
 
 
 def _is_plan(value: Mapping[str, Any]) -> bool:
-    """A state can be edited by hand: what is no plan is not told."""
+    """Whether the value has the shape of a plan; a state can be edited by hand, and then no events are sent."""
     steps = value.get("steps")
     if isinstance(steps, str) or not hasattr(steps, "__iter__"):
         return False

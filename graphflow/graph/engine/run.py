@@ -75,26 +75,26 @@ class Run:
         self.feed: Callable[[AnyTick], None] = _over
         """The executor's, while it drives the run."""
         self.usage: MutableMapping[int, dict[str, Any]] = {}
-        """Frame → what its node run has used and no record has told the machine. Ticks carry this very table, so that it
-        is never changed in place; a large one shares what a change leaves as it is (`copied`)."""
+        """Frame → what its node run has used and no record holds yet. Ticks carry this very table, so it is never changed in
+        place; `copied` shares the unchanged parts of a large one."""
         self.used: dict[str, Any] = {}
         """All of `usage` in one sum."""
         self._wake = LightEvent()
         self._idle = False
 
     def close(self) -> None:
-        """The epoch is over: what is left of it (a store's late answer, a context that user code kept) holds no executor.
+        """Drops the references to the executor: late store callbacks and contexts kept by user code must not hold it.
 
-        Executor and run would be a circle, and stay with all their state until the garbage collector comes by, which
-        in a busy process is late.
+        Executor and run form a reference cycle, and would keep all their state until the garbage collector runs, which
+        is late in a busy process.
         """
         self.closed = True
         self.feed, self.lease = _over, None
 
-    # --- usage that no record has told
+    # --- usage that no record holds yet
 
     def usage_with(self, counted: Mapping[str, Any]) -> dict[str, Any]:
-        """Usage with that of all node runs under way: side by side they can't pass a limit together."""
+        """The usage with that of all node runs under way, so that parallel ones can't exceed a limit together."""
         return add_usage(counted, self.used)
 
     def note_used(self, more: Mapping[str, Any]) -> None:
@@ -102,7 +102,7 @@ class Run:
         self.used = add_usage(self.used, more)
 
     def set_usage(self, frame: int, usage: dict[str, Any] | None) -> None:
-        """What the frame's node run has used so far and no record has told; None for nothing, or once it is over."""
+        """Sets the unrecorded usage of the frame's node run; None for nothing, or once the node run is over."""
         if usage or frame in self.usage:
             table = copied(self.usage)
             if usage:
@@ -128,7 +128,7 @@ class Run:
             self._wake.set()
 
     def fail(self, failure: BaseException) -> None:
-        """Ends the run by what was raised outside the loop's own task, beyond any node's own failure."""
+        """Ends the run with an exception that was raised outside the loop's own task, in a timer or a callback."""
         if self.error is None:
             self.failure = failure
         self.wake()

@@ -1,4 +1,4 @@
-"""How a node run is left before its end: it waits, it is over, or what it did is unknown."""
+"""Ways to leave a node run before its end: it waits, it is over, or the outcome of a write is unknown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphflow.errors import GraphflowError, NodeFailed, NodeTimeout
 
 
 class Suspended(BaseException):
-    """The node waits for a person and the process shall not: it is entered again after the answer.
+    """The node waits for a person and the process does not: the node is entered again after the answer.
 
     Not an `Exception`, so that a node's own error handling does not swallow it.
     """
@@ -37,7 +37,7 @@ ACTS_AROUND: ContextVar[frozenset[object]] = ContextVar("graphflow_acts_around",
 
 
 def is_cut_off(error: BaseException) -> bool:
-    """Whether a write that ended so may have happened all the same (E6)."""
+    """Whether a write that ended with this error may still have happened (E6)."""
     if isinstance(error, GraphflowError) and error.code in ("timeout", "connection"):
         return True
     return isinstance(error, TimeoutError | NodeTimeout | ConnectionError) or not isinstance(error, Exception)

@@ -1,4 +1,4 @@
-"""What happens in one epoch because time has passed: the run's deadline, limits of open nodes, and back-offs (E11)."""
+"""The timers of one epoch: the run's deadline, time limits of open nodes, and back-offs (E11)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphflow.graph.engine.run import Run
 
 
 class Timers:
-    """The timers of one epoch. What one of them raises ends the run."""
+    """The timers of one epoch. An exception in one of them ends the run."""
 
     def __init__(self, run: Run, runs: NodeRuns) -> None:
         self._run, self._runs = run, runs
@@ -23,7 +23,7 @@ class Timers:
         """Of nodes that wait before their next attempt."""
 
     def keep_deadline(self) -> None:
-        """Lets the run's clock run while the run does; waiting for people is not active time."""
+        """Runs the timer of `timeoutMs` while the run is active; waiting for people is not active time."""
         machine = self._run.machine
         if machine.status == "waiting":
             if self._deadline is not None:
@@ -40,9 +40,12 @@ class Timers:
         if machine.status != "running" or machine.wrapping:
             return
         now = run.clock.now_ms()
+        # The timer uses the event loop's clock, the limit counts active time on the injected one: start the timer
+        # again for the rest.
         if machine.active_ms + max(0, now - machine.last_at) < machine.limits["timeoutMs"]:
             self.keep_deadline()
             return
+        # The tick that follows ends node runs, and blocks end before `node.error`.
         self._runs.close_blocks()
         run.feed(Deadline(id=run.ids.new_id(), at=now, partials=self._runs.partials("timeout")))
 
@@ -60,13 +63,14 @@ class Timers:
         begun, node_run_id = run.machine.active_ms - spent_ms, frame.opened.node_run_id
         left = max(0.0, limit - spent_ms / 1000)
         if (earlier := self._open.get(number)) is not None:
-            earlier.cancel()  # of a node that is over: in a circle they would pile up
+            earlier.cancel()  # of an earlier entry: in a cycle they would pile up
         self._open[number] = self.later(left, lambda: self._on_open_limit(number, node_run_id, begun))
 
     def _on_open_limit(self, number: int, node_run_id: str, begun: int) -> None:
         run = self._run
         machine = run.machine
         frame = machine.frames.get(number)
+        # The timer may outlive its node: in a cycle the frame may have opened the same node again.
         if frame is None or frame.opened is None or frame.opened.node_run_id != node_run_id:
             return
         node = run.plan.graphs[frame.graph].nodes[frame.node]
@@ -88,6 +92,7 @@ class Timers:
         run = self._run
         await run.clock.sleep(max(0, command.until - run.clock.now_ms()) / 1000)
         frame = run.machine.frames.get(command.frame)
+        # The run may have been cancelled, or the branch closed, during the sleep.
         if frame is not None and frame.status == "backoff" and not run.closed:
             run.feed(BackoffOver(id=run.ids.new_id(), at=run.clock.now_ms(), frame=command.frame))
 
@@ -106,7 +111,7 @@ class Timers:
             return
         try:
             callback()
-        except Exception as error:  # noqa: BLE001 - nobody else would hear of it
+        except Exception as error:  # noqa: BLE001 - no caller would see it
             self._run.fail(error)
 
     def disarm(self) -> None:

@@ -1,4 +1,4 @@
-"""What one node run uses: counted against the run's limits at once, and told by its records (spec 1.3, E11)."""
+"""What one node run uses: counted against the run's limits at once, stored with its records (spec 1.3, E11)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def _without_tool_calls(usage: Mapping[str, Any] | None) -> dict[str, Any]:
 class UsageMeter(Context):
     """A context that counts.
 
-    What is used is the node run's alone until a record tells of it, and of the run's usage from then on: a crash loses
-    both, the work and its usage, or none.
+    Usage belongs to the node run until a record holds it, and to the run from then on: a crash loses both the work and
+    its usage, or neither.
     """
 
     __slots__ = ("_calls", "alive", "counted", "facts", "frame", "usage")
@@ -31,7 +31,7 @@ class UsageMeter(Context):
     facts: dict[str, Any] | None
     """What the node's record keeps of its operations: the `model` called, results of writes that end it (E5)."""
     _calls: tuple[str, ...]
-    """Keys of tool calls that were charged, and of which no record has told."""
+    """Keys of tool calls that were charged and that no record holds yet."""
 
     def charge(self, figure: str, more: int = 1) -> None:
         """Counts `modelCalls` or `toolCalls` before the call; raises `BudgetExceeded` when none is left."""
@@ -41,13 +41,14 @@ class UsageMeter(Context):
     def _afford(self, figure: str, more: int) -> None:
         machine = self._run.machine
         total = self._run.usage_with(machine.usage)
+        # The wrap-up node has one model call in reserve, which no limit may take away (E11).
         if total.get(figure, 0) + more > machine.granted.get(figure, 0):
             check_budget(machine.limits, total, figure, more=more)
             if figure == "modelCalls":
                 check_spending(machine.limits, total)
 
     def charge_model_call(self, until_end: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Counts a model call as `charge` does, and what it counts as until it ends; the usage without the latter."""
+        """Counts a model call as `charge` does, plus a provisional usage until it ends; returns the usage without that."""
         self._afford("modelCalls", 1)
         used = {"modelCalls": 1}
         before = add_usage(self.usage or {}, used)
@@ -60,9 +61,9 @@ class UsageMeter(Context):
         """Counts a tool call as `charge` does.
 
         Args:
-            key: of the call's operation. A record that is none of this call's does not tell of it: were the process killed
-                between the two, the call would be made, and counted, again.
-            counted: a record has told of it; it is only told again with what the node run used.
+            key: the key of the call's operation. Records of other operations leave the call out: if the process died
+                after one of them, the call would be made, and counted, again.
+            counted: a record holds the call already; it only appears in what the node run used.
         """
         if counted:
             self.usage = add_usage(self.usage or {}, _A_TOOL_CALL)
@@ -73,7 +74,7 @@ class UsageMeter(Context):
             self._calls = (*self._calls, key)
 
     def continue_from(self, left: UsageMeter) -> None:
-        """Takes up what the node run used before it was left, but for the tool calls: it goes through them again."""
+        """Takes over what the node run used before it was left, except tool calls: it charges them again."""
         self.usage, self.counted = _without_tool_calls(left.usage) or None, _without_tool_calls(left.counted) or None
         if left._calls:
             self._run.note_used({"toolCalls": -len(left._calls)})
@@ -95,13 +96,13 @@ class UsageMeter(Context):
 
     @property
     def uncounted(self) -> dict[str, Any] | None:
-        """What of its usage no record has brought to the run's."""
+        """The part of its usage that no record holds yet."""
         if not self.counted:
             return self.usage
         return usage_between(self.counted, self.usage or {}) or None
 
     def to_be_counted(self, key: str | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """What a record of the operation or question `key` counts, and the fact of which model used it."""
+        """The usage that a record of the operation or question `key` stores, and the fact that names its model."""
         usage = self.uncounted
         if usage and (others := len(self._calls_beside(key))):
             beside = usage["toolCalls"] - others
@@ -109,7 +110,7 @@ class UsageMeter(Context):
         return usage, {"model": self.facts["model"]} if usage and self.facts and "model" in self.facts else None
 
     def note_counted(self, key: str | None, usage: Mapping[str, Any] | None) -> None:
-        """The record for which `to_be_counted` gave this was fed."""
+        """Marks what `to_be_counted` returned as stored, after its record was fed."""
         self._calls = self._calls_beside(key)
         if usage:
             self.counted = add_usage(self.counted or {}, usage)
@@ -117,7 +118,7 @@ class UsageMeter(Context):
             self._run.set_usage(self.frame, self.uncounted)
 
     def _calls_beside(self, key: str | None) -> tuple[str, ...]:
-        """The tool calls of which no record has told, but for the one that `key` belongs to (`call_1`, `approval:call_1`)."""
+        """Unrecorded tool calls other than the one that `key` belongs to (`call_1`, `approval:call_1`)."""
         if key is None or not self._calls:
             return self._calls
         return tuple(call for call in self._calls if key != call and not key.endswith(f":{call}"))

@@ -1,8 +1,8 @@
 """One expression, compiled.
 
-What it names is fetched by reference, and only what CEL must look into is converted: `state.draft`,
-`[out.message]`, `{'text': out.text}` and choices between such never meet CEL, `size(path)` and
-`has(path)` are answered in place, and so are plain conditions of such and literals
+Paths are read by reference, and only what CEL itself must read is converted: `state.draft`,
+`[out.message]`, `{'text': out.text}` and choices between these never reach CEL; `size(path)` and
+`has(path)` are answered in place, and so are plain conditions of paths and literals
 (`native_eval.py`). Documents that were validated before compile without CEL; it is
 imported by the first evaluation that needs it (E20).
 """
@@ -37,11 +37,11 @@ class Expression:
     ) -> None:
         self.source = source
         self.is_constant = is_constant
-        """Whether it is a mere literal."""
+        """Whether it is just a literal."""
         self.refs = refs
         """What it reads, as dotted paths: `("state", "score")`, `("limits", "rounds")`."""
         self.type = type
-        """`bool int double string list map null …`, `dyn` where only a run can tell."""
+        """`bool int double string list map null …`; `dyn` if the type is only known at run time."""
         self._evaluate = evaluate
 
     def evaluate(self, scope: Scope) -> Any:
@@ -114,7 +114,7 @@ def _refs(outline: Outline) -> Iterable[Ref]:
 
 
 def _compose(outline: Outline, node: Node, environment: Environment) -> Evaluate:
-    """By reference where the form allows it, by CEL where not."""
+    """The function that evaluates the node: by reference if its form allows that, otherwise by CEL."""
     match node:
         case Constant(value=value):
             return lambda scope: value
@@ -186,12 +186,14 @@ class _Converted:
         program = self._program
         try:
             if literals:
+                # Not kept: the literals are part of this program, and the next evaluation may have others.
                 program = cel_library.compile_with_literals(self._text, self._width, literals)
             elif program is None:
                 program = self._program = cel_library.compile_program(self._text, self._width)
             return program.run(data)
         except cel_library.CelError as error:
             if missing:
+                # CEL needed the missing value after all; its own error would only name the rewritten variable.
                 raise missing[0] from None
             raise cel_library.CelError(_VARIABLE.sub(self._named, str(error))) from None
 
@@ -277,7 +279,7 @@ def rewrite(outline: Outline, start: int, end: int, type_of: Callable[[Path], st
 
 
 def _known_type(node: Node, environment: Environment) -> str:
-    """The type as far as the outline tells it."""
+    """The type as far as the outline shows it; `dyn` for anything else."""
     match node:
         case Constant(type=kind):
             return kind
@@ -293,7 +295,7 @@ def _known_type(node: Node, environment: Environment) -> str:
 def _check(outline: Outline, environment: Environment) -> str:
     """The type of the whole expression; raises every error at once."""
     if unknown := [_issue(outline.text, *problem) for problem in unknown_functions(outline)]:
-        raise DefinitionError(unknown)  # the variables of a misspelt macro would only add to it
+        raise DefinitionError(unknown)  # errors about the variables of a misspelt macro would only add noise
     issues = [_issue(outline.text, *problem) for path in outline.paths for problem in environment.problems(path)]
     for path in outline.paths:
         for step in path.steps:

@@ -1,10 +1,10 @@
-"""Conditions and sums that are answered without CEL where Python's answer is surely CEL's.
+"""Evaluates conditions and sums without CEL where Python is certain to give the same answer.
 
 Most conditions are comparisons: `state.score >= 0.8`, `visits.judge < limits.rounds`, `answer.decision == 'no'`,
-`state.draft != null`, `state.n % 3 == 0 && !state.done`; most other expressions add one. What is taken here is `&&`, `||`,
-`!`, comparisons, and arithmetic of paths and literals; and of that only values whose meaning is the same on both sides: ASCII texts
-(others may hold what CEL refuses), 64-bit integers, floats, booleans, null. An overflow, a division by zero, mixed
-numbers, lists and everything else go to CEL as a whole, which also type-checks every expression when it is loaded.
+`state.draft != null`, `state.n % 3 == 0 && !state.done`; most other expressions add one. Supported are `&&`, `||`, `!`,
+comparisons, and arithmetic of paths and literals, for values that mean the same in Python and CEL: ASCII texts (others
+may hold what CEL refuses), 64-bit integers, floats, booleans, null. An overflow, a division by zero, mixed numbers,
+lists and everything else go to CEL as a whole, which also type-checks every expression when it is loaded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Operand:
     def __init__(self, read: Evaluate, *, number: bool, dyn: bool, constant: Any = None) -> None:
         self.read = read
         self.number = number
-        """A `number` key is in it, whose integers CEL takes as doubles: only floats are looked at here."""
+        """It contains a `number` key, whose integers are doubles for CEL: only floats are compared here."""
         self.dyn = dyn
         """It may be null for CEL too."""
         self.constant = constant
@@ -44,7 +44,7 @@ class _Operand:
 
 
 def decided(node: Node, environment: Environment, reader: Reader, otherwise: Evaluate) -> Evaluate | None:
-    """What answers the expression in place, or asks CEL; None when it is anything but a plain condition or sum.
+    """A function that evaluates the expression, asking CEL if in doubt; None if it is not a plain condition or sum.
 
     Args:
         reader: reads a path by reference.
@@ -58,6 +58,7 @@ def decided(node: Node, environment: Environment, reader: Reader, otherwise: Eva
     def evaluate(scope: Scope) -> Any:
         try:
             return decide(scope)
+        # A missing path also goes to CEL: `a || missing.path` may be true without it.
         except (_Unsure, Missing):
             return otherwise(scope)
 
@@ -65,7 +66,7 @@ def decided(node: Node, environment: Environment, reader: Reader, otherwise: Eva
 
 
 class _Walk:
-    """Over the tree of a condition or a sum; raises `_Unsure` where it is something else."""
+    """Compiles the tree of a condition or a sum; raises `_Unsure` for any other form."""
 
     def __init__(self, environment: Environment, reader: Reader) -> None:
         self._environment, self._reader = environment, reader
@@ -117,12 +118,12 @@ def _negated(condition: Evaluate) -> Evaluate:
 
 
 def _both(left: Evaluate, right: Evaluate, *, until: bool) -> Evaluate:
-    """`&&` and `||`. What the right side would have failed with counts for CEL no more than here."""
+    """`&&` and `||`. CEL too ignores an error of the right side once the left side decides."""
     return lambda scope: until if left(scope) is until else right(scope)
 
 
 def _compared(left: _Operand, word: str, right: _Operand) -> Evaluate:
-    """Two values of one kind; or, for equality, one that is null."""
+    """Compares two values of one type; for equality, also a value with null."""
     compare, read, read_other = COMPARISONS[word], left.read, right.read
     numbers = left.number or right.number
     equality = word in ("==", "!=")
@@ -161,7 +162,7 @@ def _compared(left: _Operand, word: str, right: _Operand) -> Evaluate:
 
 
 def _beside_null(value: Any) -> bool:
-    """Whether the value is one that CEL surely holds, and so is surely not null."""
+    """Whether CEL can certainly hold the value, so that it is certainly not null there."""
     kind = type(value)
     if kind is int:
         return bool(_LEAST <= value <= _MOST)
@@ -172,7 +173,7 @@ def _beside_null(value: Any) -> bool:
 
 
 def _arithmetic(left: _Operand, word: str, right: _Operand) -> _Operand:
-    """Two integers or two floats; the result of integers fits into 64 bits, or CEL is asked for its error."""
+    """Arithmetic of two integers or two floats; if integers overflow 64 bits, CEL is asked for its error."""
     numbers = left.number or right.number
     whole, broken = _WHOLE[word], _BROKEN.get(word)
     read, read_other = left.read, right.read
@@ -193,6 +194,7 @@ def _arithmetic(left: _Operand, word: str, right: _Operand) -> _Operand:
 
     def evaluate_rest(scope: Scope) -> Any:
         a = read(scope)
+        # For a value that is not negative and a positive literal, Python and CEL agree, and nothing can overflow.
         return a % literal if type(a) is int and 0 <= a <= _MOST else evaluate(scope)
 
     chosen = evaluate_rest if word == "%" and literal and literal > 0 and not numbers else evaluate
@@ -200,7 +202,7 @@ def _arithmetic(left: _Operand, word: str, right: _Operand) -> _Operand:
 
 
 def _quotient(a: int, b: int) -> int:
-    """CEL's division, as C's, goes towards zero; Python's downwards."""
+    """Integer division as in CEL and C, which rounds towards zero; Python rounds down."""
     if b == 0:
         raise _Unsure
     out = abs(a) // abs(b)
@@ -208,8 +210,8 @@ def _quotient(a: int, b: int) -> int:
 
 
 def _rest(a: int, b: int) -> int:
-    """The rest has the sign of `a`."""
-    if b in (0, -1):  # the least integer has no rest by -1 in CEL
+    """The remainder as in CEL, with the sign of `a`; Python gives it the sign of `b`."""
+    if b in (0, -1):  # in CEL the smallest integer modulo -1 is an error
         raise _Unsure
     out = abs(a) % abs(b)
     return -out if a < 0 else out
@@ -223,4 +225,4 @@ _WHOLE: dict[str, Callable[[int, int], int]] = {
     "%": _rest,
 }
 _BROKEN: dict[str, Callable[[float, float], float]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-"""Division of floats is CEL's, which divides by zero too."""
+"""Without division: CEL divides floats by zero, Python raises."""

@@ -36,7 +36,7 @@ RESERVED = frozenset(
     "as break const continue else false for function if import in let loop package namespace null return true var "
     "void while".split()
 )
-"""Words that CEL keeps for itself: no name of a state key, node or `as` may be one (E16)."""
+"""Reserved words of CEL: no state key, node or `as` name may be one (E16)."""
 
 TYPE_NAMES = frozenset("bool bytes double dyn int list map null_type string type uint duration timestamp".split())
 _MACROS = frozenset({"all", "exists", "exists_one", "map", "filter"})
@@ -196,6 +196,7 @@ class _Parser:
     def _unary(self) -> Node:
         signs: list[tuple[str, int]] = []
         while self._is("!", "-"):
+            # Signs nest the tree without passing through `expression`, where the depth is counted.
             if self._depth + len(signs) > MAX_NESTING:
                 raise ExpressionSyntaxError(f"nested deeper than {MAX_NESTING} levels", self.token[2])
             _, sign, at = self._take()
@@ -230,7 +231,7 @@ class _Parser:
         return self._step(node, name, start)
 
     def _step(self, node: Node, step: PathStep, start: int) -> Node:
-        """The path with one more step; after anything but a path, the step is CEL's."""
+        """The path with one more step; after anything but a path, CEL evaluates the step."""
         if isinstance(node, Path) and not node.test and self.text[start] != "(":
             path = Path(node.variable, (*node.steps, step), start, self._last_end)
             self.paths[self.paths.index(node)] = path
@@ -245,6 +246,7 @@ class _Parser:
             return Opaque(start, self._last_end)
         if isinstance(key, Constant) and (key.type == "string" or (key.type == "int" and key.value >= 0)):
             return self._step(node, key.value, start)
+        # A variable of a macro exists only inside CEL: an index that uses one can't be read by reference.
         if self._bound_uses == bound_before and not isinstance(key, Constant):
             outline = Outline(self.text, key, tuple(self.paths[seen:]))
             # The index reads its own paths; left here they would be converted a second time for the whole.
@@ -368,9 +370,11 @@ class _Parser:
 
     def _integer(self, word: str, at: int) -> Node:
         self.integers.append((at, word))
+        # Unsigned integers are a type of their own in CEL, which Python has not.
         if word[-1] in "uU":
             return Opaque(at, self._last_end)
         value = int(word, 16) if word[:2] in ("0x", "0X") else int(word)
+        # Only with a minus sign before it does 2^63 fit into CEL's integers, so CEL decides.
         if value >= 2**63:
             return Opaque(at, self._last_end)
         return Constant(value, "int", at, self._last_end)

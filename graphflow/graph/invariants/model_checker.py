@@ -1,13 +1,13 @@
-"""Proofs over the finite control graph (spec 2.1 rule 10): each gives the shortest way that breaks a property, or None.
+"""Proofs over the finite control graph (spec 2.1 rule 10): each gives the shortest path that breaks a property, or None.
 
-The control graph has every way that a run can take by itself: routes and `Goto` choices, error routes (also those of the
+The control graph has every path that a run can take by itself: routes and `Goto` choices, error routes (also those of the
 fans around a branch), expiries, and the budget's `onExceeded`, from any node and once. What people do from outside, skipping
-at a breakpoint, editing, migrating, is no way of the graph: against that a property is kept while the run goes on.
+at a breakpoint, editing, migrating, is not part of the graph: there the monitor enforces the property at run time.
 
-Conditions are not looked at, but for what they say of `visits` when entries are counted: `visits.judge < 3` bounds a
-cycle, and so does `visits.judge < limits.rounds` where the document's budget has that figure.
+Conditions are ignored, except for what they say about `visits` when entries are counted: `visits.judge < 3` bounds a
+cycle, and so does `visits.judge < limits.rounds` if the document's budget has that limit.
 
-A map's branch may be entered any number of times, each of a parallel's once. That every branch has ended before the way
+A map's branch may be entered any number of times, each of a parallel's once. That every branch has ended before the run
 goes on is known only where the join waits for all and fails with the first failure.
 """
 
@@ -22,16 +22,16 @@ from graphflow.graph.definition.regions import Region, branch_order, predecessor
 from graphflow.graph.expressions.visit_bounds import VisitBound, visit_bound
 
 SEARCHED = 60_000
-"""Situations that are looked at with their visits; a larger search does without them, and proves less."""
+"""Situations that a search with visit counts may examine; a larger one runs without counts and proves less."""
 
 Place = str | tuple[str, ...]
 """A node, `end`, or a mark between nodes: `(ended, FAN, BRANCH)`, `(joined, FAN)`, `(next, FAN, INDEX)`."""
 Trace = list[str]
-"""Node names with why each was left, where that was not by a route: `plan`, `approve (expired)`, `send`."""
+"""Node names, each with the reason why it was left if that was not a route: `plan`, `approve (expired)`, `send`."""
 
 
 class ControlGraph:
-    """The ways of one document, frames and joins included."""
+    """The control graph of one document, frames and joins included."""
 
     def __init__(self, document: GraphDefinition) -> None:
         self.document = document
@@ -46,7 +46,7 @@ class ControlGraph:
         self._around = {name: [region.fan for region in found.around(name)] for name in document.nodes}
 
     def routes(self, name: str) -> list[tuple[Route, Place | None]]:
-        """Where a node that has finished leads, in order; None is the end of the way (`fail`)."""
+        """Where a node that has finished leads, in order; None ends the path (`fail`)."""
         node = self.nodes[name]
         if isinstance(node.next, Choose):
             routes = [Route(to=to) for to in node.next.choose]
@@ -64,7 +64,7 @@ class ControlGraph:
         return ("ended", region.fan, region.branch) if to == END and region is not None else to
 
     def unfinished(self, name: str) -> Iterator[tuple[str, Place]]:
-        """`(why, where)` for each way by which a node is left without having finished, but for the budget's."""
+        """`(why, where)` for each exit of a node that has not finished, except the budget's."""
         node = self.nodes[name]
         for owner in (name, *self._around[name]):
             for failed in self.nodes[owner].error:
@@ -75,7 +75,7 @@ class ControlGraph:
                 yield "expired", place
 
     def waits_for_all(self, fan: str) -> bool:
-        """Whether every branch of a parallel has ended, and none failed, when the way goes on after it."""
+        """Whether every branch of a parallel has ended, and none failed, when the run goes on after it."""
         node = self.nodes[fan]
         join = node.join or Join()
         return node.parallel is not None and join.wait == "all" and join.on_error == "fail"
@@ -85,12 +85,12 @@ class ControlGraph:
 
 
 def path_around(document: GraphDefinition, nodes: Mapping[str, int], first: frozenset[str]) -> Trace | None:
-    """A way from the start that enters one of `nodes` before any of `first` has finished."""
+    """A path from the start that enters one of `nodes` before any of `first` has finished."""
     return _Around(ControlGraph(document), frozenset(nodes), first).search()
 
 
 class _Around:
-    """Everything that is reached while no Y has finished."""
+    """Searches every place that is reachable while no Y has finished."""
 
     def __init__(self, graph: ControlGraph, nodes: frozenset[str], first: frozenset[str]) -> None:
         self._graph, self._nodes, self._first = graph, nodes, first
@@ -128,7 +128,7 @@ class _Around:
         self._reach(graph.then, name, "budget")
 
     def _open(self, fan: str) -> None:
-        """A fan's branches begin; where none must end first, the way goes on at once."""
+        """Opens a fan's branches; if the join need not wait for all of them, the path goes on at once."""
         graph, strict = self._graph, self._graph.waits_for_all(fan)
         regions = graph.regions[fan]
         before = predecessors({region.branch: region.after for region in regions})
@@ -172,12 +172,12 @@ class _Around:
 
 
 def path_exceeding(document: GraphDefinition, weights: Mapping[str, int], count: int) -> Trace | None:
-    """A way from the start whose entries of these nodes weigh more than `count` in all."""
+    """A path from the start whose entries of these nodes weigh more than `count` in total."""
     return _Counting(ControlGraph(document), weights, count).search()[1]
 
 
 def most_entries(document: GraphDefinition, weights: Mapping[str, int], count: int) -> int:
-    """The greatest weight of the entries on any way, or any figure above `count` when that is passed."""
+    """The greatest weight of the entries on any path, or some number above `count` if a path exceeds it."""
     return _Counting(ControlGraph(document), weights, count).search()[0]
 
 
@@ -186,11 +186,11 @@ _Situation = tuple[Place, tuple[int, ...], bool]
 
 
 class _TooLarge(Exception):
-    """More situations than are looked at."""
+    """The search has more situations than it may examine."""
 
 
 class _Counting:
-    """Follows every way with what it has entered so far; of two that are alike, only the one that has entered more."""
+    """Follows every path with its entries so far; of two that reach the same situation, only the heavier one."""
 
     def __init__(self, graph: ControlGraph, weights: Mapping[str, int], count: int) -> None:
         self._graph, self._weights, self._count = graph, weights, count
@@ -229,7 +229,7 @@ class _Counting:
             situation, entered = at
             if entered > self._count:
                 return entered, _shown(_path(sources, at))
-            # A heavier path came to the same situation since this one was queued, and everything from here on follows it.
+            # A heavier path has reached this situation since; everything that follows from here follows from that one too.
             if best[situation] > entered:
                 continue
             for why, following in self._following(situation):
@@ -282,7 +282,7 @@ class _Counting:
         return {other: counts[at] for other, at in self._places.items() if home.get(other) == home.get(name)}
 
     def _between(self, place: tuple[str, ...]) -> Iterator[Place]:
-        """After a branch: the same one again in a map, a later one, or the way on."""
+        """What follows a branch: the same one again in a map, a later one, or what comes after the join."""
         graph, fan = self._graph, place[1]
         regions, is_map = graph.regions[fan], graph.nodes[fan].map is not None
         if place[0] == "ended":

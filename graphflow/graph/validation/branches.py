@@ -174,7 +174,7 @@ def _fan_of(crossing: Crossing) -> str:
 
 
 def _check_writers(context: ValidationContext) -> None:
-    """Two branches that may run at once and replace the same key: which value stays would be chance (rule 4)."""
+    """Rejects parallel branches that replace the same key: which value stays would be chance (rule 4)."""
     told: set[str] = set()
     keys = {key for key in context.state if _is_replaced(context, key)}
     if not keys:

@@ -47,7 +47,7 @@ def check_routes(context: ValidationContext) -> None:
 def _check_start(context: ValidationContext) -> None:
     start = context.document.start
     if not context.nodes or "start" not in context.data or "start" in context.lost_top:
-        return  # said elsewhere
+        return  # reported elsewhere
     if start not in context.nodes:
         context.issue("/start", f"no node is named {start!r}", choose(start, context.nodes))
 
@@ -90,7 +90,7 @@ def _check_choose(context: ValidationContext, pointer: str, node: NodeDefinition
 
 @dataclass(frozen=True)
 class _Ways:
-    """The edges as graph questions want them."""
+    """The edges of the graph, in the forms that the graph queries take."""
 
     possible: dict[str, list[str]]
     """Where each node may lead; a node whose routes are partly unknown may lead anywhere, so that a wrong
@@ -160,6 +160,7 @@ def _check_reach(context: ValidationContext, ways: _Ways, endless: set[str]) -> 
         if name not in met:
             message = f"no route leads to node {name!r}"
             context.issue(at("nodes", name), message, "add a route to it, or remove it", kind="graph")
+        # A node that only leads into an endless cycle is not reported again: the cycle is.
         elif name not in finishing and name not in into_endless:
             message = f"no path from node {name!r} reaches 'end'"
             context.issue(at("nodes", name), message, 'give it a route to "end"', kind="graph")
@@ -178,7 +179,8 @@ def _starts(context: ValidationContext) -> list[str]:
 
 
 def _check_bounds(context: ValidationContext, ways: _Ways) -> None:
-    """A cycle needs a figure that ends it, whatever its condition says (spec 2.1 rule 8)."""
+    """A cycle needs a limit that ends it, whatever its condition says (spec 2.1 rule 8)."""
+    # A budget with an error of its own may well hold the missing limit.
     if any(key.partition(".")[0] == "budget" for key in context.lost_top):
         return
     found = questions.loops(ways.known)

@@ -1,7 +1,7 @@
 """Parse → check: a document against every rule of the format, all errors at once (spec 2.3).
 
-`core/plan_builder.py` builds what runs from the result. Each module beside this one checks its own part, so that an error of
-one never hides those of another.
+`core/plan_builder.py` builds what runs from the result. Each module of this package checks its own part, so that an error
+in one part never hides those of another.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class _Compiler:
         return out
 
     def _agents(self, context: ValidationContext, above: tuple[str, ...]) -> dict[str, CheckedDocument]:
-        """The documents of `agent:` nodes, for the hash; kinds that hold no agents tell nothing."""
+        """The documents of `agent:` nodes, for the hash; empty if the kinds hold no agents."""
         out: dict[str, CheckedDocument] = {}
         for name, node in context.nodes.items():
             word, _, key = (node.use or "").partition(":")
@@ -170,9 +170,11 @@ class _Compiler:
                 found = _Nested(self._kinds, self._known).check(data, (*above, key))
             except DefinitionError as error:
                 found = error
+            # Errors are kept too: a broken graph is checked once, and reported at every node that names it.
             self._known[key] = found
         if isinstance(found, DefinitionError):
             for issue in found.errors:
+                # The error lies in another document, so the place shown is the node that names the graph.
                 message = f"in graph {key!r}, {issue.pointer or 'at its top'}: {issue.message}"
                 context.errors.append(
                     replace(issue, pointer=pointer, message=message, file=None, line=None, column=None)
@@ -218,7 +220,7 @@ class _Nested(_Compiler):
 
 
 def _without_defaults(value: Any) -> Any:
-    """The same with the default itself wherever a value equals it: only so does msgspec leave it out."""
+    """The same value with the default object itself wherever a value equals it: msgspec omits fields by identity."""
     if isinstance(value, msgspec.Struct):
         changes = {
             field.name: field.default
@@ -289,8 +291,9 @@ def _by_place(
 
 
 def _orders(document: GraphDefinition) -> dict[str, list[str]]:
-    """The order of a parallel's branches, which decides how their writes are reduced and which canonical JSON loses;
-    told only where it is not that of the alphabet.
+    """The order of a parallel's branches, which decides how their writes are reduced and which canonical JSON loses.
+
+    Only orders that differ from the alphabetical one are listed.
     """
     return {
         f"order:{name}": list(node.parallel)
