@@ -1,4 +1,4 @@
-"""What a running tool may use, and what the runner needs from the node that runs it."""
+"""The context of a running tool, and what the runner needs from the node that runs it."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class RunnerContext(Protocol):
         """The idempotency key of the operation `key` of this node run (E6)."""
 
     def recorded(self, key: str) -> bool:
-        """Whether this node run has the operation `key` on record, or its question open: it was entered before."""
+        """Whether the operation `key` is on record or its question open, so the node is being re-entered."""
 
     def charge_tool_call(self, key: str | None = None, *, counted: bool = False) -> None:
         """Counts one tool call; raises `BudgetExceeded` when none is left.
 
         Args:
-            key: of the call's operation, whose first record tells of it.
-            counted: a record counts it already; it is only told among what this node run used.
+            key: the call's operation; its first record stores the charge.
+            counted: a record counts it already; it only enters the usage of this node run.
         """
 
     async def step(
@@ -91,7 +91,7 @@ class RunnerContext(Protocol):
     ) -> Any:
         """A person's answer, checked against `schema`; may leave by a signal that is no `Exception`.
 
-        `digest` is what the answer is bound to; default: all that is shown.
+        `digest` identifies what the answer is valid for; default: everything that is shown.
         """
 
     async def tool_progress(self, call_id: str, data: Any) -> None: ...

@@ -22,7 +22,7 @@ _OTHER_FIELD = re.compile(r"^:(?:returns?|rtype|raises|type|yields?)\b")
 
 @dataclass(frozen=True, kw_only=True)
 class Docstring:
-    """What a docstring says, without its markup."""
+    """The content of a docstring without its markup."""
 
     description: str = ""
     """Everything before the first section."""
@@ -30,7 +30,7 @@ class Docstring:
 
 
 def parse_docstring(text: str | None) -> Docstring:
-    """The parts of a docstring; an absent one gives blanks."""
+    """The parts of a docstring; without one they are empty."""
     described: list[str] = []
     parameters: dict[str, list[str]] = {}
     section, entry, entry_indent = "", None, 0
@@ -42,10 +42,12 @@ def parse_docstring(text: str | None) -> Docstring:
             parameters[entry] = [found[2]]
         elif _OTHER_FIELD.match(stripped):
             section, entry = "fields", None
+        # Only at the left edge: `Note:` inside a description is text.
         elif indent == 0 and (found := _SECTION.match(stripped)):
             section, entry, entry_indent = found[1].lower(), None, 0
         elif section == "":
             described.append(line)
+        # Deeper than its entry: a continued description, even if it looks like `name: text`.
         elif entry is not None and indent > entry_indent:
             parameters[entry].append(stripped)
         elif section in _ARGUMENTS and indent and (found := _ENTRY.match(stripped)):

@@ -15,6 +15,7 @@ from graphflow.tools.legacy import is_legacy, read_legacy
 from graphflow.tools.result import ToolResult, failed
 
 _STATUSES = frozenset({"success", "partial", "error"})
+# Read from the struct, so a new field can't be forgotten here.
 _FIELDS = frozenset(ToolResult.__struct_fields__)
 
 _encoder = msgspec.json.Encoder(enc_hook=in_json)
@@ -58,9 +59,11 @@ def wrap(value: Any, *, legacy: bool = True) -> ToolResult:
 def _wrapped(value: Any, legacy: bool) -> ToolResult:
     if isinstance(value, ToolResult):
         return msgspec.structs.replace(value, data=plain(value.data), sources=plain(value.sources))
+    # Nothing returned is success; an empty text would leave the model guessing.
     if value is None:
         return ToolResult(text="OK")
     if isinstance(value, str):
+        # `str` of a subclass (an enum, say), so that the record holds a plain string.
         return ToolResult(text=str(value))
     data = plain(value)
     if not isinstance(data, dict):
@@ -85,12 +88,13 @@ def is_envelope(data: Mapping[str, Any]) -> bool:
         and data["status"] in _STATUSES
         and isinstance(data.get("data"), Mapping)
         and isinstance(data.get("text"), str)
+        # One further key makes it a tool's own data, which may well have a `status`.
         and _FIELDS.issuperset(data)
     )
 
 
 def from_envelope(data: Mapping[str, Any]) -> ToolResult:
-    """The result behind an envelope; one that breaks the protocol becomes an `INTERNAL_ERROR`."""
+    """The result of an envelope; an envelope that breaks the protocol becomes an `INTERNAL_ERROR`."""
     try:
         return msgspec.convert(dict(data), ToolResult)
     except (msgspec.ValidationError, ValueError) as error:
@@ -98,7 +102,7 @@ def from_envelope(data: Mapping[str, Any]) -> ToolResult:
 
 
 def completed(result: ToolResult, arguments: Mapping[str, Any]) -> ToolResult:
-    """The result with what is derived: its text, and where and with what the tool ran."""
+    """The result with its derived parts filled in: text, time, working directory and arguments."""
     text = result.text if result.text.strip() else json_text(result.data) if result.data else "OK (no output)"
     stats = result.stats if "time_ms" in result.stats else {"time_ms": 0, **result.stats}
     context = {"cwd": ".", "params_input": dict(arguments), **result.context}
@@ -117,11 +121,12 @@ def to_envelope(result: ToolResult) -> dict[str, Any]:
 def record_of(result: ToolResult) -> dict[str, Any]:
     """The result as JSON data for the thread's record; defaults are left out, `status` never."""
     record: dict[str, Any] = msgspec.to_builtins(result)
+    # `omit_defaults` drops `success`; without a status a record could not be told from a person's result.
     return {"status": result.status, **record}
 
 
 def from_record(record: Any) -> ToolResult:
-    """The result behind a record, or behind what a person gave for a call whose outcome was unknown (E6)."""
+    """The result of a record, or of what a person gave for a call with an unknown outcome (E6)."""
     if record is None:
         return failed(
             "CANCELLED",
@@ -131,4 +136,5 @@ def from_record(record: Any) -> ToolResult:
     # A record of ours has only our fields; anything else is what a person gave as the result.
     if isinstance(record, Mapping) and "status" in record and _FIELDS.issuperset(record):
         return from_envelope(record)
+    # A person's result is no tool's older format, whatever its keys.
     return wrap(record, legacy=False)

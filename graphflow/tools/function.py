@@ -54,6 +54,7 @@ async def _await(function: Callable[..., Any], given: Mapping[str, Any], ctx: To
 
 async def _run_in_thread(function: Callable[..., Any], given: Mapping[str, Any], ctx: ToolContext) -> Any:
     value = await run_in_thread(function, **given)
+    # A sync function may still return an awaitable, a lambda around a coroutine function for one.
     return await value if inspect.isawaitable(value) else value
 
 
@@ -65,6 +66,7 @@ async def _drain(function: Callable[..., Any], given: Mapping[str, Any], ctx: To
         async for last in steps:
             await ctx.progress(last)
     finally:
+        # Closed here, so that its cleanup runs in this task and not whenever it is collected.
         await steps.aclose()
     return last
 
@@ -74,6 +76,7 @@ async def _drain_in_thread(function: Callable[..., Any], given: Mapping[str, Any
     last: Any = None
     returned: list[Any] = []
     try:
+        # A step at a time: progress is sent from the event loop, between the steps.
         while (step := await run_in_thread(_step, steps, returned)) is not _END:
             last = step
             await ctx.progress(step)

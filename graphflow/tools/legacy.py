@@ -40,6 +40,7 @@ def read_legacy(data: Mapping[str, Any]) -> ToolResult:
 
 
 def _error_of(data: Mapping[str, Any]) -> str | None:
+    # `ok: true` beside an error text is a tool's own data, a validator's report for one.
     error = data.get("error")
     return error if isinstance(error, str) and error.strip() and data.get("ok") is not True else None
 

@@ -8,12 +8,12 @@ from typing import Any
 from graphflow.tools.port import Tool
 
 PLACEHOLDER = "<TOOLS>"
-"""Stands for the list in a system prompt."""
+"""Placeholder for the list in a system prompt."""
 _NONE = "There are no tools."
 
 
 def with_tools(prompt: str, tools: Iterable[Tool]) -> str:
-    """The prompt with the list of the tools in the place of each `<TOOLS>`."""
+    """The prompt with each `<TOOLS>` replaced by the list of tools."""
     return prompt.replace(PLACEHOLDER, list_tools(tools)) if PLACEHOLDER in prompt else prompt
 
 

@@ -13,12 +13,12 @@ _standard = logging.getLogger("graphflow.tools")
 
 
 def logs_info() -> bool:
-    """Whether anybody reads `log_info`: the branch that guards the making of its facts."""
+    """Whether `log_info` writes anything; callers check first, because masking the facts is costly."""
     return _structlog() is not None or _standard.isEnabledFor(logging.INFO)
 
 
 def log_info(event: str, **facts: Any) -> None:
-    """One line for operators; values must be masked already."""
+    """Writes one line for operators; values must be masked already."""
     if (logger := _structlog()) is not None:
         logger.info(event, **facts)
     else:
@@ -26,7 +26,7 @@ def log_info(event: str, **facts: Any) -> None:
 
 
 def log_exception(event: str, error: BaseException, **facts: Any) -> None:
-    """One line with the full trace of `error`, which goes nowhere else."""
+    """Writes one line with the full traceback of `error`; the model and the wire never get it."""
     if (logger := _structlog()) is not None:
         logger.error(event, exc_info=error, **facts)
     else:
@@ -34,5 +34,6 @@ def log_exception(event: str, error: BaseException, **facts: Any) -> None:
 
 
 def _structlog() -> Any:
+    # Looked up, not imported: an application that configured structlog has loaded it.
     structlog: Any = sys.modules.get("structlog")
     return structlog.get_logger() if structlog is not None and structlog.is_configured() else None

@@ -26,11 +26,12 @@ ToolKind = Literal["backend", "action", "frontend"]
 Effects = Literal["none", "read", "write"]
 ViewportType = Literal["html", "qlc", "dqlc"]
 
+# Providers refuse the whole request for one name outside these characters.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 class ToolBody(Protocol):
-    """What does a tool's work."""
+    """The executable part of a tool."""
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -60,7 +61,7 @@ class Tool:
     prompt: str | None = None
     """Added to the system prompt of agents that have the tool."""
     after_call_hint: str | None = None
-    """Told to the model once the tool was called."""
+    """Added for the model after a call of the tool."""
     approval_hint: str | None = None
     """Why a person should look first; a tool that has one is asked about in approval mode AUTO."""
     hold_ms: int | None = None
@@ -70,7 +71,7 @@ class Tool:
     viewport_type: ViewportType | None = None
     """What kind of viewport that is; given exactly for frontend tools."""
     payload: Mapping[str, Any] | None = None
-    """JSON Schema of what a person submits to a frontend tool; what does not fit is refused. None: anything."""
+    """JSON Schema of what a person submits to a frontend tool; other data is rejected. None: anything."""
     timeout_s: float | None = None
     """None: the runner's default."""
     version: str | None = None
@@ -80,7 +81,7 @@ class Tool:
     templates: bool = True
     """Whether `{{tool.field}}` in arguments is resolved; off for tools that take source text."""
     schema: Mapping[str, Any] | None = None
-    """Takes the place of the body's schema for the model; arguments must fit both."""
+    """Replaces the body's schema for the model; arguments must fit both."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -97,7 +98,7 @@ class Tool:
 
     @property
     def start_facts(self) -> dict[str, Any]:
-        """What `tool.start` or `action.start` says of a call beside its name: description, type, viewport."""
+        """The facts of `tool.start` or `action.start` besides the name: description, type, viewport."""
         facts: dict[str, Any] = {"description": self.description or None}
         if self.kind != "action":
             facts["tool_type"] = self.viewport_type or "function"
@@ -111,6 +112,7 @@ class Tool:
         Raises:
             ArgumentsRefused: with every error: which field, what value, what rule.
         """
+        # The model saw this schema, so its errors come first, in the words that it knows.
         if self.schema is not None and (issues := schema_issues(arguments, self.schema)):
             raise ArgumentsRefused(issues)
         return self.body.prepare(arguments)
@@ -124,7 +126,7 @@ class Tool:
         return completed(wrap(await self.body.run(prepared, ctx)), arguments)
 
     def changed(self, **fields: Any) -> Tool:
-        """The same tool with other fields."""
+        """A copy of the tool with these fields changed."""
         return dataclasses.replace(self, **fields)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -184,7 +186,7 @@ def tool(
         function: the function; given by bare `@tool`.
         name: default: the function's name.
         description: default: the docstring up to its first section.
-        parameters: a JSON Schema that takes the place of the signature's; pydantic is then not used.
+        parameters: a JSON Schema that replaces the signature's; pydantic is then not used.
         **fields: other fields of `Tool`.
 
     Raises:

@@ -37,6 +37,7 @@ class ToolRegistry:
             DefinitionError: another tool has this name.
         """
         made = new if isinstance(new, Tool) else tool(new)
+        # Two tools of one name are a mistake here; replacing on purpose is what `overlaid` is for.
         if made.name in self._tools:
             hint = "give one of them another name: @tool(name=…)"
             raise DefinitionError([_issue(f"there is a tool {made.name!r} already", hint)])
@@ -59,7 +60,7 @@ class ToolRegistry:
         return found
 
     def hint(self, name: str) -> str:
-        """What to say to somebody who used an unknown name."""
+        """A hint for an unknown name: the existing names and a likely one."""
         names = self.names()
         return f"tools are {', '.join(names) or 'none'}.{did_you_mean(name, names)}"
 
@@ -81,10 +82,11 @@ class ToolRegistry:
         return [self.require(name).spec for name in names]
 
     def overlaid(self, tools: Iterable[Tool]) -> ToolRegistry:
-        """A new registry in which these take the place of tools of the same name, or stand beside the others.
+        """A new registry in which these tools replace those of the same name, or are added.
 
         The old one stays as it is, for runs that began with it.
         """
+        # The built-ins are among `self._tools`, perhaps changed; registering them again would undo that.
         new = ToolRegistry(builtins=())
         new._tools = {**self._tools, **{item.name: item for item in tools}}
         new._keywords = {name: self._keywords.get(name, frozenset()) for name in new._tools}

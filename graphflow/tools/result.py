@@ -13,7 +13,7 @@ ToolStatus = Literal["success", "partial", "error"]
 
 
 class ToolFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why nothing usable came of a call."""
+    """The error of a failed call."""
 
     code: str
     """One of `graphflow.errors.TOOL_ERROR_CODES`."""
@@ -32,17 +32,17 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str = ""
     """What people and the model read. Blank means "the data says it all"; the runner fills it in."""
     stats: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Figures; the runner adds `time_ms`."""
+    """Measurements; the runner adds `time_ms`."""
     context: dict[str, Any] = msgspec.field(default_factory=dict)
     """`cwd` (relative to the root), `params_input`, `path_resolved`; the runner fills in the first two."""
     error: ToolFailure | None = None
     """Given exactly when `status` is `error`."""
     sources: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    """`{sourceId?, icon?, title?, url?}` each: what the result rests on, shown as `source.snapshot`."""
+    """Sources of the result, `{sourceId?, icon?, title?, url?}` each, shown as `source.snapshot`."""
     cut_text: str = ""
     """What the model gets instead of the whole; set by the runner when that is too long."""
     whole_text: str = ""
-    """What it would have got then; kept with the message that answers the call."""
+    """The uncut text; kept with the message that answers the call."""
 
     def __post_init__(self) -> None:
         if (self.status == "error") != (self.error is not None):
@@ -50,7 +50,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def ok(self) -> bool:
-        """Whether there is something usable."""
+        """Whether the result is usable, at least in part."""
         return self.status != "error"
 
 
@@ -62,13 +62,14 @@ def failed(
     data: Mapping[str, Any] | None = None,
     context: Mapping[str, Any] | None = None,
 ) -> ToolResult:
-    """An error result that tells the model what is wrong, with the value, and what to do next.
+    """An error result for the model: what is wrong, with the value, and what to do next.
 
     Raises:
         ValueError: for a code outside the closed list.
     """
     if code not in TOOL_ERROR_CODES:
         raise ValueError(f"{code!r} is no tool error code; codes are {', '.join(sorted(TOOL_ERROR_CODES))}")
+    # Sentence and next step are read as one text.
     stop = "" if message.endswith((".", "!", "?", ":")) else "."
     text = f"{message}{stop} {next_step}" if next_step else message
     error = ToolFailure(code=code, message=message)

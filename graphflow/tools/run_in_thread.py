@@ -8,7 +8,7 @@ from typing import Any
 
 
 async def run_in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """What the function gives, run in a thread.
+    """The function's result, computed in a thread.
 
     Raises:
         RuntimeError: a `StopIteration` left it.
@@ -17,7 +17,7 @@ async def run_in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: A
 
 
 def guard_stop_iteration(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """What the function gives, and no `StopIteration` (`next` of nothing): a future that got one would never end."""
+    """The function's result; a `StopIteration` (`next` of nothing) becomes a `RuntimeError`."""
     # asyncio can't carry StopIteration through a future (PEP 479): the awaiting task would hang.
     try:
         return function(*args, **kwargs)

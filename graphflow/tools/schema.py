@@ -12,9 +12,11 @@ from typing import Any
 
 from graphflow.masking import mask
 
+# Keywords that never refuse a value, so ignoring them is exact.
 _ANNOTATIONS = frozenset(
     "title description default examples $schema $id $comment format deprecated readOnly writeOnly strict".split()
 )
+# What the checker below understands; a schema with any other keyword goes to the library as a whole.
 _FLAT = frozenset("type enum const required properties items additionalProperties".split()) | _ANNOTATIONS
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -35,7 +37,7 @@ def schema_issues(value: Any, schema: Mapping[str, Any], name: str = "") -> list
 
 
 def is_flat(schema: Any) -> bool:
-    """Whether the few lines here are enough for this schema."""
+    """Whether the checker in this module covers the whole schema."""
     if schema is True:
         return True
     if not isinstance(schema, Mapping) or not _FLAT.issuperset(schema):
@@ -45,14 +47,14 @@ def is_flat(schema: Any) -> bool:
 
 
 def parameters_error(schema: Any) -> str | None:
-    """What is wrong with a parameters schema itself, or None; tools take an object."""
+    """The error in a parameters schema itself, or None; tools take an object."""
     if isinstance(schema, Mapping) and schema.get("type", "object") != "object":
         return f"parameters have type {schema['type']!r}; a tool takes an object"
     return schema_error(schema, "parameters")
 
 
 def schema_error(schema: Any, name: str) -> str | None:
-    """What is wrong with the schema itself that stands under this name, or None."""
+    """The error in the schema with this name itself, or None."""
     if not isinstance(schema, Mapping):
         return f"{name}: {shown(schema)} is no JSON Schema; expected an object"
     import jsonschema_rs
@@ -72,6 +74,7 @@ def shown(value: Any, limit: int = 80) -> str:
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
     """` Did you mean 'x'?` with a leading space, or an empty string."""
+    # Reversed, so that of two names that differ in case only the first one stays.
     lowered = {name.lower(): name for name in reversed(known)}
     close = difflib.get_close_matches(word.lower(), list(lowered), n=1, cutoff=0.6)
     return f" Did you mean {lowered[close[0]]!r}?" if close else ""
@@ -87,6 +90,7 @@ def _flat_issues(value: Any, schema: Any, name: str) -> Iterator[str]:
     if schema is True:
         return
     label = name or "arguments"
+    # With a wrong type the other rules would only repeat the error.
     if "type" in schema and not _has_type(value, schema["type"]):
         yield f"{label}: {shown(value)} is not of type {_type_words(schema['type'])}"
         return
@@ -123,6 +127,7 @@ def _is(value: Any, name: str) -> bool:
     if isinstance(value, bool):  # a bool is an int for Python, not for JSON
         return name == "boolean"
     if name == "integer" and isinstance(value, float):
+        # JSON Schema counts 1.0 as an integer.
         return value.is_integer()
     return isinstance(value, _TYPES.get(name, ()))
 
@@ -137,6 +142,7 @@ def _type_words(expected: str | Sequence[str]) -> str:
 
 
 def _library_issues(value: Any, schema: Mapping[str, Any], name: str) -> Iterator[str]:
+    # Loaded only for schemas that need it: resuming and answering load no such library (E20).
     import jsonschema_rs
 
     for error in jsonschema_rs.validator_for(dict(schema)).iter_errors(value):

@@ -16,7 +16,7 @@ def offered_tools(registry: ToolRegistry, document: GraphDefinition, given: Mapp
     A node that names its own tools has those, and no others by the document's keywords.
 
     Args:
-        given: the node's `with`; as it is written, an expression in place of a list names nothing.
+        given: the node's `with` as written; an expression in place of a list counts as empty.
     """
     own, words = given.get("tools"), given.get("keywords")
     names: Iterable[str] = _listed((document.tools or ()) if own is None else own)
@@ -27,4 +27,5 @@ def offered_tools(registry: ToolRegistry, document: GraphDefinition, given: Mapp
 
 
 def _listed(given: Any) -> Iterable[str]:
+    # An expression is text until the node runs; iterating over it would give letters.
     return () if isinstance(given, str) else given

@@ -16,11 +16,11 @@ from graphflow.tools.result import ArgumentsRefused
 from graphflow.tools.schema import schema_issues, shown, unknown_argument
 
 OPEN_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
-"""The schema of a tool that says nothing of its parameters."""
+"""The schema of a tool that declares no parameters."""
 
 
 class Signature(Protocol):
-    """What describes and checks arguments."""
+    """The description and check of a tool's arguments."""
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -48,6 +48,7 @@ def context_parameter(function: Callable[..., Any]) -> str | None:
         annotation = parameter.annotation
         if name == "ctx" or annotation is ToolContext:
             return name
+        # `from __future__ import annotations` leaves texts; resolving them here would need every name at import.
         if isinstance(annotation, str) and annotation.rpartition(".")[2] == "ToolContext":
             return name
     return None
@@ -132,6 +133,7 @@ class FunctionSignature:
             default = ... if parameter.default is parameter.empty else parameter.default
             described = self._descriptions.get(name)
             fields[self._fields[name]] = (hints.get(name, Any), Field(default, alias=name, description=described))
+        # An unknown argument is refused, not dropped: the model meant something by it.
         config = ConfigDict(extra="allow" if self._open else "forbid", arbitrary_types_allowed=True)
         return create_model(f"{self._function.__name__}_arguments", __config__=config, **fields)
 

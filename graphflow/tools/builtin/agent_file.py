@@ -14,6 +14,7 @@ from graphflow.errors import DefinitionError
 from graphflow.tools.port import Tool, tool
 from graphflow.tools.result import ToolResult, failed
 
+# The id becomes a file name, so no dots and no slashes.
 AGENT_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _PROMPTS = (
     "systemPrompt", "planSystemPrompt", "executeSystemPrompt", "summarySystemPrompt", "thinkingSystemPrompt",
@@ -92,16 +93,21 @@ def _parameters(blocks: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _config(given: Mapping[str, Any], blocks: Mapping[str, str]) -> dict[str, Any]:
-    """The agent file that the arguments describe."""
+    """The content of the agent file for these arguments."""
+    # Models fill in unused arguments with null or an empty string.
     known = {name: value for name, value in given.items() if value is not None and value != ""}
+    # A copy: the arguments stand in the thread's record.
     config = {**known.pop("config", {})}
     inside = {name: known.pop(name) for name in (*_PROMPTS, "maxRounds") if name in known}
+    # Prompts belong into the mode's block, wherever the model wrote them; its own arguments win over `config`.
     inside = {**{name: config.pop(name) for name in _PROMPTS if name in config}, **inside}
     config |= known
+    # A graph has no mode and no block.
     if "nodes" in config:
         return config
     config.setdefault("mode", "REACT" if config.get("tools") else "PLAIN")
     config.setdefault("providerKey", "auto")
+    # The spellings that the loader accepts.
     block = blocks.get(str(config["mode"]).strip().upper().replace("-", "_"))
     if block is not None and inside:
         written = config.get(block)

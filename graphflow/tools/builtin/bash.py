@@ -20,6 +20,7 @@ from graphflow.tools.builtin.process import ProcessResult, run_program
 from graphflow.tools.port import Tool, tool
 from graphflow.tools.result import ToolFailure, ToolResult, failed
 
+# Fixed: a PATH from the environment could name a folder that the model can write to.
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 _HINT = "Use one command with plain paths below the working directory."
 
@@ -66,12 +67,14 @@ def bash_tool(policy: BashPolicy) -> Tool:
 
 
 async def run_command(command: str, policy: BashPolicy) -> ToolResult:
-    """The result of one command line; a refusal says what is allowed instead."""
+    """The result of one command line; a refusal names what is allowed."""
+    # Resolved for each call: a link may have been changed since the last one.
     roots = policy.roots()
     try:
         parts = _parts(command)
         argv = [*parts.options, *_operands(parts, roots)]
     except CommandRefused as refused:
+        # By the text: what exists but is forbidden says `not allowed`, everything else is a mistake in the line.
         code = "PERMISSION_DENIED" if "not allowed" in str(refused) else "INVALID_PARAM"
         return failed(code, str(refused), _HINT)
     except PathRefused as refused:
@@ -106,7 +109,7 @@ def _operands(parts: CommandLine, roots: Roots) -> list[str]:
 
 
 def _environment(roots: Roots) -> Mapping[str, str]:
-    """All that a command gets: nothing of this process's own environment, so no secret."""
+    """The whole environment of a command: nothing of this process's own, so no secret."""
     return {
         "PATH": _PATH,
         "HOME": str(roots.working),
@@ -136,6 +139,7 @@ def _result(command: str, normalized: str, roots: Roots, ended: ProcessResult, p
     if not issues:
         return ToolResult(data=data, text=ended.stdout.strip() or "OK (no output)")
     text = f"{ended.stdout}{ended.stderr}".strip() + f"\n[{'; '.join(issues)}]"
+    # With some output a timeout is a partial result: what was printed is still of use.
     if ended.timed_out and not ended.stdout:
         failure = ToolFailure(code="TIMEOUT", message=issues[0])
         return ToolResult(status="error", data=data, text=f"{issues[0]}. Look at less.", error=failure)

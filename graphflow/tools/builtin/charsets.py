@@ -1,4 +1,4 @@
-"""The character sets in which a page may say that its text is.
+"""Character sets that a page may declare.
 
 The name comes from the page, and Python has codecs that no page is written in: `punycode` costs the square of the length,
 `unicode_escape` turns text into other text, `undefined` and `idna` raise. So the name is looked up in a table, never with
@@ -45,6 +45,7 @@ def codec_of(content_type: str) -> str:
     for parameter in content_type.split(";")[1:]:
         name, _, charset = parameter.partition("=")
         if name.strip().lower() == "charset":
+            # Pages quote the name and spell it with dots, dashes and capitals.
             known = normalize_encoding(charset.strip(" \t\"'")).lower().replace(".", "_")
             return _BY_NAME.get(known, "utf_8")
     return "utf_8"

@@ -12,7 +12,9 @@ _FORBIDDEN = {
     ";": "chaining", "&": "chaining", "|": "pipes", "<": "redirection", ">": "redirection", "(": "subshells",
     ")": "subshells", "`": "command substitution", "$": "variables and substitution",
 }  # fmt: skip
+# The characters that a shell still interprets inside double quotes.
 _IN_DOUBLE_QUOTES = frozenset("`$")
+# Refused in quotes as well: no path here needs them, and a program would see another line than the person approved.
 _NEVER = {"\n": "several lines", "\r": "several lines", "\0": "NUL bytes"}
 WILDCARDS = frozenset("*?[")
 
@@ -50,6 +52,7 @@ def split_words(line: str) -> list[Word]:
                 text.append(character)
         elif character in _FORBIDDEN and (not quote or character in _IN_DOUBLE_QUOTES):
             raise CommandRefused(f"{character!r}: {_FORBIDDEN[character]} can't be used here")
+        # Escapes work in double quotes too, and never in single ones, as in a shell.
         elif character == "\\":
             text.append(_escaped(next(characters, "")))
             begun = True
@@ -58,9 +61,11 @@ def split_words(line: str) -> list[Word]:
                 quote = ""
             else:
                 text.append(character)
+        # Only at the beginning of a word: elsewhere a shell takes it as a letter.
         elif character == "~" and not begun:
             raise CommandRefused("'~': home folders can't be used here")
         elif character in "'\"":
+            # `begun` by the quote itself: `""` is an empty word, not none.
             quote, begun = character, True
         elif character.isspace():
             if begun:

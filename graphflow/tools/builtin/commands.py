@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from graphflow.tools.builtin.command_line import CommandRefused, Word
 
+# Bounded digits and ASCII only: the text is passed on to the program as it is.
 _COUNT = re.compile(r"[+-]?[0-9]{1,12}[bkKMG]?B?", re.ASCII)
 _OLD_COUNT = re.compile(r"[-+][0-9]{1,9}", re.ASCII)
 
@@ -21,11 +22,11 @@ class Command:
     """One command."""
 
     flags: str = ""
-    """Letters that may stand behind one dash, together."""
+    """Letters that may follow one dash, also several together."""
     counted: str = ""
     """Letters that take a count."""
     long: frozenset[str] = frozenset()
-    """Names that may stand behind two dashes; with `=` they take a count."""
+    """Names that may follow two dashes; those with `=` take a count."""
     paths: bool = True
     always: tuple[str, ...] = ()
     """Arguments that are always given."""
@@ -66,7 +67,7 @@ COMMANDS: dict[str, Command] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CommandLine:
-    """A command line, its options checked."""
+    """A command line with checked options."""
 
     name: str
     options: tuple[str, ...]
@@ -89,6 +90,7 @@ def read_command(words: Sequence[Word]) -> CommandLine:
     rest = list(words[1:])
     while rest:
         word = rest.pop(0)
+        # Everything behind it is an operand, also what begins with a dash.
         if word.text == "--":
             operands += rest
             break
@@ -106,6 +108,7 @@ def read_command(words: Sequence[Word]) -> CommandLine:
 def _is_option(command: Command, text: str) -> bool:
     if command.old_count and _OLD_COUNT.fullmatch(text):
         return True
+    # A single dash means standard input, which is empty here.
     return text.startswith("-") and text != "-"
 
 
@@ -116,6 +119,7 @@ def _option(name: str, command: Command, text: str, rest: list[Word]) -> list[st
             return [text]
         raise _unknown(name, text)
     if command.old_count and _OLD_COUNT.fullmatch(text):
+        # `tail +5` means "from line 5", so the plus sign is kept.
         return ["-n", text.removeprefix("-")]
     letters = text[1:]
     for index, letter in enumerate(letters):
@@ -123,6 +127,7 @@ def _option(name: str, command: Command, text: str, rest: list[Word]) -> list[st
             count = letters[index + 1 :] or (rest.pop(0).text if rest else "")
             if not _COUNT.fullmatch(count):
                 raise CommandRefused(f"{name} -{letter} takes a count, not {count!r}")
+            # The count ends the group: `-qn5` is `-q -n 5`.
             return [*([f"-{letters[:index]}"] if index else []), f"-{letter}", count]
         if letter not in command.flags:
             raise _unknown(name, f"-{letter}")

@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """`(host, port) → addresses`."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+# Methods that are safe by HTTP's definition: repeating one after a timeout changes nothing.
 _ONLY_LOOKS = ("GET", "HEAD", "OPTIONS")
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MAX_REDIRECTS = 5
+# Headers that decide which server is reached or how the body is framed; set by hand they would undo the checks here.
 _OWN_HEADERS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "upgrade", "proxy-authorization", "accept-encoding"}
 )
 _SECRET_HEADERS = ("authorization", "cookie")
+# `ipaddress` counts the NAT64 prefix as global, though it leads to any IPv4 address.
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -38,7 +41,7 @@ class HttpPolicy:
     """Where `http_request` may go."""
 
     hosts: tuple[str, ...] | None = None
-    """Exact names; `.example.com` also names those below it. None: any public host."""
+    """Exact names; `.example.com` also allows its subdomains. None: any public host."""
     methods: tuple[str, ...] = METHODS
     private_hosts: tuple[str, ...] = ()
     """Hosts that may have private addresses; no other may."""
@@ -47,11 +50,11 @@ class HttpPolicy:
 
 
 class RequestRefused(Exception):
-    """A request that the policy does not let out."""
+    """A request that the policy forbids."""
 
 
 async def resolve_by_system(host: str, port: int) -> Sequence[str]:
-    """The addresses that the system knows of a host."""
+    """The addresses of a host, as the system resolves them."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
@@ -63,6 +66,7 @@ def http_tool(policy: HttpPolicy | None = None, resolve: Resolve = resolve_by_sy
     @tool(
         name="http_request",
         effects="write",
+        # Later than the tool's own limit, which gives the better error; this one only catches what it misses.
         timeout_s=policy.timeout_s + 5,
         parameters={
             "type": "object",
@@ -84,6 +88,7 @@ def http_tool(policy: HttpPolicy | None = None, resolve: Resolve = resolve_by_sy
 
         sender = _Sender(policy, resolve)
         try:
+            # One limit over all redirects: httpx's own timeout counts from each read anew.
             async with asyncio.timeout(policy.timeout_s):
                 return await sender.send(method, url, headers or {}, body)
         except RequestRefused as refused:
@@ -101,7 +106,7 @@ def http_tool(policy: HttpPolicy | None = None, resolve: Resolve = resolve_by_sy
 
 
 class _Sender:
-    """One call: a request and those that its redirects ask for."""
+    """One call: a request and its redirects."""
 
     def __init__(self, policy: HttpPolicy, resolve: Resolve) -> None:
         self._policy, self._resolve = policy, resolve
@@ -129,6 +134,7 @@ class _Sender:
                 # Credentials were meant for the first host; as browsers do, they are not handed on to another.
                 if _origin(following) != _origin(target):
                     given = {name: value for name, value in given.items() if name.lower() not in _SECRET_HEADERS}
+                # As browsers do (RFC 9110): only 307 and 308 repeat the method and the body.
                 if response.status_code == 303 or (response.status_code in (301, 302) and method == "POST"):
                     method, body = ("HEAD" if method == "HEAD" else "GET"), None
                 self._came_from = f" ({target} redirected there)"
@@ -147,12 +153,14 @@ class _Sender:
         return client.build_request(
             method,
             url.copy_with(host=address, userinfo=b""),
+            # Uncompressed, so that a small answer can't unpack to more than `max_bytes`.
             headers={**headers, "Host": host, "Accept-Encoding": "identity"},
             content=body,
             extensions={"sni_hostname": url.raw_host.decode("ascii")},
         )
 
     async def _address(self, url: httpx.URL) -> str:
+        # A trailing dot names the same host, and must not get around the list.
         host = url.host.rstrip(".").lower()
         if self._policy.hosts is not None and not any(_names(allowed, host) for allowed in self._policy.hosts):
             raise RequestRefused(
@@ -174,11 +182,13 @@ class _Sender:
         body, cut = bytearray(), False
         async for chunk in response.aiter_bytes(65_536):
             body += chunk
+            # Stops reading: an endless answer must end at the limit, not at the timeout.
             if cut := len(body) > self._policy.max_bytes:
                 del body[self._policy.max_bytes :]
                 break
         content_type = response.headers.get("content-type", "")
         data = {
+            # A password in the URL must not come back to the model.
             "url": str(url.copy_with(userinfo=b"")),
             "status": response.status_code,
             "contentType": content_type,
@@ -213,6 +223,7 @@ def _names(allowed: str, host: str) -> bool:
 
 def _is_inside(text: str) -> bool:
     """Whether an address is none of the public internet: private, loopback, link-local, reserved, or a wrapper of such."""
+    # The part after `%` names an interface and says nothing about the address itself.
     address = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         # IPv6 forms that carry an IPv4 address reach that address through a gateway.

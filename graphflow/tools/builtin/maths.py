@@ -12,11 +12,12 @@ from typing import Any
 from graphflow.tools.port import tool
 from graphflow.tools.result import ToolResult, failed
 
+# Limits on size and depth: an expression runs on the event loop and must end at once.
 MAX_CHARS = 1_000
 MAX_BITS = 4_096
-"""Of a whole number, also in between."""
+"""Limit of whole numbers, intermediate results included."""
 _EXACT = 2**53
-"""Beyond it JSON readers lose digits, so a whole number is given as text."""
+"""Beyond it JSON readers lose digits, so larger whole numbers are returned as text."""
 
 Number = int | float
 
@@ -70,7 +71,7 @@ def evaluate(expression: str) -> Number:
     if len(expression) > MAX_CHARS:
         raise _NotEvaluated(f"it has {len(expression)} characters; the limit is {MAX_CHARS}")
     try:
-        with warnings.catch_warnings():  # of text that is Python, and no arithmetic
+        with warnings.catch_warnings():  # the parser warns about text that is Python but not arithmetic
             warnings.simplefilter("ignore")
             tree = ast.parse(expression.strip(), mode="eval")
         return _real(_value(tree.body))
@@ -82,6 +83,7 @@ def evaluate(expression: str) -> Number:
 
 def _value(node: ast.expr) -> Number:
     match node:
+        # Every node that is evaluated is listed here; anything else falls through to the error at the end.
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             return _bounded(number)
         case ast.Name(id=name) if name in _CONSTANTS:
@@ -91,6 +93,7 @@ def _value(node: ast.expr) -> Number:
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
             return _power(_value(left), _value(right))
         case ast.BinOp(op=ast.BitXor()):
+            # Models write `^` for powers; as Python's XOR it would give a wrong number.
             raise _NotEvaluated("^ is no power here; write **")
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _bounded(_BINARY[type(op)](_value(left), _value(right)))
@@ -102,7 +105,7 @@ def _value(node: ast.expr) -> Number:
 
 
 def _power(base: Number, exponent: Number) -> Number:
-    """Refused before it is computed when the result would be too large."""
+    """The power; refused before it is computed if the result would be too large."""
     whole = isinstance(base, int) and isinstance(exponent, int) and exponent > 0
     if whole and int(base).bit_length() * exponent > MAX_BITS * 2 and abs(base) > 1:
         raise _NotEvaluated("the power is too large")
@@ -110,7 +113,7 @@ def _power(base: Number, exponent: Number) -> Number:
 
 
 def _rounded(value: Number, digits: Number) -> Number:
-    """`round` with few digits: with many Python first computes that power of ten."""
+    """`round` with few digits: for many digits Python first computes that power of ten."""
     if not isinstance(digits, int) or abs(digits) > 30:
         raise _NotEvaluated("round takes at most 30 digits")
     return round(value, digits) if digits else round(value)
@@ -119,6 +122,7 @@ def _rounded(value: Number, digits: Number) -> Number:
 def _bounded(value: Any) -> Number:
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise _NotEvaluated("the numbers grow too large")
+    # A negative number to a fractional power is complex.
     if not isinstance(value, int | float):
         raise _NotEvaluated("it has no real value")
     return value

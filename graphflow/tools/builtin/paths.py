@@ -13,7 +13,7 @@ MAX_MATCHES = 1_000
 
 
 class PathRefused(ValueError):
-    """A path that may not be looked at, or a pattern that names nothing."""
+    """A path outside the allowed folders, or a pattern without a match."""
 
     def __init__(self, code: str, message: str) -> None:
         self.code = code
@@ -32,12 +32,13 @@ class Roots:
         return (self.working, *self.further)
 
     def resolve(self, name: str) -> Path:
-        """The real path behind a name.
+        """The real path of a name, links resolved.
 
         Raises:
             PathRefused: it lies outside of every root.
         """
         try:
+            # Links are resolved before the check; the command gets the resolved path, so a link can't lead it elsewhere.
             real = Path(os.path.realpath(self.working / name))
         except (OSError, ValueError) as error:
             raise PathRefused("INVALID_PARAM", f"{name!r} is no path: {error}") from None
@@ -46,7 +47,7 @@ class Roots:
         raise PathRefused("ACCESS_DENIED", f"path not allowed: {name!r} leads outside of the allowed folders")
 
     def expand(self, word: Word) -> list[str]:
-        """The names that a word stands for: itself, or what its pattern matches, each inside the roots.
+        """The paths that a word names: itself, or what its pattern matches, each inside the roots.
 
         Raises:
             PathRefused: a name leads outside, the folder part has a wildcard, or nothing matches.
@@ -54,6 +55,7 @@ class Roots:
         if not word.wild:
             return [self._given(word.text)]
         folder, _, pattern = word.text.rpartition("/")
+        # A pattern in the folder part would list folders before they were checked.
         if WILDCARDS & set(folder):
             raise PathRefused(
                 "INVALID_PARAM", f"{word.text!r}: a wildcard may stand in the file's name only, not in its folder"
@@ -67,7 +69,7 @@ class Roots:
         return [self._given(os.path.join(folder, name) if folder else name) for name in names]  # noqa: PTH118 - as written
 
     def _given(self, name: str) -> str:
-        """How the command gets a path: resolved, relative to the working directory where it lies in it."""
+        """The path for the command line: resolved, and relative if it lies in the working directory."""
         real = self.resolve(name)
         return str(real.relative_to(self.working)) if real.is_relative_to(self.working) else str(real)
 
@@ -77,6 +79,7 @@ class Roots:
             names = os.listdir(folder)  # noqa: PTH208 - names, not paths
         except OSError:
             return []
+        # As in a shell: a wildcard does not match hidden files unless the pattern begins with a dot.
         hidden = pattern.startswith(".")
         return sorted(
             name for name in names if (hidden or not name.startswith(".")) and fnmatch.fnmatchcase(name, pattern)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessResult:
-    """How a program ended."""
+    """The outcome of a program."""
 
     exit_code: int | None
     """None when it was killed at the time limit."""
@@ -58,12 +58,15 @@ async def run_program(
     exit_code: int | None = None
     try:
         async with asyncio.timeout(timeout_s):
+            # Both pipes at once: a program that fills the one nobody reads would block.
             await asyncio.gather(kept[0].read(process.stdout), kept[1].read(process.stderr))
             exit_code = await process.wait()
     except TimeoutError:
         pass  # `exit_code` stays None, which says so
     finally:
+        # Also on cancellation: no path may leave the program running.
         if process.returncode is None:
+            # It may have ended between the check and the kill.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()

@@ -1,4 +1,4 @@
-"""JSON that people write beside agents: tool files and viewports, read strictly, with the place of what is wrong."""
+"""Strict reading of JSON that people write (tool files, viewports), with the place of each error."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from graphflow.errors import Issue
 
 
 def read_json(content: bytes | str, file: str) -> tuple[Any, Issue | None]:
-    """The data of a file, or the error that keeps it from being read.
+    """The data of a file, or the error that prevents reading it.
 
     Args:
-        content: the file's bytes, or why they could not be had.
+        content: the file's bytes, or why they can't be read.
         file: its path, for the error.
     """
     if isinstance(content, str):
@@ -27,6 +27,7 @@ def read_json(content: bytes | str, file: str) -> tuple[Any, Issue | None]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Python keeps the last of two equal keys and says nothing; a person would search for the lost one.
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]

@@ -52,7 +52,7 @@ class ToolFileEntry:
 
     @property
     def name(self) -> str:
-        """The tool's name, or what stands for it until it has one."""
+        """The tool's name, or its place in the file if it has none."""
         given = self.data.get("name")
         return given if isinstance(given, str) and given else f"{PurePath(self.file).name}{self.pointer}"
 
@@ -66,7 +66,7 @@ class ToolFileEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class InvalidTool:
-    """A description that was refused, or a whole file that can't be read."""
+    """A rejected description, or a whole file that can't be read."""
 
     name: str
     """The tool's, or the file's when it is not known."""
@@ -81,17 +81,17 @@ class ToolFile:
 
     content: bytes | str
     entries: tuple[ToolFileEntry, ...] = ()
-    """Good as far as the file tells; for what it has broken, as they were before."""
+    """The valid entries; for broken ones their last valid version."""
     invalid: tuple[InvalidTool, ...] = ()
 
 
 def read_tool_file(file: str, content: bytes | str, before: ToolFile | None = None) -> ToolFile:
-    """What a file says; never raises.
+    """The entries and errors of a file; never raises.
 
     Args:
         file: its path.
-        content: its bytes, or why they could not be had.
-        before: the version in service: what is broken now stays as it was there.
+        content: its bytes, or why they can't be read.
+        before: the active version; its entries stay active where the new ones are broken.
     """
     old = before.entries if before is not None else ()
     items, issue = _items(file, content)
@@ -106,18 +106,19 @@ def read_tool_file(file: str, content: bytes | str, before: ToolFile | None = No
             invalid.append(invalid_tool(entry, *issues))
         else:
             good.append(entry)
+    # An old version stays only for a name that is broken now and not also given correctly.
     refused = {one.name for one in invalid} - {entry.name for entry in good}
     kept = [entry for entry in old if entry.name in refused]
     return ToolFile(content=content, entries=(*good, *kept), invalid=tuple(invalid))
 
 
 def invalid_tool(entry: ToolFileEntry, *issues: Issue) -> InvalidTool:
-    """The refusal of an entry."""
+    """The rejection of an entry with these issues."""
     return InvalidTool(name=entry.name, kind=entry.kind, file=entry.file, errors=issues)
 
 
 def _items(file: str, content: bytes | str) -> tuple[list[Any], Issue | None]:
-    """The list `tools`, or why there is none."""
+    """The list `tools` of a file, or the issue that prevents reading it."""
     data, issue = read_json(content, file)
     if issue is not None:
         return [], issue
@@ -142,6 +143,7 @@ def _issues(entry: ToolFileEntry) -> Iterator[Issue]:
             hint = f"fields are {', '.join(_ALLOWED)}.{did_you_mean(key, _ALLOWED)}"
             yield entry.issue(f"unknown field {key!r}", hint, at=f"/{key}")
     for key, (_, kind) in {**FIELDS, "toolApi": ("viewport", str), "strict": ("", bool)}.items():
+        # `true` is an `int` to Python.
         if key in data and (not isinstance(data[key], kind) or (kind is int and isinstance(data[key], bool))):
             yield entry.issue(f"{key} is {shown(data[key])}", f"expected {kind.__name__}", at=f"/{key}")
     name = data.get("name")

@@ -33,7 +33,7 @@ SUFFIXES = tuple(KINDS)
 
 @dataclass(frozen=True, kw_only=True)
 class ToolFiles:
-    """What a folder of tool files says."""
+    """The tools of a folder of tool files, and their errors."""
 
     files: Mapping[str, ToolFile] = field(default_factory=lambda: MappingProxyType({}))
     """By file name."""
@@ -58,7 +58,7 @@ def load_tool_files(folder: Path, registry: ToolRegistry) -> ToolFiles:
 
 
 def read_folder(folder: Path, suffixes: tuple[str, ...]) -> dict[str, bytes | str]:
-    """The bytes of each file of these suffixes by its name, or why it can't be read; hidden files are passed over."""
+    """File name → the file's bytes, or why it can't be read; hidden files are skipped."""
     try:
         found = sorted(file for file in folder.glob("[!.]*") if file.suffix in suffixes and file.is_file())
     except OSError:
@@ -76,11 +76,11 @@ def _content(file: Path) -> bytes | str:
 def next_tool_files(
     old: ToolFiles, folder: Path, contents: Mapping[str, bytes | str], registry: ToolRegistry
 ) -> ToolFiles:
-    """The table after some files changed; what is broken now stays as it was in `old`.
+    """The table after some files changed; for a broken entry the version in `old` stays active.
 
     Args:
-        old: the table in service.
-        folder: where the files lie.
+        old: the active table.
+        folder: the folder of the files.
         contents: every file of the folder now.
         registry: the Python tools.
     """
@@ -88,6 +88,7 @@ def next_tool_files(
     for name, content in contents.items():
         before = old.files.get(name)
         same = before is not None and before.content == content
+        # An unchanged file is not parsed again: the folder is read every second or so.
         files[name] = before if before is not None and same else read_tool_file(str(folder / name), content, before)
     invalid = [refused for file in files.values() for refused in file.invalid]
     tools = []
@@ -100,7 +101,7 @@ def next_tool_files(
 
 
 def _single(entries: list[ToolFileEntry], invalid: list[InvalidTool]) -> Iterator[ToolFileEntry]:
-    """The entries whose name stands once; of a name that stands twice neither counts."""
+    """The entries with a unique name. Duplicates are all rejected: choosing one would depend on the order of files."""
     by_name: dict[str, list[ToolFileEntry]] = {}
     for entry in entries:
         by_name.setdefault(entry.name, []).append(entry)
@@ -116,7 +117,7 @@ def _single(entries: list[ToolFileEntry], invalid: list[InvalidTool]) -> Iterato
 
 
 def _misfit(entry: ToolFileEntry, registry: ToolRegistry) -> Issue | None:
-    """How an entry does not fit the registered tools."""
+    """The conflict between an entry and the registered tools, or None."""
     found = registry.get(entry.name)
     if entry.kind == "backend":
         if found is not None:
@@ -127,6 +128,7 @@ def _misfit(entry: ToolFileEntry, registry: ToolRegistry) -> Issue | None:
         hint = f"describe that in a .backend file, or rename the {entry.kind} tool"
         return entry.issue(f"{entry.name!r} is the name of a Python tool", hint, at="/name", kind="reference")
     try:
+        # Made only to run its checks.
         Tool(name=entry.name, body=FrontendBody(OPEN_PARAMETERS))
     except ValueError as error:
         return entry.issue(str(error), at="/name")
@@ -137,6 +139,7 @@ def _made(entry: ToolFileEntry, registry: ToolRegistry) -> Tool:
     data = entry.data
     fields: dict[str, Any] = {name: data[key] for key, (name, _) in FIELDS.items() if key in data}
     found = registry.get(entry.name)
+    # A Python tool keeps its body: the file describes it, and both schemas must hold.
     if found is not None and not isinstance(found.body, FrontendBody):
         schema = {"schema": data["parameters"]} if "parameters" in data else {}
         return found.changed(**fields, **schema)

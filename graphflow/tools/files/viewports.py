@@ -45,12 +45,12 @@ class Viewports:
 
 
 def next_viewports(old: Viewports, folder: Path, contents: Mapping[str, bytes | str]) -> Viewports:
-    """The viewports after some files changed: a broken one stays as it was; of a key that stands twice none counts.
+    """The viewports after some files changed: a broken one keeps its last valid version, duplicate keys are rejected.
 
     Args:
-        old: those in service.
-        folder: where the files lie.
-        contents: every file's bytes by its name, or why they can't be had.
+        old: the active viewports.
+        folder: the folder of the files.
+        contents: file name → its bytes, or why they can't be read.
     """
     by_file: dict[str, Viewport] = {}
     issues: list[Issue] = []
@@ -62,6 +62,7 @@ def next_viewports(old: Viewports, folder: Path, contents: Mapping[str, bytes | 
         if (kept := found or before) is not None:
             by_file[name] = kept
     by_key: dict[str, list[str]] = {}
+    # Over all files, the unreadable too: a broken file still takes its key.
     for name in contents:
         by_key.setdefault(PurePath(name).stem.lower(), []).append(name)
     single = {}

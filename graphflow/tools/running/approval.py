@@ -1,4 +1,4 @@
-"""Approval of tool calls by a person (spec 8.5, E13): when to ask, what to ask, and what an answer means."""
+"""Approval of tool calls by a person (spec 8.5, E13): when to ask, what to ask, and how the answer is applied."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Approved:
 
 
 def approval_mode(tool: str, agent: str | Mapping[str, str] | None, default: str) -> str:
-    """The mode of one tool: its own entry of the agent's map, the map's `*`, the agent's word, the global one."""
+    """The mode of one tool; the first of: its entry in the agent's map, the map's `*`, the agent's word, the default."""
     if isinstance(agent, str):
         return agent
     if agent is None:
@@ -33,7 +33,7 @@ def approval_mode(tool: str, agent: str | Mapping[str, str] | None, default: str
 
 
 def must_ask(tool: Tool, mode: str) -> bool:
-    """Whether a person is asked: always, never, or (AUTO) when the tool itself wants it."""
+    """Whether a person is asked: always, never, or (AUTO) when the tool has an approval hint."""
     if mode == "AUTO":
         return tool.approval_hint is not None
     return mode == "REQUIRE_APPROVAL"
@@ -42,9 +42,11 @@ def must_ask(tool: Tool, mode: str) -> bool:
 def answer_schema(tool: Tool) -> dict[str, Any]:
     """The schema of an approval's answer; flat when the tool's is, so that answering loads no library (E20).
 
-    That `edit`, `reject` and `respond` need a further field can't be said in a flat schema; `runtime/runs/answer_checks.py` sees to it.
+    A flat schema can't say that `edit`, `reject` and `respond` need a further field;
+    `runtime/runs/answer_checks.py` checks that.
     """
     parameters = dict(tool.parameters)
+    # References like `#/$defs/X` count from the root of the answer's schema, so the definitions move there.
     definitions = {"$defs": parameters.pop("$defs")} if "$defs" in parameters else {}
     return {
         "type": "object",
@@ -60,7 +62,7 @@ def answer_schema(tool: Tool) -> dict[str, Any]:
 
 
 def approval_key(key: str) -> str:
-    """Of the question about the call whose operation is `key`."""
+    """The key of the approval question for the call with operation `key`."""
     return f"approval:{key}"
 
 
@@ -72,7 +74,7 @@ async def ask_approval(
     Args:
         tool: the tool.
         call_id: of the call, which the person is shown.
-        arguments: what the decision is bound to.
+        arguments: the decision is valid for exactly these.
         ctx: asks.
         key: of the call's recorded operation.
 
@@ -90,7 +92,7 @@ async def ask_approval(
         tool_name=tool.name,
         arguments=arguments,
         hold_ms=tool.hold_ms,
-        digest=digest_of([tool.name, arguments]),  # not of how the tool is described, which may change meanwhile
+        digest=digest_of([tool.name, arguments]),  # without the description, which may change while a person decides
     )
     return _decided(tool, arguments, answer)
 
@@ -100,10 +102,12 @@ def _decided(tool: Tool, arguments: dict[str, Any], answer: Mapping[str, Any]) -
         case "approve":
             return Approved(arguments=arguments)
         case "edit":
+            # The schema can't demand this; a call that a person wanted changed must not run unchanged.
             if not isinstance(answer.get("arguments"), Mapping):
                 return failed("INVALID_PARAM", "the person chose to edit this call and gave no arguments", "Ask again.")
             return Approved(arguments=dict(answer["arguments"]), edited=True)
         case "respond":
+            # The person answers in the tool's place; an empty result would read as success without output.
             return ToolResult(text=str(answer.get("response") or "").strip() or "(an empty answer)")
         case "terminate":
             reason = answer.get("reason")

@@ -14,9 +14,9 @@ from graphflow.tools.running.standing_rules import RuleSource, StandingRule, fit
 
 
 class ApprovalGate:
-    """Decides about calls.
+    """Decides whether a call runs: by recorded decision, standing rule or a person's approval.
 
-    A rule takes the place of a person's word and of nothing else: what a tool itself refuses, it refuses all the same.
+    A rule only replaces the approval prompt; every check of the tool itself still applies.
 
     Args:
         mode: the approval mode for agents that say nothing.
@@ -34,7 +34,7 @@ class ApprovalGate:
         Raises:
             Terminated: the person who was asked ended the run.
         """
-        if ctx.recorded(approval_key(key)):  # a person was asked; no rule that came since answers for them
+        if ctx.recorded(approval_key(key)):  # a person was asked; a rule made since does not answer for them
             return await ask_approval(tool, call_id, arguments, ctx, key=key)
         if ctx.recorded(rule_key(key)):
             return await _by_rule(None, tool, arguments, ctx, key)
@@ -48,17 +48,18 @@ class ApprovalGate:
         return Approved(arguments=arguments)
 
     async def is_free(self, tool: Tool, arguments: Mapping[str, Any], policy: CallPolicy, ctx: RunnerContext) -> bool:
-        """Whether neither a person nor a rule has a say in this call."""
+        """Whether the call needs no approval and no rule applies to it."""
         return not self._asks_by_itself(tool, policy) and await self._rule(tool, arguments, policy, ctx) is None
 
     def _asks_by_itself(self, tool: Tool, policy: CallPolicy) -> bool:
-        """A frontend tool is no matter of approval: a person answers it anyway."""
+        """Whether the approval mode asks a person. Frontend tools are exempt: a person answers them anyway."""
         return tool.kind != "frontend" and must_ask(tool, approval_mode(tool.name, policy.approval, self._mode))
 
     async def _rule(
         self, tool: Tool, arguments: Mapping[str, Any], policy: CallPolicy, ctx: RunnerContext
     ) -> StandingRule | None:
         standing = await self._rules.standing()
+        # The usual case: no thread or agent is looked at without rules.
         if not standing:
             return None
         return fitting_rule(
@@ -67,17 +68,17 @@ class ApprovalGate:
 
 
 def rule_key(key: str) -> str:
-    """Of the decision that a standing rule took on the call whose operation is `key`."""
+    """The key of a standing rule's decision on the call with operation `key`."""
     return f"rule:{key}"
 
 
 async def _by_rule(
     rule: StandingRule | None, tool: Tool, arguments: dict[str, Any], ctx: RunnerContext, key: str
 ) -> Approved | ToolResult:
-    """A rule's decision, recorded: the same when the node is entered again, whatever became of the rule."""
+    """A rule's decision, recorded: a re-entered node decides the same even if the rule has changed or gone."""
 
     async def decision() -> dict[str, Any]:
-        assert rule is not None
+        assert rule is not None  # without a rule the decision is on record, and this is not called
         return {
             "decision": rule.decision,
             "rule": rule.id,
@@ -88,6 +89,7 @@ async def _by_rule(
             "arguments": arguments,
         }
 
+    # The rule is not in the digest: a changed rule must find the earlier decision, not a mismatch.
     record = await ctx.step(
         rule_key(key), decision, effects="none", kind="rule", arguments={"tool": tool.name, "arguments": arguments}
     )

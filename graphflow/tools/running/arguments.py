@@ -28,13 +28,14 @@ _JSON_WORDS = {
 def parse_arguments(text: str) -> dict[str, Any]:
     """The arguments behind a model's text.
 
-    Nothing at all (or `null`) is no arguments; a JSON string that holds JSON is read twice. Text that does not
+    Empty text or `null` means no arguments; a JSON string that contains JSON is decoded again. Text that does not
     parse is never repaired: half a call must not run.
 
     Raises:
-        ArgumentsRefused: the text is no JSON, or no object.
+        ArgumentsRefused: the text is not JSON, or not an object.
     """
     value = _decode(text)
+    # Some models encode their arguments twice.
     if isinstance(value, str):
         value = _decode(value)
     if value is None:
@@ -56,19 +57,20 @@ def _decode(text: str) -> Any:
 
 
 def _excerpt(text: str, limit: int = 160) -> str:
+    # Both ends: the end shows where the model stopped, the beginning what it meant.
     masked = mask_text(text)
     return repr(masked if len(masked) <= limit else f"{masked[: limit - 60]}…{masked[-60:]}")
 
 
 def result_value(result: ToolResult) -> Any:
-    """What templates read of a result: its data, else what its text holds."""
+    """The value of a result for templates: its data, else the content of its text."""
     return result.data or _read(result.text)
 
 
 class LatestResults(Mapping[str, Any]):
     """Data of the latest result of each tool in this run, by tool name; error results do not count.
 
-    Reads a run's messages back to its input, and only when somebody looks: most calls hold no template.
+    Reads a run's messages back to its input, and only on first access: most calls contain no template.
     """
 
     def __init__(self, messages: Sequence[Any]) -> None:
@@ -79,9 +81,11 @@ class LatestResults(Mapping[str, Any]):
         found: dict[str, str] = {}
         for index in range(len(self._messages) - 1, -1, -1):
             message = self._messages[index]
+            # The run's own input: results of earlier runs are out of date.
             if isinstance(message, HumanMessage):
                 break
             if isinstance(message, ToolMessage) and message.name and not message.error:
+                # Walking backwards, the first is the latest; `whole`, as a template may name what was cut for the model.
                 found.setdefault(message.name, message.whole or message.content)
         return found
 
@@ -96,7 +100,7 @@ class LatestResults(Mapping[str, Any]):
 
 
 def _read(content: str) -> Mapping[str, Any]:
-    """The JSON object that a text is; of any other text `{text}`."""
+    """The JSON object that a text contains; any other text as `{text}`."""
     if content.startswith("{"):
         try:
             value = msgspec.json.decode(content)
@@ -111,7 +115,7 @@ _ENVELOPE = frozenset({"status", "data", "text", "stats", "context"})
 
 
 def _data_of(value: dict[str, Any]) -> Mapping[str, Any]:
-    """What `result_value` gives of a result whose whole envelope the model was shown."""
+    """The same value as `result_value`, for a result that the model got as a whole envelope."""
     if not value.keys() >= _ENVELOPE:
         return value
     data = value["data"]

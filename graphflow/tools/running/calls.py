@@ -18,7 +18,7 @@ _SOURCE_FIELDS = ("title", "url", "icon")
 
 
 def find_tool(registry: ToolRegistry, name: str, policy: CallPolicy) -> Tool | ToolResult:
-    """The tool that a model means and may call, or the error result that lists what there is."""
+    """The tool of this name if the agent may call it, else an error result that lists the tools."""
     if policy.disallow:
         return failed(
             "PERMISSION_DENIED",
@@ -26,6 +26,7 @@ def find_tool(registry: ToolRegistry, name: str, policy: CallPolicy) -> Tool | T
             "Answer from what you know already.",
         )
     offered = registry.names() if policy.tools is None else list(policy.tools)
+    # A registered tool that was not offered is reported like an unknown one: the model can't use it either way.
     tool = registry.get(name) if name in offered else None
     if tool is not None:
         return tool
@@ -34,14 +35,15 @@ def find_tool(registry: ToolRegistry, name: str, policy: CallPolicy) -> Tool | T
 
 
 def as_called(ready: ReadyCall) -> bool:
-    """Whether the call as the model wrote it says what was done: nothing was resolved or edited, and its id is the key."""
+    """Whether the model's call is exactly what ran: nothing was resolved or edited, and its id is the key."""
+    # Only the arguments of writes are kept for a rewind, so only there a reference saves space.
     if ready.tool.effects != "write" or ready.key != ready.call.id:
         return False
     return parse_arguments(ready.call.arguments) == ready.arguments
 
 
 def unique_keys(calls: Sequence[ToolCall]) -> list[str]:
-    """The calls' ids; a model that uses one twice gets a number behind it, as a key names one operation (E5)."""
+    """The calls' ids as operation keys; a repeated id gets a number appended, as a key names one operation (E5)."""
     counts: dict[str, int] = {}
     keys = []
     for call in calls:
@@ -61,7 +63,7 @@ def source_facts(source: Any, otherwise: str) -> dict[str, Any]:
 
     Args:
         source: as the tool gave it.
-        otherwise: the id of one that has none.
+        otherwise: the id of a source without one.
     """
     given = source if isinstance(source, Mapping) else {"title": str(source)}
     facts = {name: str(given[name]) for name in _SOURCE_FIELDS if given.get(name)}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 BREAKING_CODES = frozenset({"EXECUTION_ERROR", "INTERNAL_ERROR", "TIMEOUT"})
-"""Errors that speak against the tool itself; the others speak against its arguments."""
+"""Errors that count against the tool itself; the others are caused by its arguments."""
 
 
 @dataclass
@@ -14,7 +14,7 @@ class _Circuit:
     failures: int = 0
     opened_at: float | None = None
     trial: bool = False
-    """One call tries whether the tool is well again; others still wait."""
+    """One call is testing whether the tool works again; others still wait."""
 
 
 class CircuitBreaker:
@@ -35,7 +35,7 @@ class CircuitBreaker:
     def wait_s(self, tool: str) -> float | None:
         """Seconds until the tool may be tried, or None when it may be called now.
 
-        Whoever is told None must report how the call ended, by `report` or `leave`.
+        A caller that gets None must report how the call ended, by `report` or `leave`.
         """
         circuit = self._circuits.get(tool)
         if circuit is None or circuit.opened_at is None:
@@ -43,21 +43,24 @@ class CircuitBreaker:
         left = circuit.opened_at + self._recovery_s - self._monotonic()
         if left > 0 or circuit.trial:
             return max(left, 0.0)
+        # One call at a time: a burst of calls would all hit a tool that may still be down.
         circuit.trial = True
         return None
 
     def report(self, tool: str, *, failed: bool) -> None:
-        """How a call ended."""
+        """Records how a call ended."""
         if not failed:
+            # Forgotten, not set to zero: the table holds failing tools only.
             self._circuits.pop(tool, None)
             return
         circuit = self._circuits.setdefault(tool, _Circuit())
         circuit.failures += 1
         circuit.trial = False
         if circuit.failures >= self._threshold:
+            # A failed trial lands here as well, so the wait begins anew.
             circuit.opened_at = self._monotonic()
 
     def leave(self, tool: str) -> None:
-        """A call that was cut off says nothing about the tool; a trial is free again."""
+        """Records a call that was cut off: it counts neither way, and another call may be the trial."""
         if (circuit := self._circuits.get(tool)) is not None:
             circuit.trial = False

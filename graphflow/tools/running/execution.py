@@ -21,7 +21,7 @@ from graphflow.tools.result import ToolResult, failed
 from graphflow.tools.running.circuit_breaker import BREAKING_CODES, CircuitBreaker
 
 _CUT_OFF = ("timeout", "connection")
-"""Codes of failures after which a call may have done its work all the same."""
+"""Failures after which the call may still have taken effect."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class CallExecution:
         self._monotonic = monotonic
 
     async def run(self, ready: ReadyCall, ctx: RunnerContext) -> ToolResult:
-        """Really runs the tool, once. A refusal of the circuit breaker is recorded too, so a re-entry agrees."""
+        """The result of running the tool once. A refusal by the circuit breaker is recorded too, so a re-entry agrees."""
         tool = ready.tool
         if (wait_s := self._breaker.wait_s(tool.name)) is not None:
             return failed(
@@ -74,10 +74,11 @@ class CallExecution:
         if logs_info():
             size = len(result.text) or len(json_text(result.data))
             log_info("tool.end", tool=tool.name, call_id=ready.call.id, status=result.status, chars=size, ms=time_ms)
+        # The tool's own figures win: a remote tool knows its time better than the caller.
         return msgspec.structs.replace(result, stats={"time_ms": time_ms, **result.stats})
 
     async def _guarded(self, ready: ReadyCall, ctx: RunnerContext) -> ToolResult:
-        """The tool's own result, or the error result for what went wrong in it."""
+        """The tool's own result, or the error result for its failure."""
         tool = ready.tool
         limit = self._timeout_s if tool.timeout_s is None else tool.timeout_s
         deadline = asyncio.timeout(limit)
@@ -96,6 +97,7 @@ class CallExecution:
         # A tool that calls sys.exit() must not end the server.
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool's failure is a result for the model
             log_exception("tool.failed", error, tool=tool.name, call_id=ready.call.id)
+            # A tool's own TimeoutError (of a socket, say) is not our limit; only `expired()` tells them apart.
             return _failure(tool, TimeoutError(f"no end after {limit:g} s") if deadline.expired() else error)
 
     def _tool_context(self, ready: ReadyCall, ctx: RunnerContext) -> ToolContext:
@@ -122,19 +124,20 @@ def _is_cancelled() -> bool:
 
 
 def _outcome_unknown(error: BaseException) -> bool:
-    """Whether a call that ended so may have done its work all the same (E6)."""
+    """Whether a call that failed like this may still have taken effect (E6)."""
     if isinstance(error, NodeFailed):
         return error.code in _CUT_OFF
-    # Looked up, not imported: who has not loaded httpx can't have raised its errors.
+    # Looked up, not imported: if httpx is not loaded, the error can't be one of its own.
     httpx: Any = sys.modules.get("httpx")
     if httpx is not None and isinstance(error, httpx.TransportError):
         # No connection, no request: those are known not to have acted.
         return not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+    # A refused connection never carried the request; a broken one may have.
     return isinstance(error, TimeoutError | ConnectionError) and not isinstance(error, ConnectionRefusedError)
 
 
 def _failure(tool: Tool, error: BaseException) -> ToolResult:
-    """What went wrong, for the model; raises where nobody can say whether a `write` did its work (E6)."""
+    """The error result for the model; raises instead if it is unknown whether a `write` took effect (E6)."""
     words = _words(error)
     if tool.effects == "write" and not tool.idempotent and _outcome_unknown(error):
         message = f"{tool.name} was cut off: {words}; whether it did its work is unknown"
@@ -145,6 +148,6 @@ def _failure(tool: Tool, error: BaseException) -> ToolResult:
 
 
 def _words(error: BaseException) -> str:
-    """Type and message; keys and tokens masked."""
+    """Type and message of an error, secrets masked."""
     text = mask_text(str(error)).strip()
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

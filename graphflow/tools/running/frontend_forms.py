@@ -17,7 +17,7 @@ from graphflow.tools.result import ToolResult
 
 
 def form_key(key: str) -> str:
-    """Of the question by which the call whose operation is `key` waits for its form."""
+    """The key of the form's question for the call with operation `key`."""
     return f"frontend:{key}"
 
 
@@ -26,12 +26,12 @@ async def await_form(
 ) -> ToolResult:
     """What a person submits for this call.
 
-    The answer is bound to the call as the model wrote it, so a tool file that changes or goes while the thread waits
-    loses nobody's answer; it is held against the tool's `payload` as that was when the question was asked.
+    The answer is bound to the model's call, so a tool file that changes or goes while the thread waits
+    loses no answer; it is checked against the tool's `payload` as it was when the question was asked.
 
     Args:
         tool: None when its file has gone since the question was asked.
-        call: which the client names by its id.
+        call: the client names it by its id.
         arguments: what the viewport shows; None when the call waits already.
         ctx: asks.
         key: of the call's operation.
@@ -42,6 +42,7 @@ async def await_form(
         payload |= {"toolType": str(tool.viewport_type), "viewportKey": tool.viewport}
     if arguments is not None and logs_info():
         log_info("tool.start", tool=call.name, call_id=call.id, arguments=mask(arguments))
+    # The run's clock: the wait may span a restart, which a monotonic clock does not.
     began = ctx.now_ms()
     answer = await ctx.ask(
         message,
@@ -63,7 +64,7 @@ async def await_form(
 
 
 def submitted_result(payload: Any) -> ToolResult:
-    """The result behind a submitted payload: an object is its data, text itself, nothing is `{}`, all else its JSON."""
+    """The result for a submitted payload: an object is its data, text its text, nothing `{}`, anything else JSON text."""
     if isinstance(payload, Mapping) and payload:
         return ToolResult(data=dict(payload))
     if payload is None or payload == {} or (isinstance(payload, str) and not payload.strip()):

@@ -17,7 +17,7 @@ class CallPolicy:
     disallow: bool = False
     """No tools were offered (`toolPolicy: DISALLOW`); a call that comes anyway gets an error result."""
     agent_key: str | None = None
-    """Whose standing rules hold."""
+    """The agent whose standing rules apply."""
     templates: bool = True
     """Whether a model wrote the arguments, so that `{{tool.field}}` in them is a reference; elsewhere it is just text."""
 

@@ -19,8 +19,10 @@ def wire_text(result: ToolResult, tool: Tool | None) -> str:
         result: of one call.
         tool: None when no such tool exists.
     """
+    # The cut is made once; cutting a cut text again would add a second notice.
     if result.cut_text:
         return result.cut_text
+    # Before the error: a coding tool's envelope carries its error inside.
     if tool is not None and tool.whole_envelope:
         return json_text(to_envelope(result))
     if result.error is not None:
@@ -42,6 +44,7 @@ def cut_to(result: ToolResult, tool: Tool | None, max_chars: int) -> ToolResult:
     cut_text = f"{whole[:max_chars]}\n[CUT: {notice}]"
     if result.error is not None:
         return msgspec.structs.replace(result, cut_text=cut_text, whole_text=whole)
+    # The text is replaced by the notice, so a result of text alone keeps it as data.
     data = {**(result.data or {"text": result.text}), "truncated": True}
     return msgspec.structs.replace(
         result, status="partial", data=data, text=f"Cut for the model: {notice}.", cut_text=cut_text, whole_text=whole
@@ -49,6 +52,7 @@ def cut_to(result: ToolResult, tool: Tool | None, max_chars: int) -> ToolResult:
 
 
 def _error_text(result: ToolResult, error: ToolFailure) -> str:
+    # `failed` repeats the message in the text; results of other makers need not.
     text = result.text if error.message in result.text else f"{error.message} {result.text}".strip()
     head = f"Error {error.code}: {text}"
     return f"{head}\n{json_text(result.data)}" if result.data else head

@@ -36,12 +36,12 @@ __all__ = ["ANY_TOOL", "CallPolicy", "ToolRunner"]
 
 DEFAULT_TIMEOUT_S = 120.0
 DEFAULT_MAX_CHARS = 50_000
-"""What of a result reaches the model before it is cut, in characters."""
+"""Longest text of a result that the model gets, in characters; the rest is cut."""
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """How a call came out, before anybody is told."""
+    """The outcome of a call, before its result is sent as an event."""
 
     result: ToolResult
     arguments: dict[str, Any] | None = None
@@ -55,7 +55,7 @@ class ToolRunner:
         registry: the tools that exist.
         approval: the mode for agents that say nothing (`AGENT_TOOLS_APPROVAL_MODE`).
         timeout_s: seconds, for tools that name none.
-        max_result_chars: what of a result the model gets at most.
+        max_result_chars: longest text of a result that the model gets.
         legacy: read dicts of the older result format (`ENABLE_LEGACY_ADAPTER`).
         breaker: default: 3 straight failures open a tool's circuit for 300 s.
         rules: standing rules about calls; default: none.
@@ -164,7 +164,7 @@ class ToolRunner:
         return await self._finish(call, outcome, ctx)
 
     async def undo(self, name: str, effect: Mapping[str, Any], ctx: RunnerContext, *, key: str) -> ToolResult:
-        """Runs the tool that takes an effect back; who asked for that has decided, so nobody is asked again.
+        """Runs the tool that undoes an effect, without approval: the undo itself was a person's decision.
 
         Args:
             name: the tool.
@@ -182,6 +182,7 @@ class ToolRunner:
             prepared = tool.prepare(given)
         except ArgumentsRefused as refused:
             return refused_result(name, refused)
+        # No model wrote this call; its arguments are in `ready`, already checked.
         call = ToolCall(id=key, name=name, arguments="{}")
         ready = ReadyCall(tool=tool, call=call, key=key, arguments=given, prepared=prepared, results={})
         return await self._run_once(ready, ctx, ends_node=False, in_state=False)
@@ -208,7 +209,7 @@ class ToolRunner:
         ends_node: bool,
         in_state: bool,
     ) -> _Outcome:
-        if ctx.recorded(form_key(key)):  # it waits, or was answered, whatever became of its tool since
+        if ctx.recorded(form_key(key)):  # the form waits or was answered, even if its tool has changed or gone since
             ctx.charge_tool_call(key, counted=True)
             return _Outcome(await await_form(self.registry.get(call.name), call, None, ctx, key=key))
         tool = find_tool(self.registry, call.name, policy)
@@ -232,6 +233,7 @@ class ToolRunner:
                 ready = self._ready(tool, call, decision.arguments, results, key, policy)
             except ArgumentsRefused as refused:
                 return _Outcome(refused_result(tool.name, refused), ready.arguments)
+        # After the approval check: a rule may deny a form before any person sees it.
         if tool.kind == "frontend":
             return _Outcome(await await_form(tool, call, ready.arguments, ctx, key=key), ready.arguments)
         return _Outcome(await self._run_once(ready, ctx, ends_node, in_state), ready.arguments)
@@ -241,6 +243,7 @@ class ToolRunner:
         tool: Tool, call: ToolCall, given: dict[str, Any], results: Mapping[str, Any], key: str, policy: CallPolicy
     ) -> ReadyCall:
         """The call with its templates resolved and its arguments checked; raises `ArgumentsRefused`."""
+        # Source text may contain `{{ }}` of its own, so both the agent and the tool can switch templates off.
         refers = policy.templates and tool.templates and has_template(given)
         resolved = resolve_templates(given, results) if refers else given
         prepared = tool.prepare(resolved)
@@ -252,6 +255,7 @@ class ToolRunner:
         async def act() -> dict[str, Any]:
             return record_of(await self._execution.run(ready, ctx))
 
+        # The digest covers tool and arguments: a re-entered node that calls something else must not get this result.
         record = await ctx.step(
             ready.key,
             act,
@@ -268,9 +272,10 @@ class ToolRunner:
     # several at once, and the end of each
 
     async def _are_plain_reads(self, calls: Sequence[ToolCall], policy: CallPolicy, ctx: RunnerContext) -> bool:
-        """Whether the calls may run beside each other: each only looks, refers to no other result and asks nobody."""
+        """Whether the calls may run concurrently: each only reads, uses no other result and needs no approval."""
         for call in calls:
             tool = find_tool(self.registry, call.name, policy)
+            # Nothing runs for a name that does not exist, so it can't disturb the other calls.
             if isinstance(tool, ToolResult):
                 continue
             # Writes keep the order of the model; actions and forms keep the order in which a person sees them.
@@ -294,9 +299,9 @@ class ToolRunner:
         policy: CallPolicy,
         results: Mapping[str, Any],
     ) -> list[ToolResult]:
-        """Runs them at once and tells their results in the order of the calls, each as soon as those before it are told.
+        """Runs the calls concurrently and sends their results in call order, each as soon as the earlier ones are sent.
 
-        Where the budget ends among them, the calls before that are run and told, as they would be one after another.
+        If the budget ends among them, the earlier calls still run and send their results, as they would in sequence.
         """
 
         async def affordable(call: ToolCall, key: str) -> _Outcome | BudgetExceeded:
@@ -310,6 +315,7 @@ class ToolRunner:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(affordable(call, key)) for call, key in zip(calls, keys, strict=True)]
                 for call, task in zip(calls, tasks, strict=True):
+                    # Awaited in call order, not as they finish: a replay must send the same events in the same order.
                     outcome = await task
                     if isinstance(outcome, BudgetExceeded):
                         raise outcome
@@ -322,6 +328,7 @@ class ToolRunner:
     async def _finish(self, call: ToolCall, outcome: _Outcome, ctx: RunnerContext) -> ToolResult:
         """Cuts what is too long for the model, then sends the result and its sources."""
         tool = self.registry.get(call.name)
+        # Cut after the record: the whole result stays with the thread, only the model and the wire get less.
         result = cut_to(completed(outcome.result, outcome.arguments or {}), tool, self._max_chars)
         action = tool is not None and tool.kind == "action"
         await ctx.tool_result(call.id, wire_text(result, tool), action, outcome.arguments)

@@ -1,7 +1,7 @@
 """Standing rules: decisions about tool calls that a person made once, for all calls that fit (spec 8.5).
 
-A rule holds for one thread, for one agent, or everywhere. The first that fits a call decides; those of the thread are
-asked before those of the agent, and those before the ones that hold everywhere; within each the older before the newer.
+A rule applies to one thread, one agent, or everywhere. The first match decides; rules of the thread are
+tried before rules of the agent, and those before general ones; within each group the oldest first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ARGS = Environment(names=frozenset({"args"})).without(
 
 
 class StandingRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One rule: what becomes of calls of `tool` whose arguments fit."""
+    """One rule: the decision for calls of `tool` whose arguments match."""
 
     id: str
     tool: str
@@ -36,11 +36,11 @@ class StandingRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     """A CEL condition over `args`, the call's arguments; None fits all."""
     thread_id: str | None = None
     agent_key: str | None = None
-    """With neither a thread nor an agent the rule holds everywhere."""
+    """A rule with neither a thread nor an agent applies everywhere."""
     expires_at: int | None = None
     """Epoch ms; None never."""
     reason: str | None = None
-    """Told to the model with `deny`."""
+    """Shown to the model with `deny`."""
     created_at: int
     """Epoch ms."""
     created_by: str
@@ -55,7 +55,7 @@ class RuleSource(Protocol):
 
 
 class NoRules:
-    """An engine without standing rules."""
+    """The empty rule source."""
 
     async def standing(self) -> Sequence[StandingRule]:
         return ()
@@ -65,7 +65,7 @@ def condition_of(args: str) -> Expression:
     """The compiled condition.
 
     Raises:
-        DefinitionError: it is no CEL, or names more than `args`.
+        DefinitionError: it is not valid CEL, or uses names other than `args`.
     """
     return _compiled(args)
 
@@ -79,9 +79,9 @@ def fitting_rule(
     agent_key: str | None,
     now_ms: int,
 ) -> StandingRule | None:
-    """The first rule that fits a call, or None.
+    """The first rule that matches a call, or None.
 
-    A condition that can't be told for these arguments fits no `allow`, and makes a `deny` an `ask`: a person looks.
+    If a condition can't be evaluated for these arguments, an `allow` is skipped and a `deny` becomes an `ask`.
     """
     for rule in in_order(rules, thread_id=thread_id, agent_key=agent_key):
         if rule.tool not in (tool, "*") or (rule.expires_at is not None and rule.expires_at <= now_ms):
@@ -95,7 +95,7 @@ def fitting_rule(
 
 
 def in_order(rules: Iterable[StandingRule], *, thread_id: str, agent_key: str | None) -> list[StandingRule]:
-    """The rules that hold for calls of this agent on this thread, in the order in which they are asked."""
+    """The rules that apply to this agent on this thread, in the order in which they are tried."""
     listed = list(rules)
     of_thread = [rule for rule in listed if rule.thread_id == thread_id]
     of_agent = [r for r in listed if r.thread_id is None and r.agent_key is not None and r.agent_key == agent_key]
@@ -103,16 +103,18 @@ def in_order(rules: Iterable[StandingRule], *, thread_id: str, agent_key: str | 
 
 
 def _fits(rule: StandingRule, arguments: Mapping[str, Any]) -> bool | None:
-    """Whether the rule's condition holds; None when that can't be told."""
+    """Whether the rule's condition is true; None when it can't be evaluated."""
     if rule.args is None:
         return True
     try:
         value = _compiled(rule.args).evaluate({"args": arguments})
     except (ExpressionFailed, DefinitionError):
         return None
+    # A condition that gives no boolean is a mistake, and a mistake must never allow.
     return value if isinstance(value, bool) else None
 
 
+# Rules are tried on every call, and compiling CEL costs far more than evaluating it.
 @lru_cache(maxsize=256)
 def _compiled(args: str) -> Expression:
     return compile_expression(args, _ARGS)

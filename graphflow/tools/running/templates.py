@@ -1,7 +1,7 @@
 """Argument templates (spec 1.5): `{{tool_name.field}}`, dotted paths and list indexes, with date offsets.
 
-A reference that can't be resolved is an `ArgumentsRefused` that names what exists; its text never reaches the tool.
-What a resolved value itself contains is data and is not read as a template again.
+An unresolvable reference raises `ArgumentsRefused` with what exists instead; its text never reaches the tool.
+A resolved value is data: templates inside it are not resolved.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FORMS = (
 
 
 def has_template(value: Any) -> bool:
-    """Whether any text in `value`, at any depth, holds a reference."""
+    """Whether any text in `value`, at any depth, contains a reference."""
     if isinstance(value, str):
         return "{{" in value and any(_inner(braces) for braces in _BRACES.finditer(value))
     if isinstance(value, Mapping):
@@ -69,6 +69,7 @@ def _resolve(value: Any, results: Mapping[str, Any], place: str, issues: list[st
         return _resolve_text(value, results, place, issues) if "{{" in value else value
     if isinstance(value, Mapping):
         return {
+            # Keys may hold references as well; JSON knows text keys only.
             _as_text(_resolve(key, results, place, issues)): _resolve(
                 item, results, f"{place}.{key}" if place else key, issues
             )
@@ -84,6 +85,7 @@ def _resolve_text(text: str, results: Mapping[str, Any], place: str, issues: lis
         try:
             return _value(inner, results)
         except ValueError as error:
+            # Collected, not raised: the model gets all wrong references in one error and can fix them in one turn.
             issues.append(f"{place}: {shown(braces[0])} can't be resolved: {error}")
             return ""
 
@@ -91,6 +93,7 @@ def _resolve_text(text: str, results: Mapping[str, Any], place: str, issues: lis
         inner = _inner(braces)
         return _as_text(value_of(braces, inner)) if inner else braces[0]
 
+    # One whole reference keeps the type of its value; inside a longer text it can only be text.
     whole = _BRACES.fullmatch(text.strip())
     if whole is not None and (inner := _inner(whole)):
         return value_of(whole, inner)
@@ -98,7 +101,7 @@ def _resolve_text(text: str, results: Mapping[str, Any], place: str, issues: lis
 
 
 def _inner(braces: re.Match[str]) -> str:
-    """The reference between double braces; empty when they hold none."""
+    """The reference between double braces; empty if there is none."""
     inner = braces[1].strip()
     return inner if _NAMED.match(inner) else ""
 
@@ -127,13 +130,14 @@ def _value(inner: str, results: Mapping[str, Any]) -> Any:
 
 
 def _where_offsets_begin(inner: str) -> int:
-    """The place of the first of the offsets that `inner` ends with; its length when there are none.
+    """The position of the first trailing offset in `inner`; its length if there are none.
 
-    A name may hold what looks like an offset (`list-1d`), and counts as short as can be: one character of the last step,
-    or of a tool without steps, is the name's in any case.
+    A name may contain what looks like an offset (`list-1d`). The name is taken as short as possible: only the first
+    character of the last step, or of a tool without steps, always belongs to it.
     """
     begin, end = len(inner), -1
     for shift in _SHIFT.finditer(inner, max(inner.rfind("."), inner.rfind("[")) + 2):
+        # A gap ends the chain: only offsets that reach the end of the reference without a break count.
         if shift.start() != end:
             begin = shift.start()
         end = shift.end()
@@ -147,6 +151,7 @@ def _steps(path: str) -> Iterator[str | int]:
 
 def _child(value: Any, step: str | int, walked: str) -> Any:
     if isinstance(value, Mapping):
+        # JSON keys are text, so an index names the key of that text in an object.
         if str(step) in value:
             return value[str(step)]
         keys = [str(key) for key in value]
@@ -171,6 +176,7 @@ def _shifted(value: Any, offsets: str) -> str:
         moment = datetime.fromisoformat(value.replace(",", ".").upper())
         hours = False
         for sign, count, unit in _OFFSET.findall(offsets):
+            # Nine digits already leave the calendar; `int` of a longer text costs the square of its length.
             moment = _moved(moment, int(sign + count[:9]), unit)
             hours = hours or unit == "h"
     except OverflowError:
@@ -189,12 +195,14 @@ def _moved(moment: datetime, count: int, unit: str) -> datetime:
     year, month = divmod(months, 12)
     if not 1 <= year <= 9999:
         raise OverflowError
+    # The last day of a shorter month, as calendars do: January 31 plus one month is in February.
     last_day = calendar.monthrange(year, month + 1)[1]
     return moment.replace(year=year, month=month + 1, day=min(moment.day, last_day))
 
 
 def _written(moment: datetime, form: re.Match[str], hours: bool) -> str:
     """In the form of the original, its fraction and zone letter by letter; hours turn a date into a date-time."""
+    # The offset shifts the wall-clock time; the zone is copied from the original as text.
     moment = moment.replace(tzinfo=None)
     if form["sep"] is None:
         return moment.isoformat(timespec="seconds") if hours else moment.date().isoformat()
