@@ -300,7 +300,7 @@ class OwnerLiveness(Protocol):
 
 @runtime_checkable
 class EagerCommits(Protocol):
-    """An ability that a store may have beyond the port: to write in the caller's thread when nobody else has to wait."""
+    """An ability that a store may have beyond the port: to write in the caller's thread if nobody else has to wait."""
 
     def commit(
         self,

@@ -44,6 +44,7 @@ class AccessLog:
         async def counted(message: Message) -> None:
             nonlocal status, size
             if message["type"] == "http.response.body":
+                # Counted as they pass: a streamed response has no length header.
                 size += len(message.get("body", b""))
             elif message["type"] == "http.response.start":
                 status = message["status"]
@@ -62,6 +63,7 @@ class AccessLog:
             caller = scope.get("caller")
             facts: dict[str, Any] = {
                 "method": scope["method"],
+                # A line break in a path would forge log lines.
                 "path": scope["path"] if scope["path"].isprintable() else quote(scope["path"]),
                 "status": status,
                 "ms": round(seconds * 1000, 1),

@@ -26,13 +26,14 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
     """The HTTP face of an application; its lifespan opens and closes the application.
 
     Args:
-        tokens: further bearer tokens, beside `server.tokens`; without any everybody is let in.
-        watch: take changed agent files into service while it runs.
+        tokens: further bearer tokens, beside `server.tokens`; without any, every caller is accepted.
+        watch: activate changed agent files while it runs.
     """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with application:
+            # Opened before the first request, so that a store that can't be opened fails the start.
             await application.runs.ready()
             metrics.listen(application)
             if watch:
@@ -50,6 +51,7 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
         title="graphflow",
         version=_version(),
         lifespan=lifespan,
+        # The docs pages load scripts from another host; `routes/pages.py` serves one without.
         docs_url=None,
         redoc_url=None,
         dependencies=[Depends(refuse_nul)],
@@ -74,7 +76,7 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
 async def stop(application: Application) -> None:
     """No new runs; running nodes get the grace time, then are left at their last checkpoint (spec 3.5).
 
-    Every run's log ends, and with it every open stream; a client whose run has not ended is told to rejoin.
+    Every run's log ends, and with it every open stream; a client whose run has not ended gets a comment to rejoin.
     """
     if not application.stopping:
         application.stopping = True

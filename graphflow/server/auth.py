@@ -20,7 +20,7 @@ from graphflow.service.access import LOCAL, Caller, check_chat, check_run, check
 SCOPES = ("read", "run", "answer", "admin")
 """`read` looks; `run` starts, resumes, forks and cancels; `answer` answers; `admin` changes and deletes the past."""
 _BEARER = HTTPBearer(auto_error=False, scheme_name="bearer", description="A token; none where the server has none set.")
-"""Says on the OpenAPI page what `_let_in` asks for; it lets everybody through itself."""
+"""Says on the OpenAPI page what `_let_in` asks for; itself it accepts everything."""
 _NAMED = re.compile(r"([A-Za-z0-9_.-]{1,64})(?:@([A-Za-z0-9_.@+-]{1,128}))?:([a-z+*]+):(\S+)")
 
 
@@ -67,18 +67,20 @@ def _issue(message: str, hint: str) -> DefinitionError:
 
 
 def needs(scope: str) -> Callable[..., Awaitable[None]]:
-    """A dependency that lets in who has a token with this scope, to threads that are theirs to see.
+    """A dependency that accepts tokens with this scope, for the threads that their user may see.
 
-    Threads, runs and chats are those that path and query name; a body's are checked by who reads it. Without tokens
-    everybody is let in.
+    Threads, runs and chats are those that path and query name; those in a body are checked where it is read.
+    Without tokens every caller is accepted.
     """
 
     async def check(request: Request, _: Any = Security(_BEARER, scopes=[scope])) -> None:
         tokens: tuple[BearerToken, ...] = request.app.state.tokens
+        # Without tokens a browser is the only guard, and it does not stop a page from sending a request.
         if not tokens and "origin" in request.headers:
             origins.check(request, request.app.state.application.settings.server.cors_origins)
         caller = request.scope["caller"] = _let_in(request, tokens, scope) if tokens else LOCAL
         rate: RateLimit | None = request.app.state.rate
+        # After the token was accepted, so that strangers can't use up a token's requests.
         if rate is not None:
             rate.take(caller.name)
         if caller.user is not None:
@@ -88,13 +90,13 @@ def needs(scope: str) -> Callable[..., Awaitable[None]]:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who asks; `needs` has let them in."""
+    """The caller, once `needs` has accepted it."""
     caller: Caller = request.scope["caller"]
     return caller
 
 
 def for_all_users(request: Request) -> None:
-    """Keeps what concerns everybody from a token of one user.
+    """Refuses a token of one user, for routes that concern all users.
 
     Raises:
         HTTPException: 403.
@@ -116,6 +118,7 @@ def _let_in(request: Request, tokens: tuple[BearerToken, ...], scope: str) -> Ca
 
 
 async def _must_see(request: Request, caller: Caller) -> None:
+    # A thread of another user gets the same 404 as one that does not exist.
     app, path, query = request.app.state.application, request.path_params, request.query_params
     for name, checked in ((path.get("thread_id"), check_thread), (query.get("toThread"), check_thread)):
         if name is not None:

@@ -23,7 +23,7 @@ DEPTH = 64
 
 M = TypeVar("M", bound="JsonBody")
 Id = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00]*$")]
-"""What not every store can look for is refused."""
+"""Without U+0000, which not every store can look for."""
 EventFamily = Literal["contract", "graph"]
 EffectChoice = Literal["reuse", "rerun", "undo", "assume_undone"]
 EffectChoices = (
@@ -33,7 +33,7 @@ EffectChoices = (
         Field(description="By the id that 409 `effects_need_choice` lists; `*` for every other."),
     ]
 )
-"""What becomes of `write` effects that are passed over (E8)."""
+"""The choice for `write` effects that are passed over (E8)."""
 
 
 class JsonBody(BaseModel):
@@ -65,7 +65,7 @@ class QueryBody(JsonBody):
     on_disconnect: Literal["keep", "cancel"] = "keep"
 
     def to_request(self) -> RunRequest:
-        """The run that is asked for; nobody holds it open for answers when it is to come as one body."""
+        """The run that is asked for; a run that is returned as one body is not held open for answers."""
         rounds = {} if self.max_rounds is None else {"maxRounds": self.max_rounds}
         return RunRequest(
             thread_id=self.chat_id or "",
@@ -162,7 +162,7 @@ def body(model: type[M], *, optional: bool = False) -> Callable[[Request], Await
 
 
 def schema(model: type[JsonBody], *, required: bool = True) -> dict[str, Any]:
-    """What the OpenAPI page says of a body that `body` reads."""
+    """The OpenAPI entry of a body that `body` reads."""
     content = {"application/json": {"schema": model.model_json_schema()}}
     return {"requestBody": {"required": required, "content": content}}
 
@@ -175,6 +175,8 @@ async def read_bytes(request: Request, most: int) -> bytes:
 async def chunks_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
     """The body as it comes; 413 once it is larger than `most`, whatever its header says."""
     size = 0
+    # Refused before anything is read where the header admits it; the count below covers headers that lie or are
+    # missing.
     if (length := request.headers.get("content-length", "")).isdigit() and int(length) > most:
         raise too_large(most)
     async for chunk in request.stream():
@@ -200,6 +202,7 @@ def parse(model: type[M], data: bytes) -> M:
         raise _wrong({"body": f"no JSON: {error}"}) from None
     if not isinstance(value, dict):
         raise _wrong({"body": f"must be a JSON object, not {_KINDS[type(value)]}"})
+    # Checked before pydantic and every later reader, which recurse.
     if too_deep(value):
         raise _wrong({"body": f"nested deeper than {DEPTH} levels"})
     try:

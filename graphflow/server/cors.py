@@ -1,4 +1,4 @@
-"""Pages of other origins: let in where they are listed, else kept out (spec 3.5)."""
+"""Pages of other origins: accepted where they are listed, else refused (spec 3.5)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def allow(app: FastAPI, origins: Collection[str]) -> None:
 
 
 def check(request: Request, listed: Collection[str]) -> None:
-    """Keeps a page of the web from changing anything on a server that asks for no token.
+    """Refuses requests by web pages that would change something on a server without tokens.
 
-    A browser sends such a request, whatever CORS says; it only does not show the answer. Pages of this machine are let in.
+    A browser sends such a request, whatever CORS says; it only does not show the answer. Pages of this machine are
+    accepted.
 
     Raises:
         HTTPException: 403.
@@ -43,6 +44,7 @@ def check(request: Request, listed: Collection[str]) -> None:
         host = urlsplit(origin).hostname
     except ValueError:
         host = None
+    # DNS may point any name at this machine, so only loopback names and addresses pass.
     if host is None or not is_loopback(host):
         raise HTTPException(
             403, f"pages of {origin!r:.200} may not call; list the origin in server.cors_origins, or set a token"

@@ -1,4 +1,4 @@
-"""The gateway's envelope `{code, msg, data}` and what every error becomes in it (spec 3)."""
+"""The gateway's envelope `{code, msg, data}` and the form of every error in it (spec 3)."""
 
 from __future__ import annotations
 
@@ -81,6 +81,7 @@ def failure(
 def refused(error: GraphflowError) -> Json:
     """An error of ours: its status, its text, and its code and facts where a client needs them."""
     status = STATUS.get(error.code, 500)
+    # The message of a defect may hold internals; it goes to the log only.
     if status == 500:
         log.error("request failed: %s", error.message, exc_info=error)
         return failure(500, "Internal server error")
@@ -91,6 +92,7 @@ def refused(error: GraphflowError) -> Json:
         data["error"] = {"code": error.code, "message": error.message, "detail": error.detail}
     headers = {}
     if (wait := error.detail.get("retryAfterMs")) is not None:
+        # Rounded up: a client that comes back too early would be refused again.
         headers["Retry-After"] = str(max(1, -(-int(wait) // 1000)))
     return failure(status, error.message, data, headers)
 
@@ -112,7 +114,7 @@ def invalid(fields: Mapping[str, str]) -> Json:
 def fields_of(errors: Sequence[Any]) -> dict[str, str]:
     """The errors of pydantic as `{field: message}`; the place is the wire name, nested ones with dots.
 
-    Of a field that may have several forms the first form's error is told.
+    For a field that may have several forms, the first form's error is given.
     """
     out: dict[str, str] = {}
     for error in errors:

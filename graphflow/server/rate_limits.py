@@ -1,4 +1,4 @@
-"""How much is let in: requests of a token, and runs at once (spec 3.5)."""
+"""Limits: requests of a token, and runs at once (spec 3.5)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ class RateLimit:
         """Counts one request of this token.
 
         Raises:
-            GraphflowError: `too_many_requests`; `retryAfterMs` says when the next one is let in.
+            GraphflowError: `too_many_requests`; `retryAfterMs` says when the next one is accepted.
         """
         now, per_second = self._clock(), self._per_minute / 60
         left, since = self._buckets.get(name, (float(self._per_minute), now))
         left = min(float(self._per_minute), left + (now - since) * per_second)
         if left < 1:
+            # A refused request costs nothing, or a client that keeps asking would never get in.
             self._buckets[name] = (left, now)
             raise GraphflowError(
                 f"{name!r} has made its {self._per_minute} requests of this minute; ask again later",
@@ -63,6 +64,8 @@ class RunLimit:
                 code="overloaded",
                 retryAfterMs=RETRY_MS,
             )
+        # Runs that are being begun are in no table yet; without this count requests side by side would pass the limit
+        # together.
         self._beginning += 1
         try:
             yield

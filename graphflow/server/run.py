@@ -60,7 +60,7 @@ def make_server(
 
     Args:
         host, port, token: over the settings'; port 0 takes a free one.
-        on_start: told the address once it listens.
+        on_start: called with the address once it listens.
 
     Raises:
         GraphflowError: `invalid_input` when others could reach it and no token is set.
@@ -68,6 +68,7 @@ def make_server(
     settings = application.settings.server
     host = settings.host if host is None else host
     tokens = [token] if token else []
+    # Without a token everybody on the network could start runs.
     if not is_loopback(host) and not tokens and not settings.tokens:
         raise GraphflowError(
             f"{host!r} can be reached from other machines, so a token is needed: pass --token or set GRAPHFLOW_TOKENS",
@@ -77,6 +78,7 @@ def make_server(
         create_app(application, tokens=tokens),
         host=host,
         port=settings.port if port is None else port,
+        # Logging is set up by the process, and `AccessLog` writes the request lines.
         log_config=None,
         access_log=False,
         lifespan="on",

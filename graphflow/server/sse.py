@@ -1,7 +1,7 @@
 """Server-sent events: our own small response (spec 3.3).
 
-A subscriber, not the run's driver: whoever leaves, reads slowly or falls behind is let go and rejoins by id. One
-event is one frame, written at once; frames that are ready together share a write.
+A subscriber, not the run's driver: a client that leaves, reads slowly or falls behind is disconnected and rejoins by
+id. One event is one frame, written at once; frames that are ready together share a write.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 WRITE_BYTES = 64 * 1024
 """Frames that share a write, at most: what waits for a slow reader stays small."""
 STALL_S = 60.0
-"""A reader that takes nothing for so long is let go."""
+"""A reader that takes nothing for this long is disconnected."""
 HEARTBEAT = b": heartbeat\n\n"
 REJOIN = b"retry: 1000\n: the stream was left before the run's end; rejoin with Last-Event-ID\n\n"
 ENDED = b": the run has ended (%b); the client has all of its events\n\n"
@@ -51,7 +51,7 @@ class EventStream(StreamingResponse):
         heartbeat_s: a silent stream gets a comment after this pause.
         end: the event with which the run ended or paused, if the client has it already.
         left: called when the client leaves before the end.
-        count: told +1 when the stream begins and -1 when it is over.
+        count: called with +1 when the stream begins and -1 when it is over.
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class EventStream(StreamingResponse):
         async with asyncio.TaskGroup() as group:
             pump = group.create_task(self._pump(send))
             watchers = (group.create_task(self._watch(receive, pump)), group.create_task(self._beat(send, pump)))
+            # Whichever way the pump ends, its watchers would otherwise keep the task group open.
             pump.add_done_callback(lambda _: [watcher.cancel() for watcher in watchers])
 
     async def _pump(self, send: Send) -> None:
@@ -95,6 +96,7 @@ class EventStream(StreamingResponse):
                 log.info("sse: a reader fell behind the ring and is let go")
             except GraphflowError as error:
                 log.warning("sse: the stream breaks off: %s", error.message)
+        # Headers are long sent, so a comment is the only way to report why the stream ends.
         if comment := self._last_words():
             await self._write(send, comment)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -137,6 +139,7 @@ class EventStream(StreamingResponse):
         """Ends the stream when the client leaves; that only unsubscribes."""
         while (await receive())["type"] != "http.disconnect":
             pass
+        # After an ending event there is nothing left to cancel.
         if self._left is not None and not isinstance(self._last, ENDS):
             self._left()
         pump.cancel()
@@ -146,6 +149,7 @@ class EventStream(StreamingResponse):
         loop = asyncio.get_running_loop()
         while True:
             silent = loop.time() - self._written_at
+            # A pending write means that the reader is the one who is slow; a heartbeat would only queue behind it.
             if self._writing:
                 if silent > STALL_S:
                     log.info("sse: a reader took nothing for %d s and is let go", STALL_S)

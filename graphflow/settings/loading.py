@@ -52,10 +52,12 @@ def load_settings(
     files = [(name, _read_toml(base, name, issues)) for name in FILES]
     values: dict[str, Any] = {}
     for place, name, raw in _given_values(rows, files, env, flags or {}, issues):
+        # Sources come strongest first, so the first value stands.
         if name not in values:
             try:
                 values[name] = converted(rows[name], raw, base)
             except ValueError as error:
+                # A value that was refused may still be the secret, mistyped.
                 shown = "***" if rows[name].secret else f"{raw!r:.160}"
                 issues.append(
                     Issue(pointer="", message=f"{place} is {shown}; setting {name} takes {error}", kind="type")
@@ -111,6 +113,7 @@ def _read_toml(base: Path, name: str, issues: list[Issue]) -> dict[str, Any]:
 
     path = base / name
     try:
+        # `utf-8-sig` accepts the byte order mark that editors on Windows write.
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         return {}
@@ -184,6 +187,7 @@ def _table(tables: Mapping[str, Any], key: str, file: str, issues: list[Issue], 
 def _tables(kind: str, known: Mapping[str, Kinds], files: Files, issues: list[Issue]) -> dict[str, dict[str, Any]]:
     """`[providers.KEY]` or `[mcp.NAME]` of both files; the stronger file wins field by field."""
     merged: dict[str, dict[str, Any]] = {}
+    # The weaker file first, so that the stronger one overwrites it field by field.
     for file, tables in reversed(files):
         entries = _table(tables, kind, file, issues)
         for key in entries:
@@ -212,6 +216,7 @@ def _price_issues(prices: Mapping[str, Mapping[str, Any]]) -> Iterator[Issue]:
             if field not in row:
                 yield Issue(pointer=at, message=f"has no {field!r}, in USD per million tokens", hint="0 is for free")
         for field, value in row.items():
+            # TOML knows `inf` and `nan`; one such price makes every sum useless.
             if isinstance(value, int | float) and not 0 <= value < float("inf"):
                 yield Issue(
                     pointer=f"{at}/{field}", message=f"is {value!r}; a price is a number from 0 up", kind="type"

@@ -50,6 +50,7 @@ def _number(raw: Any, row: Setting, kind: Any) -> float:
     bounds = f" from {row.least:g}" if row.least is not None else ""
     bounds += f" to {row.most:g}" if row.most is not None else " up" if bounds else ""
     rule = f"a {'whole ' if kind is int else ''}number{bounds}" + (f" ({row.unit})" if row.unit else "")
+    # `bool` is an int to Python, and a float would be cut to an int in silence.
     if isinstance(raw, bool) or not isinstance(raw, int | float | str) or (kind is int and isinstance(raw, float)):
         _refuse(rule)
     try:
@@ -58,6 +59,7 @@ def _number(raw: Any, row: Setting, kind: Any) -> float:
         _refuse(rule)
     low = row.least is not None and value < row.least
     high = row.most is not None and value > row.most
+    # NaN is neither below nor above a bound.
     return _refuse(rule) if low or high or math.isnan(value) else value
 
 

@@ -61,6 +61,7 @@ def mask_secrets(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> 
 
 def _masked_value(key: str, value: Any) -> Any:
     if isinstance(value, BaseException):
+        # An exception's text may quote a header or URL with a secret.
         return mask_text(f"{type(value).__name__}: {value}")
     masked: dict[str, Any] = mask({key: value})
     return masked[key]
@@ -150,9 +151,11 @@ _QUIET = {
 
 def _carry_standard_library(number: int) -> None:
     root = logging.getLogger()
+    # Calling again replaces the handler, or every line would be written twice.
     for handler in [h for h in root.handlers if isinstance(h, _Carry)]:
         root.removeHandler(handler)
     root.addHandler(_Carry())
+    # Debug lines of libraries may hold whole requests.
     root.setLevel(max(number, logging.INFO))
     for name, least in _QUIET.items():
         logging.getLogger(name).setLevel(least)

@@ -30,6 +30,7 @@ class Metric:
 class _Values(Metric):
     def __init__(self, name: str, meaning: str, labels: Sequence[str] = ()) -> None:
         super().__init__(name, meaning, labels)
+        # A family without labels begins at 0, so that its series exists before the first event.
         self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0}
 
     def value(self, *labels: str) -> float:
@@ -81,6 +82,7 @@ class Histogram(Metric):
         return sum(self._counts)
 
     def lines(self) -> Iterator[str]:
+        # Prometheus buckets are cumulative: each counts all values up to its bound.
         below = 0
         for bound, count in zip((*map(_number, self._bounds), "+Inf"), self._counts, strict=True):
             below += count

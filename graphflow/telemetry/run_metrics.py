@@ -1,4 +1,4 @@
-"""What is counted of runs, streams and requests: a listener beside them, and the page `/metrics` (spec 3.2).
+"""Metrics of runs, streams and requests: a listener on runs, and the page `/metrics` (spec 3.2).
 
 The runs' figures come from their events, so they hold for every edge and every mode. Counters are those of this process
 since it began; waiting threads and queued inputs are those of the whole store.
@@ -72,12 +72,14 @@ class ServerMetrics:
         """Sees the events of a run on their way; a delta after the first costs one look-up."""
         events = live.executor.events
         send = events.sink
+        # A run without a sink has no audience, hence no events to count.
         if send is None:
             return
         handlers = dict(self._by_type)
         began = time.perf_counter()
 
         def first(_: Event) -> None:
+            # Only the first delta is timed; without its handlers the others cost one look-up.
             del handlers[ContentDelta], handlers[ReasoningDelta]
             self.first_delta.observe(time.perf_counter() - began)
 

@@ -12,11 +12,12 @@ from graphflow.graph.core.machine import Frame, Machine, all_frames
 def diff_of(old: Machine, new: Machine) -> dict[str, list[dict[str, Any]]]:
     """What changed from one machine to another: patches by state key, keys below the root after their frame's path.
 
-    Of a branch only what is not as its parent has it.
+    For a branch, only the keys that differ from its parent's.
     """
     before, after = _values(old), _values(new)
     out = {}
     for key in {**_shown(old), **_shown(new)}:
+        # Values are frozen, so the same object means no change, and large values are not walked.
         if before.get(key) is after.get(key):
             continue
         if patch := json_patch(thaw(before.get(key)), thaw(after.get(key))):
@@ -79,6 +80,7 @@ def _lists(old: list[Any], new: list[Any], pointer: str) -> list[dict[str, Any]]
     out: list[dict[str, Any]] = []
     for index in range(common):
         out += json_patch(old[index], new[index], f"{pointer}/{index}")
+    # From the end, so that removing one does not move the index of the next.
     out += [{"op": "remove", "path": f"{pointer}/{index}"} for index in range(len(old) - 1, common - 1, -1)]
     out += [{"op": "add", "path": f"{pointer}/-", "value": value} for value in new[common:]]
     return out

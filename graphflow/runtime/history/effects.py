@@ -1,4 +1,4 @@
-"""Write effects that a rewind, fork, edit or re-run would pass over: which, and what shall become of each (E8).
+"""Write effects that a rewind, fork, edit or re-run would pass over: which ones, and the choice for each (E8).
 
 An effect is found in the journal: its intent is a record of its own, which says where it was done, with what, and what
 takes it back; its result is in a later record, or in the record of the node that it ended (E5, E6).
@@ -93,16 +93,18 @@ async def effects_behind(store: Checkpointer, head: Loaded, target: Loaded) -> l
         if operation.effects == "write"
     }
     if unfinished:
+        # The intent of an unfinished write may lie anywhere before the target.
         found.keep(await store.read_effects(thread_id, [Span(lineage, 0, last) for lineage, last in target.chain]))
         found.forget_all_but(unfinished)
     found.keep(await store.read_effects(thread_id, way))
+    # Rows of four only name a place that runs again.
     left = [effect_of(name, row) for name, row in head.machine.reuse.items() if len(row) > 4]
     out = [*left, *found.effects.values()]
     return [msgspec.structs.replace(e, undone=found.undone.get(e.id, "")) for e in out]
 
 
 class Found:
-    """Effects as a stretch of the journal tells of them."""
+    """The effects that a stretch of the journal records."""
 
     def __init__(self, thread_id: str) -> None:
         self.effects: dict[str, Effect] = {}
@@ -135,10 +137,12 @@ class Found:
         elif operation.kind == "undo":
             if operation.state == "done":
                 self.undone[key.removeprefix(UNDO)] = "done"
+            # An idempotent undo that was cut off may simply run again: nothing about it is unknown.
             elif not operation.idempotent:
                 self.undone[key.removeprefix(UNDO)] = "unknown"
         elif operation.effects == "write":
             place = (record.lineage, record.ordinal)
+            # A recorded result without an intent of its own is one that was reused.
             if operation.state == "intent" or effect is None or effect.result is not None:
                 effect = self._begun(record, body, number, key, operation)
             if operation.state == "done":
@@ -184,7 +188,7 @@ def _place(effect: Effect) -> tuple[str, str, int, str]:
 
 
 def choose(effects: Sequence[Effect], given: Choices, what: str, allowed: Sequence[str] = CHOICES) -> dict[str, Choice]:
-    """Effect id → what shall become of it; none for those that were taken back.
+    """Effect id → its choice; none for those that were taken back.
 
     Raises:
         EffectsNeedChoice: with the list, when an effect has no choice, or none that can be done.
@@ -197,6 +201,7 @@ def choose(effects: Sequence[Effect], given: Choices, what: str, allowed: Sequen
         word = words.get(effect.id, words.get("*"))
         if effect.undone == "done" or word == "assume_undone":
             continue
+        # `*` must not decide about an undo that was cut off: somebody has to look at it by its id.
         if word is None or (effect.undone == "unknown" and effect.id not in words):
             missing.append(effect)
         else:
@@ -252,7 +257,7 @@ def _names(effects: Sequence[Effect]) -> str:
 
 
 def reuse_rows(effects: Sequence[Effect], choices: Mapping[str, str]) -> dict[str, Any]:
-    """`Machine.reuse`: the effects whose results the new branch takes up, by id.
+    """`Machine.reuse`: the effects whose results the new branch reuses, by id.
 
     Of those that it may do again only the place is there, so that nobody is asked about them.
     """
@@ -277,7 +282,7 @@ def effect_of(name: str, row: Sequence[Any]) -> Effect:
 
 
 def kept_places(machine: Machine) -> tuple[tuple[int, int], ...]:
-    """(lineage, ordinal) of the records that results which the machine may take up again are read from."""
+    """(lineage, ordinal) of the records from which results that the machine may reuse are read."""
     effects = [effect_of(name, row) for name, row in machine.reuse.items() if len(row) > 4]
     return tuple(place for effect in effects for place in (effect.intent, effect.result) if place is not None)
 
@@ -316,7 +321,7 @@ async def read_body(store: Checkpointer, thread_id: str, place: tuple[int, int])
 
 
 def spared(machine: Machine, frame: int) -> set[int]:
-    """Frames whose unfinished node does not run again when the frame's node is taken as finished."""
+    """Frames whose unfinished nodes do not run again when the frame's node counts as finished."""
     out = {frame}
     for number, other in machine.frames.items():
         if other.parent in out:

@@ -92,6 +92,8 @@ class Tracer:
         async for record, body in walk_back(self.store, self.thread_id, chain):
             wrote = written_at(body, frame.number, self.key, self.parts)
             if wrote is not MISSING:
+                # The part was still the same before this record, so an older record may have written it; only a
+                # difference ends the search.
                 if found is not None and wrote != seen:
                     break
                 found, seen = At(chain, record, body), wrote
@@ -116,6 +118,7 @@ class Tracer:
         if not moves:
             return await self._told(at, frame, value)
         wrote = [(m, m.joined.get(self.key, 0), m.writes.get(self.key, 0)) for m in moves]
+        # Entries that no move names come first in the record.
         offset -= at.body.counts[frame.number, self.key] - sum(joined + own for _, joined, own in wrote)
         for move, joined, own in wrote:
             if offset < 0:
@@ -156,6 +159,7 @@ class Tracer:
         parent = before.machine.frames.get(number)
         below = f"{move.path}/{move.node}#{move.visit}[" if move.path else f"{move.node}#{move.visit}["
         ended: dict[str, Frame] = {}
+        # The join keeps branches that ended in earlier records, if it is the one that was open then.
         if parent is not None and parent.join is not None and parent.node == move.node and parent.visit == move.visit:
             ended = {f.path: f for f in all_frames(before.machine) if f.parent == number and f.branch is not None}
         moves: dict[str, list[Move]] = {}
@@ -270,6 +274,7 @@ class Tracer:
                 out += await self._writes_in(branch, branch.frame, value, only_last)
             if out and only_last:
                 return (out[0],)
+        # Only the branch that gave the value counts; the others lost the comparison.
         if reduce in ("min", "max"):
             out = [each for each in out if each.value == value]
         return tuple(reversed(out))

@@ -40,6 +40,7 @@ def parse(expression: str) -> tuple[str, tuple[Part, ...]]:
         name, index = match["name"], match["index"]
         parts.append(name if name is not None else int(index) if index is not None else match["text"])
         at = match.end()
+    # A lone `state` is a key of that name.
     if parts[:1] == ["state"] and len(parts) > 1:
         parts = parts[1:]
     return str(parts[0]), tuple(parts[1:])
@@ -86,6 +87,7 @@ def written_at(body: RecordBody, number: int, key: str, parts: Sequence[Part]) -
 
 def written_in(update: Update, key: str, parts: Sequence[Part]) -> Any:
     if key in update.sets:
+        # A replaced value that lacks the part still wrote it: it is gone.
         found = read(update.sets[key], parts)
         return None if found is MISSING else found
     changed = update.merges.get(key)

@@ -55,6 +55,7 @@ async def _lost_its_beginning(
     if not records:
         if await store.find_run(run_id) != thread_id:
             return False
+        # An input that waits for its turn is known by its run id, but has no records yet.
         waiting = await store.queue(thread_id, kind="input", limit=10_000)
         return all(decode_queued(entry).run_id != run_id for entry in waiting)
     before = place_before(chain, records[0])
@@ -125,6 +126,7 @@ async def records_of_run(store: Checkpointer, thread_id: str, chain: Chain, run_
             for record in reversed(rows):
                 if decode_meta(record.meta, record.id).run_id == run_id:
                     found.append(record)
+                # The records of one run lie side by side on a branch, so the first of another run ends the search.
                 elif found:
                     return found[::-1]
             upto -= page
@@ -150,6 +152,7 @@ async def _checkpoint_before(store: Checkpointer, thread_id: str, chain: Chain, 
 async def branch_of_run(store: Checkpointer, thread_id: str, chain: Chain, run_id: str) -> Chain:
     """The branch that holds all of a run: the present one, unless a rewind or an edit cut the run off it."""
     records = await records_of_run(store, thread_id, chain, run_id)
+    # If the newest record found lies exactly where a later lineage was cut, the run may go on beyond the cut.
     if records and (records[-1].lineage, records[-1].ordinal) not in set(chain[:-1]):
         return chain
     for row in await store.list_checkpoints(thread_id, all_lineages=True):

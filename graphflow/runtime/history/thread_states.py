@@ -82,5 +82,5 @@ def state_at(machine: Machine, row: ThreadRow, checkpoint_id: str | None) -> Thr
 
 
 def status_of(machine: Machine, row: ThreadRow) -> str:
-    """`running` only while somebody drives it; a thread whose process died is `stopped` (spec 3.2)."""
+    """`running` only while a process drives it; a thread whose process died is `stopped` (spec 3.2)."""
     return "stopped" if machine.status == "running" and row.owner is None else machine.status

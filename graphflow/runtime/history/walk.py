@@ -27,7 +27,7 @@ async def walk_back(
         whole: a pruned record is an error once the walk comes to it; else it is left out.
 
     Raises:
-        CheckpointNotFound: who walks wants to know what was pruned.
+        CheckpointNotFound: with `whole`, a record on the way was pruned.
     """
     page = LEAST_PAGE
     for lineage, last in reversed(chain):
@@ -36,10 +36,12 @@ async def walk_back(
             after = max(0, upto - page)
             rows = await store.read_records(thread_id, lineage=lineage, after=after, upto=upto)
             for record in reversed(rows):
+                # Ordinals have no gaps, so one that is out of step was pruned.
                 if whole and record.ordinal != expected:
                     raise pruned(thread_id, lineage, expected)
                 yield record, decode_body(record.data, record.id)
                 expected = record.ordinal - 1
+            # Missing rows at the page's beginning leave no later record that would show the gap.
             if whole and expected != after:
                 raise pruned(thread_id, lineage, expected)
             upto -= page
@@ -56,8 +58,9 @@ def pruned(thread_id: str, lineage: int, ordinal: int) -> CheckpointNotFound:
 
 
 def node_ends(body: RecordBody) -> list[NodeEnd]:
-    """The ends of the node runs that a record tells of, in their order."""
+    """The ends of the node runs in a record, in their order."""
     rows = [row for row in body.events if row[0] in (CODES["node.start"], CODES["node.end"])]
+    # Only these rows are unpacked: neither of them refers to a text of the state, which would have to be read.
     events = unpack(rows, body.seq, body.at, "", lambda reference: "")
     return [event for event, _ in events if isinstance(event, NodeEnd)]
 

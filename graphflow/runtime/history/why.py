@@ -128,7 +128,7 @@ class _Reader:
         )
 
     def _plain(self) -> Decision:
-        """Nothing led anywhere: the run began, asks, or was moved."""
+        """The decision of a record in which no node led anywhere: the run began, asks, or was moved."""
         frame = self.after.get(self.body.frame)
         return Decision(
             node=self.body.node,
@@ -152,6 +152,7 @@ class _Reader:
         out: list[Frame] = []
         while first is not None:
             out.append(first)
+            # A frame that the record changes goes on, so the frame above it did not move.
             if first.number == self.body.frame or self.body.patch.frames.get(first.number) is not None:
                 break
             first = frames.get(first.parent)
@@ -208,6 +209,7 @@ class _Reader:
         seen = self.facts.get("seen", {})
         for ref in refs:
             name = ".".join(ref)
+            # `out` and `answer` are gone after the node, so the record keeps what the conditions read of them.
             if ref[0] in ("out", "answer"):
                 if name in seen:
                     out[name] = seen[name]

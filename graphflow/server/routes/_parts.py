@@ -90,6 +90,7 @@ def stream_run(
 ) -> EventStream:
     """A run that this request has set going, as its events."""
     assert begun.run.log is not None
+    # Leaving a stream only unsubscribes, unless the client asked for a cancel.
     left = begun.run.executor.cancel if on_disconnect == "cancel" else None
     return stream(request, Joined(follow(begun.run.log, begun.after)), families, left)
 
@@ -108,6 +109,7 @@ async def left_by(request: Request, wanted: Coroutine[Any, Any, T]) -> T | None:
     task = asyncio.ensure_future(wanted)  # noqa: TID251 - awaited or cancelled below
     watch = asyncio.ensure_future(_left(request))  # noqa: TID251 - cancelled below
     try:
+        # `receive` is the only way to learn that the client left, so it is awaited together with the result.
         await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
     finally:
@@ -122,7 +124,7 @@ async def _left(request: Request) -> None:
 
 
 def outcome(begun: StartedRun) -> dict[str, Any]:
-    """What a run that rests has come to: the answer, usage, and the questions if it paused.
+    """The outcome of a run that rests: the answer, usage, and the questions if it paused.
 
     Raises:
         GraphflowError: the store failed.

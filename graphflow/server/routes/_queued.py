@@ -1,7 +1,7 @@
 """Responses for inputs that wait for their turn: the response waits with them (spec 3.1, `onBusy: enqueue`).
 
-The headers tell the run's id and its place at once. The stream is silent (but for heartbeats) until the run begins. Whoever
-leaves joins again by the run's id; the input stays in the queue unless `onDisconnect: cancel` was asked for.
+The headers tell the run's id and its place at once. The stream is silent (but for heartbeats) until the run begins. A
+client that leaves rejoins by the run's id; the input stays in the queue unless `onDisconnect: cancel` was asked for.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def stream_later(
         if begun:
             begun[0].run.executor.cancel()
         else:
+            # A plain callback can't await, so the withdrawal is a task of its own.
             task = asyncio.ensure_future(queues.withdraw(app, queued))  # noqa: TID251 - a single write to the store
             _withdrawing.add(task)
             task.add_done_callback(_withdrawing.discard)
@@ -52,6 +53,7 @@ def stream_later(
     return response
 
 
+# The event loop holds tasks weakly; this keeps a withdrawal alive until it is done.
 _withdrawing: set[asyncio.Task[bool]] = set()
 
 
@@ -71,6 +73,7 @@ async def _batches(
         assert turn.run.log is not None
         async for batch in follow(turn.run.log, turn.after):
             yield batch
+    # A withdrawn run is known nowhere any more; one that another process has begun is.
     elif await app.store.find_run(run_id) is None:
         yield [(None, RunCancel(run_id=run_id, seq=1, timestamp=app.clock.now_ms()))]
     else:
@@ -79,7 +82,7 @@ async def _batches(
 
 
 async def one_body_later(request: Request, queued: QueuedInput, on_disconnect: str) -> Response:
-    """What the run has come to, once its turn has come and it rests."""
+    """The run's outcome, once its turn has come and it rests."""
     app = application(request)
     turn = await left_by(request, queues.wait_for_turn(app, queued))
     if turn is None:

@@ -1,4 +1,4 @@
-"""What operators ask (spec 3.2)."""
+"""Routes for operators (spec 3.2)."""
 
 from __future__ import annotations
 

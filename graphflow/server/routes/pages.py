@@ -21,7 +21,7 @@ _NETLOC = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
 
 @router.api_route("/", methods=METHODS)
 async def start_page(request: Request) -> Response:
-    """What this server serves; with tokens configured nothing that one of them is needed for."""
+    """What this server serves; with tokens configured, only what needs none."""
     needs_token = bool(request.app.state.tokens)
     agents = () if needs_token else application(request).agents.list()
     body: dict[str, str] = {"agentKey": agents[0].key} if agents else {}
@@ -58,6 +58,7 @@ async def docs(request: Request) -> Response:
     """The HTTP reference, rendered once from the OpenAPI document that this server gives."""
     state = request.app.state
     if not hasattr(state, "api_docs"):
+        # Rendering takes a moment and the document never changes; only the address differs by client.
         state.api_docs = api_docs(request.app.openapi(), needs_token=bool(state.tokens))
     return page("graphflow API", Markup(state.api_docs.replace(BASE, escape(address(request)))))
 
@@ -65,6 +66,7 @@ async def docs(request: Request) -> Response:
 def address(request: Request) -> str:
     """The address that the client used, or where the server listens if `Host` names none."""
     url = request.base_url
+    # The `Host` header comes from the client and ends up in a command that people copy.
     if not _NETLOC.fullmatch(url.netloc):
         host, port = request.scope.get("server") or ("localhost", None)
         url = url.replace(netloc=(f"[{host}]" if ":" in host else host) + (f":{port}" if port else ""))

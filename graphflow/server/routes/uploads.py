@@ -69,6 +69,7 @@ async def _form(request: Request, most: int) -> AsyncIterator[FormData]:
     """The form of a body that is not larger than `most`; what it keeps on disk is gone at the end."""
     if "content-type" not in request.headers:
         raise bad_argument("body", "no multipart/form-data: the header Content-Type is missing")
+    # The body is bounded while it is read, before a part of it lies on disk.
     parser = MultiPartParser(request.headers, chunks_of(request, most), max_files=1, max_fields=len(FIELDS))
     try:
         form = await parser.parse()

@@ -38,6 +38,7 @@ class AgentFolder:
         self._load({**config, "key": key})
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / f"{key}.json"
+        # A link could lead the write out of the folder.
         if file.is_symlink() or (file.exists() and not file.is_file()):
             raise OSError(f"{file.name} is not a regular file")
         created = not file.exists()

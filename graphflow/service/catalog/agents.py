@@ -12,7 +12,7 @@ from graphflow.service.context import ServiceContext
 
 
 def agents(context: ServiceContext, *, tag: str | None = None, q: str | None = None) -> list[dict[str, Any]]:
-    """Every agent, by key; a refused file with its first error, also beside the version that still serves."""
+    """Every agent, by key; a refused file with its first error, also when an earlier version stays active."""
     refused = {invalid.key: invalid for invalid in context.agents.invalid()}
     lines = {agent.key: _line(agent) for agent in context.agents.list()}
     for key, invalid in refused.items():

@@ -20,7 +20,7 @@ async def decisions(context: ServiceContext, thread_id: str) -> list[dict[str, A
     """What people and standing rules decided on the thread's present branch, oldest first.
 
     Each is `{at, by, kind, decision, node, shown, ran?, interruptId? | ruleId?, toolId?, toolName?, reason?}`: who and
-    when, what they were shown, and the arguments with which the call then ran. History that was pruned is not told.
+    when, what they were shown, and the arguments with which the call then ran. Pruned history is left out.
 
     Raises:
         ThreadNotFound: no such thread.
@@ -34,6 +34,7 @@ async def decisions(context: ServiceContext, thread_id: str) -> list[dict[str, A
     asked: dict[str, Interrupt] = {}
     found = []
     async for body in _bodies(context, thread_id, loaded.chain):
+        # An answer names its question only by id; what was shown stands in the record that opened it.
         asked |= {key: interrupt for key, interrupt in body.patch.interrupts.items() if interrupt is not None}
         if body.source == "answer" and body.facts is not None:
             interrupt = asked.get(str(body.facts.get("interrupt")))

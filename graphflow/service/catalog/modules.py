@@ -57,6 +57,7 @@ def import_modules(names: Sequence[str], folder: Path) -> Offered:
     tools: dict[int, Tool] = {}
     offers: dict[Registration, Callable[..., Any]] = {}
     for index, module in modules:
+        # `vars` also lists names that a module imports, so what it offers is kept by identity, once.
         for value in vars(module).values():
             if isinstance(value, Tool):
                 tools[id(value)] = value
@@ -70,6 +71,7 @@ def import_modules(names: Sequence[str], folder: Path) -> Offered:
 
 def _issue(index: int, name: str, folder: Path, error: BaseException) -> Issue:
     missing = (
+        # The module itself is missing, or only something that it imports: the hint differs.
         isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == name.split(".", maxsplit=1)[0]
     )
     hint = f"put {name.split('.', maxsplit=1)[0]}.py into {folder}, or install it" if missing else "fix the module"
@@ -91,6 +93,7 @@ def _twice(index: int, offer: Registration, first: Callable[..., Any], second: C
 def _importable(folder: Path) -> Iterator[None]:
     entry = str(folder.resolve())
     sys.path.insert(0, entry)
+    # Files may be newer than the import system's cache of the folder.
     importlib.invalidate_caches()
     try:
         yield

@@ -63,7 +63,7 @@ class StandingRules:
             args: a CEL condition over `args`.
             thread_id, agent_key: where it holds; with neither everywhere.
             expires: an ISO duration (`PT1H`) or date-time with its zone.
-            reason: told to the model with `deny`.
+            reason: sent to the model with `deny`.
             by: who makes it.
 
         Raises:
@@ -87,7 +87,7 @@ class StandingRules:
         return rule
 
     async def remove(self, rule_id: str) -> bool:
-        """Takes a rule away; False when there is none of this id."""
+        """Removes a rule; False when there is none of this id."""
         found = False
 
         def without(rules: Rules) -> Rules:
@@ -125,6 +125,7 @@ class StandingRules:
         """Applies a change to the newest rules, again when another process was faster."""
         while True:
             note, now = await self._load(), self._clock.now_ms()
+            # Expired rules go with the next change, so the note does not grow with them.
             rules = [rule for rule in change(self._known) if rule.expires_at is None or rule.expires_at > now]
             if rules == list(self._known):
                 return

@@ -29,7 +29,7 @@ class Toolbox:
     Args:
         settings: where the folders are.
         registered: the tools that Python registered; they stay the same.
-        changed: told when the tools are new ones.
+        changed: called when the tools are new ones.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Toolbox:
 
     async def refresh(self) -> None:
         """Takes changed tool files and viewports into service."""
+        # Viewports first: a new frontend tool finds its viewport and is not reported without one.
         await self._viewport_folder.refresh()
         await self._tool_folder.refresh()
 
@@ -83,6 +84,7 @@ class Toolbox:
     async def _take_tools(self, contents: Contents) -> None:
         old = self.files
         self.files = await asyncio.to_thread(next_tool_files, old, self._tool_folder.folder, contents, self._registered)
+        # Errors may change although the tools stay as they are.
         self._tell()
         if self.files.tools != old.tools:
             self.registry = self._registered.overlaid(self.files.tools)

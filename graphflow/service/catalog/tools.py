@@ -18,8 +18,8 @@ from graphflow.tools.port import Tool
 def tools(context: ServiceContext) -> list[dict[str, Any]]:
     """Every tool with its kind and schema, by name; a refused description with its first error, as `invalid`.
 
-    A tool that serves on, in an older or in its registered form, bears the first error of its name itself; any other
-    refused description is a line of its own.
+    A tool that stays active, in an older or in its registered form, has the first error of its name in its line; any
+    other refused description is a line of its own.
     """
     lines = {tool.name: _tool(tool) for tool in context.tools}
     others = []

@@ -20,7 +20,7 @@ class WatchedFolder:
     Args:
         folder: need not exist.
         suffixes: with their dots.
-        take: puts the files in service; called off the event loop when `read` is, and never twice at a time.
+        take: activates the files; never called twice at a time.
         is_whole: whether a file looks complete; another may be half written and is read again before that is believed.
         interval_ms: how often `watch` looks by itself.
         sleep: waits; tests give their own.
@@ -49,21 +49,23 @@ class WatchedFolder:
         return self.contents
 
     async def refresh(self) -> None:
-        """Takes into service what changed; a file that vanished or is not whole is read again before that is believed."""
+        """Activates what changed; a file that vanished or is not whole is read again before that is believed."""
         await until_sure(self._look, self._sleep)
 
     async def watch(self) -> None:
-        """Keeps the files up to date until it is cancelled; belongs into its caller's task group."""
+        """Keeps the files up to date until it is cancelled; runs in a task group of its caller."""
         found = looks(self.folder, suffix=self._suffixes, interval_ms=self._interval_ms, sleep=self._sleep)
         async with aclosing(found) as due:
             async for _ in due:
                 await self.refresh()
 
     async def _look(self, sure: bool) -> bool:
+        # `watch` and `refresh` may look at the same time, and `take` must not run twice at once.
         async with self._lock:
             old = self.contents
             new = dict(await asyncio.to_thread(read_folder, self.folder, self._suffixes))
             doubtful = {name for name in {**old, **new} if old.get(name) != new.get(name) and self._doubts(name, new)}
+            # A file may be empty or gone while an editor saves it: it keeps its old content until a second look agrees.
             if sure:
                 for name in doubtful:
                     new.pop(name, None)
