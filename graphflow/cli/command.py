@@ -1,4 +1,4 @@
-"""How a function becomes a command: one boundary that turns every failure into a text and an exit code."""
+"""Turns functions into commands: one boundary makes every failure a message and an exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Verbosity:
-    """What `--verbose` before the command said."""
+    """Whether `--verbose` was given before the command."""
 
     verbose = False
 
@@ -81,16 +81,17 @@ def guarded(function: Callable[..., Any]) -> Callable[..., None]:
             if inspect.iscoroutine(result):
                 result = _run(result)
             code = result if isinstance(result, int) else exits.OK
+            # Inside the boundary: a closed pipe fails here, and not during the interpreter's exit.
             sys.stdout.flush()
         except BrokenPipeError:
-            # `graphflow … | head`: the reader has what it wanted.
-            # The reader has gone, so a message would fail as well.
+            # `graphflow … | head`: the reader has what it wanted and is gone, so a message would fail as well.
             close_quietly()
         except KeyboardInterrupt:
             note("interrupted")
             code = exits.INTERRUPTED
         except GraphflowError as error:
             code = report(error)
+        # `stop` raises it with its code and has printed why; the handler below must not report it as a defect.
         except typer.Exit:
             raise
         except Exception as error:  # the command's boundary: a defect is a text and an exit code, a traceback on demand

@@ -86,9 +86,11 @@ def agent_named(app: Application, given: str) -> LoadedAgent:
         path = Path(given)
         if not path.is_file():
             stop(exits.USAGE, f"no file {given!r}", hint="give an agent's key or its .json file")
+        # A file of the agents folder is that agent, which is loaded already.
         if path.resolve().parent != Path(app.settings.agents.dir).resolve():
             return app.load(path)
         given = path.name.removesuffix(".json")
+    # Reported with its errors: "not found" would send the person looking for a file that is there.
     refused = next((agent for agent in app.agents.invalid() if agent.key == given), None)
     if refused is not None:
         raise DefinitionError(refused.errors)

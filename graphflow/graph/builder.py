@@ -44,7 +44,7 @@ Body: TypeAlias = "str | GraphBuilder[Any] | Mapping[str, Any]"
 
 
 class NodeDecorator(Protocol[S]):
-    """Adds the function that it is given and gives it back: `f(state)` or `f(state, ctx)`, sync or async."""
+    """Adds a function as a node and returns it unchanged: `f(state)` or `f(state, ctx)`, sync or async."""
 
     @overload
     def __call__(self, function: Callable[[S], Returned], /) -> Callable[[S], Returned]: ...
@@ -161,8 +161,8 @@ class GraphBuilder(Generic[S]):
 
         Args:
             items: an expression that gives the list, such as `state.steps`.
-            do: where each branch begins: a node of this graph, which with all that it leads to belongs to the
-                branches alone; or a graph, a document or `{"graph": "KEY"}`.
+            do: where each branch begins: a node of this graph, which then belongs to the branches alone with every
+                node that it leads to; or a graph, a document or `{"graph": "KEY"}`.
             as_: the name by which expressions in the body read the item.
             max: how many branches run at once; None is no limit.
             wait: how many branches must finish; the others are cancelled then.
@@ -224,7 +224,7 @@ class GraphBuilder(Generic[S]):
     # --- the document
 
     def document(self) -> dict[str, Any]:
-        """The document as plain JSON data, graphs that were given as Python in place.
+        """The document as plain JSON data; Python graphs inside it become inline documents.
 
         Raises:
             ValueError: the graph contains itself.
@@ -326,13 +326,13 @@ def _body(do: Body) -> Any:
 
 
 def _branch(do: Body) -> Any:
-    """A branch that waits for none: a bare name where it is one."""
+    """A branch without `after`, in its short form if it is just the name of a node."""
     body = _body(do)
     return body if isinstance(body, str) else {"do": body}
 
 
 def _plain(value: Any, around: tuple[GraphBuilder[Any], ...]) -> Any:
-    """Plain JSON data; graphs become their documents. Sets are put in order: the version must not hang on chance."""
+    """Plain JSON data; graphs become their documents. Sets are sorted, so that the version never depends on hash order."""
     if isinstance(value, GraphBuilder):
         return value._document(around)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""A clock that moves when it is told to, ids that count, and a way to read a stream whole."""
+"""A clock that only `advance` moves, ids that count, and a way to read a whole stream."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ class FakeClock:
         self.sleeps.append(seconds)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._count += 1
+        # The count breaks ties, because futures can't be compared: equal times wake in the order of sleeping.
         heapq.heappush(self._sleepers, (self._now_ms + seconds * 1000, self._count, future))
         await future
 
     def advance(self, seconds: float) -> None:
-        """Moves time on and wakes who has slept long enough."""
+        """Moves time on and wakes the sleepers whose time has come."""
         self._now_ms += seconds * 1000
         while self._sleepers and self._sleepers[0][0] <= self._now_ms:
             _, _, future = heapq.heappop(self._sleepers)
@@ -50,7 +51,7 @@ class FakeClock:
 
 
 class FakeIds:
-    """Ids in the form of UUIDv7 that count from 1, and draws that are always the same."""
+    """Ids in the form of UUIDv7 that count from 1, and random draws that are the same in every test run."""
 
     def __init__(self, draw: float = 0.5) -> None:
         self._count = 0

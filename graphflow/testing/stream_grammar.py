@@ -192,6 +192,7 @@ class StreamRules:
     def begin_epoch(self) -> None:
         """Another process continues the run: blocks that the epoch before left open are void, their ids stay used."""
         for block in self._blocks.values():
+            # The process died with the block open; its end will never be sent.
             if block.state == "open":
                 block.state = "void"
         self._fresh = None
@@ -202,6 +203,7 @@ class StreamRules:
         kind = type(event)
         _demand(kind is not ev.StreamReset, "it is not part of a run's log")
         _demand(self._phase != "over", "nothing comes after a terminal")
+        # A filtered stream leaves numbers out; a rebuilt one has no deltas.
         gap = event.seq != self._seq + 1 if self._whole else event.seq <= self._seq
         _demand(not gap, f"its number follows {self._seq}")
         if kind not in _LIVE_TIMES:
@@ -236,6 +238,7 @@ class StreamRules:
     def _run_resume(self, event: ev.RunResume) -> None:
         self._of_run(event)
         _demand(event.chat_id == self.plans.chat_id, f"it names chat {event.chat_id!r}, not {self.plans.chat_id!r}")
+        # A resume before any node of this run means that the run began at another run's checkpoint.
         self._inherits = self._inherits or not self._node_runs
         self._phase = "running"
 
@@ -243,6 +246,7 @@ class StreamRules:
         self._of_run(event)
         self._nothing_open("run.waiting")
         listed = {str(each.get("interruptId")) for each in event.interrupts}
+        # A filtered stream may lack the requests, so the list can only be compared in a whole one.
         if self._whole:
             _demand(listed == self._interrupts, f"it lists {sorted(listed)}, and open are {sorted(self._interrupts)}")
         self._phase, self._answered = "waiting", False
@@ -325,6 +329,7 @@ class StreamRules:
     def _snapshot(self, event: Any) -> None:
         """Closes nothing; of a block that the stream does not show it stands for the whole of it."""
         key = _block_id(event)
+        # A live stream has the block itself as well; a rebuilt one has only the snapshot.
         if key in self._blocks:
             self._of_task(event.task_id)
         else:

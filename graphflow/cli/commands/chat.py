@@ -307,6 +307,7 @@ async def _next_line(prompt: PromptSession[str], interrupts: _Interrupts) -> str
             warned = True
             note("press Ctrl-C again to quit")
             continue
+        # Only two presses in a row leave; any line in between starts over.
         warned = False
         if line:
             return line
@@ -324,5 +325,6 @@ async def _turn(talk: Chat, events: Events | None, interrupts: _Interrupts) -> N
         finally:
             interrupts.turn = None
     presses, interrupts.presses = interrupts.presses, 0
+    # The second press came while the turn was still stopping.
     if presses > 1:
         raise Leave

@@ -78,6 +78,7 @@ def _writing(settings: Settings) -> Iterator[Finding]:
     import tempfile
 
     for name, folder in (("checkpoints", settings.store.path.parent), ("chats", settings.memory.chat_dir)):
+        # The folder is not made here: a check must not change anything.
         place = _existing(Path(folder))
         try:
             with tempfile.TemporaryFile(dir=place):
@@ -96,6 +97,7 @@ def _existing(folder: Path) -> Path:
 
 async def _store(settings: Settings) -> Finding:
     path = Path(settings.store.path)
+    # Opening a SQLite store would create its file.
     if settings.store.url or path.exists():  # noqa: ASYNC240 - once
         return await _open_store(settings)
     return "store", "ok", f"{path} (will be created by the first run)"
@@ -129,6 +131,7 @@ def _port(settings: Settings) -> Finding:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         if os.name == "posix":
+            # As servers do on POSIX: a port in TIME_WAIT after a restart is free for them.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

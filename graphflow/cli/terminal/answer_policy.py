@@ -1,4 +1,4 @@
-"""Who answers the questions of a run: the person at the terminal, a fixed decision, a rules file, or nobody yet."""
+"""Answers the questions of a run: by the person at the terminal, a fixed decision, or a rules file; or leaves them open."""
 
 from __future__ import annotations
 
@@ -77,6 +77,7 @@ class Policy:
         return answers
 
     def _by_rule(self, interrupt: Interrupt) -> dict[str, Any] | None:
+        # A rule decides about a tool call; other questions have no tool and need a person.
         if interrupt.kind != "approval":
             return None
         rule = next((rule for rule in self.rules if rule.fits(interrupt)), None)
@@ -150,6 +151,7 @@ def answer_command(interrupt: Interrupt) -> str:
             return f"{base} --approve"
         case "outcome_unknown":
             return f'{base} --answer \'{{"decision":"retry"}}\''
+    # Single quotes keep the shell out of the JSON; a quote inside has to leave and enter them again.
     text = one_line_json(example(interrupt.schema)).replace("'", "'\\''")
     return f"{base} --answer '{text}'"
 
@@ -183,6 +185,7 @@ def example(schema: Any) -> Any:
     kind = kind[0] if isinstance(kind, list | tuple) else kind
     if kind == "object" or "properties" in schema:
         properties = schema.get("properties", {})
+        # The required fields are enough for an answer; without any, all of them make the better example.
         wanted = schema.get("required") or properties
         return {name: example(properties.get(name, {})) for name in wanted}
     return {"boolean": True, "integer": 1, "number": 1.0, "array": [], "null": None}.get(str(kind), "…")

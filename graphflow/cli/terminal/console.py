@@ -42,6 +42,7 @@ def note(text: str) -> None:
     try:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
+    # Losing a message is no reason to fail the command.
     except BrokenPipeError:
         pass
 
@@ -104,6 +105,7 @@ def rich_console() -> Console:
 
 def say_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = ()) -> None:
     """Prints aligned columns; nothing is cut, so lines can be copied. `right` lists columns of numbers."""
+    # Wide characters take two columns, which `len` does not see.
     from graphflow.graph.drawing.layout import units
 
     cells = [[str(cell) for cell in row] for row in rows]

@@ -13,6 +13,7 @@ from graphflow.cli.terminal.console import one_line_json, stop
 
 async def write_lines(path: Path, lines: AsyncIterator[Any]) -> None:
     """Writes the whole file or none of it."""
+    # Renamed into place at the end: a reader never sees half a thread, and a failure keeps the old file.
     part = path.with_name(f".{path.name}.part")
     try:
         with part.open("w", encoding="utf-8") as out:

@@ -72,10 +72,12 @@ class TerminalView:
 
     def finish(self, result: RunResult) -> None:
         self.pause()
+        # Nodes that wait for a person have no end event yet.
         for node in self._nodes.values():
             self._print_node(node, "•", "yellow", "")
         self._nodes.clear()
         text = output_text(result)
+        # The last node has usually shown this text already.
         if result.status == "completed" and text.strip() and text.strip() != self._last_text.strip():
             self._print("")
             self._print(text)
@@ -98,12 +100,14 @@ class TerminalView:
         if self._title:
             self._print(self._title, style="bold")
             self._title = ""
+        # `transient`: what is redrawn disappears when it stops; finished nodes are printed for good.
         self._live = Live(console=self._console, get_renderable=self._picture, refresh_per_second=12, transient=True)
         self._live.start()
 
     def _picture(self) -> RenderableType:
         from rich.console import Group
 
+        # A copy: Rich draws from a thread of its own while events change the table.
         return Group(*(self._running(node) for node in list(self._nodes.values())))
 
     def _running(self, node: _Node) -> Text:
@@ -188,6 +192,7 @@ class TerminalView:
         self._print_node(node, "✗", "red", "")
 
     def _node_of(self, event: Any) -> _Node:
+        # An event without a node run belongs to the one that began last.
         node = self._nodes.get(event.node_run_id or "") or next(reversed(self._nodes.values()), None)
         if node is None:
             node = self._nodes[""] = _Node("", 0, time.monotonic())

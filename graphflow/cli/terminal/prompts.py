@@ -46,6 +46,7 @@ async def ask_person(interrupt: Interrupt, still_open: StillOpen) -> Any:
             case "outcome_unknown":
                 return await _outcome(interrupt, still_open)
         return await _question(interrupt, still_open)
+    # Ctrl-D at any prompt leaves the question open; it never decides anything.
     except (_LeaveOpen, EOFError):
         note("left open")
         return None
@@ -155,7 +156,7 @@ async def _text(prompt: str, still_open: StillOpen) -> str:
 
 
 async def read_line(prompt: str, still_open: StillOpen | None = None) -> str:
-    """A line from the terminal, without its end; the event loop runs meanwhile, so Ctrl-C works as ever.
+    """A line from the terminal, without its end; the event loop runs meanwhile, so Ctrl-C still works.
 
     Raises:
         EOFError: the terminal has no more.

@@ -35,7 +35,7 @@ class TurnDriver:
         thread_id: the thread.
         policy: answers questions, or leaves them open.
         view: shows what happens.
-        presets: state to set at the breakpoint before the first node, see `begin`.
+        presets: state values to set at the breakpoint before the first node, see `begin`.
         stopped: the message after Ctrl-C.
     """
 
@@ -66,6 +66,7 @@ class TurnDriver:
             return result
         except asyncio.CancelledError:  # Ctrl-C
             self.view.close()
+            # While a run is driven, Ctrl-C has stopped it; at a question it only leaves the question open.
             note(self.stopped.format(thread=self.thread_id) if self._running else LEFT_OPEN)
             raise
         finally:
@@ -83,6 +84,7 @@ class TurnDriver:
     async def _answered(self, interrupts: tuple[Interrupt, ...]) -> AsyncIterator[Event] | None:
         """The events after the answers; None when the thread is left waiting."""
         if self.presets and all(interrupt.kind == "breakpoint" for interrupt in interrupts):
+            # Only once: a later breakpoint of the same run is the person's.
             values, self.presets = self.presets, {}
             return self.graph.stream_answer(
                 self.thread_id, {i.id: {"decision": "continue", "update": values} for i in interrupts}
@@ -113,6 +115,7 @@ class TurnDriver:
 
     async def _elsewhere(self) -> AsyncIterator[Event]:
         """Waits until the process that holds the thread releases it; shows nothing."""
+        # The other process makes its own checkpoints: the result is the one at the head.
         self._last = None
         assert self.graph.host.store is not None
         store = self.graph.host.store
@@ -123,6 +126,8 @@ class TurnDriver:
 
 async def _begun(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
     """The same events; a refused answer raises here, before anything is shown."""
+    # A stream starts when it is first read, so a refusal would otherwise show up after the view has taken the
+    # terminal.
     first = await anext(events, None)
 
     async def all_of_them() -> AsyncIterator[Event]:
@@ -165,6 +170,7 @@ def begin(
     """
     if presets:
         schema = graph.host.documents.newest().schema
+        # Checked before the run: at the breakpoint a wrong value would leave a thread that waits for nobody.
         schema.reduce(schema.initial(), presets)
         options["interrupt_before"] = (graph.host.documents.checked().document.start,)
     return graph.stream(given, thread_id, **options)

@@ -157,7 +157,7 @@ def on_moved(work: UnitOfWork, tick: Moved) -> None:
 
 
 def _forget(work: UnitOfWork, reuse: dict[str, Any]) -> None:
-    """What nodes that run again had recorded is not inherited; of their past only `reuse` is taken up (E8)."""
+    """Drops recorded operations: nodes that run again inherit nothing from the past except `reuse` (E8)."""
     if reuse or work.before.reuse:
         work.fields["reuse"] = reuse
     for frame in list(work.table.values()):
@@ -166,7 +166,7 @@ def _forget(work: UnitOfWork, reuse: dict[str, Any]) -> None:
 
 
 def _ask_anew(work: UnitOfWork, run_id: str, *, same_run: bool) -> None:
-    """Issues every open interrupt anew: its id bears the checkpoint that opens it, so an old answer is stale (E8)."""
+    """Issues every open interrupt anew: the id contains the checkpoint that opens it, so an old answer is stale (E8)."""
     for interrupt in list(work.open_interrupts().values()):
         again = msgspec.structs.replace(
             interrupt,
@@ -183,7 +183,7 @@ def _ask_anew(work: UnitOfWork, run_id: str, *, same_run: bool) -> None:
 
 
 def _rest(work: UnitOfWork) -> None:
-    """After a change from outside nothing runs by itself: the thread waits, is stopped, or is idle."""
+    """Leaves the thread waiting, stopped or idle: after a change from outside nothing runs by itself."""
     if work.fields.get("status") == "failed":
         failure = work.get("error") or {}
         raise StateError(f"the edit can't be routed on: {failure.get('message')}")

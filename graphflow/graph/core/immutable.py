@@ -228,8 +228,9 @@ class ChunkedTable(MutableMapping[int, V], Generic[V]):
         self._size = 0 if items is None else len(items)
 
     def copy(self) -> ChunkedTable[V]:
-        """A table that may change without this one changing; this one must not change any more."""
+        """A table that can change without affecting this one; this one must not change any more."""
         out: ChunkedTable[V] = ChunkedTable()
+        # `_own` starts empty: every chunk is shared until it is first written.
         out._chunks, out._size = dict(self._chunks), self._size
         return out
 
@@ -273,7 +274,7 @@ class ChunkedTable(MutableMapping[int, V], Generic[V]):
             yield from chunk
 
     def values(self) -> Iterator[V]:  # type: ignore[override]
-        """In one pass over the chunks: what `Mapping` has looks every number up."""
+        """All values in one pass over the chunks; the method of `Mapping` would look up every number."""
         for chunk in self._chunks.values():
             yield from chunk.values()
 
@@ -282,7 +283,7 @@ class ChunkedTable(MutableMapping[int, V], Generic[V]):
 
 
 def copied(table: MutableMapping[int, V]) -> MutableMapping[int, V]:
-    """A copy to work on, of the kind that its size asks for."""
+    """A copy to work on: a plain dict while small, chunked beyond that."""
     if type(table) is dict:
         return table.copy() if len(table) <= SMALL else ChunkedTable(table)
     if len(table) <= SMALL // 4:

@@ -340,7 +340,7 @@ class _Planner:
         return update, state.evolve(changes), tuple(added), tuple(rewritten)
 
     def _check_input(self) -> None:
-        """What is unfinished goes on reading the input that it began with."""
+        """Checks the input of an unfinished run: its nodes go on reading it under the new version."""
         root = self._machine.frames.get(ROOT)
         if root is None or self._machine.status == "idle":
             return
@@ -353,7 +353,7 @@ class _Planner:
     # --- questions
 
     def _ask_again(self, interrupt: Interrupt) -> Interrupt | None:
-        """The question under the new version; its schema and words are the new node's where the node itself asks."""
+        """The question under the new version; an `ask` node's question takes its schema and text from the new node."""
         frame = self._frames[interrupt.frame]
         plan = self._new.graphs[frame.graph]
         again = msgspec.structs.replace(interrupt, node=self._named(interrupt.node), path=frame.path)
@@ -375,6 +375,7 @@ class _Planner:
             return None
         expires = None
         if question.expires_ms is not None:
+            # A running deadline stays: a migration must not give the person more or less time.
             expires = interrupt.expires_at if interrupt.expires_at is not None else self._at + question.expires_ms
         return msgspec.structs.replace(
             again,
@@ -424,7 +425,7 @@ def _branch_name(frame: Frame, parent: Frame, plan: Plan) -> str:
 
 
 def on_migrated(work: UnitOfWork, tick: Migrated) -> None:
-    """The thread stands where it stood, under the new version; nothing runs until somebody goes on with it."""
+    """Moves the thread to the new version at the same place; nothing runs until it is resumed or answered."""
     migration: Migration = tick.migration
     work.source, work.facts = "migrate", tick.facts
     work.fields |= {"document": work.plan.digest, "run_id": tick.run_id}
@@ -438,6 +439,7 @@ def on_migrated(work: UnitOfWork, tick: Migrated) -> None:
         if move.fields:
             work.change(number, move.fields)
         if move.update is not None:
+            # The plan has applied the update already, and append logs grow in place: it must not be applied twice.
             work.table[number] = msgspec.structs.replace(work.table[number], state=move.state)
             work.remember(number, FramePatch({}, move.update))
     for old, question in migration.interrupts.items():
@@ -459,10 +461,10 @@ def on_migrated(work: UnitOfWork, tick: Migrated) -> None:
 
 
 def misfit(channel: Channel, value: Any) -> str | None:
-    """Why a stored value can't become the value of this key; None when it fits as it is.
+    """Why a stored value can't become the value of this key; None if it fits as it is.
 
-    A key that collects entries (`append`, `messages`, `union`) is stored as a log of them, any other as one value: a version
-    that changes which of the two it is can't read the other.
+    A key with reducer `append`, `messages` or `union` is stored as a log of entries, any other as one value. A version
+    that changes a log into a value can't read it.
     """
     try:
         channel.check(value, "stored value")

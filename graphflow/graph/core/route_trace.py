@@ -57,7 +57,7 @@ class PendingMove(msgspec.Struct, frozen=True):
 
 
 def looked_at(node: PlanNode, scope: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted path → value in short of all that the node's conditions name."""
+    """Dotted path → short form of its value, for all that the node's conditions read."""
     return seen(dict.fromkeys(ref for route in node.routes if route.when is not None for ref in route.when.refs), scope)
 
 
@@ -105,10 +105,10 @@ def _in_short(written: Any, frame: Frame) -> Writes:
     return out | {key: {k: short(v) for k, v in changed.items()} for key, changed in update.merges.items()}
 
 
-# --- what conditions saw of values that no state keeps: the output or answer of the node that they stand behind
+# --- what conditions read of values that no state keeps: the output or answer of their own node
 
 MOST = 200
-"""Characters that are kept of a text."""
+"""Characters that a record keeps of a text."""
 
 
 def passing_refs(node: PlanNode) -> tuple[tuple[str, ...], ...]:
@@ -118,7 +118,7 @@ def passing_refs(node: PlanNode) -> tuple[tuple[str, ...], ...]:
 
 
 def seen(refs: Iterable[tuple[str, ...]], roots: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted path → its value in short, for those that are there."""
+    """Dotted path → short form of its value; missing paths are left out."""
     out: dict[str, Any] = {}
     for root, *names in refs:
         try:

@@ -1,4 +1,4 @@
-"""The scanner behind `source.py`: one pass over the text, every error that it can go past collected."""
+"""The scanner behind `source.py`: one pass over the text that collects every error it can recover from."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class _Scanner:
     # --- parts
 
     def space(self, at: int) -> int:
-        """Past white space; comments are an error and skipped."""
+        """The offset after white space; a comment is reported and skipped."""
         match = _SPACE.match(self.text, at)
         at = match.end() if match else at
         while self.text.startswith(("//", "/*", "#"), at):
@@ -202,7 +202,7 @@ class _Scanner:
         self.stop(at, pointer, f"expected a key, found {_shown(text, at)}")
 
     def separator(self, at: int, pointer: str, closing: str, openers: str) -> int:
-        """Past the comma after a value, or at the closing bracket; a missing comma before a value is gone past."""
+        """The offset after the comma, or of the closing bracket; a missing comma before a value is reported and skipped."""
         text = self.text
         at = self.space(at)
         if text.startswith(closing, at):
@@ -215,6 +215,7 @@ class _Scanner:
         if at >= len(text):
             what = "an object" if closing == "}" else "a list"
             self.stop(at, pointer, f"the text ends inside {what}", "close every bracket and quotation mark")
+        # A value follows, so only the comma is missing: the scan can go on and find more errors.
         if text[at] in openers:
             self.issue(at, pointer, f"expected ',' or {closing!r}, found {_shown(text, at)}", "put a comma before it")
             return at
@@ -242,6 +243,7 @@ class _Scanner:
     def control(self, at: int, pointer: str) -> tuple[str, int]:
         character = self.text[at]
         if character == "\n":
+            # Usually the quotation mark is missing: every guess from here on would report errors that are none.
             self.stop(at, pointer, "a line break inside text", "close the text, or write \\n")
         self.issue(at, pointer, f"a control character {character!r} inside text", f"write \\u{ord(character):04x}")
         return character, at + 1

@@ -1,4 +1,4 @@
-"""JSON Schema for what documents and people hand in (E20).
+"""JSON Schema checks for documents and for values that people enter (E20).
 
 Flat schemas (`type, enum, const, required, properties, items, additionalProperties` and the simple
 bounds) are checked by the few lines here, in their own words and without a library. Any other keyword
@@ -53,7 +53,7 @@ class Checker:
         """Whether no library is involved."""
 
     def errors(self, value: Any) -> list[Issue]:
-        """What does not fit, with pointers relative to the value; `[]` when it fits.
+        """The errors of the value, with pointers relative to it; `[]` if it fits.
 
         Frozen and lazy collections of the state count as the plain ones they stand for.
         """
@@ -381,7 +381,7 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 def _accepted(value: Any, schema: Any) -> bool:
-    """Whether the library finds nothing wrong by a flat schema; False too where it can't tell or is not imported."""
+    """Whether the library accepts the value under a flat schema; False also if it can't decide or is not imported."""
     if "jsonschema_rs" not in sys.modules:
         return False
     try:
@@ -397,9 +397,10 @@ def _flat_validator(schema: bytes) -> Any:
     import jsonschema_rs
 
     try:
+        # `format` is an annotation in flat schemas, so that the library must not reject what this module accepts.
         return jsonschema_rs.Draft202012Validator(schema.decode(), validate_formats=False)
     except (ValueError, jsonschema_rs.ReferencingError):
-        return None  # no valid schema: only our own lines take it as far as they understand it
+        return None  # not a valid schema: only the checks of this module apply, as far as they understand it
 
 
 def _is_plain(value: Any) -> bool:

@@ -149,6 +149,7 @@ class _PlacedLevel:
 
     def __init__(self, level: Level, document: GraphDefinition) -> None:
         self._level, self._document = level, document
+        # The size of a group depends on what is inside, so layout goes from the inside outwards.
         self.inner = {group: _PlacedLevel(inside, document) for group, inside in level.inner.items()}
         self._number = {item.id: place for place, item in enumerate(level.items)}
         ends = [(self._number[link.ends[0]], self._number[link.ends[1]]) for link in level.links]

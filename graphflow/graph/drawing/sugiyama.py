@@ -1,4 +1,4 @@
-"""The layered layout as pure graph work over integers: which row, in which order, how far right.
+"""The layered layout as a pure graph algorithm over integers: row, order within the row, and position.
 
 The steps are those of Sugiyama, Tagawa and Toda: break cycles, put vertices in rows by longest path, cut long
 edges into one piece a row, order each row by barycenters, then place. Everything is deterministic and iterative;
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 ORDER_SWEEPS = 8
 PLACE_SWEEPS = 40
-"""Passes over all rows; more change pictures of usual size no further."""
+"""Passes over all rows; more do not change pictures of usual size."""
 LARGE = 2_000
-"""Vertices beyond which fewer passes must do: nobody reads such a picture closely, and everybody waits for it."""
+"""Number of vertices above which fewer passes run: details no longer matter in such a picture, the waiting time does."""
 STRAIGHTNESS = 4.0
-"""How much more a piece of an edge wants to stand under its neighbour than a node does."""
+"""Weight of a piece of an edge against a node when it is placed under its neighbour: long edges stay straight."""
 
 
 @dataclass
@@ -69,6 +69,7 @@ def order_rows(rows: LayeredRows) -> None:
     """Orders each row so that few edges cross: barycenter sweeps, the best order seen wins."""
     best, fewest = [list(row) for row in rows.rows], crossings(rows)
     for sweep in range(ORDER_SWEEPS):
+        # No crossing left to remove, as in most graphs.
         if not fewest:
             break
         downwards = sweep % 2 == 0
@@ -78,6 +79,7 @@ def order_rows(rows: LayeredRows) -> None:
                 rows.rows[i], rows.rows[i - 1 if downwards else i + 1], rows.up if downwards else rows.down
             )
         count = crossings(rows)
+        # A sweep can make it worse again, so the best order is kept and not the last.
         if count < fewest:
             best, fewest = [list(row) for row in rows.rows], count
     rows.rows[:] = best
@@ -130,7 +132,7 @@ def place_rows(rows: LayeredRows, gap: float) -> list[float]:
 
 
 def _pull(vertex: int, other: int, nodes: int) -> float:
-    """How much two neighbours want to stand above each other: the pieces of one edge most of all."""
+    """The weight with which two neighbours are aligned: highest for pieces of the same edge."""
     return STRAIGHTNESS ** ((vertex >= nodes) + (other >= nodes))
 
 

@@ -1,4 +1,4 @@
-"""What the code of a node sees of the engine: recorded operations, questions, streams, and facts about where it runs."""
+"""The engine as the code of a node sees it: recorded operations, questions, streams, and facts about where it runs."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Goto:
 
 def digest_of(value: Any) -> str:
     """A short digest of JSON-like data, the same for equal data."""
+    # Key order must not matter: a digest from before a crash is compared with one made after it.
     data = msgspec.json.encode(thaw(value), enc_hook=repr, order="deterministic")
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
@@ -38,8 +39,8 @@ class Context:
     `content`, `reasoning` and `emit` send their event when called; awaiting what they return lets a slow
     consumer set the pace.
 
-    What the engine itself and the built-in kinds of nodes use beside this is `NodeRun` (`operations.py`), the one class of
-    which there are instances: a second object per node run would cost every step.
+    Every instance is a `NodeRun` (`operations.py`), which adds what the engine itself and the built-in kinds use: a second
+    object per node run would cost every step.
     """
 
     __slots__ = ("_blocks", "_run", "attempt", "node", "state", "visit")
@@ -113,6 +114,8 @@ class Context:
         """The same for this call on every retry and after a crash (E6)."""
         run = self._run
         path = run.machine.frames[self.frame].path
+        # No attempt in it: a retry must carry the key of the write that it repeats. The lineage is, so `rerun` gets a
+        # new one.
         parts = (run.machine.run_id, run.lineage, path, self.node, self.visit, key)
         return digest_of(parts)
 

@@ -1,4 +1,4 @@
-"""The CEL library behind a small seam: compile, run, convert values in and out, read its messages.
+"""Adapter of the CEL library: compiles, runs, converts values in and out, and reads its messages.
 
 Nothing here knows environments or documents: variables come in named by type and ordinal (`f0` is the
 first DOUBLE), so one environment serves every expression of the process. The library is imported
@@ -26,7 +26,7 @@ VARIABLE_LETTERS = {"dyn": "d", "int": "i", "double": "f", "string": "s", "bool"
 """CEL type → first letter of the variables that have it."""
 
 _ARENA_USES = 64
-"""How many evaluations share one arena: it keeps all that they converted until it is dropped."""
+"""Evaluations that share one arena; it keeps everything that they converted until it is dropped."""
 
 
 class Unconvertible(ValueError):
@@ -34,7 +34,7 @@ class Unconvertible(ValueError):
 
 
 class NullCharacter(ValueError):
-    """A text or bytes with U+0000 in it: the library's binding passes it on cut off there."""
+    """A text or bytes with U+0000 in it; the library's binding would cut it off there."""
 
 
 class CelError(Exception):
@@ -205,7 +205,7 @@ _whole: ContextVar[bool] = ContextVar("_whole", default=False)
 
 
 def to_cel(value: Any) -> Any:
-    """The value as what CEL holds: frozen and lazy collections become plain ones, messages their camelCase maps.
+    """The value in a form that CEL takes: frozen and lazy collections become plain ones, messages camelCase maps.
 
     Raises:
         Unconvertible: a type that CEL has no form for.
@@ -228,7 +228,7 @@ def to_cel(value: Any) -> Any:
 
 
 def to_plain(value: Any) -> Any:
-    """The same with U+0000 in texts: no data for the library, but for text and for `literal`."""
+    """As `to_cel`, but U+0000 is kept: the result is for rendering and `literal`, not for the library."""
     token = _whole.set(True)
     try:
         return to_cel(value)
@@ -285,7 +285,7 @@ def to_double(value: Any) -> Any:
 
 
 def literal(value: Any) -> str:
-    """What `to_cel` gave, as CEL source: in source the library reads U+0000 as the character that it is."""
+    """A converted value as CEL source, where the library reads U+0000 correctly."""
     match value:
         case dict():
             return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"

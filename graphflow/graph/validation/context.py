@@ -1,4 +1,4 @@
-"""What the compiler's checks share: the document as far as it can be read, and where errors gather.
+"""What the compiler's checks share: the readable part of the document, and the list of errors.
 
 An error of one part must not hide those of another, so every part whose shape is wrong is set aside
 (`lost`) and the rest is read into the document's structs.
@@ -68,7 +68,7 @@ class ValidationContext:
 
     @property
     def knows_state(self) -> bool:
-        """Whether the state's keys could be read; else what names one can't be judged."""
+        """Whether the state's keys could be read; otherwise names of keys can't be checked."""
         state = self.data.get("state", {})
         return "state" not in self.lost_top and isinstance(state, Mapping) and _tells_keys(state)
 
@@ -94,7 +94,7 @@ def open_context(data: Mapping[str, Any], kinds: Kinds) -> ValidationContext:
     """The context of a document, its shape errors already in it."""
     issues = check_shape(data, GraphDefinition)
     lost_top, lost = _lost_parts(issues)
-    if len(issues) >= MAX_FAULTS:  # there may be more, and nobody knows where: nothing else is looked at
+    if len(issues) >= MAX_FAULTS:  # there may be more anywhere, so no other check can rely on a part
         lost_top |= set(_TOP_KEYS)
         issues.append(
             Issue(pointer="", message=f"only the first {MAX_FAULTS} errors are reported", hint="fix these first")
@@ -121,7 +121,7 @@ def open_context(data: Mapping[str, Any], kinds: Kinds) -> ValidationContext:
 
 
 def _unjudged(context: ValidationContext) -> Iterator[str]:
-    """Variables below which no name is an error: what it may be was lost with an error of its own."""
+    """Variables whose fields are not checked: their declaration has an error of its own."""
     if not context.knows_state:
         yield "state"
     if not context.nodes:
@@ -169,6 +169,7 @@ def _meant(key: str, known: tuple[str, ...]) -> set[str]:
 
 def _readable(data: Mapping[str, Any], lost_top: set[str], lost: Mapping[str, set[str]]) -> GraphDefinition:
     out = {key: value for key, value in data.items() if key not in lost_top and key in _TOP_KEYS}
+    # The struct needs both to convert; if they are wrong or missing, that is reported already.
     out["graphflow"] = "1"
     out.setdefault("start", "")
     if isinstance(budget := out.get("budget"), Mapping):

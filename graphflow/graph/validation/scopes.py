@@ -19,10 +19,10 @@ OUTCOMES = ("done", "failed")
 """What `status` of a branch may be in a fan's `out`; one that was cancelled or skipped is left out."""
 
 TOLD = 8
-"""How deep the outputs of branches in branches are told; below, anything may be named."""
+"""Depth to which outputs of nested branches have a schema; below it any name is accepted."""
 
 OutSchema = Callable[[str, NodeDefinition, int], Any]
-"""The schema of what a node gives, None when it is not known; the number is how many fans' outputs it stands in."""
+"""`(name, node, depth)` → the schema of a node's output, None if unknown; the depth counts the fans around it."""
 
 
 class ScopeMap:
@@ -53,6 +53,7 @@ class ScopeMap:
 
     def _within(self, fans: list[str]) -> Environment:
         maps = [fan for fan in fans if self._context.nodes[fan].as_]
+        # Nodes of one region see the same variables, so their environment is built once.
         known = self._roots.get(tuple(maps))
         if known is None:
             items = {
@@ -80,7 +81,7 @@ class ScopeMap:
 def fan_schema(
     context: ValidationContext, name: str, node: NodeDefinition, out_schema: OutSchema, depth: int
 ) -> dict[str, Any] | None:
-    """What a fan gives: of a map a list, of a parallel an object by branch name (E10)."""
+    """The schema of a fan's output: a list for a map, an object by branch name for a parallel (E10)."""
     if depth >= TOLD:
         return None
     regions = context.survey.regions.get(name, {})

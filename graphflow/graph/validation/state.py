@@ -158,7 +158,7 @@ def check_input(context: ValidationContext) -> None:
 
 
 def check_budget(context: ValidationContext) -> None:
-    """Every figure is above zero, `onExceeded` is a node, money has a price."""
+    """Every limit is above zero, `onExceeded` is a node, and a cost limit has prices."""
     budget = context.document.budget
     for field in msgspec.structs.fields(Budget):
         value = getattr(budget, field.name)
