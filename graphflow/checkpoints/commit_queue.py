@@ -1,4 +1,4 @@
-"""What event loops queue for a store's writers and readers, and how the loops hear of the outcome."""
+"""What event loops queue for a store's writers and readers, and how the outcome gets back to the loops."""
 
 from __future__ import annotations
 

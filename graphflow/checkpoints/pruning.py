@@ -1,7 +1,7 @@
 """What a prune may take away: decided here for every store, without reading a row's content.
 
 A store gathers the branches of a thread (`PruneBranch`), asks `chosen` which checkpoints are left and `plan` what follows
-from that, and removes rows as it is told (`PruneChange`). A checkpoint is loaded from the newest snapshot at or before it
+from that, and removes the rows of each `PruneChange`. A checkpoint is loaded from the newest snapshot at or before it
 and the records after that, so the rows that have to stay are stretches that end in something that must be loadable and
 begin with its snapshot. Everything between them goes; a checkpoint whose row has to stay as a part of a later one's
 stretch stays as a record that history does not show.

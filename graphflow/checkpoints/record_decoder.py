@@ -401,6 +401,7 @@ def with_logs(folded: Folded, logs: Mapping[tuple[int, str], Sequence[bytes]]) -
     table: dict[int, Frame] = {}
     for frame in all_frames(folded.machine):
         if frame.join is not None:
+            # `put` appends the ended branches to the join again, so it begins empty.
             frame = msgspec.structs.replace(frame, join=msgspec.structs.replace(frame.join, ended=ListView([])))
         put(table, _with_logs(frame, table.get(frame.parent), rows.get(frame.number, {}), folded.counts))
     return msgspec.structs.replace(folded.machine, frames=copied(table))
@@ -419,6 +420,7 @@ def _with_logs(frame: Frame, parent: Frame | None, rows: Mapping[str, Sequence[b
             fold(items, entry)
         changes[channel] = ListView(items, len(items), counts[frame.number, channel])
         if channel == "messages" and type(given) is inputs.Referenced:
+            # The log may have been read from a later entry on, so its first ordinal follows from the count.
             given = given.resolved(entries, counts[frame.number, channel] - len(entries))
         inherited = 0 if branch is None else branch.inherited.get(channel, 0)
         if branch is not None and branch.own is not None and len(entries) > inherited:

@@ -19,7 +19,7 @@ from graphflow.errors import StoreError
 
 
 class Lineage(msgspec.Struct, frozen=True, kw_only=True):
-    """One branch of history; `number` is drawn by whoever begins it and unique in the store."""
+    """One branch of history; `number` is drawn at random by its creator and unique in the store."""
 
     number: int
     thread_id: str
@@ -183,7 +183,7 @@ class Queued(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     """Grows in the order of arrival on one thread, never used twice."""
     kind: str
-    """`input` (its turn comes when the run is over), `signal` (for whoever drives the thread), or `stop` (asks the owner
+    """`input` (its turn comes when the run is over), `signal` (for the thread's driver), or `stop` (asks the owner
     of an epoch to cancel its run)."""
     body: bytes
     at: int
@@ -233,10 +233,10 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
     newest: int | None = None
     """So many of the newest, of all branches together."""
     since: int | None = None
-    """Those made at this moment or later, epoch ms, by the time that their ids bear (UUIDv7); an id that bears none is kept."""
+    """Those made at this moment or later, epoch ms, by the time in their ids (UUIDv7); an id without one is kept."""
     records: tuple[tuple[int, int], ...] = ()
-    """(lineage, ordinal) of records that stay although no checkpoint needs them: those whose results the head may take up
-    again. They alone are no condition."""
+    """(lineage, ordinal) of records that stay although no checkpoint needs them: those whose results the head
+    may reuse. They alone are no condition."""
 
 
 class Pruned(msgspec.Struct, frozen=True, kw_only=True):

@@ -59,6 +59,7 @@ def _completed(page: Schema) -> Schema:
     for path, method, operation in _operations(page):
         _name_the_body(operation, schemas)
         responses = operation["responses"]
+        # FastAPI's own 422 is never given; the envelope's is added below.
         responses.pop("422", None)
         success = responses["200"]["content"]
         if "application/json" in success and not success["application/json"].get("schema"):

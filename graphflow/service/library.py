@@ -30,6 +30,7 @@ class Services(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         if name == "model":
+            # Nodes that call models look up prices too.
             self["prices"] = self.prices
             self[name] = self._models()
         elif name == "tool":

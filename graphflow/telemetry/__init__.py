@@ -1,1 +1,1 @@
-"""Listeners beside the service: logs, and the figures of `/metrics`."""
+"""Listeners of the service: logs, and the values of `/metrics`."""

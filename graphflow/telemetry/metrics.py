@@ -74,6 +74,7 @@ class Histogram(Metric):
         self._sum = 0.0
 
     def observe(self, value: float) -> None:
+        # A value equal to a bound lies in its bucket: `le` means at most.
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 

@@ -1,6 +1,6 @@
 """Metrics of runs, streams and requests: a listener on runs, and the page `/metrics` (spec 3.2).
 
-The runs' figures come from their events, so they hold for every edge and every mode. Counters are those of this process
+Values for runs come from their events, so they hold for every edge and every mode. Counters are those of this process
 since it began; waiting threads and queued inputs are those of the whole store.
 """
 
@@ -27,7 +27,7 @@ _ENDINGS: dict[type[Event], str] = {
 
 
 class ServerMetrics:
-    """The figures of one server."""
+    """The metrics of one server."""
 
     def __init__(self) -> None:
         self.runs = Counter("graphflow_runs_total", "Runs that ended, or pause for an answer.", ("status",))

@@ -51,7 +51,9 @@ def prune(tables: Tables, thread_id: str, keep: Keep, *, dry_run: bool) -> Prune
     branches = branches_of(tables, thread, keep.records)
     kept = pruning.chosen(branches, keep, tables.interrupts_of(thread_id))
     changes = pruning.plan(branches, kept)
+    # `pruning` knows lineages by the order of their beginning, not by the port's numbers.
     lineages = {rows.order: rows for rows in reach(thread)}
+    # Weighed before anything is removed.
     dropped = [lineages[change.lineage].dropped(change) for change in changes]
     if not dry_run:
         _apply(tables, changes)

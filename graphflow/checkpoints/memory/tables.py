@@ -62,6 +62,7 @@ class Tables:
         self.queue.drop_thread(thread.id)
         for run_id in [run for run, owner in self.runs.items() if owner == thread.id]:
             del self.runs[run_id]
+        # What was used stays in the ledger, without the thread's id.
         self.spent = [("" if owner == thread.id else owner, row) for owner, row in self.spent]
 
     def interrupts_of(self, thread_id: str) -> list[OpenInterrupt]:

@@ -17,8 +17,8 @@ from graphflow.runtime.history.state_paths import MISSING, Place, origins, parse
 async def blame(store: Checkpointer, plan: Plan, loaded: Loaded, expression: str, path: str = "") -> Blame:
     """Who wrote the value that the thread has where it was loaded.
 
-    A whole key's is whoever wrote it last. Of a part of a value it is whoever changed that part last; of an item of a
-    list that grows, whoever put it there. What a join wrote is its node's, and in `branches` of those whose writes it reduced.
+    For a whole key, the last write counts; for a part of a value, the last write that changed the part; for an item of
+    a list that grows, the write that added it. A join's write is its node's; `branches` has the writes that it reduced.
 
     Args:
         plan: the version that the thread runs.
@@ -58,6 +58,7 @@ async def _trace(tracer: Tracer, loaded: Loaded, frame: Frame, value: object) ->
             return await tracer.entry(chain, loaded.counts, frame, count - 1, value)
     elif (found := await tracer.value(chain, frame, value)) is not None:
         return found
+    # A branch that did not write the key shows its parent's value.
     if above is not None:
         return await _trace(tracer, loaded, above, value)
     return await tracer.beginning(chain, frame, value)

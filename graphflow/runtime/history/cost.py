@@ -20,7 +20,8 @@ Usage = dict[str, Any]
 class Cost(msgspec.Struct, kw_only=True):
     """Figures of the present branch: `promptTokens`, `completionTokens`, `modelCalls`, `toolCalls`, `costUsd`, `activeMs`, …
 
-    A `costUsd` of None is not known: a call has no known price, or nobody told its tokens (then those are None too).
+    A `costUsd` of None is not known: a call has no known price, or its provider reported no tokens (then those are None
+    too).
     """
 
     total: Usage = msgspec.field(default_factory=dict)
@@ -37,6 +38,7 @@ async def cost_of(store: Checkpointer, loaded: Loaded) -> Cost:
         row async for row in walk_back(store, loaded.row.thread_id, loaded.chain, whole=False) if "usage" in row[1].patch.machine
     ]  # fmt: skip
     cost = Cost()
+    # Increments are found oldest first; runs are listed newest first.
     for record, body, usage in reversed(list(increments(reversed(rows)))):
         model = (body.facts or {}).get("model")
         cost.total = add_usage(cost.total, usage)
@@ -59,6 +61,7 @@ def increments(rows: Iterable[tuple[Record, RecordBody]]) -> Iterator[tuple[Reco
         after = body.patch.machine.get("usage")
         if after is None:
             continue
+        # Usage begins again with each input (E9).
         if body.source == "input":
             before = {}
         if added := usage_between(before, after):

@@ -80,7 +80,7 @@ async def effects_behind(store: Checkpointer, head: Loaded, target: Loaded) -> l
     """The write effects that going on from `target` may do again, oldest first.
 
     Those on the way from it to the head, those of nodes that it left unfinished, and those of an older past whose
-    results the head may still take up. What was taken back already is marked, not left out.
+    results the head may still reuse. What was taken back already is marked, not left out.
     """
     thread_id = head.row.thread_id
     shared = dict(target.chain)

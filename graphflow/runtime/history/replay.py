@@ -64,6 +64,7 @@ async def _arrivals(store: Checkpointer, thread_id: str, chain: Chain, run: Run)
     before = await machine_before(store, thread_id, chain, run[0][0])
     at = {number: (frame.path, frame.node) for number, frame in before.frames.items()}
     out: list[tuple[str, str]] = []
+    # A dict, not a set: arrivals keep their order.
     came: dict[int, None] = {}
     for record, body in run:
         for number, change in body.patch.frames.items():

@@ -53,6 +53,7 @@ def read(value: Any, parts: Sequence[Part]) -> Any:
             if isinstance(value, Mapping) or (isinstance(part, int) and isinstance(value, Sequence)):
                 value = value[part]  # type: ignore[index] # an index where it is no mapping
             else:
+                # Messages are structs: their fields are attributes.
                 value = getattr(value, str(part))
         except (KeyError, IndexError, AttributeError, TypeError):
             return MISSING

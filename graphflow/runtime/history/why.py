@@ -112,6 +112,7 @@ class _Reader:
 
     def _moved(self, move: Move) -> Decision:
         """One of several nodes that the record led on."""
+        # The frame may have closed with this record, or been opened by it.
         frame = self.before.frames.get(move.frame) or self.after.get(move.frame)
         node = None if frame is None else self.plan.graphs[frame.graph].nodes.get(move.node)
         how = move.by if isinstance(move.by, str) else "only" if move.by is None else "condition"
@@ -172,6 +173,7 @@ class _Reader:
             how = "expired"
         if now is not None and now.status == "lost":
             how, to, error = self._loss(now), END, _told(now.error)
+        # By identity: an error that the frame had before is not this node's.
         elif now is not None and now.error is not None and now.error is not frame.error and self.body.source != "edit":
             how, error = self._failure(node, now, to)
         elif node.choose is not None or (self._is_conditional(frame) and "route" not in self.facts):

@@ -95,6 +95,7 @@ def check_unfinished(machine: Machine) -> None:
 def check_breakpoints(plan: Plan, before: Iterable[str], after: Iterable[str]) -> None:
     """Raises `invalid_input` for the name of no node of the run's own graph: nothing would ever stop there."""
     for field, names in (("interruptBefore", before), ("interruptAfter", after)):
+        # A text is iterable too: each letter would be taken for a node.
         if isinstance(names, str):
             raise _wrong(field, f"a list of node names: [{names!r}]")
         for name in names:

@@ -42,6 +42,7 @@ class RunHost:
 
     def with_services(self, **services: Any) -> RunHost:
         """The same with other services: `model` a function `(provider key, name) → model`, `tool` a tool runner."""
+        # A view, not a merge: the library's `Services` make their parts when they are first asked for.
         merged: Mapping[str, Any] = ChainMap(services, self.services)  # type: ignore[arg-type] # only read
         return RunHost(
             self.documents, self.store, clock=self.clock, ids=self.ids, services=merged, agent_key=self.agent_key

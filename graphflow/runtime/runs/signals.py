@@ -1,4 +1,4 @@
-"""Signals on their way to a thread, whoever drives it (spec 2.4, E2)."""
+"""Sends signals to a thread, whichever process drives it (spec 2.4, E2)."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ class Taking:
     async def same_run(self, loaded: Loaded, audience: Audience, run_id: str | None = None) -> LiveRun:
         """The thread's run, under the version that it is pinned to.
 
-        Its log goes on, unless it does so as another run, `run_id`: that log begins with this epoch. Which of both is settled
-        here, since whoever starts the run looks at the log's mark before anything has been sent.
+        Its log goes on, unless it goes on as another run, `run_id`: that log begins with this epoch. Which of the two is
+        decided here, since the caller reads the log's mark before anything has been sent.
         """
         plan = await self.pinned()
         journal = ThreadJournal(self.runs.store, self.row, self.row.facts, loaded=loaded)
@@ -136,6 +136,7 @@ def make_executor(
         seq=seq,
     )
     executor = Executor(run, hold_ms=audience.hold(), checkpoint_id=None if journal is None else journal.checkpoint_id)
+    # Only a run that goes on may have tool calls that an earlier epoch announced.
     if journal is not None and seq:
         executor.events.calls.recall = partial(_stored_events, journal, machine.run_id)
     return executor

@@ -32,7 +32,7 @@ class SavedStates:
     """States of threads in a store.
 
     Args:
-        store: any checkpointer; whoever made it closes it.
+        store: any checkpointer; the caller closes it.
     """
 
     def __init__(self, store: Checkpointer, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
@@ -63,6 +63,7 @@ class SavedStates:
             commit = self._commit(machine, loaded, state, now)
             await journal.write(journal.prepare(commit), [], loaded.seq if loaded is not None else 0, 0, True)
         except BaseException:
+            # A successful write gives the thread back with its commit.
             await self.store.release(thread_id, row.fence)
             raise
         return commit.id

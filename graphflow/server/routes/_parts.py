@@ -132,6 +132,7 @@ def outcome(begun: StartedRun) -> dict[str, Any]:
     executor = begun.run.executor
     if executor.error is not None:
         raise executor.error
+    # A shutdown leaves the run at a checkpoint, so it has no outcome yet.
     if begun.run.executor.abandoned:
         raise GraphflowError(
             "the server stopped before the run's end; resume it", code="shutting_down", runId=begun.run_id

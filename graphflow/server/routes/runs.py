@@ -27,6 +27,7 @@ router = APIRouter(prefix="/api", tags=["runs"])
 async def start(request: Request, given: Annotated[QueryBody, Depends(body(QueryBody))]) -> Response:
     """Starts a run: its events, or with `stream: false` one JSON body once it rests."""
     caller, context = caller_of(request), application(request)
+    # The room counts while the run is being begun; then the run itself counts.
     with room_for_run(request):
         begun = await query(context, given.to_request(), caller=caller)
     if isinstance(begun, QueuedInput):
@@ -74,6 +75,7 @@ async def events(
     """Replays what the client has missed, then goes on live."""
     families = families_of(events)
     queued = await find_queued(application(request), run_id)
+    # A queued input has no events yet: its stream waits for the turn.
     if queued is not None:
         return stream_later(request, queued, families, "keep")
     return stream(request, await join(application(request), run_id, last_event_id or lastEventId), families)

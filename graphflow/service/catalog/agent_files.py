@@ -35,6 +35,7 @@ class AgentFolder:
 
     def write(self, key: str, config: Mapping[str, Any]) -> tuple[bool, str]:
         """See `AgentFiles.write`; `key` holds no path separator."""
+        # Checked first: a broken agent is never written.
         self._load({**config, "key": key})
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / f"{key}.json"
@@ -54,6 +55,7 @@ def _replace(file: Path, data: bytes) -> None:
             out.write(data)
             out.flush()
             os.fsync(out.fileno())
+        # `mkstemp` makes files that only their owner can read.
         Path(name).chmod(0o644)
         Path(name).replace(file)
     except BaseException:

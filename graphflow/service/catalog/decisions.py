@@ -64,6 +64,7 @@ def _by_person(body: RecordBody, interrupt: Interrupt) -> dict[str, Any]:
     given = answer if isinstance(answer, dict) else {}
     decision = body.facts["decision"]
     arguments = thaw(interrupt.arguments)
+    # After any other decision the call did not run.
     ran = {"approve": arguments, "edit": given.get("arguments")}.get(decision)
     out = {
         "at": body.at,

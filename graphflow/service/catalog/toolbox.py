@@ -86,6 +86,7 @@ class Toolbox:
         self.files = await asyncio.to_thread(next_tool_files, old, self._tool_folder.folder, contents, self._registered)
         # Errors may change although the tools stay as they are.
         self._tell()
+        # Every agent is checked again, so only when a tool is really another.
         if self.files.tools != old.tools:
             self.registry = self._registered.overlaid(self.files.tools)
             await self._changed(self.registry)

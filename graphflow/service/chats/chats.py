@@ -118,6 +118,7 @@ async def history(context: ServiceContext, chat_id: str, chain: Chain) -> list[E
     all_records = await _all_records(context, chat_id, chain)
     places = {None, *((record.lineage, record.ordinal) for record in all_records)}
     for run_id, records in runs_of(all_records):
+        # The newest events of a live run are in its ring and not in the store yet.
         live = context.runs.by_thread.get(chat_id)
         if live is not None and live.run_id == run_id:
             log = await log_of_run(context, chat_id, run_id)
@@ -173,5 +174,6 @@ def _references(events: Iterable[Event]) -> list[Any]:
         if isinstance(event, RequestQuery):
             for reference in event.references or ():
                 key = reference.get("id") if isinstance(reference, dict) else None
+                # References without an id can't be compared, so each one is kept.
                 seen.setdefault(str(key) if key is not None else f"{len(seen)}:{reference!r}", reference)
     return list(seen.values())

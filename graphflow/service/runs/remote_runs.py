@@ -104,6 +104,7 @@ class _Told:
         self._begin = max((mark for _, mark in run.log.epochs), default=0)
         events = [event for event, _ in run.log.events]
         self._at_work.clear()
+        # From what the client has, it follows which nodes were at work at its position.
         for event in events:
             if event.seq <= self._after:
                 self._note(event)

@@ -57,8 +57,10 @@ async def submit(context: ServiceContext, request: SubmitRequest, *, caller: Cal
     status: SubmitStatus = "accepted"
     detail = None
     try:
+        # One request at a time: of two answers to one question the second sees the first.
         async with context.turn(request.chat_id):
             await check_thread(context, caller, request.chat_id)
+            # What is due happens first; an answer to it is then stale (E12).
             await expire_overdue(context, request.chat_id)
             await _take(context, request, request_id, caller.name)
     except AnswerRefused as refusal:
@@ -85,6 +87,7 @@ async def _take(context: ServiceContext, request: SubmitRequest, request_id: str
         view_id=request.view_id,
     )
     live = await settled_live(context, request.chat_id)
+    # The live machine decides where there is one: the store may be behind it.
     if live is not None:
         machine = live.executor.machine
         interrupt_id = find_interrupt(machine, request.run_id, request.asked)
