@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Literal, Protocol, get_args, overload
 
 from graphflow.models.options import ToolSpec
 from graphflow.tools.context import RunnerContext, Terminated, ToolContext
@@ -28,6 +28,7 @@ ViewportType = Literal["html", "qlc", "dqlc"]
 
 # Providers refuse the whole request for one name outside these characters.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_UNDO = re.compile(r"(tool|fn):.+")
 
 
 class ToolBody(Protocol):
@@ -86,6 +87,15 @@ class Tool:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"tool name {self.name!r}: use 1 to 64 letters, digits, `_` and `-`, as providers demand")
+        # A word that is taken for another one is found when a write has been done twice, or can't be taken back.
+        if self.effects not in get_args(Effects):
+            raise ValueError(
+                f"tool {self.name!r}: effects is {self.effects!r}; use one of {', '.join(get_args(Effects))}"
+            )
+        if self.undo is not None and not _UNDO.fullmatch(str(self.undo)):
+            raise ValueError(
+                f"tool {self.name!r}: undo is {self.undo!r}; name what takes its effect back as `tool:NAME`"
+            )
 
     @property
     def parameters(self) -> dict[str, Any]:

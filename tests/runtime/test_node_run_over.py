@@ -141,3 +141,24 @@ async def test_a_write_whose_node_ends_while_its_intent_is_written_does_not_act(
     cancelled.set()
     await refused.wait()
     assert done == []
+
+
+async def test_an_operation_whose_effects_are_misspelt_does_not_act(compile_graph: Compile) -> None:
+    graph, done = Graph(Counter), list[str]()
+
+    @graph.node
+    async def work(state: Any, ctx: Context) -> dict[str, Any]:
+        await ctx.step("pay", lambda: done.append("paid"), effects="writes")
+        return {}
+
+    result = await compile_graph(graph).run({}, thread_id="t")
+    assert (result.status, done) == ("failed", [])
+    assert result.error is not None
+    assert "effects='writes'" in result.error["message"]
+
+
+def test_a_path_in_the_place_of_a_store_is_refused_with_the_store_to_write() -> None:
+    graph = Graph(Counter)
+    graph.node(name="work")(lambda state: {})
+    with pytest.raises(TypeError, match=r"SqliteCheckpointer\('threads.db'\)"):
+        graph.compile(checkpointer="threads.db").run_sync({}, thread_id="t")  # type: ignore[arg-type]

@@ -318,3 +318,13 @@ def test_changed_gives_another_tool_and_leaves_the_first():
     assert isinstance(other, Tool)
     assert other.spec.description == "new"
     assert forecast.spec.description != "new"
+
+
+@pytest.mark.parametrize("wrong", [{"effects": "writes"}, {"undo": "nope"}, {"undo": 5}])
+def test_a_word_that_effects_or_undo_does_not_have_is_refused_where_the_tool_is_made(wrong: dict[str, Any]) -> None:
+    def pay() -> None:
+        """Pays."""
+
+    (name, value) = next(iter(wrong.items()))
+    with pytest.raises(ValueError, match=f"tool 'pay': {name} is {value!r}"):
+        tool(**wrong)(pay)

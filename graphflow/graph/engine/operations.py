@@ -33,6 +33,8 @@ from graphflow.graph.engine.suspension import (
 )
 from graphflow.graph.engine.usage_meter import UsageMeter
 
+EFFECTS = ("write", "read", "none")
+
 
 class NodeRun(UsageMeter):
     """One run of one node: what its `Context` shows to its code, and what else the engine and the built-in kinds need.
@@ -214,6 +216,10 @@ class NodeRun(UsageMeter):
             refers: the state's messages hold the arguments under the call `name`, so they are not stored again.
         """
         self._refuse_when_over()
+        if effects not in EFFECTS:
+            raise NodeFailed(
+                f"node {self.node!r} gives effects={effects!r} to an operation; use one of none, read, write"
+            )
         key = self._key(kind, name)
         digest = digest_of(arguments) if arguments is not None else ""
         operation = self._recorded(key, digest)

@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
+from os import PathLike
 
 import msgspec
 
@@ -411,6 +412,8 @@ def registry_of(store: Checkpointer) -> RunRegistry:
     It hangs on the store, so that it ends with it and needs no table of all stores; a store that wraps another one has its
     own.
     """
+    if isinstance(store, str | PathLike):  # a path is the likely mistake, and anything else has attributes
+        raise TypeError(f"checkpointer is the path {str(store)!r}; give a store: SqliteCheckpointer({str(store)!r})")
     registry: RunRegistry | None = vars(store).get("_run_registry")
     if registry is None:
         registry = vars(store)["_run_registry"] = RunRegistry(store)
