@@ -36,7 +36,7 @@ class ConversationStoreConformance:
         await store.close()
 
     async def fill(self, store: ConversationStore) -> None:
-        """Five conversations, `e` the newest; two bear the same time."""
+        """Five conversations, `e` the newest; two have the same time."""
         for at, (chat_id, agent, owner, name, text) in enumerate(
             [
                 ("a", "plain", "ann", "Weather", "Is it raining in 北京?"),

@@ -1,6 +1,6 @@
 """The grammar of a run's stream, as one small state machine (spec 3.3): which event may follow which.
 
-`StreamRules.take` is given every event in the order in which it is sent and refuses the first that breaks a rule:
+`StreamRules.take` gets every event in the order of sending and refuses the first one that breaks a rule:
 
 - `request.*`, `chat.start` and `run.start` come first; exactly one terminal comes last, and after `run.waiting` only what
   leads on from it.
@@ -10,8 +10,8 @@
 - Nothing is open at the end of its node run, at the end of a task, at `run.waiting` or at a terminal.
 - `plan.*` and `task.*`: see `PlanRules`.
 
-`Blocks` and `EventEmitter` make streams that keep these rules; this module only knows events, so it can be held against any
-stream: live, rebuilt or one that came over a wire.
+`Blocks` and `EventEmitter` make streams that keep these rules; this module only knows events, so it can check any
+stream: live, rebuilt, or received over HTTP.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from graphflow import events as ev
 from graphflow.errors import StreamBroken
 
 _LIVE_TIMES = (*ev.LIVE_ONLY, ev.ContentStart, ev.ReasoningStart, ev.ToolStart, ev.ActionStart)
-"""Events whose times the log does not keep: what follows a commit bears the commit's time, which may lie before theirs."""
+"""Events whose times the log does not keep: what follows a commit carries the commit's time, which may be earlier than theirs."""
 AFTER_WAITING = (ev.RequestSubmit, ev.InterruptResolve, ev.RunResume, ev.RunCancel, ev.RunError)
 """What may follow `run.waiting`, until the run goes on (spec 3.3)."""
 _BEFORE_START = (ev.RequestQuery, ev.RequestUpload, ev.ChatStart, ev.RunStart)

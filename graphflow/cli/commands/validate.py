@@ -45,7 +45,7 @@ def validate(
 
 
 def _checked(app: Application, paths: list[str]) -> tuple[int, list[Issue]]:
-    """How many files were looked at, and all their errors."""
+    """The number of files checked, and all their errors."""
     if not paths:
         count, issues = _folder(app, Path(app.settings.agents.dir))
         return count + len(app.toolbox.names()), [*issues, *app.errors()]
@@ -72,6 +72,7 @@ def _lies_in(issue: Issue, path: Path) -> bool:
 def _folder(app: Application, folder: Path) -> tuple[int, list[Issue]]:
     """The agents of a folder, checked against each other."""
     registry = app.agents
+    # Agents refer to each other by key, so another folder needs a registry of its own.
     if folder.resolve() != registry.folder.resolve():
         from graphflow.agents.registry import AgentRegistry
         from graphflow.nodes.kinds import NodeKinds

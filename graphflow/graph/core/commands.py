@@ -82,7 +82,7 @@ class Request(msgspec.Struct):
 
 
 class Resolve(msgspec.Struct):
-    """An interrupt is closed; whoever waits in the live process gets `answer`."""
+    """An interrupt is closed; a call that waits for it in this process gets `answer`."""
 
     interrupt: Interrupt
     decision: str

@@ -59,7 +59,7 @@ class State(FrozenDict):
 
 
 FROZEN = ATOMS | {FrozenDict, FrozenList, State}
-"""Types whose values nobody can change, all through."""
+"""Types whose values cannot change, at any depth."""
 
 
 _DICTS: frozenset[type] = frozenset({dict, OrderedDict, defaultdict, Counter})

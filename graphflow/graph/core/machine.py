@@ -11,7 +11,7 @@ from graphflow.graph.core.channels import Update
 from graphflow.graph.core.immutable import ListView, State
 
 Status = Literal["idle", "running", "waiting", "failed", "stopped"]
-"""`idle`: nothing unfinished; `stopped`: unfinished and driven by nobody (spec 3.2)."""
+"""`idle`: nothing unfinished; `stopped`: unfinished and not driven by any process (spec 3.2)."""
 
 ROOT = 0
 """Number of the root frame, which lives as long as the thread."""

@@ -32,7 +32,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     to: str
     """The node that came next; `fail` when the failure went to the frame above."""
     by: int | str | None = None
-    """The index of the route; None where conditions were not looked at; else `error`, `budget`, `expired`, `failed`, or what
+    """The index of the route; None if no condition was evaluated; else `error`, `budget`, `expired`, `failed`, or what
     the join did with a failed branch: `collect`, `skip`."""
     writes: Writes = msgspec.field(default_factory=dict)
     joined: Writes = msgspec.field(default_factory=dict)

@@ -157,7 +157,7 @@ class Migrated(Tick):
     run_id: str
     """The run that goes on from it: the same while the thread waits or rests, else another."""
     migration: Any = None
-    """The `Migration` that was planned: what becomes of frames and questions."""
+    """The planned `Migration`: the changes of frames and questions."""
     facts: dict[str, Any] | None = None
     """By whom, and which node names were mapped."""
 

@@ -1,4 +1,4 @@
-"""Words that documents and errors had before, each with the word that took its place. No other module knows them.
+"""Former words of documents and errors, each with the word that replaced it. No other module knows them.
 
 Authored documents that use an old word are refused with the new one. What a store or an export holds is read as if it
 had the new words; the version hash of a stored document stays that of the text that was compiled.
@@ -30,7 +30,7 @@ ERROR_CODES = {
 
 
 Found = list[tuple[tuple[str, ...], str, str]]
-"""Of each old word the steps to its place, the word, and what to write instead."""
+"""For each old word: the path to it, the word, and its replacement."""
 
 
 def renewed(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Found]:
@@ -48,7 +48,7 @@ def renewed(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Found]:
 
 
 def renewed_code(code: str) -> str:
-    """The error code of today."""
+    """The current name of an error code."""
     return ERROR_CODES.get(code, code)
 
 

@@ -1,4 +1,4 @@
-"""Data from Python callers made plain: exactly what JSON can hold, or an error for each part that it can't."""
+"""Converts data from Python callers to plain JSON data, with an error for each part that JSON cannot hold."""
 
 from __future__ import annotations
 

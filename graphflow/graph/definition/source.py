@@ -1,6 +1,6 @@
-"""Strict JSON that remembers where everything stands, and three-quoted prompts (spec 1.1).
+"""Strict JSON with the position of every value, and three-quoted prompts (spec 1.1).
 
-`parse_source` reads a text into plain data; `Source.place(pointer)` then tells line and column of
+`parse_source` reads a text into plain data; `Source.place(pointer)` then gives line and column of
 any value, so that an error found much later still names its place. It is JSON with one addition: the
 value of a key whose name contains `systemPrompt` may stand between three quotation marks, with real
 line breaks and no escapes.

@@ -55,7 +55,7 @@ class Level:
 
 
 def levels_of(document: GraphDefinition) -> Level:
-    """The main flow, with all that is inside it; nodes that nothing reaches stand in it too."""
+    """The main flow with everything inside it; unreachable nodes are part of it too."""
     return _HierarchyBuilder(document).read()
 
 

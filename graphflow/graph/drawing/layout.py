@@ -1,7 +1,7 @@
 """The one layout behind every picture of a graph: text, Mermaid, SVG and the studio's positions.
 
-`layout(document)` needs no model, store or checked document: it draws what is there, names that lead nowhere
-included, so that a broken file can be looked at too.
+`layout(document)` needs no model, store or checked document: it draws what is there, including names without
+a node, so that a broken file can be drawn too.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Box:
     h: float
     description: str | None = None
     group: str | None = None
-    """The group that it stands in; None is the main flow."""
+    """The group around it; None is the main flow."""
     id: str = ""
     """Tells the `end` of a body from that of another; a node's is its name."""
 
@@ -61,7 +61,7 @@ class Group:
     fan: str
     title: str
     depth: int
-    """How many groups it stands in."""
+    """Number of groups around it."""
     x: float
     y: float
     w: float

@@ -1,7 +1,7 @@
-"""A layout as SVG: one file without script, font or address of anything else.
+"""A layout as SVG: one file without scripts, fonts or links to other files.
 
-Boxes and labels bring their own ground and lines are a middle grey, so that the picture can stand on light and on
-dark pages; where the viewer says that it is dark (`prefers-color-scheme`), the boxes follow.
+Boxes and labels have their own background and lines are a middle grey, so that the picture fits light and dark pages;
+if the viewer prefers dark colours (`prefers-color-scheme`), the boxes follow.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class AnswerWaiters:
     def quiet(self, ctx: Asker) -> None:
         """Leaves a node whose questions nobody holds, unless an operation of it is under way: that one ends first.
 
-        Leaving a node cancels what it does beside asking, and a write that is cut off is one of unknown outcome.
+        Leaving a node cancels whatever else it does, and a write that is cut off has an unknown outcome.
         """
         for waiter in self._waiters.values():
             if waiter.ctx is ctx and not waiter.held and not waiter.future.done():

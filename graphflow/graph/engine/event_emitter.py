@@ -34,7 +34,7 @@ class EventEmitter:
 
     Args:
         sink: gets every event, numbered, at once.
-        plan: what readers are told of the run's plan, if its graph has one.
+        plan: makes the events of the run's plan, if its graph has one.
         epoch: the thread's fence; part of ids that must not repeat in a later epoch.
         seq: number of the last event of the run so far.
         logs: whether a journal keeps the log.

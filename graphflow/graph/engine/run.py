@@ -63,7 +63,7 @@ class Run:
         plan_events = PlanEvents.of(plan, machine, thread_id)
         self.events = EventEmitter(clock, sink, plan_events, epoch=epoch, seq=seq, logs=journal is not None)
         self.lease: Lease | None = None
-        """Until when nobody else can have taken the thread; None never asks."""
+        """Until when no other process can have taken the thread; None is never checked."""
         self.error: GraphflowError | None = None
         """Why the store failed, if it did."""
         self.failure: BaseException | None = None

@@ -1,4 +1,4 @@
-"""What an expression may name: the variables of its place, their keys and types (spec 2.1 rule 7, E16)."""
+"""The variables that an expression can use in its place, with their keys and types (spec 2.1 rule 7, E16)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ USAGE = ("modelCalls", "toolCalls", "promptTokens", "completionTokens", "reasoni
 _OUTSIDE = frozenset({"env", "environ", "environment", "os", "sys", "secrets", "settings", "config", "process"})
 
 ANY_VARIABLE = "*"
-"""Among `loose`: whatever name may be a variable."""
+"""In `loose`: any name may be a variable."""
 
 Problem = tuple[str, int, str | None, str]
 """Message, offset, hint and kind of an error."""
@@ -51,9 +51,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     schemas: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Variable (`input`, `out`, `answer`) → JSON Schema, where one is known: types of bare paths come from it."""
     absent: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Variable that exists elsewhere → why not here."""
+    """Variable that exists in other places only → the reason why it does not here."""
     loose: frozenset[str] = frozenset()
-    """Variables, or `ANY_VARIABLE`, of which too little is known to call a name wrong: an error that was told has hidden the rest."""
+    """Variables, or `ANY_VARIABLE`, whose names are not checked, because a reported error hides their declaration."""
 
     @classmethod
     def of(cls, document: GraphDefinition) -> Environment:
@@ -76,13 +76,13 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, absent={**self.absent, **reasons})
 
     def loosely(self, *variables: str) -> Environment:
-        """The same where no name below these variables is wrong."""
+        """The same without checks of names below these variables."""
         return msgspec.structs.replace(self, loose=self.loose.union(variables)) if variables else self
 
     # --- types
 
     def variable_type(self, path: Path) -> str:
-        """The CEL type that the path is declared with: only what the engine itself guarantees."""
+        """The CEL type that the path is declared with; only types that the engine itself guarantees."""
         if path.test:
             return "bool" if path.test == "has" else "int"
         if len(path.steps) != 1:
@@ -112,7 +112,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         return "number" in declared_types(self.state.get(path.steps[0]))
 
     def schema_of(self, path: Path) -> Any:
-        """The JSON Schema of what the path names, None when it is not told."""
+        """The JSON Schema of the value at the path; None if unknown."""
         return self._schema(path.variable, path.steps)
 
     def _schema(self, variable: str, steps: tuple[PathStep, ...]) -> Any:
@@ -230,7 +230,7 @@ def _closed(schema: Any) -> bool:
 
 
 def _below(schema: Any, step: PathStep) -> Any:
-    """The schema of one step further, None when it is not told."""
+    """The schema one step below; None if unknown."""
     if not isinstance(schema, Mapping):
         return None
     if isinstance(step, str):

@@ -13,14 +13,14 @@ Read = Callable[[Mapping[str, Any]], Any]
 
 
 class Missing(Exception):
-    """A path leads nowhere; the text names what there is instead."""
+    """A path has no value; the text names what exists instead."""
 
 
 def reader(path: Path, nested: Callable[[Index], Read]) -> Read:
     """What reads the path from a scope.
 
     Args:
-        path: where to look; with a test, what is told about it.
+        path: the path to read; with a test (`has`, `size`), the result is that of the test.
         nested: compiles an index that is an expression.
     """
     if path.test == "has":

@@ -38,7 +38,7 @@ class StateUse:
         self.visits: list[tuple[str | None, str, str]] = []
         """(node whose frame it is, node that is counted, pointer) of every `visits.NODE`."""
         self.node: str | None = None
-        """The node that is looked at; None for the document's own expressions."""
+        """The node that is being checked; None for the document's own expressions."""
 
     def reads(self, refs: Iterable[tuple[str, ...]], pointer: str) -> None:
         for ref in refs:

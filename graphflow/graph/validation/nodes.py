@@ -1,4 +1,4 @@
-"""Checks of single nodes: their form, what stands beside it, what they use (spec 2.1 rules 1 and 9, E19)."""
+"""Checks of single nodes: their form, its other keys, and the names that they use (spec 2.1 rules 1 and 9, E19)."""
 
 from __future__ import annotations
 
