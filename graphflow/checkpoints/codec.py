@@ -216,7 +216,7 @@ def _array(code: int) -> Callable[[Any, int, _Walk], Any]:
 
 def _bag(code: int) -> Callable[[Any, int, _Walk], Any]:
     def write(value: Any, depth: int, walk: _Walk) -> Ext:
-        # Sorted, because a set of strings has another order in each process and equal values shall give equal bytes.
+        # Sorted, because a set of strings has another order in each process, and equal values have to give equal bytes.
         depth = _deeper(depth)
         return Ext(code, _pack(sorted((walk(item, depth) for item in value), key=_pack)))
 

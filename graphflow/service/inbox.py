@@ -31,7 +31,7 @@ async def inbox(
         user: only those of this user's threads.
 
     Raises:
-        GraphflowError: `invalid_input` for a cursor that is none.
+        GraphflowError: `invalid_input` for an invalid cursor.
     """
     if cursor is not None:
         try:

@@ -76,7 +76,7 @@ async def checkpoints(
     """The tree, newest first, and the cursor of the next page.
 
     Raises:
-        GraphflowError: `invalid_input` for a cursor that is none, or whose checkpoint was pruned.
+        GraphflowError: `invalid_input` for an invalid cursor, or one whose checkpoint was pruned.
     """
     thread = await thread_of(context, thread_id)
     try:

@@ -31,7 +31,7 @@ async def usage(
         by: the subset of `AXES` by which lines are grouped.
 
     Raises:
-        GraphflowError: `invalid_input` for a day that is none, or an unknown axis.
+        GraphflowError: `invalid_input` for an invalid day or an unknown axis.
     """
     if unknown := [axis for axis in by if axis not in AXES]:
         raise bad_argument("by", f"{unknown[0]!r} is unknown; usage is reported by {', '.join(AXES)}")

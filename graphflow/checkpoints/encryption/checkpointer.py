@@ -439,7 +439,7 @@ class EncryptedCheckpointer:
     # --- export and rewriting ---
 
     async def export_thread(self, thread_id: str) -> AsyncIterator[Mapping[str, Any]]:
-        """The thread as it is, decrypted: an export is for any store, and must be kept as its owner sees fit."""
+        """The thread, decrypted: an export fits any store, so its owner has to protect it."""
         copy = await export.from_lines((await self._ready()).export_thread(thread_id))
         opened = export.changed(copy, self.cipher.decrypt)
         there = {document.digest for document in opened.documents}

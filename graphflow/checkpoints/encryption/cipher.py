@@ -3,7 +3,7 @@
 Each begins with a format byte that no plain blob begins with. An encrypted one goes on with four bytes that
 name its key, the nonce, and the ciphertext; it is bound to its place in the store, so that a row that is moved,
 swapped with another or changed does not open. An entry of an append channel also has the record that wrote it in the
-clear, since who reads a log along a chain does not know which lineage an entry comes from; that record is bound too,
+clear, since a reader of a log along a chain does not know which lineage an entry comes from; that record is bound too,
 and has to lie on the chain.
 
 `checkpointer.py` puts this before any store; only the extras `graphflow[encryption]` bring the two libraries.

@@ -52,7 +52,7 @@ class Tables:
         return thread
 
     def drop_thread(self, thread: HeldThread) -> None:
-        """Forgets the thread, but not its lineages; what it has used stays used, by nobody in particular."""
+        """Forgets the thread, but not its lineages; its usage stays in the ledger without its id."""
         del self.threads[thread.id]
         # Its driver may still try to commit: a namesake has to begin with a higher fence.
         if thread.owner is not None:

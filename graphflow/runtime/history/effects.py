@@ -184,7 +184,7 @@ def _place(effect: Effect) -> tuple[str, str, int, str]:
     return effect.path, effect.node, effect.visit, effect.key
 
 
-# --- what shall become of them -------------------------------------------------------------------
+# --- the choices for them ------------------------------------------------------------------------
 
 
 def choose(effects: Sequence[Effect], given: Choices, what: str, allowed: Sequence[str] = CHOICES) -> dict[str, Choice]:

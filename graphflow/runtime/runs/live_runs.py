@@ -395,7 +395,7 @@ class RunRegistry:
         self._by_loop: dict[asyncio.AbstractEventLoop, LiveRuns] = {}
 
     def here(self, clock: Clock) -> LiveRuns:
-        """The live runs of the running event loop; the first who asks gives them their clock."""
+        """The live runs of the running event loop; the first caller gives them their clock."""
         loop = asyncio.get_running_loop()
         runs = self._by_loop.get(loop)
         if runs is None:

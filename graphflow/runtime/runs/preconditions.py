@@ -61,7 +61,7 @@ def check_state(plan: Plan, machine: Machine) -> None:
 
 
 def check_outcomes(thread_id: str, machine: Machine) -> None:
-    """Raises `thread_waiting` for a run that ended in the midst of a `write`: new input would leave it undecided (E9).
+    """Raises `thread_waiting` for a run that ended in the middle of a `write`: new input would leave it undecided (E9).
 
     A cancelled run is not checked: the caller who cancelled it has decided.
     """

@@ -1,4 +1,4 @@
-"""`SavedStates`: states of threads by hand, for who keeps them without a graph: save, load, load_latest, list, delete (spec 4.1).
+"""`SavedStates`: keeps states of threads without a graph: save, load, load_latest, list, delete (spec 4.1).
 
 A thin view on any store. What it saves are checkpoints like any other, so histories, forks, prunes and exports know them; a
 thread that a graph has made can be read with it, and a value saved to it is an edit of that thread's state.

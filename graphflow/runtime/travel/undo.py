@@ -153,7 +153,7 @@ class UndoContext:
     async def step(
         self, name: str, fn: Callable[[], Awaitable[Any]], *, idempotent: bool = False, arguments: Any = None, **_: Any
     ) -> Any:
-        """Does it after a durable intent; whether it was done is for `settle` or `forget` to say."""
+        """Runs it after a durable intent; `settle` or `forget` then records the outcome."""
         await self._undoing.record(name, Operation("undo", self._effect.digest, "write", "intent", None, idempotent))
         self._begun = True
         try:

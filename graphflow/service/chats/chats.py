@@ -43,7 +43,7 @@ async def chats(
         query: words that must each be found in a chat's name or in what was said in it.
 
     Raises:
-        GraphflowError: `invalid_input` for a cursor that is none, or whose chat was deleted.
+        GraphflowError: `invalid_input` for an invalid cursor, or one whose chat was deleted.
     """
     await context.runs.ready()
     if query is not None and query.strip():

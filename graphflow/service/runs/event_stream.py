@@ -75,7 +75,7 @@ async def join(context: ServiceContext, run_id: str, last_event_id: str | None =
     Raises:
         ThreadNotFound: no such run.
         CheckpointNotFound: the run's log was pruned; `detail.pruned` is true.
-        GraphflowError: `invalid_input` for an id that is none.
+        GraphflowError: `invalid_input` for an invalid id.
     """
     position = parse_position(last_event_id)
     await context.runs.ready()
