@@ -12,7 +12,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 
 
 class Registration(NamedTuple):
-    """What a function is for documents."""
+    """The registration of a function for documents."""
 
     word: Literal["fn", "node"]
     name: str
@@ -25,7 +25,7 @@ def function(*, name: str) -> Callable[[F], F]: ...
 def function(offered: F | None = None, /, *, name: str | None = None) -> F | Callable[[F], F]:
     """Offers a function to documents, which call it as `"use": "fn:NAME"` with its arguments, or as `"x-reducer": "fn:NAME"`.
 
-    It counts where `[tools] modules` of `graphflow.toml` names its module, and stays the function that it was.
+    It is registered if `[tools] modules` of `graphflow.toml` names its module, and can still be called directly.
 
     Args:
         name: default: the function's name.
@@ -43,13 +43,14 @@ def node(*, name: str) -> Callable[[F], F]: ...
 def node(offered: F | None = None, /, *, name: str | None = None) -> F | Callable[[F], F]:
     """Offers a node function, `f(state, ctx)` or `f(state)`, to documents, which run it as `"use": "node:NAME"`.
 
-    See `function` for its arguments and for where it counts.
+    See `function` for its arguments and for where it is registered.
     """
     return _registering("node", offered, name)
 
 
 def registration_of(value: object) -> Registration | None:
-    """What the value was offered as, if it was."""
+    """The registration of a value, or None."""
+    # Objects with `__getattr__` (mocks, proxies) answer any name, so the type is checked as well.
     offer = getattr(value, _MARK, None) if callable(value) else None
     return offer if isinstance(offer, Registration) else None
 
@@ -61,6 +62,7 @@ def _registering(word: Literal["fn", "node"], offered: F | None, name: str | Non
             raise ValueError(
                 f"{named!r} can't be named as {word}:NAME: letters, digits, _ and -, a letter or _ first; give name="
             )
+        # A mark and no global table: importing a module must not register anything by itself.
         setattr(function, _MARK, Registration(word, named))
         return function
 

@@ -10,20 +10,20 @@ from graphflow.graph.engine.operations import NodeRun
 from graphflow.nodes.reasoning_summary import Piece, SummaryReader
 
 Stream = Literal["content", "reasoning", "hidden", "candidate"]
-"""Where the text of a turn goes. `candidate`: nowhere, as a `verify` node follows, unless the turn calls tools."""
+"""The target of a turn's text. `candidate`: none, as a `verify` node follows, unless the turn calls tools."""
 
 
 class DeltaEmitter:
-    """The speech of one turn.
+    """Sends the text and reasoning of one turn.
 
-    A candidate is never shown, and whether a turn that may call tools is one is not known before its first call. So
-    its text is kept back; the first call lets it go as one delta per block, and what comes behind it passes at once.
-    This is the only text that is ever kept back (E14): native reasoning is no candidate and is streamed as it comes.
+    A candidate is never shown, and only the first call shows that a turn is none. So
+    its text is held back; the first call releases it as one delta per block, and later text passes at once.
+    No other text is ever held back (E14): native reasoning is not part of a candidate and is streamed at once.
 
     Args:
-        ctx: of the node run that speaks.
-        stream: where the text goes.
-        show_reasoning: whether reasoning is for people.
+        ctx: the context of the node run.
+        stream: the target of the text.
+        show_reasoning: whether readers see the reasoning.
         summary: the text is the JSON object that `SummaryReader` reads.
     """
 
@@ -70,28 +70,29 @@ class DeltaEmitter:
         return "".join(self._native) if self._kept_back else self.reasoning
 
     def say(self, delta: str) -> MaybeReady:
-        """A piece of the turn's text came."""
+        """Takes a piece of the turn's text."""
         if self._reader is not None:
             return self._pieces(self._reader.feed(delta))
         return self._say(delta)
 
     def think(self, delta: str) -> MaybeReady:
-        """A piece of the model's own reasoning came."""
+        """Takes a piece of the model's own reasoning."""
         self._native.append(delta)
         self._reasoning.append(delta)
         return self._ctx.reasoning(delta) if self._show_reasoning else DONE
 
     def calls(self) -> None:
-        """The turn calls a tool: its text is no candidate."""
+        """Releases the held text: the turn calls a tool, so it is not a candidate."""
         if not self._kept_back:
             return
         self._kept_back, self._stream = False, "content"
+        # Reasoning first, as it would have been streamed; blocks of both close each other.
         for field in ("reasoningSummary", "finalText"):
             if text := "".join(held for name, held in self._held if name == field):
                 self._send_summary(text) if field == "reasoningSummary" else self._ctx.content(text)
 
     def end(self) -> MaybeReady:
-        """The turn is over: what could still have become syntax is text."""
+        """Ends the turn: text that could still have become syntax is given out."""
         return DONE if self._reader is None else self._pieces(self._reader.end())
 
     def _pieces(self, pieces: Iterable[Piece]) -> MaybeReady:

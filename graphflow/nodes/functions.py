@@ -30,6 +30,7 @@ class FunctionKind:
     def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Issue]:
         given = node.with_ if isinstance(node.with_, Mapping) else {}
         try:
+            # Checked at load: a wrong argument name would otherwise fail the run that reaches this node.
             inspect.signature(self._function).bind(**dict.fromkeys(given))
         except TypeError as error:
             yield Issue(
@@ -82,6 +83,7 @@ class NodeKind:
         takes_context = _takes_context(function)
         if _is_async(function):
             if takes_context:
+                # No wrapper: the function already has the engine's signature.
                 return cast("NodeFunction", function)
 
             async def run(state: Any, ctx: NodeRun) -> Any:
@@ -100,7 +102,7 @@ class NodeKind:
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives a coroutine: an async function, or an object whose class defines `async __call__`."""
+    """Whether a call returns a coroutine: an async function, or an object whose class defines `async __call__`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 

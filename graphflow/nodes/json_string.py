@@ -11,7 +11,7 @@ _LOST = "\ufffd"
 
 
 class JsonString:
-    """Decodes one JSON string from behind its opening quote, over pieces of any size."""
+    """Decodes one JSON string from after its opening quote on, in pieces of any size."""
 
     __slots__ = ("_escape", "_high", "closed")
 
@@ -22,7 +22,7 @@ class JsonString:
         self.closed = False
 
     def read(self, text: str, at: int) -> tuple[str, int]:
-        """What is known now, and where the reading stopped: behind the closing quote, or at the end of the text."""
+        """The decoded text so far, and where reading stopped: after the closing quote, or at the end of the text."""
         out = []
         while at < len(text) and not self.closed:
             if self._escape:
@@ -31,6 +31,7 @@ class JsonString:
                 continue
             found = _SPECIAL.search(text, at)
             stop = len(text) if found is None else found.start()
+            # Plain text or the end follows, so a waiting first half stays alone.
             if stop > at or text[stop] == '"':
                 out.append(self._alone() + text[at:stop])
             if found is not None:
@@ -39,21 +40,22 @@ class JsonString:
         return "".join(out), at
 
     def end(self) -> str:
-        """What is left where the text ends before the string does."""
+        """The rest when the text ends before the string does."""
         cut, self._escape = self._escape, ""
         return self._alone() or (_LOST if cut else "")
 
     def _alone(self) -> str:
-        """A first half whose second did not come."""
+        """The replacement for a first half without its second."""
         high, self._high = self._high, 0
         return _LOST if high else ""
 
     def _in_escape(self, char: str, at: int) -> tuple[str, int]:
-        """One more character of an escape: what it makes known, and where to read on."""
+        """Reads one more character of an escape: the text that it completes, and where to continue."""
         escape = self._escape + char
         if escape == "\\u" or (len(escape) > 2 and char in _HEX):
             self._escape = escape
             digits = escape[2:]
+            # Given up as soon as the digits rule out a second half, so that text is not held longer than needed.
             before = "" if _may_be_low(digits) else self._alone()
             return before + (self._unit(int(digits, base=16)) if len(digits) == 4 else ""), at + 1
         self._escape = ""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AgentLookup(Protocol):
-    """Where subgraphs and `agent:` nodes find their documents; the agents' layer fills it (E21)."""
+    """Lookup of documents for subgraphs and `agent:` nodes; the agents' layer provides it (E21)."""
 
     def document(self, key: str) -> Mapping[str, Any] | None:
         """The document of `KEY` or `KEY@VERSION` as plain JSON data, or None."""
@@ -25,10 +25,10 @@ _TOOL_KINDS = ("model", "plan", "stage", "summary", "task", "tools", "verify")
 
 
 class NodeKinds:
-    """Every kind that documents may use here.
+    """All node kinds that documents may use.
 
     Args:
-        tools: the registry behind `model`, `tools` and `tool:NAME`; None leaves those out.
+        tools: the registry for `model`, `tools` and `tool:NAME`; None leaves those out.
         agents: where subgraphs are looked up.
         providers: provider keys that exist, for checking.
         priced: whether the price of `(provider key, model)` is known.
@@ -53,13 +53,14 @@ class NodeKinds:
 
     @property
     def tools(self) -> ToolRegistry | None:
-        """The tool registry, made when it is first asked for."""
+        """The tool registry, created on first use."""
         if callable(self._tools):
             self._tools = self._tools()
         return self._tools
 
     def with_tools(self, tools: ToolRegistry) -> NodeKinds:
-        """The same kinds over other tools; what is registered on one of the two later is registered on both."""
+        """The same kinds over other tools; later registrations on either apply to both."""
+        # Shallow on purpose: functions registered after the copy must be known to both.
         other = copy(self)
         other._tools = tools
         return other
@@ -89,6 +90,7 @@ class NodeKinds:
         if word == "fn" and name in self._functions:
             return FunctionKind(self._functions[name])
         if use == "wait":
+            # Kinds are imported on first use: most graphs need few of them, and some pull in the models.
             from graphflow.nodes.wait import WaitKind
 
             return WaitKind()
@@ -134,7 +136,7 @@ class NodeKinds:
         return None if self.agents is None else self.agents.document(key)
 
     def identity(self, name: str) -> Any:
-        """What of a registered name enters a document's version hash beside the name: a tool's schema (E23)."""
+        """The part of a registered name that enters a version hash besides the name: a tool's schema (E23)."""
         word, _, rest = name.partition(":")
         found = self.tools.get(rest) if word == "tool" and self.tools is not None else None
         return None if found is None else {"parameters": found.parameters}
@@ -145,5 +147,5 @@ class NodeKinds:
         return () if keys is None else keys()
 
     def reducer(self, name: str) -> Callable[[Any, Any], Any] | None:
-        """The function behind `"x-reducer": "fn:NAME"`: one that is registered as a reducer, or as a function."""
+        """The function of `"x-reducer": "fn:NAME"`: a registered reducer, or a registered function."""
         return self._reducers.get(name) or self._functions.get(name)

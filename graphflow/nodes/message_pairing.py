@@ -1,4 +1,4 @@
-"""Holds a conversation to the rule that providers check: each tool call is followed by exactly one result (spec 6.1)."""
+"""Enforces the rule that providers check: each tool call is followed by exactly one result (spec 6.1)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from graphflow.messages import AIMessage, Message, ToolCall, ToolMessage
 
 NOT_RUN = "this call was not run"
-"""Result of a call that has none."""
+"""Text for a call without a result."""
 
 
 def paired(messages: Iterable[Message]) -> list[Message]:
     """The messages with every call directly followed by its result, in the order of the calls.
 
-    A call without a result gets an error result; a result without a call, or a second one of a call, is left out; what
+    A call without a result gets an error result; a result without a call, or a second one of a call, is dropped; what
     stands between a call and its result comes after the results. Paired messages come out as they are. Some providers
     use the ids of calls again in a later turn, so a result belongs to the last turn with calls before it.
     """
@@ -42,5 +42,6 @@ def paired(messages: Iterable[Message]) -> list[Message]:
 def _result_of(call: ToolCall, results: list[ToolMessage]) -> ToolMessage:
     for index, result in enumerate(results):
         if result.tool_call_id == call.id:
+            # Taken out, so that a second call with the same id gets the second result.
             return results.pop(index)
     return ToolMessage(tool_call_id=call.id, name=call.name, content=NOT_RUN, error=True)

@@ -49,7 +49,7 @@ class ModelKind:
     effects = "none"
     with_schema: Mapping[str, Any] | None = WITH_SCHEMA
     out_schema: Mapping[str, Any] | None = None
-    """Dynamic: with a `schema`, the object's own fields are in it too."""
+    """Dynamic: with a `schema`, the output also has the object's own fields."""
 
     def __init__(self, tools: ToolRegistry, providers: Sequence[str] | None = None) -> None:
         self._tools, self._providers = tools, providers
@@ -59,6 +59,7 @@ class ModelKind:
         tools = arguments.get("tools")
         if isinstance(tools, list | tuple):
             for index, tool in enumerate(tools):
+                # An expression gets its value only when the node runs.
                 if isinstance(tool, str) and "${" not in tool and tool not in self._tools:
                     yield Issue(
                         pointer=f"/with/tools/{index}",

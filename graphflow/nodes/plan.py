@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from graphflow.graph.definition.kinds import NodeFunction
 
 Ask = Callable[..., Awaitable[dict[str, Any]]]
-"""Asks the model: arguments of a `model` node beside those that the plan's nodes share → its `out`."""
+"""Asks the model: further arguments of a `model` node, besides the shared ones → its `out`."""
 
 _OF_MODEL = ("systemPrompt", "providerKey", "model", "compute", "showReasoning", "tools", "keywords")
 _OWN = {
@@ -41,7 +41,7 @@ def _with(*own: str, **more: Any) -> dict[str, Any]:
 
 
 class _PlanTurnKind(ModelKind):
-    """A node that follows a plan: a turn of a model over the plan's view of the conversation."""
+    """Base of the plan's nodes: a model turn over the plan's view of the conversation."""
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
         turns, registry = TurnFactory(document, self._tools), self._tools
@@ -64,7 +64,7 @@ class _PlanTurnKind(ModelKind):
 
 
 class PlanKind(_PlanTurnKind):
-    """`use: plan`: a turn whose text is the plan's JSON, which nobody is shown.
+    """`use: plan`: a turn whose text is the plan's JSON, which readers do not see.
 
     `out.plan` is `{planId, steps}` with the first step running, or `{}` when the text could not be read the first time:
     then `out.again` is true, and the node, entered again with the `drafts` so far, asks once more. A second text that
@@ -78,7 +78,7 @@ class PlanKind(_PlanTurnKind):
         drafts = given.get("drafts", ())
         request = request_of(ctx.state.get("messages", ()))
         asked = self._asks(given, request, drafts, offered)
-        # A candidate is kept back while the model's own reasoning passes: what a plan's JSON needs.
+        # As a candidate the plan's JSON is not shown, while the model's own reasoning is streamed.
         out = await turn(
             messages=PlanView(ctx, drafts).messages(),
             prompt=asked,
@@ -92,6 +92,7 @@ class PlanKind(_PlanTurnKind):
         except PlanError:
             again = not drafts
             steps = [] if again else only_step(request)
+        # The run's id keeps the plan's id the same on re-entry.
         plan = {"planId": f"plan_{ctx.run_id}", "steps": _begun(steps, 0)} if steps else {}
         return {**out, "plan": plan, "again": again, "drafts": [{"asked": asked, "text": out["text"]}]}
 
@@ -102,6 +103,7 @@ class PlanKind(_PlanTurnKind):
             tools = list_tools(self._tools.require(name) for name in offered) if offered else None
             return plan_prompts.plan_prompt(request, given.get("maxTasks") or 8, tools)
         try:
+            # Parsed again for its error: the state keeps the text alone.
             parse_plan(drafts[-1]["text"])
         except PlanError as issue:
             return plan_prompts.repair_prompt(str(issue))
@@ -124,9 +126,12 @@ class TaskKind(_PlanTurnKind):
 
     async def _run(self, given: Mapping[str, Any], ctx: NodeRun, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
         steps, messages = given["plan"]["steps"], ctx.state.get("messages", ())
+        # The position follows from the plan in the state, so a node entered again continues the same step.
         index = next((i for i, step in enumerate(steps) if step["status"] == "running"), len(steps) - 1)
         starts = list(given["starts"])[: index + 1]
+        # `starts` only grows (its reducer appends), so only a new step adds its place.
         fresh = [len(messages)] if len(starts) <= index else []
+        # Partial messages are not sent to the model, so they count as no turn.
         said = [m for m in messages[(starts + fresh)[-1] :] if isinstance(m, AIMessage) and m.status is None]
         last = sum(1 for m in said if m.tool_calls) >= given.get("maxRounds", 6)
         corrects = bool(given.get("mustCall") and said and not last)
@@ -135,6 +140,7 @@ class TaskKind(_PlanTurnKind):
             **({"stream": given["stream"]} if "stream" in given else {}),
             **_policy(given, offered, last, corrects),
         )
+        # A last turn has answered its calls with errors; they must not lead to the tools again.
         calls = () if last else out["toolCalls"]
         again = bool(given.get("mustCall") and not calls and not corrects and not last)
         if calls or again:
@@ -148,7 +154,7 @@ class TaskKind(_PlanTurnKind):
 
 
 def _policy(given: Mapping[str, Any], offered: Sequence[str], last: bool, corrects: bool) -> dict[str, Any]:
-    """What the turn may and must call."""
+    """The arguments about tools: what the turn may and must call."""
     if last:
         return {"tools": [], "lastTurn": True, "prompt": plan_prompts.NO_MORE_ROUNDS}
     asks: dict[str, Any] = {"tools": list(offered)}
@@ -158,11 +164,12 @@ def _policy(given: Mapping[str, Any], offered: Sequence[str], last: bool, correc
 
 
 def _after(ctx: NodeRun, steps: Sequence[Mapping[str, Any]], index: int, most: int) -> dict[str, Any]:
-    """The plan once the step is done, and whether another one begins."""
+    """The plan after the current step, and whether another step begins."""
     done = [{**thaw(step), "status": "completed"} if i == index else thaw(step) for i, step in enumerate(steps)]
     more = index + 1 < min(len(steps), most)
     if more:
         return {"plan": {"steps": _begun(done, index + 1)}, "more": True}
+    # Steps are left over: the run ends by its limit, not by its plan.
     if index + 1 < len(steps):
         ctx.finish_reason = "max_rounds"
     return {"plan": {"steps": done[: index + 1] + _left(done[index + 1 :])}, "more": False}
@@ -179,7 +186,7 @@ def _left(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 class SummaryKind(_PlanTurnKind):
     """`use: summary`: the answer to the request, from what the steps have found.
 
-    `out.plan` says what became of a step that was left in its midst: it has failed, and those after it are cancelled.
+    `out.plan` settles unfinished steps: a running one has failed, those after it are cancelled.
     """
 
     name = "summary"
@@ -199,4 +206,5 @@ class SummaryKind(_PlanTurnKind):
             lastTurn=True,
             **{key: given[key] for key in ("stream", "output") if key in given},
         )
+        # An unchanged plan is not written: each write is an event for readers.
         return {**out, "plan": {} if settled == thaw(steps) else {"steps": settled}}

@@ -18,11 +18,11 @@ _FIELDS = {
     "goal": ("goal", "objective"),
     "successCriteria": ("successCriteria", "success_criteria", "criteria"),
 }
-"""Field of a step → the names under which models write it; the first that is there counts."""
+"""Field of a step → the names that models use for it; the first one present counts."""
 
 
 class PlanError(ValueError):
-    """The text is no plan; the message tells the model what is wrong with it."""
+    """The text is not a plan; the message explains the error to the model."""
 
 
 def parse_plan(text: str) -> list[dict[str, str]]:
@@ -45,7 +45,7 @@ def parse_plan(text: str) -> list[dict[str, str]]:
 
 
 def only_step(request: str) -> list[dict[str, str]]:
-    """The plan of a request that no plan could be made for: the request itself."""
+    """The fallback plan: one step, the request itself."""
     return parse_plan(msgspec.json.encode([{"title": request.strip() or "Answer the request"}]).decode())
 
 
@@ -55,6 +55,7 @@ def _decoded(text: str) -> Any:
         try:
             value = msgspec.json.decode(candidate)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+            # Only text that looks like JSON gives an error that helps the model.
             issue = f"its JSON can't be read ({error})" if candidate.startswith(("{", "[")) else issue
             continue
         if isinstance(value, dict | list):
@@ -63,7 +64,7 @@ def _decoded(text: str) -> Any:
 
 
 def _candidates(text: str) -> Iterator[str]:
-    """What may be the JSON of a text: all of it, what a fence holds, what the outermost brackets hold."""
+    """Candidates for the JSON of a text: all of it, the content of a fence, the outermost brackets."""
     yield text.strip()
     for fenced in _FENCE.findall(text):
         yield fenced.strip()
@@ -108,19 +109,20 @@ def _step(item: Any, number: int, ids: _TaskIds) -> dict[str, str]:
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return "; ".join(filter(None, map(_text, value)))
+    # Numbers are taken as text: models number their steps.
     return "" if value is None or isinstance(value, dict | bool) else str(value).strip()
 
 
 class _TaskIds:
-    """The ids of a plan's steps, each of them once."""
+    """Unique ids for a plan's steps."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._next = 1
-        """Every `step-N` from a step's own number to here is taken, so no number is tried twice."""
+        """Next number to try. Every lower `step-N` from a step's own number on is taken, so none is tried twice."""
 
     def of(self, item: Mapping[str, Any], number: int) -> str:
-        """The step's own id; `step-N` where it has none, or another step has it."""
+        """The step's own id; `step-N` if it has none or the id is taken."""
         found = _text(item.get("taskId")) or _text(item.get("id")) or f"step-{number}"
         if found in self._taken:
             self._next = max(self._next, number)

@@ -20,7 +20,7 @@ CUT_OFF = "this call was not run: the work on its step has ended"
 
 
 def request_of(messages: Sequence[Any]) -> str:
-    """What the person asked last."""
+    """The person's last message."""
     return next((m.content for m in reversed(messages) if isinstance(m, HumanMessage)), "")
 
 
@@ -28,7 +28,7 @@ class PlanView:
     """The conversation of a run that follows a plan.
 
     Args:
-        drafts: what the planning model answered, in order, with what it was asked: `{asked, text}`.
+        drafts: prompts and answers of the planning model, in order: `{asked, text}`.
         steps: of the plan.
         starts: how many messages there were when each step began.
     """
@@ -45,12 +45,14 @@ class PlanView:
         self._runs = ctx.services.get("window_runs")
 
     def messages(self) -> list[Message]:
-        """Every message that the model is shown but the system prompt and a last turn; calls are paired."""
+        """The messages for the model, without the system prompt and a last turn; every call has its result."""
         shown = self._all if self._runs is None else last_runs(self._all, self._runs)
         left_out = len(self._all) - len(shown)
         asked = max((i for i, m in enumerate(self._all) if isinstance(m, HumanMessage)), default=-1)
         out: list[Message] = []
+        # One past the end: a step that has only begun has its prompt behind the last message.
         for position in range(left_out, len(self._all) + 1):
+            # The plan's dialogue is kept out of the state, so it is put back right after the request.
             if position == asked + 1:
                 out += self._plan()
             out += self._turns(position)
@@ -59,7 +61,7 @@ class PlanView:
         return paired([*out, *answer_open_calls(self._all, CUT_OFF)])
 
     def findings(self) -> list[str]:
-        """What each step that was begun said last, without a call."""
+        """The last text without a call of each step that has begun."""
         bounds = [*self._starts, len(self._all)]
         return [self._said_last(start, end) for start, end in pairwise(bounds)]
 

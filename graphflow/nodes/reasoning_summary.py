@@ -28,7 +28,7 @@ SCHEMA = {
     "required": ["reasoningSummary", "finalText"],
     "additionalProperties": False,
 }
-"""What the model is asked for; the reasoning first, so that it can be read first."""
+"""The schema for the model; the reasoning first, so that it is streamed first."""
 
 _SPACE = " \t\r\n"
 _FENCE_SO_FAR = re.compile(r"`{1,3}|```[ \t]*(?:j|js|jso|json)|```[ \t]*(?:json)?\s+", re.IGNORECASE)
@@ -39,7 +39,7 @@ _BRACKETS = re.compile(r'["{}\[\]]')
 
 
 class SummaryReader:
-    """One answer, as it comes."""
+    """Incremental reader of one answer."""
 
     def __init__(self) -> None:
         self._raw: list[str] = []
@@ -49,18 +49,18 @@ class SummaryReader:
         self._given: set[str] = set()
         """Names of the members that were not `null`."""
         self._waiting = ""
-        """Syntax since the last value, from the quote that closed it; it is text after all where the object breaks off."""
+        """Syntax since the last value, from its closing quote on; it becomes text if the object breaks off."""
         self._fence: str | None = None
         self._ticks = ""
-        """What of the closing fence was read."""
+        """The part of the closing fence read so far."""
         self._string = JsonString()
         self._name = ""
         self._word: str | None = ""
-        """What of a number or word is not told yet; `None` once it is known not to be `null`."""
+        """The part of a number or word not yet given out; `None` once it can't be `null`."""
         self._depth = 0
 
     def feed(self, text: str) -> list[Piece]:
-        """What this piece of the answer adds: at most one text for each field."""
+        """The text that this piece adds: at most one for each field."""
         self._out = {}
         self._raw.append(text)
         at = 0
@@ -69,12 +69,13 @@ class SummaryReader:
         return list(self._out.items())
 
     def end(self) -> list[Piece]:
-        """What is left when no more text comes."""
+        """The rest when no more text comes."""
         self._out = {}
         if self._read == self._in_string:
             self._tell(self._string.end())
         elif self._read == self._in_scalar:
             self._end_scalar()
+        # Prose has been given out already, and a closed object has settled its `finalText`.
         if self._read not in (self._prose, self._closed):
             self._without_final_text()
         self._read = self._prose
@@ -88,7 +89,7 @@ class SummaryReader:
             self._told[field].append(text)
 
     def _tell(self, text: str) -> None:
-        """Text of the member that is being read; members of other names are not told."""
+        """Gives out text of the current member; members with other names are dropped."""
         match self._name:
             case "finalText" | "reasoningSummary" as field:
                 self._add(field, text)
@@ -98,19 +99,21 @@ class SummaryReader:
         return len(text)
 
     def _break(self, text: str, at: int) -> int:
-        """The object ends here without being whole: the rest is text; where nothing was told yet, all of it is."""
+        """The object breaks off here: the rest is text, and if nothing was given out yet, all of it is."""
         self._read = self._prose
         if not any(self._told.values()):
             self._add("finalText", "".join(self._raw))
             return len(text)
+        # The quotes and commas held as syntax were part of the prose.
         self._add("finalText", self._waiting)
         return self._prose(text, at)
 
     def _without_final_text(self, beyond: int = 0) -> bool:
-        """Makes up for a missing `finalText`; whether with the raw text, of which `beyond` characters are not read."""
+        """Supplies a missing `finalText`; whether by the raw text, without its last `beyond` unread characters."""
         if "finalText" in self._given:
             return False
         summary = "".join(self._told["reasoningSummary"])
+        # With other members the answer is probably among them, so the raw text is safer than the summary.
         if self._given == {"reasoningSummary"} and summary.strip():
             self._add("finalText", summary)
             return False
@@ -150,7 +153,7 @@ class SummaryReader:
         return at + 1
 
     def _closed(self, text: str, at: int) -> int:
-        """Behind the object: white space, and the end of a fence that was opened."""
+        """Reads what follows the object: white space, and the end of an open fence."""
         char = text[at]
         if char not in _SPACE:
             self._ticks += char
@@ -164,7 +167,7 @@ class SummaryReader:
     # --- members
 
     def _syntax(self, text: str, at: int, ways: dict[str, Callable[[str, int], int]]) -> int:
-        """White space, or a character that leads on; anything else breaks the object off."""
+        """Reads white space or an expected character; anything else breaks the object off."""
         char = text[at]
         if char not in _SPACE and char not in ways:
             return self._break(text, at)
@@ -231,7 +234,7 @@ class SummaryReader:
         return stop
 
     def _in_scalar(self, text: str, at: int) -> int:
-        """A number or a word; only `null` must be whole before anything is known of it."""
+        """Reads a number or a word; only a possible `null` is held until it is complete."""
         char = text[at]
         if char in _SCALAR_END:
             self._end_scalar()
@@ -247,13 +250,14 @@ class SummaryReader:
         return at + 1
 
     def _end_scalar(self) -> None:
-        """The part of a `null` that came is text, unless it is whole."""
+        """Ends a number or word: an incomplete `null` is text."""
         if self._word and self._word != "null":
             self._given.add(self._name)
             self._tell(self._word)
 
     def _in_nested(self, text: str, at: int) -> int:
-        """An object or a list: its JSON text, up to the bracket that closes it."""
+        """Reads an object or list as its JSON text, up to the closing bracket."""
+        # Brackets inside strings must not be counted.
         in_string = self._depth and not self._string.closed
         stop = self._string.read(text, at)[1] if in_string else self._brackets(text, at)
         self._tell(text[at:stop])
@@ -262,7 +266,7 @@ class SummaryReader:
         return stop
 
     def _brackets(self, text: str, at: int) -> int:
-        """Counts brackets, up to the last one or into a string; where it stopped."""
+        """Counts brackets up to the last one or into a string; returns where it stopped."""
         while (found := _BRACKETS.search(text, at)) is not None:
             at = found.end()
             if found[0] == '"':

@@ -22,7 +22,7 @@ PARTIAL = frozenset({"cancelled", "error", "timeout"})
 
 
 def options_of(given: Mapping[str, Any], defaults: ChatOptions, has_tools: bool, summary: bool) -> ChatOptions:
-    """The document's options with what the node says laid over them.
+    """The document's options, overridden by those of the node.
 
     Args:
         given: the node's `with`.
@@ -36,6 +36,7 @@ def options_of(given: Mapping[str, Any], defaults: ChatOptions, has_tools: bool,
         changes["compute"] = compute
     if (schema := given.get("schema")) is not None:
         changes["schema"] = schema
+    # Without tools on offer providers refuse the fields about tools.
     choice = given.get("toolChoice")
     if choice and has_tools:
         changes["tool_choice"] = choice if choice in ("none", "auto", "required") else OneTool(choice)
@@ -47,7 +48,7 @@ def options_of(given: Mapping[str, Any], defaults: ChatOptions, has_tools: bool,
 def messages_of(
     given: Mapping[str, Any], ctx: NodeRun, tools: Sequence[Tool], closed: Sequence[ToolMessage]
 ) -> list[Message]:
-    """What the model is shown: the system prompt, the messages, results of calls that were open, and a prompt as the
+    """The request's messages: the system prompt, the conversation, results of calls that were open, and a prompt as the
     last user turn.
     """
     prompt = given.get("prompt")
@@ -55,6 +56,7 @@ def messages_of(
     conversation = ctx.state.get("messages", ())
     if source is None:
         source = () if prompt else conversation
+    # By identity: messages that the node chose itself are neither cut to the window nor closed.
     whole = source is conversation
     if whole and (runs := ctx.services.get("window_runs")) is not None:
         source = last_runs(source, runs)
@@ -64,6 +66,7 @@ def messages_of(
     for message in source:
         if type(message) not in MESSAGE_TYPES:
             message = from_wire(message)
+        # Exact types: the loop runs over the whole history for each call.
         kind = type(message)
         if kind is AIMessage and message.status in PARTIAL:
             continue

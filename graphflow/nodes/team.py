@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from graphflow.graph.definition.kinds import NodeFunction
 
 SPEAKER = "team"
-"""`name` of the user turns that ask a stage: they are no words of the person's."""
+"""`name` of the user turns that prompt a stage; it marks them as not written by the person."""
 
 STAGE_WITH: dict[str, Any] = {
     "type": "object",
@@ -89,6 +89,7 @@ class StageKind(ModelKind):
             out = await turns.turn(arguments, ctx).run()
             if stage == "final":
                 return {**out, "notes": []}
+            # The position keeps the note's place: notes are stored apart from the conversation.
             note = {"stage": stage, "text": out["text"], "at": len(messages)}
             return {**out, "messages": _calls_only(out["messages"]), "notes": [note] if out["text"].strip() else []}
 
@@ -96,7 +97,7 @@ class StageKind(ModelKind):
 
 
 def _asks(given: Mapping[str, Any], messages: Sequence[Any]) -> str:
-    """The turn that asks the stage; with the request once more, which may be far above by now."""
+    """The turn that prompts the stage; it repeats the request, which may be far above by now."""
     stage = given["stage"]
     if stage == "action" and given.get("mustCall"):
         turn = TURNS["must"]
@@ -106,7 +107,7 @@ def _asks(given: Mapping[str, Any], messages: Sequence[Any]) -> str:
 
 
 def _manner(given: Mapping[str, Any], ctx: NodeRun, names: Sequence[str]) -> dict[str, Any]:
-    """What the stage may call, and where its text goes."""
+    """The arguments about the stage's tools and the target of its text."""
     stage = given["stage"]
     if stage == "final":
         own = {key: given[key] for key in ("stream", "output") if key in given}
@@ -119,7 +120,7 @@ def _manner(given: Mapping[str, Any], ctx: NodeRun, names: Sequence[str]) -> dic
 
 
 def _calls_only(messages: Sequence[Message]) -> list[Message]:
-    """The turn without its words, which are a note: kept as reasoning beside the calls, as it was shown."""
+    """The turn without its text, which is a note; next to calls it is kept as reasoning, as it was shown."""
     out: list[Message] = []
     for message in messages:
         if not isinstance(message, AIMessage):
@@ -131,19 +132,21 @@ def _calls_only(messages: Sequence[Message]) -> list[Message]:
 
 
 def view(ctx: NodeRun, notes: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """The conversation with the notes in their places; every call has its result."""
+    """The conversation with the notes inserted; every call has its result."""
     messages: Sequence[Any] = ctx.state.get("messages", ())
     runs = ctx.services.get("window_runs")
     shown = messages if runs is None else last_runs(messages, runs)
     first = len(messages) - len(shown)
     places: dict[int, list[Mapping[str, Any]]] = {}
     for note in notes:
+        # An edit may have shortened the conversation since the note was made.
         places.setdefault(min(note["at"], len(messages)), []).append(note)
     out: list[Message] = []
     for position in range(first, len(messages) + 1):
         message = messages[position] if position < len(messages) else None
         for note in places.get(position, ()):
             text = f"[{note['stage']}]: {note['text']}"
+            # The action's text belongs to the message with its calls, so the note goes there.
             if note["stage"] == "action" and isinstance(message, AIMessage) and message.tool_calls:
                 message = msgspec.structs.replace(message, content=text)
             else:

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 MOST_THREADS = 1_000
-"""Functions that may wait in their calls at once; further ones begin when one of them has ended."""
+"""Limit of functions that run or wait at the same time; further ones start when one has ended."""
 
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """Threads of their own: a function that waits for a person would keep the event loop's few from everybody else."""
+    """A pool of its own: functions that wait for a person would block the event loop's few default threads."""
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="graphflow-node")
 
 
 class ThreadContext:
-    """What `Context` has, for a function that can't await: `ctx.content(text)` returns once it is sent, `ctx.step(…)` and
+    """`Context` for a function that can't await: `ctx.content(text)` returns once it is sent, `ctx.step(…)` and
     `ctx.ask(…)` with their result.
 
     The engine belongs to one thread. Called from another it would mix the numbers of events, and the loop would not
@@ -48,18 +48,20 @@ class ThreadContext:
         self._over = Event()
 
     async def run(self, function: Callable[..., Any], *given: Any) -> Any:
-        """What the function gives, run in a thread. Cancelled, it ends at its next call of the context at the latest."""
+        """The function's result, computed in a thread. When cancelled, it ends at its next call of the context."""
         try:
             return await self._loop.run_in_executor(
                 _pool(), partial(copy_context().run, guard_stop_iteration, function, *given)
             )
         finally:
             self._over.set()
+            # A thread can't be stopped from outside; cancelling its calls wakes it from each wait.
             for call in list(self._calls):
                 call.cancel()
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._ctx, name)
+        # Plain values can be read from any thread; only methods must run on the loop.
         if not isinstance(inspect.getattr_static(NodeRun, name, None), FunctionType):
             return value
 
@@ -70,7 +72,8 @@ class ThreadContext:
         return call
 
     def step(self, name: str | None, fn: Callable[[], Any], **options: Any) -> Any:
-        """As `Context.step`; a `fn` that is not async runs in the function's own thread, to which what it uses may belong."""
+        """As `Context.step`; a sync `fn` runs in the function's own thread, as its objects may be bound to that thread."""
+        # The loop may return the recorded value without running `fn`; this queue tells the thread which case it is.
         wanted: SimpleQueue[bool] = SimpleQueue()
         given: Future[Any] = Future()
 
@@ -80,6 +83,7 @@ class ThreadContext:
             return await out if inspect.isawaitable(out) else out
 
         call = self._begin(self._ctx.step, name, act, **options)
+        # After a True it is not read; without one it frees the thread when the step ends without `fn`.
         call.add_done_callback(lambda _: wanted.put(False))
         if wanted.get() and given.set_running_or_notify_cancel():
             try:

@@ -38,7 +38,7 @@ TOOLS_WITH: dict[str, Any] = {
 
 
 TASK_DONE = "task_done"
-"""The tool by which a team ends its work."""
+"""The tool that ends a team's work."""
 
 
 def _approval_of(document: GraphDefinition) -> str | dict[str, str] | None:
@@ -47,7 +47,8 @@ def _approval_of(document: GraphDefinition) -> str | dict[str, str] | None:
 
 
 def _never_for_the_end(names: Iterable[str], approval: Any) -> Any:
-    """The agent's `approval`, but for the end of its work: that is no act which a person would look at."""
+    """The agent's `approval` without `task_done`: ending the work has no effect that needs approval."""
+    # An explicit entry of the agent's author wins.
     if TASK_DONE not in names or (isinstance(approval, Mapping) and TASK_DONE in approval):
         return approval
     others = approval if isinstance(approval, Mapping) else {} if approval is None else {"*": approval}
@@ -61,8 +62,8 @@ def _ends_work(result: Mapping[str, Any]) -> bool:
 class ToolsKind:
     """`use: tools`.
 
-    The calls run in order; at once when each of them only reads, refers to no result of another and asks nobody, unless
-    the node says `parallel: false`. `tools` and `keywords` say which may be called, instead of the document's; where
+    The calls run in order; concurrently if each of them only reads, uses no result of another and needs no approval, unless
+    the node says `parallel: false`. `tools` and `keywords` replace the document's; if
     `task_done` is among these `tools`, a call of it is the run's finish reason.
     """
 
@@ -153,7 +154,7 @@ def _plain(result: Any) -> dict[str, Any]:
 
 
 async def _stream_call(ctx: NodeRun, call: ToolCall, tool: Tool | None) -> None:
-    """A call that no model streamed, whole; no effect where readers know of it, as when the node is entered again."""
+    """Sends a call that no model streamed, in one piece; does nothing if readers know it, as on re-entry."""
     facts: dict[str, Any] = {"tool_type": "function"} if tool is None else tool.start_facts
     action = tool is not None and tool.kind == "action"
     await ctx.whole_call(call.id, call.name, call.arguments, action=action, **facts)
@@ -188,12 +189,14 @@ class ToolKind:
         async def run(arguments: Mapping[str, Any], ctx: NodeRun) -> dict[str, Any]:
             runner: ToolRunner = ctx.tool
             policy = CallPolicy(approval=approval, agent_key=ctx.services.get("agent_key"), templates=False)
+            # From the node run: the same on re-entry, so readers see one call.
             call_id = f"call_{ctx.node_run_id}"
             text = msgspec.json.encode(arguments, enc_hook=plain).decode()
             call = ToolCall(id=call_id, name=tool, arguments=text)
             await _stream_call(ctx, call, tools.get(tool))
             result = await runner.run(call, ctx, policy=policy, key="call", ends_node=True)
             if result.error is not None:
+                # A recorded error result would be returned to every retry of the node.
                 ctx.forget("call")
                 code = "timeout" if result.error.code == "TIMEOUT" else "tool_error"
                 raise NodeFailed(

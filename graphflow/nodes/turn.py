@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from graphflow.tools.registry import ToolRegistry
 
 CUT_OFF = frozenset({"length", "content_filter"})
-"""How a model's turn ends an answer before it is whole; the run's finish reason says so."""
+"""Finish reasons of an incomplete answer; they become the run's finish reason."""
 
 
 class TurnFactory:
-    """What the turns of one node have in common.
+    """Shared data of all turns of one node.
 
     Args:
         document: whose node it is.
@@ -56,11 +56,12 @@ class TurnFactory:
         return ModelTurn(given, ctx, self)
 
     def tools(self, given: Mapping[str, Any]) -> tuple[list[ToolSpec], list[Tool]]:
-        """The tools that a turn offers, and those whose notes stand behind its prompt.
+        """The tools that a turn offers, and the tools whose notes follow its prompt.
 
-        Looked up when they are first asked for: a node asks for the same on every visit, and a registry only grows.
+        Cached: a node asks for the same tools on every visit, and a registry only grows.
         """
         prompt, registry = given.get("systemPrompt") or "", self.registry
+        # The size stands for the registry's content: a tool is added and never replaced in place.
         asked = (prompt, given.get("tools"), given.get("keywords"), len(registry))
         if asked != self._asked:
             names = offered_tools(registry, self.document, given)
@@ -89,7 +90,8 @@ class ModelTurn:
         # What branches and subgraphs say is for the graph around them, unless it says otherwise (E10).
         self.stream = given.get("stream", "content" if ctx.speaks else "hidden")
         self.candidate = self.stream == "candidate"
-        """Whether a `verify` node follows, so that the answer is kept for it."""
+        """Whether a `verify` node follows, which gets the answer instead of the reader."""
+        # Nothing of a silent branch is shown, and a call must not release the text there either.
         if self.candidate and not ctx.speaks:
             self.stream = "hidden"
         shown = given.get("showReasoning", True)
@@ -98,15 +100,16 @@ class ModelTurn:
         self.meter = CallMeter(ctx, self.model)
 
     async def run(self) -> dict[str, Any]:
-        """What the node gives.
+        """The node's output.
 
         Raises:
             BudgetExceeded: no model call is left.
-            ModelError: the call failed; `partial` says what came until then.
+            ModelError: the call failed; `partial` holds what arrived until then.
             NodeFailed: `tool_required`, or an answer that does not fit the `schema`.
         """
         ctx, heard, speech = self.ctx, self.heard, self.speech
         self.meter.begin()
+        # Before the request is built: providers refuse a conversation with an unanswered call.
         if self.last:
             await self._close_open_calls()
         messages = messages_of(self.given, ctx, self.noted, self.closed)
@@ -131,14 +134,16 @@ class ModelTurn:
             if heard.empty:
                 self.meter.refused()
             raise
+        # Before the output: the reader may still hold text that could have become syntax.
         await speech.end()
         return await self._out(heard.completion())
 
     def partial(self, status: str) -> AIMessage | None:
-        """The message as far as it was shown; `None` when nothing was (E15)."""
+        """The part of the message that was shown; `None` when nothing was (E15)."""
         message = self.heard.message(status=status)
         if self.candidate and self.stream == "hidden":
             return None
+        # The raw text is JSON or a hidden candidate; only what readers saw may enter the history.
         if self.summary or self.candidate:
             text, reasoning = self.speech.shown_text, self.speech.shown_reasoning
             message = msgspec.structs.replace(message, content=text, reasoning=reasoning)
@@ -149,6 +154,7 @@ class ModelTurn:
 
     def _call(self, delta: ToolCallDelta) -> None:
         ctx = self.ctx
+        # A late delta of an ended node run must not open a block that nobody closes.
         if self.stream == "hidden" or not ctx.alive:
             return
         # With a call the text is no candidate, so it is sent; in a last turn calls are refused and the text stays one.
@@ -163,10 +169,11 @@ class ModelTurn:
         ctx.blocks.call_args(self.ids[delta.index], delta.arguments)
 
     async def _refused(self, calls: tuple[ToolCall, ...]) -> list[ToolMessage]:
-        """Error results for calls that came although no tools were offered and no turn follows."""
+        """Error results for calls of a last turn, which offers no tools and has no turn after it."""
         if not calls:
             return []
         runner = self.ctx.tool
+        # No runner: its events would show readers a call of a hidden turn.
         if self.stream == "hidden":
             text = "this call was not run: no tools are offered in this turn"
             return [ToolMessage(tool_call_id=call.id, name=call.name, content=text, error=True) for call in calls]
@@ -174,10 +181,11 @@ class ModelTurn:
         return [runner.message(call, result) for call, result in zip(calls, results, strict=True)]
 
     async def _close_open_calls(self) -> None:
-        """Pairs calls whose `tools` node a limit has ended: by the result that readers were told, else by an error."""
+        """Answers calls whose `tools` node was ended by a limit: with the result that readers got, else with an error."""
         for reply in answer_open_calls(
             self.ctx.state.get("messages", ()), "this call was not run: the budget is used up"
         ):
+            # The tool may have run and its event been sent before the limit; model and readers must see the same result.
             told = await self.ctx.told_result(reply.tool_call_id)
             if told is not None:
                 reply = msgspec.structs.replace(reply, content=str(told), error=False)
@@ -192,6 +200,7 @@ class ModelTurn:
     async def _out(self, done: Completion) -> dict[str, Any]:
         ctx, message = self.ctx, self._message(done)
         self.meter.end(done.usage)
+        # After the usage: a turn that fails this rule was paid for all the same.
         if self.given.get("mustCall") and not message.tool_calls:
             raise NodeFailed(
                 f"node {ctx.node!r}: toolPolicy is REQUIRE and the model called no tool, also when asked again",
@@ -200,9 +209,11 @@ class ModelTurn:
         candidate = None
         if self.candidate and (self.last or not message.tool_calls):
             candidate = {"text": message.content, "reasoning": message.reasoning, "finishReason": done.finish_reason}
+        # A turn with calls goes on, so only a cut answer ends the run as cut.
         elif done.finish_reason in CUT_OFF and (self.last or not message.tool_calls):
             ctx.finish_reason = done.finish_reason
         messages = await self._conversation(message, candidate is not None)
+        # From here on the whole message is in the output; a partial one would repeat it.
         ctx.partial = None
         out: dict[str, Any] = {
             "text": message.content,
@@ -228,19 +239,21 @@ class ModelTurn:
         return message
 
     async def _conversation(self, message: AIMessage, candidate: bool) -> list[Message]:
-        """What joins the conversation: the turn, unless it is a candidate, with every call paired."""
+        """The messages for the conversation: the turn, unless it is a candidate, and a result for every call."""
         refused = await self._refused(message.tool_calls) if self.last else []
         if not candidate:
             return [*self.closed, message, *refused]
         if not refused:
             return [*self.closed]
+        # Refused calls need their message; the candidate's text stays out until it is verified.
         return [*self.closed, msgspec.structs.replace(message, content="", reasoning=""), *refused]
 
 
 def _structured(ctx: NodeRun, message: AIMessage, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The object that the text holds, checked against the schema."""
+    """The JSON object in the text, checked against the schema."""
     from graphflow.graph.definition.json_schema import compile_schema
 
+    # Models put JSON into a fence even when asked for plain JSON.
     text = message.content.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
     try:
         value = msgspec.json.decode(text)

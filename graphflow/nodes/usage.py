@@ -16,9 +16,9 @@ _CUT_OFF = {"cutOffCalls": 1, "unpricedCalls": 1}
 
 
 class CallMeter:
-    """The meter of one call; `begin`, then `end` or `refused`.
+    """Counts the usage of one call: `begin`, then `end` or `refused`.
 
-    Until it has ended the call counts as cut off, so that it does when a failure or a cancel ends it.
+    Until `end` the call counts as cut off, so a failure or a cancel leaves it counted that way.
     """
 
     def __init__(self, ctx: NodeRun, model: ChatModel) -> None:
@@ -33,8 +33,10 @@ class CallMeter:
         """
         ctx, model = self._ctx, self._model
         ctx.keep_facts(model=[model.provider, model.model])
+        # Before the charge: an unknown price is an error of the settings and costs no call.
         if "costUsd" in ctx.limits:
             self._must_be_priced()
+        # Counted before the request, so that parallel branches can't overdraw the budget together.
         self._before = ctx.charge_model_call(_CUT_OFF)
 
     def _must_be_priced(self) -> None:
@@ -52,12 +54,13 @@ class CallMeter:
         )
 
     def refused(self) -> None:
-        """The call failed before the model said a word: there is nothing to pay."""
+        """Takes the call back: it failed before the first delta, so there is nothing to pay."""
         self._ctx.restate(self._before)
 
     def end(self, usage: Usage | None) -> None:
-        """The turn is whole; None is a provider that does not count."""
+        """Counts the finished turn; `usage` is None if the provider does not report it."""
         ctx, model, prices = self._ctx, self._model, self._prices
+        # Takes the provisional "cut off" back before the real usage is added.
         ctx.restate(self._before)
         if usage is None:
             ctx.add_usage(uncountedCalls=1, unpricedCalls=1)

@@ -57,6 +57,7 @@ class VerifyKind(ModelKind):
 
         async def run(given: Mapping[str, Any], ctx: NodeRun) -> dict[str, Any]:
             candidate = given["candidate"]
+            # A limit ended the loop before there was an answer to verify.
             if candidate is None:
                 return await turn(given, ctx, BEST_ANSWER).run()
             draft = candidate["text"]
@@ -72,10 +73,13 @@ class VerifyKind(ModelKind):
 async def _second_pass(ctx: NodeRun, turn: ModelTurn, candidate: Mapping[str, Any]) -> dict[str, Any]:
     try:
         out = await turn.run()
+    # The candidate is a good answer: a failed check must not cost the reader the answer.
     except (ModelError, BudgetExceeded) as error:
         if isinstance(error, BudgetExceeded):
             ctx.finish_reason = "budget"
+        # The failed pass may have an open block; the candidate must not continue it.
         ctx.close_blocks()
+        # What readers saw of the failed pass stays in the history, as a message of its own.
         partial = turn.partial("error")
         return await _fall_back(ctx, [] if partial is None else [partial], candidate)
     if out["text"].strip():
@@ -84,11 +88,12 @@ async def _second_pass(ctx: NodeRun, turn: ModelTurn, candidate: Mapping[str, An
 
 
 async def _fall_back(ctx: NodeRun, messages: list[Message], candidate: Mapping[str, Any]) -> dict[str, Any]:
-    """Sends the candidate behind what was said already; white space before it joins its message."""
+    """Sends the candidate after the text already sent; white space before it joins its message."""
     text = candidate["text"]
     await ctx.content(text)
     ctx.partial = None
     last = messages[-1] if messages else None
+    # The pass ended well but blank; its white space is in the same block as the candidate.
     if isinstance(last, AIMessage) and last.status is None:
         last = msgspec.structs.replace(last, content=last.content + text)
         return _out(ctx, [*messages[:-1], last], candidate)
@@ -96,8 +101,9 @@ async def _fall_back(ctx: NodeRun, messages: list[Message], candidate: Mapping[s
 
 
 def _out(ctx: NodeRun, messages: list[Message], candidate: Mapping[str, Any]) -> dict[str, Any]:
-    """What the node gives where the candidate's own end is the answer's."""
+    """The node's output when the candidate is the answer."""
     reason = candidate["finishReason"]
+    # A reason set before (a spent budget) says more about the run.
     if reason in CUT_OFF and ctx.finish_reason is None:
         ctx.finish_reason = reason
     message = messages[-1]

@@ -79,7 +79,7 @@ def _signal(arguments: Mapping[str, Any], ctx: NodeRun) -> str | None:
 
 
 def _until(arguments: Mapping[str, Any], ctx: NodeRun) -> int | None:
-    """The moment in epoch ms; None waits for ever."""
+    """The moment in epoch ms; None waits without limit."""
     duration, moment = arguments.get("for"), arguments.get("until")
     try:
         if duration is not None:
@@ -97,6 +97,7 @@ def moment_ms(value: Any) -> int:
     """
     if isinstance(value, datetime):
         moment = value
+    # `True` is an `int` to Python, and no moment.
     elif isinstance(value, int | float) and not isinstance(value, bool):
         return int(value)
     elif isinstance(value, str):
