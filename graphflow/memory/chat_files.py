@@ -31,11 +31,12 @@ except ImportError:  # Windows: one process writes a chat at a time, as the thre
 
 log = logging.getLogger("graphflow.memory")
 KNOWN_CHATS = 256
-"""Chats whose file's end is remembered, so that the next line costs no reading."""
+"""Number of chats whose file's end is cached, so that the next line costs no reading."""
 LONGEST_NAME = 200
-"""Bytes of a file's name; file systems allow 255."""
+"""Longest file name in bytes; file systems allow 255, and suffixes are added."""
 NO_LINE = (UnicodeError, msgspec.MsgspecError, RecursionError)
-"""What reading a damaged line raises; the last is for one that is nested without end."""
+"""Errors of reading a damaged line; the last one for a line that is nested too deeply."""
+# Windows reads a colon in a file name as an alternate data stream.
 _ODD = re.compile(rb"[^A-Za-z0-9._:-]" if os.name == "posix" else rb"[^A-Za-z0-9._-]")
 
 
@@ -50,34 +51,35 @@ class Damage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatLines(msgspec.Struct, frozen=True, kw_only=True):
-    """What a chat's file holds."""
+    """The content of a chat's file."""
 
     runs: list[dict[str, Any]]
     damaged: list[Damage]
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """What must be known of a line to write beside it."""
+    """The parts of a line that are needed to write further lines."""
 
     run_id: str = msgspec.field(name="runId")
+    # Raw: the messages are only checked for their shape; decoding them would cost most of the time.
     messages: list[dict[str, msgspec.Raw]]
     status: str | None = msgspec.field(name="_status", default=None)
     system: Any = None
 
 
 class _End(msgspec.Struct):
-    """What is known of a file without reading it again, as long as it is the same file of the same size."""
+    """Cached facts of a file, valid as long as it is the same file of the same size."""
 
     inode: int
     size: int
     torn: bool
-    """A crash has cut its last line."""
+    """Whether a crash has cut the last line."""
     system: Any
-    """What the newest `system` says."""
+    """The newest `system` in the file."""
     waiting: set[str]
-    """Runs whose lines are to be replaced."""
+    """Runs whose lines say `waiting` and will be replaced."""
     runs: set[str]
-    """All runs that have a line; one that is written again is replaced, not doubled."""
+    """All runs with a line; writing one again replaces its line."""
 
 
 class ChatFiles:
@@ -87,7 +89,7 @@ class ChatFiles:
 
     Args:
         folder: made when the first line is written.
-        charset: an encoding in which ASCII is one byte a character, so that lines can be told apart.
+        charset: an encoding with one byte for each ASCII character, so that line breaks can be found.
 
     Raises:
         GraphflowError: `invalid_input` for another charset.
@@ -97,7 +99,7 @@ class ChatFiles:
         self.folder, self.charset = folder, _checked_charset(charset)
         self._ends: OrderedDict[str, _End] = OrderedDict()
         self._mutex = threading.RLock()
-        """Guards `_ends`; where there are no file locks, the files too."""
+        """Guards `_ends`; without file locks, the files too."""
 
     def path(self, chat_id: str) -> Path:
         """The chat's file, always in the folder itself."""
@@ -106,7 +108,7 @@ class ChatFiles:
     # --- reading
 
     def read(self, chat_id: str) -> ChatLines:
-        """Every line that can be read, and which can't; a chat without a file has none. Warns of damaged lines."""
+        """The readable lines and the damaged ones, which are also logged; none for a chat without a file."""
         try:
             data = self.path(chat_id).read_bytes()
         except FileNotFoundError:
@@ -122,6 +124,7 @@ class ChatFiles:
                 msgspec.json.decode(text, type=_Line)
                 runs.append(found)
             except NO_LINE as error:
+                # A blank line is what a repaired torn line leaves behind, not damage.
                 if raw.strip():
                     damaged.append(Damage(line=number, offset=offset, reason=str(error)))
         if damaged:
@@ -129,8 +132,9 @@ class ChatFiles:
         return ChatLines(runs=runs, damaged=damaged)
 
     def settled(self, chat_id: str) -> set[str]:
-        """The runs whose lines are final: they don't wait for anybody."""
+        """The runs whose lines are final, i.e. not waiting."""
         path = self.path(chat_id)
+        # Locking would create the file.
         if not path.exists():
             return set()
         with self._locked(chat_id) as (path, file):
@@ -146,7 +150,7 @@ class ChatFiles:
     # --- writing
 
     def write(self, chat_id: str, record: Mapping[str, Any], system: Any = None) -> None:
-        """Puts the run's line into the chat's file, durably: at its end, or in place of the line it has.
+        """Writes the run's line durably: at the end of the chat's file, or in place of its earlier line.
 
         Args:
             system: written with the chat's first run, and when it differs from what was written before.
@@ -176,7 +180,7 @@ class ChatFiles:
             self._remember(path, _End(end.inode, size, False, known, waiting, end.runs))
 
     def rewrite(self, chat_id: str, lines: Iterable[tuple[Mapping[str, Any], Any]]) -> None:
-        """Puts these records, each with its `system`, in place of the whole file, atomically."""
+        """Replaces the whole file by these records, each with its `system`, atomically."""
         with self._locked(chat_id) as (path, _):
             before = None
             out = []
@@ -193,13 +197,14 @@ class ChatFiles:
                 path.unlink(missing_ok=True)
 
     def _replace(self, path: Path, record: Mapping[str, Any], system: Any) -> None:
-        """The run's line anew, at its place; the others stay as they are, byte for byte."""
+        """Replaces the run's line in its place; the other lines stay the same, byte for byte."""
         system, before = _plain(system), None
         out = []
         changed = False
         for _, raw in _split(path.read_bytes()):
             line = self._decoded(raw)
             if line is not None and line.run_id == record["runId"]:
+                # A line keeps the `system` that later lines rely on.
                 wanted = line.system if system is None else system
                 new = self._encoded(record, wanted if wanted is not None and wanted != before else None)
                 changed = changed or new != raw + b"\n"
@@ -208,11 +213,12 @@ class ChatFiles:
                 out.append(raw + b"\n")
             if line is not None and line.system is not None:
                 before = line.system
+        # Healing writes lines again that may be there already; an unchanged file is not replaced.
         if changed:
             self._put(path, b"".join(out))
 
     def _put(self, path: Path, data: bytes) -> None:
-        """The whole file anew: a reader, and a crash, sees the old or the new one."""
+        """Replaces the whole file atomically: a reader, or a crash, sees the old or the new one."""
         # Written beside the file and renamed over it: rename is atomic, and the new bytes are synced before it.
         new = path.with_name(f"{path.name}.new")
         with new.open("wb") as file:
@@ -237,6 +243,7 @@ class ChatFiles:
         try:
             return text.encode(self.charset) + b"\n"
         except UnicodeEncodeError:  # what the charset lacks is escaped
+            # msgspec can't escape non-ASCII characters; the standard library does by default.
             return json.dumps(json.loads(text), separators=(",", ":")).encode("ascii") + b"\n"
 
     def _decoded(self, raw: bytes) -> _Line | None:
@@ -247,7 +254,7 @@ class ChatFiles:
 
     @contextmanager
     def _locked(self, chat_id: str) -> Iterator[tuple[Path, int]]:
-        """The chat's file, open and locked; made when there is none."""
+        """The chat's file, open and locked; created if missing."""
         path = self.path(chat_id)
         self.folder.mkdir(parents=True, exist_ok=True)
         if fcntl is None:
@@ -287,20 +294,21 @@ class ChatFiles:
 
 
 def file_stem(chat_id: str) -> str:
-    """The name of a chat's file without its suffix: the id itself where it can be.
+    """The name of a chat's file without its suffix: the id itself if possible.
 
-    Any other character is written as `%` and its bytes in hex; an id that is too long is cut, with a hash of the
+    Other characters are written as `%` and their bytes in hex; a long id is cut, with a hash of the
     whole. Two ids never share a name, and a name never leaves its folder.
     """
     name = _ODD.sub(lambda m: b"%%%02X" % m[0][0], chat_id.encode("utf-8", "surrogatepass")) or b"%"
     if len(name) > LONGEST_NAME:
+        # `%-` can't come from the escaping, so a cut name never equals an uncut one.
         digest = hashlib.sha256(name).hexdigest()[:16].encode()
         name = name[: LONGEST_NAME - 20] + b"%-" + digest
     return name.decode("ascii")
 
 
 def _plain(system: Any) -> Any:
-    """As a file gives it back, so that the two compare."""
+    """The value as it is read back from a file, so that both can be compared."""
     return None if system is None else decode_json(encode_json(system))
 
 
@@ -333,11 +341,12 @@ def _opened(path: Path) -> int:
 
 
 def _append(file: int, data: bytes) -> int:
-    """Writes at the end, durably; the file's size then. Takes back what a failure has left half-written."""
+    """Appends durably and returns the new size; a failed write is taken back."""
     before = os.fstat(file).st_size
     rest = memoryview(data)
     try:
         while rest:
+            # `os.write` may write less than it was given.
             rest = rest[os.write(file, rest) :]
         os.fsync(file)
     except OSError:
@@ -350,6 +359,7 @@ def _append(file: int, data: bytes) -> int:
 
 def _sync_folder(folder: Path) -> None:
     """Makes a new or renamed file's name durable, where folders can be synced."""
+    # Windows can't open a folder to sync it.
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -363,6 +373,7 @@ def _split(data: bytes) -> Iterator[tuple[int, bytes]]:
     """(offset, line) of every line, the last also without its end."""
     offset = 0
     for raw in data.split(b"\n"):
+        # The empty rest after the last line break is no line.
         if raw or offset + len(raw) < len(data):
             yield offset, raw
         offset += len(raw) + 1

@@ -31,10 +31,10 @@ from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, 
 
 
 def record_of(run: RunFacts, *, action_tools: Collection[str] = ()) -> dict[str, Any]:
-    """The run's line, without `system`, which only the file can tell whether it is needed.
+    """The run's line without `system`: whether that is needed depends on the file.
 
     Args:
-        action_tools: names of tools whose calls get an `_actionId`, beside those of kind action.
+        action_tools: names of tools whose calls get an `_actionId`, besides those of kind action.
     """
     out: dict[str, Any] = {
         "chatId": run.chat_id,
@@ -50,7 +50,7 @@ def record_of(run: RunFacts, *, action_tools: Collection[str] = ()) -> dict[str,
 
 
 def _query(run: RunFacts) -> dict[str, Any]:
-    """The whole query; for a run without one, what its input says."""
+    """The whole query; for a run without one, the facts of its input."""
     if (event := run.query) is not None:
         return {k: v for k, v in event_dict(event).items() if k not in ("type", "seq", "timestamp")}
     out: dict[str, Any] = {"chatId": run.chat_id, "agentKey": run.agent_key}
@@ -61,7 +61,7 @@ def _query(run: RunFacts) -> dict[str, Any]:
 
 
 class _Messages:
-    """Puts the messages of one run together."""
+    """Builds the messages of one run."""
 
     def __init__(self, run: RunFacts, action_tools: Collection[str]) -> None:
         self.run, self.action_tools = run, action_tools
@@ -72,9 +72,9 @@ class _Messages:
                 if isinstance(message, ToolMessage):
                     self.replies.setdefault(message.tool_call_id, (part.at, message))
         self.placed: list[tuple[int, dict[str, Any]]] = []
-        """(number of the event behind it, message), in the order of the conversation."""
+        """(number of the event of the message, message), in the order of the conversation."""
         self.claimed: set[int] = set()
-        """Numbers of blocks that a message stands for."""
+        """Numbers of blocks that are covered by a message."""
         self.paired: set[str] = set()
         """Calls that are in `placed`, with their results."""
 
@@ -91,14 +91,16 @@ class _Messages:
                 self._add_user(part, message)
             case AIMessage():
                 self._add_turn(number, part, message)
+            # A result follows its call at once; here only results remain whose call is in no message.
             case ToolMessage() if message.tool_call_id not in self.paired:
                 self._put(self._result(message.tool_call_id, None))
             case SystemMessage():
                 self._put((0, {"role": "system", "content": _text(message.content), "ts": part.at}))
 
     def _put(self, placed: tuple[int, dict[str, Any]]) -> None:
-        """Adds to the end; the place among the events never goes back."""
+        """Appends a message; its place among the events never goes back."""
         seq, message = placed
+        # What was never streamed has number 0 and takes the place of the message before it.
         before = self.placed[-1][0] if self.placed else 0
         self.placed.append((max(seq, before), message))
 
@@ -106,6 +108,7 @@ class _Messages:
 
     def _add_user(self, part: RunPart, message: HumanMessage) -> None:
         said = (event for event in part.events if isinstance(event, RequestQuery) and event.message == message.content)
+        # Each query is claimed once: a person may send the same text twice.
         event = next((event for event in said if event.seq not in self.claimed), None)
         at = part.at if event is None else event.timestamp
         seq = 0 if event is None else event.seq
@@ -115,6 +118,7 @@ class _Messages:
     def _add_turn(self, number: int, part: RunPart, message: AIMessage) -> None:
         first = len(self.placed)
         node_run = None
+        # Reasoning first, as it was streamed.
         for text, kind in ((message.reasoning, ReasoningSnapshot), (message.content, ContentSnapshot)):
             if text:
                 blocks = self._claim(number, kind, text)
@@ -130,12 +134,14 @@ class _Messages:
                 entry["_status"] = message.status
         usage = self._usage(part, node_run)
         if said and usage:
+            # On the last message of the turn alone, so that a sum over the line counts each call once.
             said[-1]["_usage"] = usage
 
     def _claim(self, number: int, kind: type[Text], text: str) -> list[Text]:
-        """The blocks that streamed this text: one, several in a row, or what the same node run streamed instead."""
+        """The blocks that streamed this text: one, several in a row, or the other text of the same node run."""
         free = [(n, b) for n, b in self.streamed.texts if type(b) is kind and b.seq not in self.claimed]
         free = [(n, b) for n, b in free if not self.streamed.is_void(b.node_run_id)]
+        # A failed attempt may have streamed the same text; the message belongs to the one that succeeded.
         ended_well = [(n, b) for n, b in free if b.node_run_id not in self.streamed.erred]
         free = ended_well or free
         here = [block for n, block in free if n == number]
@@ -155,7 +161,7 @@ class _Messages:
         return (blocks[-1].seq if blocks else 0), out
 
     def _made_id(self, prefix: str) -> str:
-        """An id for what was never streamed: the same whenever the line is made."""
+        """An id for a message that was never streamed; the same each time the line is built."""
         name = f"{self.run.run_id}/{len(self.placed)}"
         return f"{prefix}_{uuid.uuid5(uuid.NAMESPACE_OID, name).hex[:8]}"
 
@@ -238,7 +244,7 @@ class _Messages:
             self._insert(seq, messages)
 
     def _add_query(self) -> None:
-        """What the person said, for a graph that keeps no messages."""
+        """Adds the person's message for a graph that keeps no messages."""
         run, query = self.run, self.run.query
         said = query.message if query is not None else (run.input or {}).get("query")
         if isinstance(said, str) and not any(message["role"] == "user" for _, message in self.placed):
@@ -257,7 +263,7 @@ class _Messages:
         self._add_call(call, block.timestamp, block)
 
     def _insert(self, seq: int, messages: list[tuple[int, dict[str, Any]]]) -> None:
-        """Where its number belongs, but never between a call and its result."""
+        """Inserts messages by event number, but never between a call and its result."""
         spoken = self.placed
         at = next((i for i, (number, _) in enumerate(spoken) if number > seq), len(spoken))
         while at < len(spoken) and spoken[at][1]["role"] == "tool":

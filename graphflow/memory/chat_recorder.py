@@ -36,7 +36,7 @@ from graphflow.runtime.history.stored_events import LEAST_PAGE, PAGE, Chain, rec
 from graphflow.runtime.runs.live_runs import LiveRun
 
 SystemOf = Callable[[str | None], Awaitable[Mapping[str, Any] | None]]
-"""Hash of a document → what its model is told before any message."""
+"""Hash of a document → the system prompt and tools of its model."""
 
 _ENDS: dict[type[Event], Ended] = {
     RunComplete: "completed",
@@ -52,10 +52,10 @@ class ChatRecorder:
     """The chat record of one application.
 
     Args:
-        store: gives the store of threads, when it is first needed.
-        files: where the lines go.
-        system_of: finds what a version of an agent tells its model.
-        action_tools: names of tools whose calls are recorded as actions, beside those of kind action.
+        store: returns the store of threads; called when it is first needed.
+        files: the files for the lines.
+        system_of: returns the `system` of an agent's version.
+        action_tools: names of tools whose calls are recorded as actions, besides those of kind action.
     """
 
     def __init__(
@@ -63,9 +63,10 @@ class ChatRecorder:
     ) -> None:
         self._store, self.files, self._system_of = store, files, system_of
         self._action_tools = frozenset(action_tools)
+        # Weak: a lock lives as long as somebody holds or awaits it, and the table does not grow with the chats.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._whole: OrderedDict[str, str | None] = OrderedDict()
-        """Chats whose lines are all there: chat → the thread's head at that moment."""
+        """Chats whose lines are complete: chat → the thread's head at that time."""
 
     async def ended(self, live: LiveRun) -> None:
         """A listener of `RunRegistry.on_end`: writes the line of the run whose epoch has just ended."""
@@ -87,9 +88,9 @@ class ChatRecorder:
             self._note_whole(chat_id, journal.head)
 
     async def heal(self, chat_id: str) -> int:
-        """Writes the lines that are missing, or wait although their runs do no more; how many.
+        """Writes missing lines and lines that still say `waiting` for an ended run; returns how many.
 
-        A crash between a run's last commit and its line leaves that behind. Costs little when nothing has happened since
+        A crash between a run's last commit and its line leaves such gaps. Cheap when nothing has happened since
         the last call.
         """
         store = self._store()
@@ -103,7 +104,7 @@ class ChatRecorder:
         return count
 
     async def _write_missing(self, chat_id: str, chain: Chain, facts: ThreadFacts, but: str | None = None) -> int:
-        """Writes what the newest runs of a branch lack, back to the first whose line is final; `but` one run."""
+        """Writes missing lines of a branch, from the newest run back to the first final line; skips the run `but`."""
         store, lacking = self._store(), list[RunFacts]()
         settled = await asyncio.to_thread(self.files.settled, chat_id)
         async for run_id, checkpoint_id in _runs_back(store, chat_id, chain):
@@ -125,10 +126,10 @@ class ChatRecorder:
             self._whole.popitem(last=False)
 
     async def rebuild(self, chat_id: str) -> int:
-        """Writes the chat's file anew from the store; how many runs the store could tell.
+        """Rewrites the chat's file from the store; returns how many runs the store has.
 
-        The store knows a thread's newest version of its agent only, so a line that can still be read keeps its
-        `system`. A line of a run whose records were pruned stays, before the others.
+        The store only knows the newest version of a thread's agent, so a readable line keeps its
+        `system`. Lines of pruned runs stay, before the others.
         """
         store = self._store()
         async with self._turn(chat_id):
@@ -159,17 +160,17 @@ class ChatRecorder:
             await asyncio.to_thread(self.files.delete, chat_id)
 
     def _turn(self, chat_id: str) -> asyncio.Lock:
-        """Lines of one chat are written in the order in which its runs ended."""
+        """The chat's lock: lines are written in the order in which the runs ended."""
         return self._turns.setdefault(chat_id, asyncio.Lock())
 
 
 async def read_run(
     store: Checkpointer, chat_id: str, run_id: str, chain: Chain, entries: int, agent_key: str | None = None
 ) -> RunFacts | None:
-    """The run as the journal has it on one branch; None while it has neither ended nor paused.
+    """The run from the journal of one branch; None while it has neither ended nor paused.
 
     Args:
-        entries: how many entries the log of the root's `messages` has after the run.
+        entries: the number of entries in the log of the root's `messages` after the run.
     """
     records = await records_of_run(store, chat_id, chain, run_id)
     bodies = [decode_body(record.data, record.id) for record in records]
@@ -177,6 +178,7 @@ async def read_run(
     if status is None:
         return None
     counts = [body.counts.get((ROOT, "messages"), 0) for body in bodies]
+    # The run's messages are the newest entries of the log, so only those are read.
     start = entries - sum(counts)
     rows = await store.read_items(chain, ROOT, "messages", entries, start=start) if entries > start else []
     messages = _appended([decode_entry(row) for row in rows], counts)
@@ -190,6 +192,7 @@ async def read_run(
 
 
 def _status(bodies: Sequence[RecordBody]) -> Ended | None:
+    # A rewind or fork that has not run yet has nothing to record.
     if all(body.source in TRAVEL for body in bodies):
         return None
     end = ending_event(settled(bodies), bodies[-1].source)
@@ -197,7 +200,7 @@ def _status(bodies: Sequence[RecordBody]) -> Ended | None:
 
 
 def _appended(entries: Sequence[Any], counts: Sequence[int]) -> list[list[Message]]:
-    """The messages of each record. One that replaces another of the run stands in its place."""
+    """The messages of each record. A message that replaces another of the run takes its position."""
     out: list[list[Message]] = []
     places: dict[str, tuple[int, int]] = {}
     rest = iter(entries)
@@ -205,6 +208,7 @@ def _appended(entries: Sequence[Any], counts: Sequence[int]) -> list[list[Messag
         new: list[Message] = []
         out.append(new)
         for entry in (next(rest) for _ in range(count)):
+            # Deletions change what the model sees, not what was said.
             message = _as_message(entry[-1]) if entry[0] in "+=" else None
             if message is None:
                 continue
@@ -265,7 +269,7 @@ async def _runs_of(store: Checkpointer, chat_id: str) -> list[tuple[str, str]]:
 
 
 async def _runs_back(store: Checkpointer, chat_id: str, chain: Chain) -> AsyncIterator[tuple[str, str]]:
-    """(run, its newest checkpoint) on a branch, newest first; reads no further than it is asked."""
+    """(run, its newest checkpoint) on a branch, newest first; reads pages on demand."""
     last_run, page = None, LEAST_PAGE
     for lineage, last in reversed(chain):
         upto = last
@@ -276,6 +280,7 @@ async def _runs_back(store: Checkpointer, chat_id: str, chain: Chain) -> AsyncIt
                 if run_id is not None and run_id != last_run:
                     last_run = run_id
                     yield run_id, record.id
+            # Small pages first: healing usually stops at the first run.
             upto, page = upto - page, min(2 * page, PAGE)
 
 
@@ -293,7 +298,7 @@ async def _run_at(
 
 
 def _systems(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Run → the `system` that holds for its line."""
+    """Run → the `system` that applies to its line."""
     out: dict[str, Any] = {}
     system = None
     for line in lines:

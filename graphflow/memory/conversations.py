@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ConversationRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said in one run."""
+    """The messages of one run."""
 
     run_id: str
     messages: Sequence[Mapping[str, Any]] = ()
@@ -35,7 +35,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     agent_key: str | None = None
     owner: str | None = None
-    """The user whose it is; None is nobody's."""
+    """The user who owns the chat; None for no owner."""
     created_at: int = 0
     """Epoch ms."""
     updated_at: int = 0
@@ -45,17 +45,17 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cursor(self) -> str:
-        """Where the page after this one begins; it stays valid when the conversation is gone."""
+        """The start of the next page; it stays valid after the conversation is deleted."""
         return f"{self.updated_at}:{self.chat_id}"
 
 
 class ConversationFilter(NamedTuple):
-    """Which conversations a list or search shows."""
+    """The conversations that a list or search includes."""
 
     agent_key: str | None = None
     owner: str | None = None
     cursor: str | None = None
-    """`Conversation.cursor` of the last of the page before."""
+    """`Conversation.cursor` of the last item of the previous page."""
     limit: int = 50
 
 
@@ -65,11 +65,11 @@ ALL = ConversationFilter()
 class ConversationStore(Protocol):
     """A store of conversations, newest first by `updated_at`, then by id.
 
-    Every method may raise `StoreError`; a cursor that is none is refused as `invalid_input`.
+    Every method may raise `StoreError`; an invalid cursor is rejected as `invalid_input`.
     """
 
     async def save(self, conversation: Conversation) -> None:
-        """Keeps the conversation, in the place of what was known of this chat; runs that it had stay, replaced by id."""
+        """Stores the conversation's facts, replacing earlier ones; runs are merged by id."""
 
     async def load(self, chat_id: str) -> Conversation | None:
         """The conversation with its runs, or None."""
@@ -78,25 +78,25 @@ class ConversationStore(Protocol):
         """Conversations, newest first."""
 
     async def search(self, query: str, which: ConversationFilter = ALL) -> builtins.list[Conversation]:
-        """Those that hold each word of the query somewhere, in the name or in what was said, in any case."""
+        """Conversations with every word of the query in their name or messages; case is ignored."""
 
     async def updated(self, chat_ids: Sequence[str]) -> dict[str, int]:
-        """`updated_at` of those of these chats that are known."""
+        """Chat id → `updated_at`, for the known ones of these chats."""
 
     async def delete(self, chat_id: str) -> None:
-        """Removes it; no effect when there is none."""
+        """Deletes the conversation; no effect if there is none."""
 
     async def close(self) -> None:
-        """Lets go of what is open; a later call opens it again."""
+        """Closes connections; a later call opens them again."""
 
 
 class MemoryConversations:
-    """A `ConversationStore` in this process only."""
+    """A `ConversationStore` in the memory of this process."""
 
     def __init__(self) -> None:
         self._known: dict[str, Conversation] = {}
         self._folded: dict[tuple[str, str | None], str] = {}
-        """(chat, run, or None for the name) → text as it is searched."""
+        """(chat, run, or None for the name) → normalized text for the search."""
 
     async def save(self, conversation: Conversation) -> None:
         chat_id = conversation.chat_id
@@ -197,6 +197,7 @@ class SqlConversations:
                 conditions.append(f"{column} = ?")
                 values.append(value)
         if (after := parse_cursor(which.cursor)) is not None:
+            # By value, not by offset: a page stays right when conversations come or go meanwhile.
             conditions.append("(updated_at < ? OR (updated_at = ? AND chat_id < ?))")
             values += [after[0], *after]
         for pattern in patterns_of(query):
@@ -218,6 +219,7 @@ class SqlConversations:
 
     async def delete(self, chat_id: str) -> None:
         await self._tables.write(
+            # Runs first, in one transaction: no run may outlive its conversation.
             ("DELETE FROM conversation_runs WHERE chat_id = ?", (chat_id,)),
             ("DELETE FROM conversations WHERE chat_id = ?", (chat_id,)),
         )
@@ -234,7 +236,7 @@ def _conversation(row: Row) -> Conversation:
 
 
 def _said(run: ConversationRun) -> str:
-    """What a search looks through: texts of messages, names and arguments of calls; neither ids nor reasoning."""
+    """The searchable text of a run: messages, names and arguments of calls; neither ids nor reasoning."""
     out: list[Any] = []
     for message in run.messages:
         out += [part.get("text") for part in _objects(message.get("content"))]
@@ -245,7 +247,7 @@ def _said(run: ConversationRun) -> str:
 
 
 def _objects(value: Any) -> list[Mapping[str, Any]]:
-    """The objects of a list; what people have written into a record by hand is passed over."""
+    """The objects of a list; other values, from records edited by hand, are skipped."""
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list | tuple) else []
 
 
@@ -253,11 +255,12 @@ def parse_cursor(cursor: str | None) -> tuple[int, str] | None:
     """`(updated_at, chat id)` of a `Conversation.cursor`.
 
     Raises:
-        GraphflowError: `invalid_input` when it is none.
+        GraphflowError: `invalid_input` if it is not a cursor.
     """
     if cursor is None:
         return None
     at, colon, chat_id = cursor.partition(":")
+    # Eighteen digits fit the databases' 64-bit integers.
     if not colon or not at.isascii() or not at.isdigit() or len(at) > 18:
         rule = f"{cursor!r:.80} is not a cursor of this list; leave it out to start over"
         raise GraphflowError(f"cursor: {rule}", code="invalid_input", fields={"cursor": rule})

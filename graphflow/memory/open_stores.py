@@ -1,4 +1,4 @@
-"""The conversation and long-term stores that the settings name; nothing is read yet."""
+"""Opens the conversation and long-term stores of the settings; reads nothing yet."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from graphflow.memory.tables import MemoryTables
 from graphflow.settings.table import StoreSettings
 
 FILE = "memory.db"
-"""Beside the file of the threads."""
+"""Name of the SQLite file, in the folder of the threads' file."""
 
 
 def open_tables(settings: StoreSettings) -> MemoryTables:
-    """A schema of its own beside that of the threads in PostgreSQL, else a file beside theirs.
+    """The memory tables: a separate PostgreSQL schema, or a SQLite file next to that of the threads.
 
     Raises:
         StoreError: the setting can't be used, or an extra is not installed.
@@ -23,7 +23,7 @@ def open_tables(settings: StoreSettings) -> MemoryTables:
     if not settings.url:
         return SqliteTables(settings.path.with_name(FILE))
     try:
-        import psycopg  # noqa: F401 - told now, not at the first use
+        import psycopg  # noqa: F401 - a missing extra is reported now, not at the first use
 
         from graphflow.memory.postgres_tables import PostgresTables
 
@@ -33,12 +33,12 @@ def open_tables(settings: StoreSettings) -> MemoryTables:
 
 
 def open_conversations(settings: StoreSettings, tables: MemoryTables) -> ConversationStore:
-    """Where threads are encrypted, what was said is not written to a second place in clear: the store is in memory then."""
+    """The conversation store; in memory if threads are encrypted, so that no plain text is written to a second place."""
     return MemoryConversations() if settings.keys else SqlConversations(tables)
 
 
 def open_long_term(settings: StoreSettings, tables: MemoryTables, clock: Clock) -> Store:
-    """Encrypted as the threads are."""
+    """The long-term store, encrypted like the threads."""
     if not settings.keys:
         return SqlStore(tables, clock)
     from graphflow.checkpoints.encryption.cipher import Cipher

@@ -13,18 +13,19 @@ from graphflow.memory.tables import Row, Write, drive, failure, migrations_of
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
+# The name is written into SQL, where a parameter is not possible.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
 class PostgresTables:
-    """See `Tables`. A lost connection is opened anew, once for each call.
+    """`MemoryTables` in PostgreSQL. A lost connection is reopened, once per call.
 
     Args:
         url: `postgresql://user:password@host/database`; never in a message.
-        schema: made when it is first used; the thread store's own is another.
+        schema: created on first use; not the thread store's schema.
 
     Raises:
-        ValueError: the schema's name can't be one.
+        ValueError: the name is not a valid schema name.
     """
 
     def __init__(self, url: str, *, schema: str = "graphflow_memory") -> None:
@@ -60,7 +61,7 @@ class PostgresTables:
                 await db.close()
 
     async def _do(self, work: Any) -> Any:
-        """What `work` gives in one transaction. All statements here are such that twice is the same as once."""
+        """The result of `work` in one transaction. It may run twice: all statements here are idempotent."""
         from psycopg import Error, OperationalError
 
         async with self._turn:
@@ -71,6 +72,7 @@ class PostgresTables:
                     async with db.transaction():
                         return await work(db)
                 except OperationalError as error:
+                    # Only a connection that broke is worth a second try; a full disk fails again.
                     if db is None or not db.closed or last:
                         raise failure(self._name, error) from error
                     self._db = None
@@ -87,6 +89,7 @@ class PostgresTables:
             try:
                 await self._migrate(db)
             except BaseException:
+                # Shielded: a cancelled caller must not leave a session open on the server.
                 await asyncio.shield(db.close())
                 raise
             self._db = db

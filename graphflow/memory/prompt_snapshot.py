@@ -47,9 +47,9 @@ def _listed(heading: str, notes: Iterable[tuple[str, str | None]]) -> str:
 
 
 def noted_tools(document: GraphDefinition, tools: ToolRegistry, prompt: str, offered: Iterable[str]) -> list[Tool]:
-    """The tools whose notes stand behind a system prompt: the same for every turn with that prompt.
+    """The tools whose notes follow a system prompt: the same for every turn with that prompt.
 
-    A mode's last turn is offered no tools; its prompt is that of the turns before it all the same.
+    A mode's last turn offers no tools but keeps the prompt of the turns before it.
 
     Args:
         prompt: as the model gets it.
@@ -71,7 +71,7 @@ def _known(tools: ToolRegistry, names: Iterable[str]) -> list[Tool]:
 def system_of(document: GraphDefinition, tools: ToolRegistry, model_name: ModelName) -> dict[str, Any] | None:
     """The `system` of a chat record: `model, messages, tools, stream` of the graph's first model node.
 
-    Expressions in a prompt stand as they are written. None for a graph without a model.
+    Expressions in a prompt are kept as written. None for a graph without a model.
     """
     node = _first_model(document)
     if node is None:
@@ -99,7 +99,7 @@ def system_of(document: GraphDefinition, tools: ToolRegistry, model_name: ModelN
 
 
 def _first_model(document: GraphDefinition) -> NodeDefinition | None:
-    """The model node that is reached first from the start, along the routes as they are written."""
+    """The first model node from the start, following the routes in their written order."""
     waiting, seen = [document.start], {document.start}
     while waiting:
         node = document.nodes.get(waiting.pop(0))

@@ -23,14 +23,14 @@ from graphflow.events import (
 from graphflow.messages import Message
 
 Ended = Literal["completed", "failed", "cancelled", "waiting"]
-"""How a run's last life ended."""
+"""How a run's last epoch ended."""
 
 Text = ContentSnapshot | ReasoningSnapshot
 Call = ToolSnapshot | ActionSnapshot
 
 
 class RunPart(msgspec.Struct, frozen=True, kw_only=True):
-    """What one record of the journal tells of a run."""
+    """A run's part in one record of the journal."""
 
     at: int
     """Epoch ms."""
@@ -41,7 +41,7 @@ class RunPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as the journal has it."""
+    """A run as read from the journal."""
 
     chat_id: str
     run_id: str
@@ -50,17 +50,17 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Oldest first."""
     agent_key: str | None = None
     input: Mapping[str, Any] | None = None
-    """What it was begun with; None for a run that a rewind, a fork or a resume began."""
+    """The run's input; None for a run that was started by a rewind, a fork or a resume."""
 
     @property
     def query(self) -> RequestQuery | None:
-        """The query that began it; None for a run that no request began."""
+        """The query that started the run; None for a run without a request."""
         events = (event for part in self.parts for event in part.events)
         return next((event for event in events if isinstance(event, RequestQuery)), None)
 
 
 class Streamed:
-    """What the run's events tell: blocks by kind and id, results, times, and which blocks are void."""
+    """The run's events by kind: blocks, results, times, and which blocks are void."""
 
     def __init__(self, run: RunFacts) -> None:
         self.texts: list[tuple[int, Text]] = []
@@ -76,7 +76,7 @@ class Streamed:
         self._newest: dict[tuple[str, str | None], str] = {}
         self._ended: set[str] = set()
         self.erred: set[str | None] = set()
-        """Node runs that have failed, whether they were tried again or not."""
+        """Node runs that have failed, whether they were retried or not."""
         for number, part in enumerate(run.parts):
             for event in part.events:
                 self._take(number, event)
@@ -107,12 +107,12 @@ class Streamed:
                 self.results[call_id] = event
 
     def _time(self, event: Event, node_run_id: str | None) -> None:
-        """A block took the time since its node began, or since the block before it there."""
+        """Records a block's duration: the time since its node began, or since the previous block there."""
         self.timing[event.seq] = event.timestamp - self._since.get(node_run_id, event.timestamp)
         self._since[node_run_id] = event.timestamp
 
     def is_void(self, node_run_id: str | None) -> bool:
-        """Whether what the node run streamed came again because it had died with its process."""
+        """Whether the node run died with its process, so that a later node run streamed its blocks again."""
         if node_run_id is None or node_run_id in self._ended:
             return False
         place = self._place.get(node_run_id)

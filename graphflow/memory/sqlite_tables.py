@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     import aiosqlite
 
 APPLICATION_ID = 0x67666C6D
-"""`gflm` in the file's header: told apart from other people's databases."""
+"""`gflm` in the file's header; it distinguishes the file from databases of other programs."""
 BUSY_S = 10.0
 """Seconds to wait for another process that writes."""
 
 
 class SqliteTables:
-    """See `Tables`.
+    """`MemoryTables` in a SQLite file.
 
     Args:
-        path: made, with its folder, when it is first used.
+        path: created with its folder on first use.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,6 +54,7 @@ class SqliteTables:
 
     async def _written(self, db: aiosqlite.Connection, statements: tuple[Write, ...]) -> int:
         count = 0
+        # The write lock at once: a transaction that takes it later can fail without waiting for `BUSY_S`.
         await db.execute("BEGIN IMMEDIATE")
         try:
             for sql, values in statements:
@@ -75,13 +76,14 @@ class SqliteTables:
                 await db.execute("PRAGMA synchronous = FULL")
                 await self._migrate(db)
             except BaseException:
+                # Shielded: the connection's thread would outlive a cancelled caller.
                 await asyncio.shield(db.close())
                 raise
             self._db = db
         return self._db
 
     async def _use_wal(self, db: aiosqlite.Connection) -> None:
-        """Tries again where another process does the same: for this SQLite does not wait by itself."""
+        """Retries while another process switches too: SQLite does not wait by itself here."""
         async with asyncio.timeout(BUSY_S):
             while True:
                 try:

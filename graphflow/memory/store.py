@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 
 Namespace = tuple[str, ...]
 END = "\x1f"
-"""Ends each part of a namespace as it is stored; no part may hold it."""
+"""Ends each part of a stored namespace; no part may contain it."""
 LONGEST = 512
-"""Code points of a key, and of a part of a namespace."""
+"""Longest key or part of a namespace, in code points."""
 LONGEST_TTL_S = 1_000_000_000
 """Some thirty years."""
+# PostgreSQL and SQLite both take it as LIMIT and OFFSET.
 MOST_ROWS = 2**31 - 1
 
 
 class MemoryItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A value and where it is kept."""
+    """A value with its namespace, key and times."""
 
     namespace: Namespace
     key: str
@@ -44,17 +45,17 @@ class MemoryItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store(Protocol):
-    """A key-value store with namespaces. What has expired is as if it were not there.
+    """A key-value store with namespaces. Expired items are not returned.
 
-    Every method raises `GraphflowError` (`invalid_input`) for a namespace or key that can't be one, and `StoreError` when
+    Every method raises `GraphflowError` (`invalid_input`) for an invalid namespace or key, and `StoreError` when
     the store can't be read or written.
     """
 
     async def put(self, namespace: Namespace, key: str, value: Any, *, ttl_s: float | None = None) -> None:
-        """Keeps a JSON-like value, durably, in the place of an earlier one; with `ttl_s` for so many seconds.
+        """Stores a JSON-like value durably, replacing an earlier one; with `ttl_s` it expires after that many seconds.
 
         Raises:
-            GraphflowError: `not_serializable` when the value is no JSON.
+            GraphflowError: `not_serializable` when the value is not JSON.
         """
 
     async def get(self, namespace: Namespace, key: str) -> MemoryItem | None:
@@ -70,19 +71,19 @@ class Store(Protocol):
         """
 
     async def delete(self, namespace: Namespace, key: str) -> bool:
-        """Removes the item; whether there was one."""
+        """Deletes the item; returns whether there was one."""
 
     async def close(self) -> None:
-        """Lets go of what is open; a later call opens it again."""
+        """Closes connections; a later call opens them again."""
 
 
 class MemoryStore:
-    """A `Store` in this process only."""
+    """A `Store` in the memory of this process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._items: dict[tuple[Namespace, str], tuple[bytes, MemoryItem, str]] = {}
-        """Place → the value's JSON, the item without it, its texts as they are searched."""
+        """Place → the value's JSON, the item without it, its normalized text for the search."""
 
     async def put(self, namespace: Namespace, key: str, value: Any, *, ttl_s: float | None = None) -> None:
         place = checked(namespace, key)
@@ -132,6 +133,7 @@ class MemoryStore:
 
 
 def _with_value(entry: tuple[bytes, MemoryItem, str]) -> MemoryItem:
+    # Decoded for each reader: a caller that changes its value must not change the stored one.
     return msgspec.structs.replace(entry[1], value=msgspec.json.decode(entry[0]))
 
 
@@ -149,7 +151,7 @@ class SqlStore:
     """A `Store` in the memory tables.
 
     Args:
-        cipher: encrypts and compresses values; they are then searched after they were opened.
+        cipher: encrypts and compresses values; a search then decrypts them first.
     """
 
     def __init__(self, tables: MemoryTables, clock: Clock, cipher: Cipher | None = None) -> None:
@@ -159,8 +161,10 @@ class SqlStore:
         namespace, _ = checked(namespace, key)
         now, data = self._clock.now_ms(), encoded(value)
         place = joined(namespace)
+        # A text for the search would be the value in clear.
         texts = "" if self._cipher is not None else folded_texts(key, msgspec.json.decode(data))
         row = (namespace[0], place, key, self._encrypted(place, key, data), now, now, expiry(now, ttl_s), texts)
+        # Expired rows go with each write, so the store needs no task of its own for them.
         await self._tables.write((_EXPIRED, (now,)), (_PUT, row))
 
     async def get(self, namespace: Namespace, key: str) -> MemoryItem | None:
@@ -177,6 +181,7 @@ class SqlStore:
         conditions, values = [_LIVING], list[Any]([self._clock.now_ms()])
         if namespace:
             place = joined(namespace)
+            # `root` has the index; `substr` and not LIKE, which would read `%` and `_` in a name as wildcards.
             conditions += ["root = ?", "substr(namespace, 1, CAST(? AS INTEGER)) = ?"]
             values += [namespace[0], len(place), place]
         if self._cipher is None:
@@ -223,7 +228,7 @@ class SqlStore:
 
 
 def _place(namespace: str, key: str) -> Any:
-    """What an encrypted value is bound to, so that rows can't be swapped."""
+    """The place that an encrypted value is bound to, so that rows can't be swapped."""
     from graphflow.checkpoints.rows import Place
 
     return Place("document", f"store {namespace}{key}")
@@ -237,7 +242,7 @@ def joined(namespace: Namespace) -> str:
 
 
 def checked(namespace: Sequence[str], key: str) -> tuple[Namespace, str]:
-    """The place itself, whose namespace must have a part.
+    """The checked place; its namespace needs at least one part.
 
     Raises:
         GraphflowError: `invalid_input`.
@@ -250,11 +255,12 @@ def checked(namespace: Sequence[str], key: str) -> tuple[Namespace, str]:
 
 
 def checked_namespace(namespace: Sequence[str]) -> Namespace:
-    """The namespace itself; an empty one is above all others.
+    """The checked namespace; the empty one contains all others.
 
     Raises:
         GraphflowError: `invalid_input`.
     """
+    # A string is a sequence of strings to Python: 'notes' would become five parts.
     if isinstance(namespace, str):
         raise _refused(f"a namespace is a tuple of texts, not {namespace!r:.80}")
     parts = tuple(namespace)
@@ -264,6 +270,7 @@ def checked_namespace(namespace: Sequence[str]) -> Namespace:
 
 
 def _check_name(text: Any) -> None:
+    # Printable excludes `END`, so stored namespaces can be split again.
     if not isinstance(text, str) or not 0 < len(text) <= LONGEST or not text.isprintable():
         raise _refused(f"{text!r:.80} must be a text of 1 to {LONGEST} characters that can be printed")
 
@@ -280,6 +287,7 @@ def expiry(now_ms: int, ttl_s: float | None) -> int | None:
         raise _refused(
             f"ttl_s={ttl_s!r} must be above 0 and at most {LONGEST_TTL_S}; leave it out to keep the value for ever"
         )
+    # At least a millisecond: a tiny `ttl_s` must not expire before it is written.
     return now_ms + max(1, int(ttl_s * 1000))
 
 
@@ -296,7 +304,7 @@ def encoded(value: Any) -> bytes:
 
 
 def _json_like(value: Any) -> Any:
-    """The views of a state as lists and dicts."""
+    """Views of a state as lists and dicts."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Sequence):

@@ -1,7 +1,7 @@
 """The tables of the conversation and long-term stores, in a SQLite file or a PostgreSQL schema of their own.
 
 Both speak the same SQL (`?` for parameters) and run the same numbered migrations, so what lies above is written once.
-None of this is on a run's way: nothing here is opened before somebody searches chats or uses the long-term store.
+No run waits for this: nothing is opened before a chat search or the first use of the long-term store.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MemoryTables(Protocol):
         """
 
     async def write(self, *statements: Write) -> int:
-        """Runs the statements in one transaction; durable when it returns. How many rows the last one has changed.
+        """Runs the statements in one transaction, durable on return; gives the number of rows that the last one changed.
 
         Raises:
             StoreError: nothing of it was kept.
@@ -42,7 +42,7 @@ class MemoryTables(Protocol):
 
 
 def migrations_of(name: str, foreign: str) -> Migrations:
-    """Those of a database of this name."""
+    """The migrations of a database with this name."""
     return Migrations(MIGRATIONS, f"the memory store {name}", foreign)
 
 

@@ -1,4 +1,4 @@
-"""How texts are searched, the same in every store: without regard to case and form, word by word, anywhere in a text."""
+"""Normalization for searches, the same in every store: case and form are ignored, words match anywhere in a text."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import Any
 
 
 def folded(text: str) -> str:
-    """The text as it is searched: compatibility forms and case make no difference."""
+    """The text normalized for the search: without differences of case and compatibility forms."""
+    # PostgreSQL can't store NUL in a text. In Python, since the databases fold case differently.
     return unicodedata.normalize("NFKC", text).casefold().replace("\0", " ")
 
 
 def words_of(query: str) -> list[str]:
-    """The words of a query, as they are searched; each must be found, in whatever place."""
+    """The normalized words of a query; each must be found, anywhere."""
     return list(dict.fromkeys(folded(query).split()))
 
 
 def patterns_of(query: str) -> list[str]:
     """The words as patterns of SQL's `LIKE … ESCAPE '!'`."""
+    # `!`, because the backslash is special in PostgreSQL only.
     return ["%" + "".join(f"!{c}" if c in "!%_" else c for c in word) + "%" for word in words_of(query)]
 
 
@@ -32,10 +34,11 @@ def texts_of(value: Any) -> Iterator[str]:
     elif isinstance(value, Iterable):
         for each in value:
             yield from texts_of(each)
+    # Numbers can be searched; `true` and `null` would be found everywhere.
     elif value is not None and not isinstance(value, bool):
         yield str(value)
 
 
 def folded_texts(*values: Any) -> str:
-    """All texts of these values as one that is searched."""
+    """All texts of these values as one normalized text."""
     return folded("\n".join(text for value in values for text in texts_of(value)))

@@ -14,7 +14,7 @@ from graphflow.tools.context import ToolContext
 from graphflow.tools.port import Tool, tool
 
 OwnerOf = Callable[[str], Awaitable[str | None]]
-"""Thread id → the user whose it is."""
+"""Thread id → the user who owns it."""
 _KEY = {"type": "string", "minLength": 1, "maxLength": 512, "description": "A short name for what is kept."}
 MOST_FOUND = 20
 
@@ -23,12 +23,13 @@ def memory_tools(store: Callable[[], Store], owner_of: OwnerOf) -> list[Tool]:
     """The tools.
 
     Args:
-        store: gives the long-term store, when a tool is called.
-        owner_of: finds the user whose a thread is.
+        store: returns the long-term store; called when a tool runs.
+        owner_of: returns the user who owns a thread.
     """
 
     async def place(ctx: ToolContext) -> Namespace:
         owner = await owner_of(ctx.thread_id)
+        # From the thread and not from the model's arguments: a model must not reach another user's memory.
         return ("shared",) if owner is None else ("users", owner)
 
     @tool(

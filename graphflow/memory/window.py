@@ -1,4 +1,4 @@
-"""The window: how much of a thread's conversation the model is shown (spec 5.1)."""
+"""The window: the part of a thread's conversation that the model gets (spec 5.1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, ToolMessa
 def last_runs(messages: Sequence[Any], k: int) -> Sequence[Any]:
     """The messages of the last `k` runs; all of them when there are no more.
 
-    A run begins with its human message. The cut moves further back where it would part a result from its call.
+    A run begins with its human message. The cut moves further back if it would separate a result from its call.
     Only the window is read, from its end; older messages are not touched.
 
     Raises:
