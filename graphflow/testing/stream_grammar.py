@@ -336,6 +336,7 @@ class StreamRules:
             self._open(key, event)
 
     def _result(self, event: Any) -> None:
+        # The call may have begun in the run that this one goes on from.
         if self._inherits and _block_id(event) not in self._blocks:
             self._blocks[_block_id(event)] = _Block(event.type.partition(".")[0], None, "ended")
         self._known(event, ("ended", "param"), "its input must be closed, and it has one result").state = "answered"

@@ -111,6 +111,7 @@ async def _open(app: Application, **filters: Any) -> list[OpenInterrupt]:
 
 async def _found(app: Application, given: str) -> OpenInterrupt:
     rows = [row for row in await _open(app) if row.interrupt_id.startswith(given) or row.interrupt_id.endswith(given)]
+    # One id may be the beginning of another (`….1` and `….10`): a full id means itself.
     exact = [row for row in rows if row.interrupt_id == given]
     if len(exact or rows) == 1:
         return (exact or rows)[0]

@@ -64,6 +64,7 @@ def _whole(value: int, pointer: str, issues: list[Issue]) -> int:
 
 def _text(value: str, pointer: str, issues: list[Issue]) -> str:
     """Plain text; half a surrogate pair can't be stored or sent, so it is an error."""
+    # A subclass of `str` becomes plain text, whatever its own `__str__` shows.
     text = str.__str__(value)
     if text.isascii():
         return text

@@ -133,6 +133,7 @@ def _defaults(state: type, hints: Mapping[str, Any]) -> dict[str, Any]:
             for key, field in fields.items()
             if not field.is_required()
         }
+    # A `TypedDict` cannot declare defaults.
     if is_typeddict(state):
         return {}
     return {key: getattr(state, key) for key in hints if hasattr(state, key)}

@@ -80,6 +80,7 @@ class NodeRuns:
             # Entered again after an answer: the same node run goes on.
             again = self._by_frame[number] = NodeRun(run, self._waiters, frame, node, ctx.node_run_id)
             again.started = ctx.started
+            # The code runs from its beginning, so keys and counts start again; only what was used is kept.
             again.continue_from(ctx)
             return again
         if started is not None and started.node_run_id:

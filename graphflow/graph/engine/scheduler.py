@@ -81,6 +81,7 @@ class Scheduler:
     async def _run_on(self, number: int) -> None:
         with suppress(asyncio.CancelledError):
             await self._call(number)
+            # As long as nothing has to wait, one task runs all nodes of its frame.
             while self._goes_on(number):
                 del self.ready[number]
                 await asyncio.sleep(0)  # the others' turn

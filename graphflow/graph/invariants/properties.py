@@ -146,6 +146,7 @@ def _weight(document: GraphDefinition, node: NodeDefinition, use: str) -> int:
     if node.use != "tools" or tool == use or not _may_call(document, node, tool):
         return 0
     limit = node.with_.get("max") if isinstance(node.with_, Mapping) else None
+    # The model decides how many calls one entry runs; only `max` bounds them.
     return limit if isinstance(limit, int) else UNBOUNDED
 
 
