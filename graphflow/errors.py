@@ -103,6 +103,7 @@ class GraphflowError(Exception):
         self.message = message
         if code is not None:
             self.code = code
+        # The code gives the default; a provider may know better about one failure (a spent quota is a 429).
         self.retryable = self.code in RETRYABLE_CODES if retryable is None else retryable
         self.detail: dict[str, Any] = detail
 
@@ -118,7 +119,7 @@ class GraphflowError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Issue:
-    """One thing wrong with a document: where, what stands there, what the rule is, what to do."""
+    """One error or warning in a document: its place, the value, the rule and a hint."""
 
     pointer: str
     """JSON pointer of the place, `""` for the whole document."""
@@ -147,7 +148,7 @@ class Issue:
 
 
 class DefinitionError(GraphflowError):
-    """A document that was refused, with all its errors at once."""
+    """A rejected document, with all its errors at once."""
 
     code = "invalid_definition"
 
@@ -183,11 +184,11 @@ class ModelError(NodeFailed):
 
 
 class StreamBroken(NodeFailed):
-    """A node would send an event that the grammar of a run's stream does not allow here; it was not sent."""
+    """A node tried to send an event that the stream's grammar does not allow here; it was not sent."""
 
 
 class ThreadBusy(GraphflowError):
-    """Somebody else drives the thread; `detail.retryAfterMs` says when to ask again."""
+    """Another process or task drives the thread; `detail.retryAfterMs` says when to retry."""
 
     code = "thread_busy"
 
@@ -209,7 +210,7 @@ class AgentNotFound(GraphflowError):
 
 
 class AnswerRefused(GraphflowError):
-    """An answer that was not taken; the interrupt is as it was."""
+    """A rejected answer; the interrupt is unchanged."""
 
     code = "interrupt_not_found"
 
@@ -243,6 +244,7 @@ def error_dict(error: BaseException, node: str | None = None) -> dict[str, Any]:
     from graphflow.masking import mask_text
 
     text = mask_text(str(error))
+    # A node's own timeout has the code that `retry.on` and `error.on` know.
     if isinstance(error, TimeoutError):
         return NodeTimeout(text or "timed out").as_dict(node)
     return NodeFailed(f"{type(error).__name__}: {text}" if text else type(error).__name__).as_dict(node)

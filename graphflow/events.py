@@ -16,14 +16,14 @@ Family = Literal["contract", "graph", "always"]
 
 
 class Event(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", tag_field="type"):
-    """What every event has: `seq` (1.. within the run), `type` and `timestamp` (epoch ms)."""
+    """Base of all events: `seq` (1.. within the run), `type` and `timestamp` (epoch ms)."""
 
     seq: int = 0
     timestamp: int = 0
 
     family: ClassVar[Family] = "contract"
     type: ClassVar[str] = ""
-    """The event's name; set below for every class, since whoever reads a stream looks at it of every event."""
+    """The event's name; set below as a class attribute, because readers of a stream access it for every event."""
 
 
 class _GraphEvent(Event):

@@ -48,9 +48,9 @@ _SIGNS = (
     "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ms-", "ms_", "ghp", "gho", "ghs", "hf-", "hf_", "glpat", "xox", "github_pat",
     "akia", "aiza",
 )  # fmt: skip
-"""No secret is without one of these, and they are found a hundred times sooner."""
+"""Every secret contains one of these; searching for them is a hundred times faster than the pattern."""
 _NAMED = ("name", "key", "header")
-"""Fields that say in `{name, value}` what the value is."""
+"""Fields that name the value in `{name, value}`."""
 
 
 def is_secret_key(name: str) -> bool:
@@ -72,18 +72,19 @@ def _has_signs(text: str) -> bool:
 
 
 def _masked(found: re.Match[str]) -> str:
+    # The name stays readable; only the value is replaced.
     return found[0][: _begin(found) - found.start()] + MASK
 
 
 def _begin(found: re.Match[str]) -> int:
-    """Where the secret of a match begins: behind its named groups (name and sign, scheme, opening quote)."""
+    """The start of the secret in a match: after its named groups (name and sign, scheme, opening quote)."""
     return max(found.start(), *map(found.end, found.re.groupindex.values()))
 
 
 class StreamMasker:
-    """Masks a text that comes in pieces: what a piece holds of a secret is told by the pieces before it.
+    """Masks a text that arrives in pieces, using the pieces before to recognize secrets.
 
-    What may become a secret (`sk-` and more behind it) is masked from its beginning, so a harmless word that begins like one
+    A possible secret (`sk-` and more) is masked from its beginning, so a harmless word that begins like one
     loses letters.
     """
 
@@ -91,7 +92,7 @@ class StreamMasker:
         self._before = ""
 
     def feed(self, piece: str) -> str:
-        """The piece, with its share of secrets replaced."""
+        """The piece with its parts of secrets replaced."""
         text, at = self._before + piece, len(self._before)
         if not _has_signs(text):
             self._before = text[-_CONTEXT:]
@@ -106,20 +107,21 @@ class StreamMasker:
         return out + text[at:]
 
 
+# Bounds the work per piece: a stream of many small pieces must not be searched from its beginning each time.
 _CONTEXT = 1024
-"""Characters that are looked back for the beginning of a secret."""
+"""Characters kept from earlier pieces to find the beginning of a secret."""
 
 
 def _shortened(secret: str) -> str:
-    """A secret that may go on, however long it is: its beginning, which tells its kind, and its end, which may close it."""
+    """A shortened unfinished secret: its beginning, which shows its kind, and its end, which may close it."""
     return secret if len(secret) <= _CONTEXT else secret[: _CONTEXT // 2] + secret[-_CONTEXT // 2 :]
 
 
 def mask(value: Any) -> Any:
     """A copy of `value` with secrets replaced, at any depth; other scalars pass through.
 
-    A secret is told by its field's name, by the name beside it (`{"name": "Authorization", "value": …}`, or a pair of a
-    list of headers), or by how it looks in a text.
+    A secret is recognized by its field's name, by a name next to it (`{"name": "Authorization", "value": …}`, or a pair of a
+    list of headers), or by its form in a text.
     """
     if isinstance(value, str):
         return mask_text(value)
@@ -130,6 +132,7 @@ def mask(value: Any) -> Any:
         return {_key(k): MASK if _is_secret(k, v, named) else mask(v) for k, v in value.items()}
     if isinstance(value, Sequence | AbstractSet):
         items = list(value)
+        # Headers as pairs: the name is a value here, not a key.
         if len(items) == 2 and _is_secret_name(items[0]) and items[1] not in (None, ""):
             return [items[0], MASK]
         return [mask(item) for item in items]
@@ -137,6 +140,7 @@ def mask(value: Any) -> Any:
 
 
 def _is_secret(key: Any, value: Any, named: bool) -> bool:
+    # An empty value shows that a secret is missing, which a reader of the log must see.
     if value in (None, ""):
         return False
     return is_secret_key(str(key)) or (named and key == "value")
@@ -149,4 +153,5 @@ def _is_secret_name(name: Any) -> bool:
 
 
 def _key(key: Any) -> Any:
+    # A map may have secrets as its keys, from token to user for one.
     return mask_text(key) if isinstance(key, str) else key

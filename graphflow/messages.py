@@ -47,7 +47,7 @@ class HumanMessage(_Message, frozen=True, tag="user"):
 class AIMessage(_Message, frozen=True, tag="assistant"):
     content: str = ""
     reasoning: str = ""
-    """What the model thought aloud; kept in the state, not sent back (spec 5.1)."""
+    """The model's reasoning; kept in the state, not sent back (spec 5.1)."""
     tool_calls: tuple[ToolCall, ...] = ()
     status: str | None = None
     """`_status` of partial text: `cancelled`, `error`, `timeout`; `None` is a whole message (E15)."""
@@ -93,9 +93,9 @@ _SAID = {_TEXT: "text", _MAYBE_TEXT: "text or None", _ITEMS: "a tuple", (bool,):
 
 
 def misfit(message: Message | ToolCall) -> str | None:
-    """What is wrong with a message's fields, None when it is whole.
+    """The error in a message's fields, or None.
 
-    Structs check their fields only when they are read from bytes: a wrong one that is written can't be loaded again.
+    Structs check their fields only when they are read from bytes: a message with a wrong field can't be loaded again.
     """
     for name, types in _FIELDS[type(message)]:
         value = getattr(message, name)
@@ -151,6 +151,7 @@ def from_wire(data: Mapping[str, Any]) -> Message:
 def _from_wire(data: Mapping[str, Any]) -> Message:
     role, content = data.get("role"), _text(data.get("content"))
     identity = data.get("id")
+    # OpenAI's newer models call the system role `developer`.
     if role in ("system", "developer"):
         return SystemMessage(content=content, id=identity)
     if role == "user":
@@ -182,6 +183,7 @@ def _call(data: Any) -> ToolCall:
         raise ValueError(f"a tool call must be an object with its function, not {data!r:.80}")
     arguments = function.get("arguments", "{}")
     if not isinstance(arguments, str):
+        # Some providers send an object; the field is text everywhere else.
         arguments = msgspec.json.encode(arguments).decode()
     return ToolCall(id=data.get("id") or "", name=function.get("name") or "", arguments=arguments)
 

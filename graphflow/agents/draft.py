@@ -38,30 +38,30 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """One agent as written, with the errors that can be seen without the others."""
+    """One agent as written, with the errors that can be found without other agents."""
 
     key: str
     mode: str
     """A mode's word, or `GRAPH`."""
     file: str | None
     source: Source | None
-    """Where things stand in the text; `None` when there is no text."""
+    """Positions in the text; `None` when there is no text."""
     raw: Mapping[str, Any]
     """The file's data."""
     data: Mapping[str, Any] | None
-    """The explicit document; `None` when the file is too broken for one."""
+    """The explicit document; `None` when the file is too broken to build it."""
     definition: AgentDefinition | None = None
     policies: Policies | None = None
     errors: tuple[Issue, ...] = ()
 
     @property
     def unreadable(self) -> bool:
-        """Whether the text is no JSON: perhaps somebody is still writing it."""
+        """Whether the text is not JSON: somebody may still be writing it."""
         return any(issue.kind == "syntax" for issue in self.errors)
 
     @property
     def refers(self) -> bool:
-        """Whether the document names other agents, so that a change of theirs may change it."""
+        """Whether the document refers to other agents, so that their changes may affect it."""
         nodes = (self.data or {}).get("nodes")
         return isinstance(nodes, Mapping) and any(map(_refers, nodes.values()))
 
@@ -73,12 +73,12 @@ class Draft:
 
 
 def read_draft(origin: Origin, *, key: str | None = None, file: str | None = None, known: Known = Known()) -> Draft:
-    """The draft behind a file, a text or data; never raises, errors are in the draft.
+    """The draft of a file, a text or data; never raises, errors are in the draft.
 
     Args:
         origin: what to read.
         key: the agent's key where no file name gives one; default the `key` inside, else `agent`.
-        file: where a text or its bytes were read from.
+        file: the path of a text or its bytes.
         known: the names that the agent may use.
     """
     file = file or _file_of(origin)
@@ -102,7 +102,7 @@ def read_draft(origin: Origin, *, key: str | None = None, file: str | None = Non
 
 
 def unreadable_draft(file: str, reason: str) -> Draft:
-    """The draft of a file whose bytes could not be had."""
+    """The draft of a file that can't be read."""
     issue = Issue(pointer="", message=f"can't be read: {reason}", file=file, kind="syntax")
     return _broken(Path(file).name.removesuffix(".json"), file, (issue,))
 
@@ -114,16 +114,18 @@ def _broken(key: str, file: str | None, issues: tuple[Issue, ...]) -> Draft:
 def _file_of(origin: Origin) -> str | None:
     if isinstance(origin, Path):
         return str(origin)
+    # No path begins with a brace, and every agent file does; a byte order mark may come first.
     if isinstance(origin, str) and not origin.lstrip("\ufeff \t\r\n").startswith("{"):
         return origin
     return None
 
 
 def _open(origin: Origin, file: str | None) -> tuple[Source | None, Mapping[str, Any]]:
-    """Source and data; raises `DefinitionError` for what is no JSON object."""
+    """Source and data; raises `DefinitionError` for anything but a JSON object."""
     if isinstance(origin, Mapping):
         return None, _object(origin, None)
     if isinstance(origin, bytes):
+        # Not strict: an agent file may hold texts between three quotes, which JSON does not know.
         source = parse_source(decode_utf8(origin, file=file), file=file, strict=False)
     elif isinstance(origin, str) and _file_of(origin) is None:
         source = parse_source(origin, file=file, strict=False)
@@ -140,24 +142,26 @@ def _object(data: Any, source: Source | None) -> Mapping[str, Any]:
 
 
 def _as_graph(draft: Draft, common: tuple[Issue, ...]) -> Draft:
-    """A file that spells its graph out; its graph is checked later, by the graph's compiler."""
+    """The draft of an explicit graph; the graph's compiler checks the graph later."""
     raw = draft.raw
     if not GRAPH_KEYS & raw.keys():
         blocks = [mode for mode, block in BLOCKS.items() if block in raw]
         hint = f'add "mode": "{blocks[0]}"' if blocks else f"modes are {', '.join(MODES)}"
         missing = Issue(pointer="", message="neither a mode nor a graph: `mode` is missing", hint=hint, kind="shape")
         return replace(draft, errors=_located(draft, [missing, *common, *mode_issues(raw, MODES)]))
+    # Only the agent fields: the rest of the file is the graph, which has a checker of its own.
     fields = {name: raw[name] for name in _FIELD_NAMES if name in raw}
     issues = _merged(common, check_shape(fields, AgentFields))
     return replace(draft, data=raw, errors=_located(draft, issues))
 
 
 def _as_mode(draft: Draft, common: tuple[Issue, ...]) -> Draft:
-    """A file that names a mode: compiled when nothing is wrong with it."""
+    """The draft of a file with a mode; compiled if it has no errors."""
     raw, word = draft.raw, draft.raw["mode"]
     mode = mode_word(word) if isinstance(word, str) else GRAPH
     both = sorted(GRAPH_KEYS & raw.keys())
     own = [*_both_issues(both), *mode_issues(raw, MODES), *common]
+    # Keys of both forms have their own error already; "unknown key" would only repeat it.
     shape = check_shape({name: value for name, value in raw.items() if name not in both}, AgentDefinition)
     issues = _merged(own, shape)
     draft = replace(draft, mode=mode, errors=_located(draft, issues))
@@ -184,7 +188,7 @@ def _both_issues(graph_keys: list[str]) -> Iterator[Issue]:
 
 
 def _merged(own: Iterable[Issue], shape: Iterable[Issue]) -> list[Issue]:
-    """Both, each place once: of two errors our own is more telling, and any error says more than a warning."""
+    """Both lists, each place once: our own error wins over one about the shape, any error over a warning."""
     told, shapes = list(own), list(shape)
     errors = {issue.pointer for issue in told if issue.severity == "error"}
     news = [issue for issue in shapes if issue.pointer not in errors]

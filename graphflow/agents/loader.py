@@ -27,7 +27,7 @@ class LoadedAgent:
     icon: str | Mapping[str, Any] | None
     description: str
     mode: str
-    """A mode's word, or `GRAPH` for a file that spells its graph out."""
+    """A mode's word, or `GRAPH` for a file with an explicit graph."""
     provider_key: str | None
     """`None`: the provider is chosen at run time (`auto`)."""
     model: str | None
@@ -73,14 +73,14 @@ def load_agent(
     providers: Collection[str] | None = None,
     key: str | None = None,
 ) -> LoadedAgent:
-    """The agent behind a path, a file's text (it begins with `{`) or its data.
+    """The agent of a path, a file's text (it begins with `{`) or its data.
 
     Args:
         origin: what to load.
         kinds: the registered node kinds; they also resolve subgraphs.
         tools: the names of all registered tools; `None` skips that check.
         providers: the keys and aliases of all known providers; `None` skips that check.
-        key: the agent's key where no file name gives one.
+        key: the agent's key if there is no file name.
 
     Raises:
         DefinitionError: with all errors of the file, each with its place.
@@ -103,10 +103,11 @@ def check_draft(draft: Draft, kinds: Kinds) -> LoadedAgent:
 
 
 def _check_graph(draft: Draft, kinds: Kinds, issues: list[Issue]) -> CheckedDocument | None:
-    """The checked graph; what is wrong with it joins `issues`, each place once."""
+    """The checked graph; its errors are added to `issues`, each place once."""
     if draft.data is None:
         return None
     explicit = draft.definition is None
+    # The source has the places of an explicit graph; a compiled one has no text of its own.
     document = draft.source if explicit and draft.source is not None else draft.data
     checked: CheckedDocument | None = None
     try:
@@ -124,20 +125,21 @@ def _check_graph(draft: Draft, kinds: Kinds, issues: list[Issue]) -> CheckedDocu
 
 
 def _told(issue: Issue, places: set[str], told: set[tuple[str, str]]) -> bool:
-    """Whether the draft's own errors say this already: the agent's checks are more telling than a shape."""
+    """Whether the draft's own errors cover this issue: the agent's checks say more than one about the shape."""
     return (issue.pointer, issue.message) in told or (issue.kind == "shape" and issue.pointer in places)
 
 
 def _place(issue: Issue) -> tuple[int, int]:
-    """Order of the text; errors without a place keep the order in which they were found."""
+    """Sort key by position in the text; errors without a position keep their order."""
     return issue.line or 0, issue.column or 0
 
 
 def _in_mode_file(draft: Draft, issue: Issue) -> Issue | None:
-    """An error of a compiled graph at its place in the agent file; a mere warning about the mode's own graph is none."""
+    """The error of a compiled graph at its place in the agent file; None for a warning about the mode's own graph."""
     place = MODES[draft.mode].written_at(issue.pointer) or issue.pointer
     if _stands_in(draft.raw, place):
         return draft.locate(replace(issue, pointer=place, file=None, line=None, column=None))
+    # The file's author can't change the mode's own graph.
     if issue.severity == "warning":
         return None
     message = f"in the mode's graph, {issue.pointer}: {issue.message}"

@@ -8,19 +8,19 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 
 RETRY_DELAYS_S = (0.05, 0.15, 0.3)
-"""When a file that vanished or is no JSON is read again before that is believed: it may be half written."""
+"""Pauses before a file that vanished or is not JSON is read again: it may be half written."""
 
 TICK_MS = 500
-"""How often the watcher comes up for air; also how soon after its start the first look is due."""
+"""Interval at which the watcher wakes up; also the delay of the first check after its start."""
 
 log = logging.getLogger("graphflow.agents")
 
 
 async def until_sure(look: Callable[[bool], Awaitable[bool]], sleep: Callable[[float], Awaitable[None]]) -> None:
-    """Looks, and again shortly after while what was seen may be half written; in the end it is believed.
+    """Checks repeatedly while files may be half written; the last check accepts them as they are.
 
     Args:
-        look: `(sure)` puts in service what changed, with `sure` only what is beyond doubt, and tells whether a
+        look: `(sure)` activates what changed, with `sure` only complete files, and returns whether a
             doubtful rest is left.
     """
     for delay in RETRY_DELAYS_S:
@@ -39,9 +39,9 @@ async def looks(
 ) -> AsyncGenerator[None, None]:
     """Yields whenever a file of the folder may have changed, until it is closed or cancelled.
 
-    The first look comes once the watcher runs, so nothing that happened before is missed. A folder that
-    can't be watched (the system has no watches left) is looked at every `interval_ms`; one that does not exist is
-    looked for at every tick.
+    The first check comes once the watcher runs, so no earlier change is missed. A folder that
+    can't be watched (the system has no watches left) is checked every `interval_ms`; one that does not exist is
+    checked at every tick.
     """
     told = False
     while True:
@@ -49,6 +49,7 @@ async def looks(
             async for _ in _watched(folder, suffix, interval_ms):
                 yield
         except (OSError, RuntimeError) as error:  # watchfiles raises both, by cause
+            # Once: the message would otherwise come with every interval. A missing folder is no fault.
             if not told and await asyncio.to_thread(folder.is_dir):
                 told = True
                 log.info("agents: %s can't be watched (%s); looking every %d ms", folder, error, interval_ms)
@@ -57,7 +58,7 @@ async def looks(
 
 
 async def _pause(folder: Path, interval_ms: int, sleep: Callable[[float], Awaitable[None]]) -> None:
-    """Waits for the next look: the interval, or until a folder that is missing has come."""
+    """Waits for the next check: the interval, or until a missing folder exists."""
     missing = not await asyncio.to_thread(folder.is_dir)
     left_ms = interval_ms
     while left_ms > 0 and not (missing and await asyncio.to_thread(folder.is_dir)):
@@ -80,6 +81,7 @@ async def _watched(folder: Path, suffix: str | tuple[str, ...], interval_ms: int
     )
     async for seen in changes:
         quiet_ms += TICK_MS
+        # Also without an event, as a file system may report none.
         if seen or quiet_ms >= interval_ms:
             quiet_ms = 0
             yield

@@ -26,7 +26,7 @@ log = logging.getLogger("graphflow.agents")
 class AgentRegistry:
     """The agents of a folder (`*.json`); a file's name without its suffix is its agent's key.
 
-    A broken file keeps its last good version in service and takes no other file down.
+    A broken file keeps its last valid version active and does not affect other files.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class AgentRegistry:
 
         Args:
             folder: need not exist.
-            kinds: gives the node kinds; called once, with this registry to look agents up in.
-            tools: gives the names of all registered tools; `None` skips that check.
+            kinds: returns the node kinds; called once, with this registry for looking up agents.
+            tools: returns the names of all registered tools; `None` skips that check.
             providers: the keys and aliases of all known providers; `None` skips that check.
-            refresh_interval_ms: how often `watch()` looks by itself (`AGENT_REFRESH_INTERVAL_MS`).
-            sleep: waits; tests give their own.
+            refresh_interval_ms: interval at which `watch()` checks the folder (`AGENT_REFRESH_INTERVAL_MS`).
+            sleep: the wait function; tests pass their own.
         """
         self.folder = Path(folder)
         self._tools = tools
@@ -62,12 +62,12 @@ class AgentRegistry:
     # --- looking up ---------------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> LoadedAgent:
-        """The newest good version of an agent.
+        """The newest valid version of an agent.
 
         Raises:
             AgentNotFound: none has this key; the text names near ones, or the error if its file was refused.
         """
-        table = self._table
+        table = self._table  # one look: a reload may replace the table in another thread
         if agent := table.agents.get(key):
             return agent
         if refused := table.invalid.get(key):
@@ -80,11 +80,11 @@ class AgentRegistry:
         raise AgentNotFound(text, key=key, known=known)
 
     def list(self) -> tuple[LoadedAgent, ...]:
-        """All agents in service, by key."""
+        """All active agents, by key."""
         return tuple(agent for _, agent in sorted(self._table.agents.items()))
 
     def invalid(self) -> tuple[InvalidAgent, ...]:
-        """All refused files, by key."""
+        """All rejected files, by key."""
         return tuple(refused for _, refused in sorted(self._table.invalid.items()))
 
     def keys(self) -> tuple[str, ...]:
@@ -102,6 +102,7 @@ class AgentRegistry:
         agent = self._table.agents.get(name)
         data = agent.data if agent else None
         if checking is not None:
+            # Inside a check the drafts count: agents that refer to each other must fit together as they will be.
             data = checking.document(name)
             agent = checking.good.get(name, agent)
         if data is None or not version or version == data.get("version"):
@@ -109,18 +110,19 @@ class AgentRegistry:
         return data if agent is not None and agent.version == version else None
 
     def _round(self) -> Round | None:
-        """The round of this registry's that the caller stands in."""
+        """This registry's round if the caller is inside of its checks, else None."""
         checking = current_round.get()
+        # Another registry may be checking in the same context.
         return checking if checking is not None and checking.kinds is self._kinds else None
 
     # --- loading ------------------------------------------------------------------------------------------------------
 
     def reload(self, paths: Iterable[str | Path] | None = None, *, recheck: bool = False) -> AgentChanges:
-        """Reads what changed, checks it, and puts it in service; what it finds broken is reported at once.
+        """Reads, checks and activates changed files; reports broken ones at once.
 
         Args:
-            paths: look at these files only; `None` looks at the whole folder.
-            recheck: read unchanged files anew too, because tools, providers or kinds changed.
+            paths: check these files only; `None` checks the whole folder.
+            recheck: also read unchanged files again, because tools, providers or kinds changed.
         """
         only = None if paths is None else {_key_of(Path(path)) for path in paths}
         change, _ = self._look(only=only, recheck=recheck)
@@ -128,8 +130,8 @@ class AgentRegistry:
         return change
 
     async def refresh(self) -> None:
-        """As `reload`, off the event loop; a file that vanished or is no JSON is read again shortly before
-        that is believed, because somebody may still be writing it.
+        """Like `reload`, off the event loop; a file that vanished or is not JSON is read again shortly after, before
+        that is reported, because somebody may still be writing it.
         """
 
         async def look(sure: bool) -> bool:
@@ -140,21 +142,21 @@ class AgentRegistry:
         await until_sure(look, self._sleep)
 
     async def recheck(self, kinds: Kinds) -> None:
-        """Checks every agent against other kinds, because tools came, changed or went; the event loop goes on meanwhile.
+        """Checks every agent against other kinds, off the event loop, because tools were added, changed or removed.
 
-        An agent that does not fit them is reported and keeps its last good version.
+        An agent that does not fit them is reported and keeps its last valid version.
         """
         change, _ = await asyncio.to_thread(self._look, recheck=True, sure=True, kinds=kinds)
         self._tell(change)
 
     async def watch(self) -> None:
-        """Keeps the agents up to date until it is cancelled; belongs into its caller's task group."""
+        """Keeps the agents up to date until cancelled; run it in a task group."""
         async with aclosing(looks(self.folder, suffix=SUFFIX, interval_ms=self._interval_ms, sleep=self._sleep)) as due:
             async for _ in due:
                 await self.refresh()
 
     def on_change(self, listener: Callable[[AgentChanges], None]) -> Callable[[], None]:
-        """Calls back after each reload that changed anything; calling the result ends that."""
+        """Registers a callback for each reload that changed anything; returns a function that removes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -163,6 +165,7 @@ class AgentRegistry:
             for issue in refused.errors:
                 log.warning("agents: %s", issue.render())
         if change:
+            # A copy: a listener may remove itself.
             for listener in tuple(self._listeners):
                 try:
                     listener(change)
@@ -172,7 +175,8 @@ class AgentRegistry:
     def _look(
         self, *, only: set[str] | None = None, recheck: bool = False, sure: bool = False, kinds: Kinds | None = None
     ) -> tuple[AgentChanges, bool]:
-        """Puts in service what differs, with `sure` only what is beyond doubt; tells whether a doubtful rest is left."""
+        """Activates what differs, with `sure` only files that are certainly complete; also whether others are left."""
+        # Reloads come from the watcher's threads and from callers; each must start from the table of the one before.
         with self._lock:
             self._kinds = kinds or self._kinds
             files, old = self._scan(), self._table
@@ -181,6 +185,7 @@ class AgentRegistry:
             if only is not None:
                 news &= only
             drafts = {key: self._read(key, files[key]) for key in news & files.keys()}
+            # An editor that saves may remove or truncate the file for a moment.
             doubtful = {key for key in news if key not in drafts or drafts[key].unreadable} if sure else set()
             news -= doubtful
             if not news:
@@ -188,11 +193,12 @@ class AgentRegistry:
             texts = {key: text for key, text in old.texts.items() if key not in news}
             texts |= {key: files[key] for key in news & files.keys()}
             read = {key: draft for key, draft in drafts.items() if key in news}
+            # Replaced as a whole: readers take no lock and must never see half a reload.
             self._table, change = next_table(old, texts, read, self._kinds)
             return change, bool(doubtful)
 
     def _scan(self) -> dict[str, bytes | str]:
-        """Each agent file's bytes by key, or why it can't be read; hidden files are an editor's business."""
+        """Key → the agent file's bytes, or why it can't be read; hidden files (of editors) are skipped."""
         try:
             files = sorted(file for file in self.folder.glob(f"[!.]*{SUFFIX}") if file.is_file())
         except OSError:
@@ -206,6 +212,7 @@ class AgentRegistry:
         known = Known(tools=self._tools and self._tools(), providers=self._providers)
         try:
             return read_draft(content, file=file, known=known)
+        # A defect in a check must not stop the reload of the other files.
         except Exception as error:
             log.exception("agents: %s could not be read", file)
             return unreadable_draft(file, f"{type(error).__name__}: {error}")

@@ -19,26 +19,26 @@ from graphflow.graph.definition.kinds import Kinds
 
 @dataclass(frozen=True, kw_only=True)
 class InvalidAgent:
-    """A file that was refused."""
+    """A rejected file."""
 
     key: str
     file: str | None
     errors: tuple[Issue, ...]
     in_service: bool
-    """Whether an earlier good version still serves."""
+    """Whether an earlier valid version is still active."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentChanges:
-    """What a reload did, by agent key; false when it did nothing."""
+    """The changes of a reload, by agent key; false if there are none."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     invalid: tuple[InvalidAgent, ...] = ()
-    """Refused files whose errors differ from those reported before."""
+    """Rejected files whose errors differ from those reported before."""
     fixed: tuple[str, ...] = ()
-    """Keys that were refused before and are not any more."""
+    """Keys that were rejected before and are valid now."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.removed or self.invalid or self.fixed)
@@ -46,18 +46,18 @@ class AgentChanges:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """One whole view of the folder, by agent key."""
+    """A consistent view of the folder, by agent key."""
 
     texts: Mapping[str, bytes | str] = field(default_factory=dict)
-    """The bytes of each file as last read, or why it could not be."""
+    """The bytes of each file as last read, or why it can't be read."""
     drafts: Mapping[str, Draft] = field(default_factory=dict)
     agents: Mapping[str, LoadedAgent] = field(default_factory=dict)
-    """In service: the newest good version of each."""
+    """The active agents: the newest valid version of each."""
     invalid: Mapping[str, InvalidAgent] = field(default_factory=dict)
 
 
 class Round:
-    """Drafts checked against each other, in whatever order they refer to each other."""
+    """Checks drafts against each other; the order of their references does not matter."""
 
     def __init__(self, kinds: Kinds, old: Table, drafts: Mapping[str, Draft], suspects: frozenset[str]) -> None:
         self.kinds = kinds
@@ -69,8 +69,9 @@ class Round:
         self.refused: dict[str, tuple[Issue, ...]] = {}
 
     def check(self, key: str) -> LoadedAgent | None:
-        """The agent as of this round: checked anew, unchanged, or the last good version of a refused one."""
+        """The agent in this round: checked again, unchanged, or the last valid version of a rejected one."""
         if key in self._suspects and key not in self.good and key not in self.refused:
+            # Checking one agent may check another; the stack tells a cycle from a plain reference.
             self._open.append(key)
             try:
                 self.good[key] = check_draft(self.drafts[key], self.kinds)
@@ -85,7 +86,7 @@ class Round:
     def document(self, key: str) -> Mapping[str, Any] | None:
         """The document of an agent that another one refers to.
 
-        One in the middle of its own check is shown as written, so that the graph's compiler sees the cycle.
+        An agent in the middle of its own check is returned as written, so that the graph's compiler sees the cycle.
         """
         if key not in self.drafts:
             return None
@@ -96,16 +97,16 @@ class Round:
 
 
 current_round: ContextVar[Round | None] = ContextVar("current_round", default=None)
-"""Set while a round checks: look-ups from inside a check see its drafts, all others the table in service."""
+"""Set while a round checks: look-ups inside a check see its drafts, all others the active table."""
 
 
 def next_table(
     old: Table, texts: Mapping[str, bytes | str], read: Mapping[str, Draft], kinds: Kinds
 ) -> tuple[Table, AgentChanges]:
-    """The table after some files changed, and what that did.
+    """The table after some files changed, and the changes.
 
     Args:
-        old: the table in service.
+        old: the active table.
         texts: every file of the folder now.
         read: the drafts of the files that are new or differ.
         kinds: the registered node kinds.
@@ -114,11 +115,13 @@ def next_table(
     # Documents refer to each other and are hashed together, so a referring one is checked with every change.
     suspects = frozenset(read) | {key for key, draft in drafts.items() if draft.refers}
     checked = Round(kinds, old, drafts, suspects)
+    # A context variable: the kinds look agents up through the registry and can't be passed the round.
     token = current_round.set(checked)
     try:
         agents = {key: agent for key in drafts if (agent := checked.check(key))}
     finally:
         current_round.reset(token)
+    # What was not checked again keeps its errors; they would otherwise look fixed.
     invalid = {key: refused for key, refused in old.invalid.items() if key in drafts and key not in suspects}
     for key, issues in checked.refused.items():
         invalid[key] = InvalidAgent(key=key, file=drafts[key].file, errors=issues, in_service=key in agents)

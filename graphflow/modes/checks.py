@@ -15,6 +15,7 @@ from graphflow.graph.definition.json_pointer import escape
 from graphflow.graph.definition.suggestions import choose
 from graphflow.modes.definition import BLOCKS, GRAPH, mode_word
 
+# The largest whole number that every JSON reader keeps exact.
 _MAX_INT = 2**53 - 1
 
 _RANGES: Mapping[tuple[str, str], tuple[float, float, str]] = {
@@ -36,7 +37,7 @@ _RANGES: Mapping[tuple[str, str], tuple[float, float, str]] = {
         for field in ("maxRounds", "maxSteps")
     },
 }
-"""(part, field) → lowest, highest, in words."""
+"""(part, field) → lowest value, highest value, the rule in words."""
 
 _LEGACY = {
     "systemPrompt": "the prompt stands in the mode's block",
@@ -51,7 +52,7 @@ def agent_issues(
     tools: Collection[str] | None = None,
     providers: Collection[str] | None = None,
 ) -> Iterator[Issue]:
-    """Errors of the agent fields, legal in both forms of a file (E23).
+    """Errors in the agent fields, which both forms of a file may have (E23).
 
     Args:
         data: the file's data, of any shape.
@@ -114,13 +115,13 @@ _EXAMPLES = {
     "planExecute": '{"planSystemPrompt": "…", "executeSystemPrompt": "…"}',
     "reactTeam": "{}; each of its agents has a prompt of its own",
 }
-"""Block → what the least of it is, where that is no system prompt."""
+"""Block → its smallest valid content, if that is not a system prompt."""
 
 
 def _team_issues(
     data: Mapping[str, Any], tools: Collection[str] | None, providers: Collection[str] | None
 ) -> Iterator[Issue]:
-    """What the agents of a team name: tools, providers, and an agent in their place."""
+    """Errors in the names that a team's stages use: tools, providers, and agents that replace a stage."""
     written = data.get("reactTeam")
     team = written if isinstance(written, Mapping) else {}
     for stage in _STAGES:
@@ -185,10 +186,11 @@ def _tool_issues(written: Any, tools: Collection[str] | None, place: str = "") -
 
 
 def _approval_issues(written: Any, own: Any, tools: Collection[str] | None) -> Iterator[Issue]:
-    """A rule for a misspelt tool would silently ask for nothing, so it is refused."""
+    """Unknown tool names in `approval`. A misspelt one would silently never ask, so it is an error."""
     if not isinstance(written, Mapping):
         return
     listed = [name for name in own if isinstance(name, str)] if isinstance(own, list | tuple) else []
+    # Tools that the agent lists count too: their own error is reported in its place.
     known = {*listed, *(tools or ())}
     for name in written:
         if isinstance(name, str) and name != "*" and name not in known:

@@ -21,7 +21,7 @@ MESSAGES_STATE: dict[str, Any] = {
 
 
 def literal(text: str) -> str:
-    """Text that a `with` renders back unchanged: a prompt may hold `${…}`, which is no expression there."""
+    """The text escaped for a `with`, which renders it unchanged: `${…}` in a prompt is not an expression."""
     return text.replace("${", "$${")
 
 
@@ -37,12 +37,12 @@ def model_node(system_prompt: str, policies: Policies, **with_: Any) -> dict[str
 
 
 def answering_node(system_prompt: str, policies: Policies, **with_: Any) -> dict[str, Any]:
-    """A `model` node whose turn, where it calls no tool, is the answer: in the form that `output` asks for."""
+    """A `model` node whose turn is the answer if it calls no tool, in the form of `output`."""
     return model_node(system_prompt, policies, **with_, **output_of(policies))
 
 
 def last_node(system_prompt: str, policies: Policies, **with_: Any) -> dict[str, Any]:
-    """An answering node that no tools are offered to and no turn follows."""
+    """An answering node without tools and without a turn after it."""
     return answering_node(system_prompt, policies, **with_, tools=[], lastTurn=True)
 
 
@@ -54,7 +54,7 @@ def output_of(policies: Policies) -> dict[str, Any]:
 CALLED = "size(out.toolCalls) > 0"
 """After a `model` node: its turn called a tool."""
 NUDGE = "Call one of the tools before you answer."
-"""Asked where `toolPolicy: REQUIRE` was not met (spec 1.3)."""
+"""Prompt of the corrective turn for `toolPolicy: REQUIRE` (spec 1.3)."""
 
 
 def offers_tools(definition: AgentDefinition, policies: Policies) -> bool:
@@ -70,7 +70,7 @@ def calling_node(name: str, system_prompt: str, policies: Policies, *, offers: b
 
     Args:
         name: of the node itself.
-        offers: see `offers_tools`; where none is offered, a call that comes anyway is answered by `tools` all the same.
+        offers: see `offers_tools`; without tools, a call that comes anyway is still answered by `tools`.
         with_: further arguments of a turn with tools.
     """
     to_tools = {"if": CALLED, "to": "tools"}

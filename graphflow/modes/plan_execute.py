@@ -13,8 +13,8 @@ MAX_ROUNDS_PER_TASK = 6
 FAILS_TASK = (
     "timeout", "rate_limit", "provider_error", "connection", "tool_error", "validation", "node_error", "expression",
 )  # fmt: skip
-"""Failures of `execute` that fail its task, so that `summarize` answers with what there is. Others end the run: a budget
-that is used up goes its own way, and a tool that had to be called and was not is the agent's own rule (spec 1.3)."""
+"""Failures of `execute` that fail its task, so that `summarize` answers with the results so far. Others end the run: a
+spent budget has its own route, and `tool_required` is the agent's own rule (spec 1.3)."""
 
 STATE: dict[str, Any] = {
     "type": "object",
@@ -27,8 +27,8 @@ STATE: dict[str, Any] = {
         "starts": {"type": "array", "default": [], "x-reducer": "append", "x-scope": "run", "x-expose": "state"},
     },
 }  # fmt: skip
-"""The conversation; the plan, which is told to readers; what the planning model said; where in the conversation each task
-begins."""
+"""The conversation; the plan, which readers see; the planning model's drafts; the position in the conversation at which
+each task begins."""
 
 _PLAN = {"drafts": "${state.drafts}", "plan": "${state.plan}", "starts": "${state.starts}"}
 
@@ -58,6 +58,7 @@ def compile_plan_execute(definition: AgentDefinition, policies: Policies) -> dic
             "execute": _execute(block.execute_system_prompt, block.max_rounds_per_task, policies, offers),
             "tools": {
                 "use": "tools",
+                # `max: 0`: a call that comes although no tools are offered gets an error result.
                 "with": {"parallel": False, **({} if offers else {"max": 0})},
                 "set": {"messages": "out.messages"},
                 "next": "execute",

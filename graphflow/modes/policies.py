@@ -14,7 +14,7 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """What a mode does where the agent file says nothing."""
+    """A mode's defaults for fields that the agent file leaves out."""
 
     output: Output = "PLAIN"
     tool_policy: ToolPolicy = "ALLOW"
@@ -49,21 +49,21 @@ PRESETS: dict[str, Preset] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Policies:
-    """The policies of one agent, nothing left open."""
+    """The complete policies of one agent."""
 
     output: Output
     tool_policy: ToolPolicy
     verify: Verify
     compute: Compute
     show_reasoning: bool
-    """Whether reasoning is streamed to people; it is in the state either way."""
+    """Whether reasoning is streamed to readers; it is in the state either way."""
     budget: dict[str, Any]
     """In the form of a document's `budget`, without `onExceeded`."""
     warnings: tuple[Issue, ...] = ()
 
 
 def resolve_policies(definition: AgentDefinition, block: Any) -> Policies:
-    """The preset of the mode with everything that the file says laid over it.
+    """The mode's preset, overridden by the fields of the file.
 
     Args:
         definition: the agent, its mode in canonical spelling.
@@ -79,6 +79,7 @@ def resolve_policies(definition: AgentDefinition, block: Any) -> Policies:
         tool_policy=tool_policy,
         verify=definition.verify or preset.verify,
         compute=definition.compute or preset.compute,
+        # Who asks for a summary of the reasoning wants to see it.
         show_reasoning=output == "REASONING_SUMMARY" if shown is None else shown,
         budget=_budget(budget, preset, _rounds_of(block)),
         warnings=(*warnings, *_idle_rounds(definition.mode, budget, preset)),
@@ -107,14 +108,14 @@ def _tool_policy(definition: AgentDefinition, preset: Preset) -> tuple[ToolPolic
 
 
 def _has_tools(definition: AgentDefinition) -> bool:
-    """Whether the model that acts may have tools: those of the agent, of its keywords, or of a team's own `action`."""
+    """Whether the acting model may have tools: from the agent, its keywords, or a team's own `action`."""
     team = definition.react_team
     own = None if team is None else team.action
     return bool(definition.tools or definition.keywords or (own is not None and (own.tools or own.keywords)))
 
 
 def _idle_rounds(mode: str, budget: AgentBudget, preset: Preset) -> Iterator[Issue]:
-    """A number of rounds for a mode that has none."""
+    """Warns about rounds that are given for a mode without rounds."""
     for name, given in (("maxRounds", budget.max_rounds), ("maxSteps", budget.max_steps)):
         if preset.rounds is None and given is not None:
             message = f"mode {mode} has no rounds, so {name!r} limits nothing"
@@ -126,13 +127,13 @@ def _warning(pointer: str, message: str, hint: str) -> Issue:
 
 
 def _rounds_of(part: Any) -> int | None:
-    """`maxRounds` or its alias `maxSteps`; a part that has neither has none."""
+    """`maxRounds` or its alias `maxSteps`; None if a part has neither."""
     rounds: int | None = getattr(part, "max_rounds", None)
     return rounds if rounds is not None else getattr(part, "max_steps", None)
 
 
 def _budget(budget: AgentBudget, preset: Preset, block_rounds: int | None) -> dict[str, Any]:
-    """The document's budget: explicit figures, else the preset's; of two explicit rounds the lower binds."""
+    """The document's budget: explicit limits, else the preset's; of two explicit round limits the lower applies."""
     explicit = [rounds for rounds in (block_rounds, _rounds_of(budget)) if rounds is not None]
     figures = {
         "maxRounds": None if preset.rounds is None else min(explicit, default=preset.rounds),
@@ -142,4 +143,5 @@ def _budget(budget: AgentBudget, preset: Preset, block_rounds: int | None) -> di
         "maxCostUsd": budget.max_cost_usd,
         "timeoutMs": preset.timeout_ms if budget.timeout_ms is None else budget.timeout_ms,
     }
+    # Left out rather than null: defaults must not enter the version hash.
     return {name: figure for name, figure in figures.items() if figure is not None}

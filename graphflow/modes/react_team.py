@@ -12,7 +12,7 @@ from graphflow.modes.verify import append_verify
 from graphflow.nodes.team_prompts import DEFAULTS
 
 ACTIONS_PER_ROUND = 3
-"""How often `action` may mend calls that could not be run, on average, before their failure is for `observation`."""
+"""Average number of tries per round for `action` to correct invalid calls before `observation` gets the failure."""
 
 STATE: dict[str, Any] = {
     "type": "object",
@@ -21,16 +21,16 @@ STATE: dict[str, Any] = {
         "notes": {"type": "array", "default": [], "x-reducer": "append", "x-scope": "run", "x-expose": "state"},
     },
 }
-"""The conversation, and what the agents say to each other in this run."""
+"""The conversation, and the notes that the agents leave each other in this run."""
 
 DONE = "out.results.exists(r, r.tool == 'task_done' && !has(r.error))"
 """After `tools`: `task_done` was called."""
 UNFIT = "out.results.exists(r, has(r.error) && r.error.code in ['INVALID_PARAM', 'NOT_FOUND'])"
-"""After `tools`: a call could not be run at all, so that `action` mends it in the same round."""
+"""After `tools`: a call was invalid and did not run, so `action` corrects it in the same round."""
 
 
 def compile_react_team(definition: AgentDefinition, policies: Policies) -> dict[str, Any]:
-    """The graph of the team; a stage that another agent takes over is that agent as a subgraph."""
+    """The graph of the team; an agent that replaces a stage is a subgraph."""
     block = definition.react_team
     assert block is not None
     team = _Team(definition, policies, block)
@@ -79,7 +79,7 @@ class _Team:
         return self._spokesman(agent) if name == "final" else _taken_over(name, agent)
 
     def own(self, name: str) -> dict[str, Any]:
-        """The stage as the team itself does it."""
+        """The node of the team's own version of a stage."""
         settings, policies = self._settings(name), self.policies
         prompt = getattr(self.block, f"{name}_system_prompt") or DEFAULTS[name]
         with_: dict[str, Any] = {
@@ -94,9 +94,11 @@ class _Team:
         with_ |= {} if settings.model is None else {"model": settings.model}
         written = {"messages": "out.messages", "notes": "out.notes"}
         if name == "action" and self.requires:
+            # More visits of `action` than rounds: this is the corrective turn.
             again = "visits.tools == 0 && visits.action > visits.thinking"
             with_ |= {"toolChoice": "${visits.tools == 0 ? 'required' : 'auto'}", "mustCall": f"${{{again}}}"}
         if name == "final":
+            # The answer joins the conversation, so it is no note.
             del written["notes"]
             with_ |= output_of(policies)
             if policies.verify != "NONE":
@@ -104,7 +106,8 @@ class _Team:
         return {"use": "stage", "with": with_, "set": written}
 
     def _spokesman(self, agent: str) -> dict[str, Any]:
-        """Another agent in the place of `final`: what it says is streamed as it comes, and its answer is the team's."""
+        """Another agent as `final`: its text is streamed, and its answer is the team's."""
+        # A subgraph without an answer gives null, which has no place in a text.
         answer = "out == null ? '' : out"
         if self.policies.verify != "NONE":
             candidate = f"{{'text': {answer}, 'reasoning': '', 'finishReason': 'stop'}}"
@@ -113,7 +116,7 @@ class _Team:
         return {**_subgraph(agent), "stream": "content", "set": {"messages": message}}
 
     def _offered(self, name: str) -> dict[str, Any]:
-        """The tools that the stage is told of: its own, else those of `action`, else the agent's."""
+        """The tools listed for the stage: its own, else those of `action`, else the agent's."""
         if self.policies.tool_policy == "DISALLOW":
             return {"tools": [], "keywords": []}
         for settings in (self._settings(name), self._settings("action")):
@@ -122,7 +125,7 @@ class _Team:
         return {"tools": list(self.definition.tools), "keywords": list(self.definition.keywords)}
 
     def after_action(self) -> list[dict[str, Any]]:
-        """With calls to `tools`; without, the team judges that, or `action` is asked once more where it must call."""
+        """The routes after `action`: to `tools` with a call, else to `observation`, or once more to `action` under REQUIRE."""
         must = {"if": "visits.tools == 0 && visits.action <= visits.thinking", "to": "action"}
         return [{"if": CALLED, "to": "tools"}, *([must] if self.requires else []), {"to": "observation"}]
 
@@ -141,7 +144,7 @@ class _Team:
 
 
 def written_at(pointer: str) -> str | None:
-    """Where the file says what stands at this place of the compiled graph, if it is said in other words there."""
+    """The pointer into the agent file for a pointer into the compiled graph, if the two differ."""
     agent = _SUBGRAPH.fullmatch(pointer)
     return None if agent is None else f"/reactTeam/{agent[1]}/agent"
 
@@ -150,7 +153,7 @@ _SUBGRAPH = re.compile(r"/nodes/(\w+)/graph")
 
 
 def _taken_over(name: str, agent: str) -> dict[str, Any]:
-    """Another agent in the place of a stage: it is told the request and the notes, and its answer is a note."""
+    """Another agent as a stage: it gets the request and the notes, and its answer is a note."""
     note = f"[{{'stage': '{name}', 'text': out == null ? '' : out, 'at': size(state.messages)}}]"
     return {**_subgraph(agent), "set": {"notes": note}}
 

@@ -27,7 +27,7 @@ class Mode:
     block: str
     """The definition's attribute that holds the mode's block."""
     written_at: Callable[[str], str | None] = lambda _: None
-    """Pointer into the compiled graph → pointer to what says the same in the agent file; `None`: nothing does."""
+    """Pointer into the compiled graph → the corresponding pointer into the agent file, or None."""
 
 
 MODES: Mapping[str, Mode] = {
@@ -43,10 +43,10 @@ MODES: Mapping[str, Mode] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """An agent's explicit document and what there is to say about it."""
+    """An agent's explicit document, its policies and warnings."""
 
     data: dict[str, Any]
-    """Saved as a file this is the same agent, with the same version hash (eject, E23)."""
+    """Saved as a file, this is the same agent with the same version hash (eject, E23)."""
     policies: Policies
     warnings: tuple[Issue, ...]
 
@@ -60,6 +60,7 @@ def compile_agent(definition: AgentDefinition, file_data: Mapping[str, Any]) -> 
     """
     mode = MODES[definition.mode]
     policies = resolve_policies(definition, getattr(definition, mode.block))
+    # The mode resolves the budget itself; the written one would override its presets.
     own = {name: value for name, value in file_data.items() if name in AGENT_FIELDS and name != "budget"}
     if definition.keywords:
         own.setdefault("tools", [])  # an agent has the tools of its keywords, and no others

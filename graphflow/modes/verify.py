@@ -8,15 +8,15 @@ from graphflow.modes.parts import literal, output_of
 from graphflow.modes.policies import Policies
 
 CANDIDATE: dict[str, Any] = {"type": ["object", "null"], "default": None, "x-scope": "run", "x-expose": "state"}
-"""The state key that holds the first answer: for checkpoints and the state endpoint only, gone with the next input."""
+"""The state key of the first answer: visible in checkpoints and the state endpoint only, reset by the next input."""
 
 
 def append_verify(document: dict[str, Any], policies: Policies, system_prompt: str, **with_: Any) -> dict[str, Any]:
     """The document with a `verify` node between its answer and its end, if the policies ask for a second pass.
 
     Every node with a route to `end` gives a candidate from now on: that route leads to `verify`, and what its model
-    says is kept in the state key `candidate` instead of being streamed. `verify` is the mode's last node, so the
-    budget's `onExceeded` is it: reached without a candidate it gives the forced answer itself, with that one model call.
+    says is stored in the state key `candidate` instead of being streamed. `verify` is the mode's last node, so the
+    budget's `onExceeded` names it: without a candidate it gives the forced answer itself, with the reserved model call.
 
     Args:
         document: a mode's graph as plain data, with `messages` in its state; it is not changed.
@@ -49,7 +49,7 @@ def append_verify(document: dict[str, Any], policies: Policies, system_prompt: s
 
 
 def _with_candidate(node: dict[str, Any]) -> dict[str, Any]:
-    """The node with its way to `end` bent to `verify`; a node of another kind than `model` sets `candidate` itself."""
+    """The node with its route to `end` redirected to `verify`; other kinds than `model` set `candidate` themselves."""
     after = node["next"]
     if after == "end":
         bent: Any = "verify"
