@@ -125,7 +125,7 @@ def _open(origin: Origin, file: str | None) -> tuple[Source | None, Mapping[str,
     if isinstance(origin, Mapping):
         return None, _object(origin, None)
     if isinstance(origin, bytes):
-        # Not strict: an agent file may hold texts between three quotes, which JSON does not know.
+        # Not strict: errors of the text are reported together with those of the agent, not instead of them.
         source = parse_source(decode_utf8(origin, file=file), file=file, strict=False)
     elif isinstance(origin, str) and _file_of(origin) is None:
         source = parse_source(origin, file=file, strict=False)

@@ -124,7 +124,6 @@ class ChatFiles:
                 msgspec.json.decode(text, type=_Line)
                 runs.append(found)
             except NO_LINE as error:
-                # A blank line is what a repaired torn line leaves behind, not damage.
                 if raw.strip():
                     damaged.append(Damage(line=number, offset=offset, reason=str(error)))
         if damaged:

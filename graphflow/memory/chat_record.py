@@ -118,7 +118,6 @@ class _Messages:
     def _add_turn(self, number: int, part: RunPart, message: AIMessage) -> None:
         first = len(self.placed)
         node_run = None
-        # Reasoning first, as it was streamed.
         for text, kind in ((message.reasoning, ReasoningSnapshot), (message.content, ContentSnapshot)):
             if text:
                 blocks = self._claim(number, kind, text)

@@ -74,7 +74,6 @@ class CallExecution:
         if logs_info():
             size = len(result.text) or len(json_text(result.data))
             log_info("tool.end", tool=tool.name, call_id=ready.call.id, status=result.status, chars=size, ms=time_ms)
-        # The tool's own figures win: a remote tool knows its time better than the caller.
         return msgspec.structs.replace(result, stats={"time_ms": time_ms, **result.stats})
 
     async def _guarded(self, ready: ReadyCall, ctx: RunnerContext) -> ToolResult:
