@@ -678,12 +678,17 @@ async def test_a_held_question_that_expires_ends_its_node_and_begins_what_the_fa
     assert (state.status, list(state.values.log), left) == ("idle", ["late"], ["left"])
 
 
-async def test_a_run_whose_time_is_up_wraps_up_and_ends(compile_graph: Compile) -> None:
+@pytest.mark.parametrize("where", ["root", "subgraph"])
+async def test_a_run_whose_time_is_up_wraps_up_and_ends(compile_graph: Compile, where: str) -> None:
     graph = Graph(Counter, budget={"timeoutMs": 20, "onExceeded": "wrap"})
+    inner = graph if where == "root" else Graph(Counter)
 
-    @graph.node(next="wrap")
+    @inner.node(next="wrap" if where == "root" else "end")
     async def slow(state: Any) -> None:
         await asyncio.Event().wait()
+
+    if inner is not graph:
+        graph.subgraph("sub", inner, next="wrap")
 
     @graph.node
     async def wrap(state: Any) -> dict[str, Any]:

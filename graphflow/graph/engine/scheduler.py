@@ -106,6 +106,8 @@ class Scheduler:
     def cancel(self, number: int) -> None:
         """Cancels the task that runs the frame's node, unless it is the current task."""
         if self._here == number and self.loop is not None and asyncio.current_task() is not self.loop:
+            if self._here_cancelled:
+                return  # a node may fail and be cancelled by one tick; a second cancellation would look like one from outside
             # The loop's own task runs this node, so cancelling the node means cancelling the loop; `run_here` undoes
             # that.
             self._here_cancelled = True
