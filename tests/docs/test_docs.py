@@ -16,7 +16,18 @@ from graphflow import load_graph
 from graphflow.errors import ERROR_CODES
 from graphflow.events import EVENT_TYPES
 from graphflow.models.scripted.model import ScriptedModel
-from tests.docs.blocks import ROOT, Block, blocks_of, commands_of, file_of, is_runnable, matches, run_page, working_copy
+from tests.docs.blocks import (
+    ROOT,
+    Block,
+    blocks_of,
+    commands_of,
+    file_of,
+    is_runnable,
+    matches,
+    need_curl,
+    run_page,
+    working_copy,
+)
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "checkpoints" / "README.md"])
 
@@ -27,6 +38,8 @@ def page_id(path: Path) -> str:
 
 @pytest.mark.parametrize("path", [p for p in PAGES if any(map(is_runnable, blocks_of(p)))], ids=page_id)
 def test_every_block_that_is_marked_to_run_does_what_the_page_says(path, tmp_path):
+    if any("curl " in block.body for block in blocks_of(path) if is_runnable(block)):
+        need_curl()
     run_page(path, working_copy(tmp_path))
 
 
