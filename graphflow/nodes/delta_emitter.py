@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from graphflow.graph.engine.light_event import DONE, MaybeReady
-from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.node_run import NodeRun
 from graphflow.nodes.reasoning_summary import Piece, SummaryReader
 
 Stream = Literal["content", "reasoning", "hidden", "candidate"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from graphflow.errors import Issue
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
-from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.node_run import NodeRun
 from graphflow.nodes.thread_context import ThreadContext
 from graphflow.tools.run_in_thread import run_in_thread
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import Issue
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
-from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.node_run import NodeRun
 from graphflow.nodes.turn import TurnFactory
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
-from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.node_run import NodeRun
 from graphflow.messages import AIMessage
 from graphflow.nodes import plan_prompts
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from graphflow.graph.core.transcript import answer_open_calls
-from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.node_run import NodeRun
 from graphflow.memory.window import last_runs
 from graphflow.messages import AIMessage, HumanMessage, Message
 from graphflow.nodes.message_pairing import paired

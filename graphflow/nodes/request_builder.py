@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.node_run import NodeRun
 from graphflow.memory.prompt_snapshot import system_prompt
 from graphflow.memory.window import last_runs
 from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, Message, SystemMessage, ToolMessage, from_wire

@@ -14,7 +14,7 @@ import msgspec
 from graphflow.errors import Issue
 from graphflow.graph.core.transcript import answer_open_calls
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
-from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.node_run import NodeRun
 from graphflow.memory.window import last_runs
 from graphflow.messages import AIMessage, HumanMessage, Message
 from graphflow.nodes.message_pairing import NOT_RUN, paired

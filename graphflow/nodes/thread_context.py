@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import NodeFailed
-from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.node_run import NodeRun
 from graphflow.tools.run_in_thread import guard_stop_iteration
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.errors import Issue, NodeFailed
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
-from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.node_run import NodeRun
 from graphflow.json_data import plain
 from graphflow.messages import AIMessage, ToolCall
 from graphflow.tools.envelope import completed

@@ -11,7 +11,7 @@ import msgspec
 from graphflow.errors import ModelError, NodeFailed
 from graphflow.graph.core.transcript import answer_open_calls
 from graphflow.graph.definition.document import GraphDefinition
-from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.node_run import NodeRun
 from graphflow.memory.prompt_snapshot import noted_tools
 from graphflow.messages import AIMessage, Message, ToolCall, ToolMessage
 from graphflow.models.accumulator import Completion, TurnAccumulator

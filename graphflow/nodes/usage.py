@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphflow.errors import BudgetExceeded
-from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.node_run import NodeRun
 from graphflow.models.deltas import Usage
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.errors import BudgetExceeded, ModelError
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
-from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.node_run import NodeRun
 from graphflow.messages import AIMessage, Message
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
 from graphflow.nodes.prompts import BEST_ANSWER, CHECK

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from graphflow.errors import Issue, NodeFailed
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.definition.types import parse_duration_ms
-from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.node_run import NodeRun
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.kinds import NodeFunction

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphflow import Context
-from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.node_run import NodeRun
 
 PUBLIC = frozenset(
     """

@@ -14,7 +14,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import Issue
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
-from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.node_run import NodeRun
 from graphflow.graph.validation.validate import check_document
 from graphflow.runtime.compiled_graph import CompiledGraph
 from tests.graph.random_documents import REDUCERS, RandomDocument, RandomKinds, random_documents

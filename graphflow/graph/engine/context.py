@@ -39,7 +39,7 @@ class Context:
     `content`, `reasoning` and `emit` send their event when called; awaiting what they return lets a slow
     consumer set the pace.
 
-    Every instance is a `NodeRun` (`operations.py`), which adds what the engine itself and the built-in kinds use: a second
+    Every instance is a `NodeRun` (`node_run.py`), which adds what the engine itself and the built-in kinds use: a second
     object per node run would cost every step.
     """
 

@@ -19,7 +19,7 @@ from graphflow.graph.core.scope import scope_of
 from graphflow.graph.core.ticks import NodeErrored, NodeSucceeded
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
 from graphflow.graph.engine.context import Goto
-from graphflow.graph.engine.operations import NodeRun
+from graphflow.graph.engine.node_run import NodeRun
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import OutcomeUnknown
 

@@ -11,8 +11,8 @@ from graphflow.graph.core.machine import Frame
 from graphflow.graph.core.plan import PlanNode
 from graphflow.graph.core.ticks import AnyTick
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
+from graphflow.graph.engine.node_run import NodeRun
 from graphflow.graph.engine.node_runs import NodeRuns
-from graphflow.graph.engine.operations import NodeRun
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import Suspended, is_suspension
 

@@ -64,15 +64,9 @@ class NodeRun(UsageMeter):
         """Operations that are under way."""
         self.started = 0.0
         self.limit: asyncio.Timeout | None = None
-        self.usage: dict[str, Any] | None = None
-        """What this node run used so far."""
-        self.counted: dict[str, Any] | None = None
-        """The part of it that records have brought to the run's usage; the rest follows when the node ends."""
-        self._calls: tuple[str, ...] = ()
-        """Keys of tool calls that were charged and that no record holds yet."""
+        self.usage = self.counted = self.facts = None
+        self._calls = ()
         self.finish_reason: str | None = None
-        self.facts: dict[str, Any] | None = None
-        """What the node's record keeps of its operations: the `model` called, results of writes that end it (E5)."""
         self.partial: Callable[[str], Any] | None = None
         """Set by a node that streams a message: `(status) → the message as far as it came` (E15)."""
 
