@@ -356,6 +356,8 @@ Delta = ReasoningDelta | ContentDelta | ToolArgs | ActionArgs | NodeProgress | T
 LIVE_ONLY: tuple[type[Event], ...] = get_args(Delta)
 """Events that live in the ring of the process that runs them and are never stored."""
 TERMINAL: tuple[type[Event], ...] = (RunComplete, RunCancel, RunError)
+STREAM_ENDS: tuple[type[Event], ...] = (*TERMINAL, RunWaiting)
+"""What a stream ends with: the end of the run, or its pause for an answer."""
 
 
 def _concrete(base: type[Event]) -> dict[str, type[Event]]:

@@ -28,7 +28,7 @@ async def prepare_run(
     new = check_request(host, request, audience, consumes)
     if request.on_busy != "rollback" or host.store is None:
         return await start(host, new)
-    from graphflow.runtime.travel.rollback import start_after_rollback  # only who goes back loads what that needs
+    from graphflow.runtime.travel.busy_rollback import start_after_rollback  # only who goes back loads what that needs
 
     return await start_after_rollback(host, new)
 
@@ -47,7 +47,7 @@ async def prepare_resume(
         await runs.ready()
         row = await runs.store.thread(thread_id)
         if row is None or row.head != checkpoint_id:  # naming the head resumes; it does not rewind
-            from graphflow.runtime.travel.travel import Travel
+            from graphflow.runtime.travel.rewind_fork_edit import Travel
 
             await Travel(host, thread_id).rewind(checkpoint_id, effects)
     return await resume(host, thread_id, limits, audience)

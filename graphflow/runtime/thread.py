@@ -15,7 +15,7 @@ from graphflow.runtime.history.diff import diff_of
 from graphflow.runtime.history.effects import Choices, Effect, effects_behind, kept_places
 from graphflow.runtime.history.stored_events import branch_of_run, pruned_log, stored_log
 from graphflow.runtime.history.thread_states import CheckpointInfo, ThreadState, checkpoint_info, state_at
-from graphflow.runtime.queue import Signal, decode_queued
+from graphflow.runtime.queue_codec import Signal, decode_queued
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.live_runs import LiveRuns
@@ -24,7 +24,7 @@ from graphflow.runtime.runs.resume import cancel
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.runs.signals import deliver
 from graphflow.runtime.sync import blocking
-from graphflow.runtime.travel.travel import Edit, Travel
+from graphflow.runtime.travel.rewind_fork_edit import Edit, Travel
 
 if TYPE_CHECKING:
     from graphflow.runtime.history.blame import Blame

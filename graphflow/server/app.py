@@ -17,7 +17,7 @@ from graphflow.server.rate_limits import RateLimit, RunLimit
 from graphflow.server.routes import agents, chats, operators, pages, rules, runs, threads, tools, uploads, usage
 from graphflow.server.routes._parts import refuse_nul
 from graphflow.service.application import Application
-from graphflow.service.runs import queues
+from graphflow.service.runs import input_queue
 from graphflow.service.runs.sweep import sweep
 from graphflow.telemetry.run_metrics import ServerMetrics
 
@@ -80,7 +80,7 @@ async def stop(application: Application) -> None:
     """
     if not application.stopping:
         application.stopping = True
-        await queues.close(application)
+        await input_queue.close(application)
         await application.runs.close(application.settings.server.shutdown_grace_s)
 
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import StreamingResponse
 
 from graphflow.errors import GraphflowError
-from graphflow.events import Event, RunWaiting, encode_event
+from graphflow.events import STREAM_ENDS, Event, RunWaiting, encode_event
 from graphflow.runtime.runs.event_ring import Behind
-from graphflow.service.frames import ENDS, StreamFrame
+from graphflow.service.run_log import StreamFrame
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -103,7 +103,7 @@ class EventStream(StreamingResponse):
 
     def _last_words(self) -> bytes:
         """Why the stream ends, unless its last event says so."""
-        if isinstance(self._last, ENDS):
+        if isinstance(self._last, STREAM_ENDS):
             return b""
         if self._last is not None or self._end is None:
             return REJOIN
@@ -140,7 +140,7 @@ class EventStream(StreamingResponse):
         while (await receive())["type"] != "http.disconnect":
             pass
         # After an ending event there is nothing left to cancel.
-        if self._left is not None and not isinstance(self._last, ENDS):
+        if self._left is not None and not isinstance(self._last, STREAM_ENDS):
             self._left()
         pump.cancel()
 

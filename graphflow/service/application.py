@@ -28,7 +28,7 @@ from graphflow.service.catalog.modules import import_modules
 from graphflow.service.catalog.rules import StandingRules
 from graphflow.service.catalog.toolbox import Toolbox
 from graphflow.service.context import ServiceContext
-from graphflow.service.runs import queues
+from graphflow.service.runs import input_queue
 from graphflow.settings import Settings, load_settings
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.running.circuit_breaker import CircuitBreaker
@@ -75,7 +75,7 @@ class Application(ServiceContext):
         self.prices = Prices(self.settings.prices)
         self.providers = known_providers(self.settings.providers)
         self.chat_record = self._make_chat_record()
-        self._listeners = (self.chat_record.ended, partial(queues.ended, self), self.pinned_tools.ended)
+        self._listeners = (self.chat_record.ended, partial(input_queue.ended, self), self.pinned_tools.ended)
         self.agents = AgentRegistry(
             self.settings.agents.dir,
             kinds=self._make_kinds,
@@ -183,7 +183,7 @@ class Application(ServiceContext):
             await asyncio.gather(self._watcher, return_exceptions=True)
             self._watcher = None
         # Queued inputs first: otherwise a run that ends below would begin the next one.
-        await queues.close(self)
+        await input_queue.close(self)
         # A store that nobody has asked for is not opened only to be closed.
         if self._given_store is not None or "store" in self.__dict__:
             await self.runs.close(grace_s)

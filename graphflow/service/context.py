@@ -49,7 +49,7 @@ class ToolFolders(Protocol):
 
 
 class QueueState:
-    """What this process knows of inputs that wait for their turn; `runs.queues` works on it."""
+    """What this process knows of inputs that wait for their turn; `runs.input_queue` works on it."""
 
     def __init__(self) -> None:
         self.serving = False

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints.rows import Queued
-from graphflow.runtime.queue import decode_queued
+from graphflow.runtime.queue_codec import decode_queued
 from graphflow.runtime.run_request import RunRequest
 from graphflow.service.context import ServiceContext
 from graphflow.service.requests import CHAT_ID

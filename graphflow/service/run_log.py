@@ -8,14 +8,16 @@ import msgspec
 
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import ThreadNotFound
-from graphflow.events import RunWaiting
+from graphflow.events import Event, RunWaiting
 from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.history.stored_events import Chain, StoredLog, branch_of_run, pruned_log, stored_log
 from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.runtime.runs.live_runs import LiveRun
+from graphflow.runtime.runs.preconditions import UNFINISHED
 from graphflow.service.context import ServiceContext
 
-UNFINISHED = ("running", "waiting")
+StreamFrame = tuple[str | None, Event]
+"""An event and its SSE id; `stream.reset` has none."""
 UNSAFE: WeakKeyDictionary[RunLog, dict[int, int]] = WeakKeyDictionary()
 """Numbers inside blocks that a rebuilt log was sent up to, and the last number before those blocks.
 

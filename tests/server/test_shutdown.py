@@ -13,7 +13,7 @@ import pytest
 
 from graphflow.server.app import stop
 from graphflow.server.sse import REJOIN
-from graphflow.service.runs import queues
+from graphflow.service.runs import input_queue
 from tests.server.conftest import Process, frames, serving, take, upstream
 from tests.server.test_kill import SCRIPT, STORY
 from tests.service.clients import Client, fold
@@ -82,7 +82,7 @@ async def test_an_input_that_gets_into_the_queue_while_it_closes_keeps_nobody_wa
         body = {"message": "x", "agentKey": "plain", "chatId": "q"}
         async with client.stream("POST", "/api/query", json=body) as first:
             await anext(first.aiter_bytes())
-            await queues.close(server.application)
+            await input_queue.close(server.application)
             later = await client.post("/api/query", json={**body, "onBusy": "enqueue", "stream": False})
             assert later.status_code == 503 and later.json()["data"]["error"]["code"] == "shutting_down"
             assert len((await client.get("/api/threads/q/queue")).json()["data"]) == 1

@@ -11,8 +11,8 @@ from graphflow.events import decode_event
 from graphflow.runtime.run_request import RunRequest
 from graphflow.server.bodies import QueryBody
 from graphflow.service.application import Application
+from graphflow.service.runs.input_queue import StartedRun
 from graphflow.service.runs.query import query
-from graphflow.service.runs.queues import StartedRun
 from graphflow.testing.stream_grammar import StreamRules
 
 BLOCKS = {"content": "contentId", "reasoning": "reasoningId", "tool": "toolId", "action": "actionId"}

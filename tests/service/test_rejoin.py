@@ -14,9 +14,9 @@ from graphflow.events import event_dict
 from graphflow.runtime.runs import taking
 from graphflow.runtime.runs.event_ring import Behind, RunLog
 from graphflow.service.application import Application
-from graphflow.service.frames import StreamFrame
+from graphflow.service.run_log import StreamFrame
 from graphflow.service.runs.event_stream import follow, keep_before, run_events
-from graphflow.service.runs.queues import StartedRun
+from graphflow.service.runs.input_queue import StartedRun
 from graphflow.service.runs.resume import resume
 from tests.service.clients import Client, Events, begin, fold, query_of
 from tests.service.conftest import Gate, Opened, at_event, copy_store

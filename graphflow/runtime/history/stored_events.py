@@ -14,7 +14,7 @@ from graphflow.errors import CheckpointNotFound
 from graphflow.graph.core.machine import Machine, Patch
 from graphflow.graph.core.patches import apply_patch
 from graphflow.graph.engine.ports import Logged
-from graphflow.runtime.queue import decode_queued
+from graphflow.runtime.queue_codec import decode_queued
 
 Chain = Sequence[tuple[int, int]]
 PAGE = 256

@@ -1,7 +1,7 @@
 """What a new run does about one that drives the thread: `onBusy` and the queue (spec 2.4, E2, E8).
 
 `reject` refuses, `enqueue` waits for its turn, `interrupt` cancels the run, `rollback` cancels it and goes back to where it
-began (`travel.rollback`). A run of another process is asked to stop through the thread's queue (`live_runs`). Interrupting inputs go before
+began (`travel.busy_rollback`). A run of another process is asked to stop through the thread's queue (`live_runs`). Interrupting inputs go before
 those that wait; every other input comes after them.
 """
 
@@ -18,7 +18,7 @@ from graphflow.events import Event
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.ticks import Input
 from graphflow.graph.engine.executor import HOLD_MS
-from graphflow.runtime.queue import encode_queued
+from graphflow.runtime.queue_codec import encode_queued
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.live_runs import LiveRuns, PreparedRun
 from graphflow.runtime.runs.outbox import Outbox

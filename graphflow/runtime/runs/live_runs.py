@@ -24,7 +24,7 @@ from graphflow.graph.core.ticks import AnyTick
 from graphflow.graph.engine.executor import Executor
 from graphflow.graph.engine.light_event import LightEvent
 from graphflow.graph.engine.ports import Clock
-from graphflow.runtime.queue import Signal, Stop, decode_queued, encode_queued, kind_of
+from graphflow.runtime.queue_codec import Signal, Stop, decode_queued, encode_queued, kind_of
 from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.runtime.runs.lease import Gate, ThreadLease
 

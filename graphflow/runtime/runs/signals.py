@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphflow.errors import GraphflowError, ThreadBusy, ThreadNotFound
-from graphflow.runtime.queue import Signal, decode_queued, encode_queued
+from graphflow.runtime.queue_codec import Signal, decode_queued, encode_queued
 from graphflow.runtime.runs.concurrency import Audience
 from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns, PreparedRun
 from graphflow.runtime.runs.preconditions import check_signal, is_awaited

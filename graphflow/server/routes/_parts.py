@@ -21,7 +21,7 @@ from graphflow.service.application import Application
 from graphflow.service.inbox import interrupt_dict
 from graphflow.service.requests import bad_argument
 from graphflow.service.runs.event_stream import Joined, follow
-from graphflow.service.runs.queues import StartedRun
+from graphflow.service.runs.input_queue import StartedRun
 from graphflow.telemetry.run_metrics import ServerMetrics
 
 T = TypeVar("T")

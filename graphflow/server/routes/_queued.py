@@ -18,11 +18,11 @@ from graphflow.server.envelope import success
 from graphflow.server.routes._parts import application, left_by, one_body, result_dict, stream
 from graphflow.server.sse import EventStream
 from graphflow.service.context import ServiceContext
-from graphflow.service.frames import StreamFrame
 from graphflow.service.queued_inputs import QueuedInput
-from graphflow.service.runs import queues
+from graphflow.service.run_log import StreamFrame
+from graphflow.service.runs import input_queue
 from graphflow.service.runs.event_stream import Joined, follow
-from graphflow.service.runs.queues import StartedRun
+from graphflow.service.runs.input_queue import StartedRun
 from graphflow.service.runs.remote_runs import follow_stored, result_elsewhere
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def stream_later(
             begun[0].run.executor.cancel()
         else:
             # A plain callback can't await, so the withdrawal is a task of its own.
-            task = asyncio.ensure_future(queues.withdraw(app, queued))  # noqa: TID251 - a single write to the store
+            task = asyncio.ensure_future(input_queue.withdraw(app, queued))  # noqa: TID251 - a single write to the store
             _withdrawing.add(task)
             task.add_done_callback(_withdrawing.discard)
 
@@ -62,7 +62,7 @@ async def _batches(
 ) -> AsyncIterator[list[StreamFrame]]:
     run_id = queued.run_id
     try:
-        turn = await queues.wait_for_turn(app, queued)
+        turn = await input_queue.wait_for_turn(app, queued)
     except GraphflowError as refusal:
         if refusal.code == "shutting_down":
             return  # its turn comes in another process: the client rejoins
@@ -84,10 +84,10 @@ async def _batches(
 async def one_body_later(request: Request, queued: QueuedInput, on_disconnect: str) -> Response:
     """The run's outcome, once its turn has come and it rests."""
     app = application(request)
-    turn = await left_by(request, queues.wait_for_turn(app, queued))
+    turn = await left_by(request, input_queue.wait_for_turn(app, queued))
     if turn is None:
         if on_disconnect == "cancel":
-            await queues.withdraw(app, queued)
+            await input_queue.withdraw(app, queued)
         return Response(status_code=499)
     if isinstance(turn, StartedRun):
         return await one_body(request, turn, on_disconnect)

@@ -14,7 +14,7 @@ from graphflow.server.envelope import success
 from graphflow.server.routes._parts import EVENTS, Cursor, Limit, application, one_body, room_for_run, stream_run
 from graphflow.service import threads as service
 from graphflow.service.inbox import inbox as read_inbox
-from graphflow.service.runs.queues import withdraw_run
+from graphflow.service.runs.input_queue import withdraw_run
 from graphflow.service.runs.resume import resume as resume_thread
 from graphflow.service.runs.resume import signal as send_signal
 

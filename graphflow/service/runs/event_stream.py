@@ -14,15 +14,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphflow.events import TERMINAL, Event, NodeEnd, NodeError, NodeStart, StreamReset
+from graphflow.events import STREAM_ENDS, TERMINAL, Event, NodeEnd, NodeError, NodeStart, StreamReset
 from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.history.stored_events import StoredLog, pruned_log
 from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.context import ServiceContext
-from graphflow.service.frames import ENDS, StreamFrame
 from graphflow.service.requests import CHAT_ID, bad_argument, unknown_run
-from graphflow.service.run_log import UNSAFE, RingView, StoredRun, read_run
+from graphflow.service.run_log import UNSAFE, RingView, StoredRun, StreamFrame, read_run
 from graphflow.service.runs.remote_runs import follow_stored
 
 SeqSpan = tuple[int, int]
@@ -146,13 +145,13 @@ async def _joined_live(
 
 def _end_of_log(run: StoredRun, position: Position | None, keep: int) -> Event | None:
     last = run.log.events[-1][0] if run.log.events and not run.goes_on else None
-    return last if position is not None and isinstance(last, ENDS) and position.seq == keep == last.seq else None
+    return last if position is not None and isinstance(last, STREAM_ENDS) and position.seq == keep == last.seq else None
 
 
 def _end_of_ring(ring: RunLog, position: Position | None) -> Event | None:
     """The same for an epoch whose last event was sent and that is still being closed."""
     last = ring.ring[-1] if ring.ring and position is not None and _is_raw(position, ring) else None
-    return last if position is not None and isinstance(last, ENDS) and position.seq == last.seq else None
+    return last if position is not None and isinstance(last, STREAM_ENDS) and position.seq == last.seq else None
 
 
 def _is_raw(position: Position | None, ring: RunLog) -> bool:

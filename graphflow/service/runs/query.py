@@ -22,8 +22,8 @@ from graphflow.service.context import ServiceContext
 from graphflow.service.live_threads import settled_live
 from graphflow.service.queued_inputs import QueuedInput
 from graphflow.service.requests import bad_argument, checked_chat_id, unknown_chat
-from graphflow.service.runs import queues
-from graphflow.service.runs.queues import StartedRun
+from graphflow.service.runs import input_queue
+from graphflow.service.runs.input_queue import StartedRun
 from graphflow.service.runs.submit import answer_live
 
 ANY_AGENT = ("", "auto", "default")
@@ -113,9 +113,9 @@ async def _launch(
         run = await launch(graph.host, wanted, preamble=preamble)
     except ThreadBusy:
         if request.on_busy != "enqueue":
-            queues.drain_soon(context, said.chat_id)  # what it is busy with may be an input that nobody has begun
+            input_queue.drain_soon(context, said.chat_id)  # what it is busy with may be an input that nobody has begun
             raise
-        return await queues.add(context, wanted)
+        return await input_queue.add(context, wanted)
     return StartedRun(run=run, run_id=run.run_id, chat_id=said.chat_id, request_id=said.request_id)
 
 

@@ -12,17 +12,15 @@ from graphflow.checkpoints.loading import load_thread
 from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import ThreadNotFound
-from graphflow.events import Event, NodeEnd, NodeError, NodeStart, StreamReset
+from graphflow.events import STREAM_ENDS, Event, NodeEnd, NodeError, NodeStart, StreamReset
 from graphflow.runtime.history.stored_events import Chain
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.service.context import ServiceContext
-from graphflow.service.frames import ENDS, StreamFrame
-from graphflow.service.run_log import StoredRun, is_at_rest, read_run
+from graphflow.service.run_log import StoredRun, StreamFrame, is_at_rest, read_run
 
 LOOK_S = 0.25
 """How often the store is asked for what is new."""
 PAGE = 100
-UNFINISHED = ("running", "waiting")
 
 
 async def follow_stored(
@@ -40,7 +38,7 @@ async def follow_stored(
     while True:
         if frames:
             yield frames
-        if not run.goes_on or context.stopping or (frames and isinstance(frames[-1][1], ENDS)):
+        if not run.goes_on or context.stopping or (frames and isinstance(frames[-1][1], STREAM_ENDS)):
             return
         await asyncio.sleep(LOOK_S)
         row = await context.store.thread(thread_id)
@@ -126,7 +124,7 @@ class _Told:
             known = set()
         for event in fresh:
             self._note(event)
-            is_whole = not (self._goes_on and self._at_work) or isinstance(event, ENDS)
+            is_whole = not (self._goes_on and self._at_work) or isinstance(event, STREAM_ENDS)
             if (event.seq, type(event)) not in known:
                 out.append((f"{self._epoch if is_whole else self._epoch - 1}-{event.seq}", event))
         self._after = fresh[-1].seq

@@ -8,13 +8,13 @@ from typing import Any
 from graphflow.errors import AnswerRefused
 from graphflow.runtime.history.effects import Choices
 from graphflow.runtime.launch import launch_answer, launch_resume
-from graphflow.runtime.queue import Signal
+from graphflow.runtime.queue_codec import Signal
 from graphflow.runtime.runs.answer_checks import check_answers
 from graphflow.runtime.runs.signals import deliver
 from graphflow.service.context import ServiceContext
 from graphflow.service.live_threads import settled_live
 from graphflow.service.requests import checked_chat_id
-from graphflow.service.runs.queues import StartedRun
+from graphflow.service.runs.input_queue import StartedRun
 from graphflow.service.runs.sweep import expire_overdue
 
 

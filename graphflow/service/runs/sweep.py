@@ -1,6 +1,6 @@
 """What is due: expiries and timers, looked at whenever a thread is touched, and by a sweep while a server runs (E12).
 
-The sweep also hands over what waits in queues for threads that nobody drives (`queues.py`).
+The sweep also hands over what waits in queues for threads that nobody drives (`input_queue.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from graphflow.errors import GraphflowError
 from graphflow.runtime.launch import launch_expired
 from graphflow.service.context import ServiceContext
-from graphflow.service.runs import queues
+from graphflow.service.runs import input_queue
 
 INTERVAL_S = 1.0
 
@@ -58,7 +58,7 @@ async def sweep(context: ServiceContext, interval_s: float = INTERVAL_S) -> None
         try:
             if not context.stopping:
                 await expire_overdue(context)
-                await queues.sweep(context)
+                await input_queue.sweep(context)
         except Exception:  # a store that is locked for a moment must not end the sweep
             log.exception("sweep failed; it tries again")
         await asyncio.sleep(interval_s)

@@ -13,7 +13,7 @@ from graphflow.runtime.runs.concurrency import TRIES, CheckedInput
 from graphflow.runtime.runs.live_runs import LiveRuns, PreparedRun
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.runs.start import start_now
-from graphflow.runtime.travel.travel import Travel
+from graphflow.runtime.travel.rewind_fork_edit import Travel
 
 
 async def start_after_rollback(host: RunHost, new: CheckedInput) -> PreparedRun:

@@ -18,7 +18,7 @@ from graphflow.errors import GraphflowError
 from graphflow.events import Event
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.launch import launch, launch_resume
-from graphflow.runtime.queue import decode_queued, encode_queued
+from graphflow.runtime.queue_codec import decode_queued, encode_queued
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.concurrency import HELD_MS
 from graphflow.runtime.runs.live_runs import LiveRun
