@@ -94,6 +94,7 @@ def test_the_package_names_no_machine_and_no_registry() -> None:
     files = [
         p for folder in ("graphflow", "docs", "examples", "graphs") for p in (root / folder).rglob("*") if p.is_file()
     ]
+    assert {file.relative_to(root).parts[0] for file in files} == {"graphflow", "docs", "examples", "graphs"}
     files += [root / name for name in ("README.md", "README.zh.md", "CHANGELOG.md", "pyproject.toml", "Makefile")]
     words = ("/work" + "/", "/ro" + "ot/", "pypi" + ".org", "file:///" + "opt")
     for file in files:

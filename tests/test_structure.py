@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import graphflow
 from graphflow.graph.definition.graph_queries import loops
 
 ROOT = Path(__file__).parents[1]
@@ -37,6 +38,10 @@ def imported(module: str) -> Iterator[str]:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 yield inner if inner in MODULES else node.module
+
+
+def test_the_tree_is_that_of_the_package() -> None:
+    assert MODULES["graphflow"].samefile(graphflow.__file__)
 
 
 def test_no_imports_go_round_in_a_circle() -> None:

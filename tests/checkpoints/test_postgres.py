@@ -558,7 +558,7 @@ async def test_a_user_without_the_right_to_make_a_schema_can_use_one_that_is_the
 
 def test_migrations_are_numbered_from_one_without_gaps() -> None:
     names = sorted(path.name for path in migrations.MIGRATIONS.glob("*.sql"))
-    assert [int(name.partition("_")[0]) for name in names] == list(range(1, len(names) + 1))
+    assert names and [int(name.partition("_")[0]) for name in names] == list(range(1, len(names) + 1))
 
 
 async def test_the_schema_has_the_tables_that_tests_empty(

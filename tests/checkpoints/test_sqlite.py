@@ -685,7 +685,7 @@ async def test_finding_an_old_checkpoint_reads_few_rows(store: SqliteCheckpointe
 
 def test_migrations_are_numbered_from_one_without_gaps() -> None:
     names = sorted(path.name for path in schema.MIGRATIONS.glob("*.sql"))
-    assert [int(name.partition("_")[0]) for name in names] == list(range(1, len(names) + 1))
+    assert names and [int(name.partition("_")[0]) for name in names] == list(range(1, len(names) + 1))
 
 
 async def test_ids_take_sixteen_bytes_when_they_are_uuids(store: SqliteCheckpointer) -> None:

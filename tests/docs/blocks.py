@@ -18,17 +18,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60
-
-
-def need_curl() -> None:
-    """Skips a test on a machine without curl, which graphflow does not ask for; CI has it, and fails without."""
-    if shutil.which("curl") is None:
-        assert not os.environ.get("CI"), "CI runs every curl command of the pages: install curl"
-        pytest.skip("curl is not installed")
 
 
 _FENCE = re.compile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ import httpx
 import pytest
 
 from docs.generators import http_api
-from tests.docs.blocks import ROOT, blocks_of, environment, need_curl, working_copy
+from tests.docs.blocks import ROOT, blocks_of, environment, working_copy
+from tests.needs import need
 
 ORDER = {"POST": 1, "GET": 2, "PATCH": 4, "DELETE": 5}
 LATE = {
@@ -46,7 +48,7 @@ async def nap(state, ctx):
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    need_curl()
+    need(shutil.which("curl"), "curl")
     folder = working_copy(tmp_path)
     (folder / "graphs" / "shipment.json").write_text(json.dumps(SHIPMENT), encoding="utf-8")
     slow = {"graphflow": "1", "start": "nap", "nodes": {"nap": {"use": "node:nap", "next": "end"}}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,10 @@ from tests.docs.blocks import (
     file_of,
     is_runnable,
     matches,
-    need_curl,
     run_page,
     working_copy,
 )
+from tests.needs import need
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "checkpoints" / "README.md"])
 
@@ -39,7 +40,7 @@ def page_id(path: Path) -> str:
 @pytest.mark.parametrize("path", [p for p in PAGES if any(map(is_runnable, blocks_of(p)))], ids=page_id)
 def test_every_block_that_is_marked_to_run_does_what_the_page_says(path, tmp_path):
     if any("curl " in block.body for block in blocks_of(path) if is_runnable(block)):
-        need_curl()
+        need(shutil.which("curl"), "curl")
     run_page(path, working_copy(tmp_path))
 
 
@@ -158,7 +159,9 @@ def test_every_decision_is_listed_and_has_the_parts_of_the_template():
     folder = ROOT / "docs" / "internals" / "decisions"
     listed = (folder / "README.md").read_text(encoding="utf-8")
     parts = re.findall(r"^## .*$", (folder / "template.md").read_text(encoding="utf-8"), re.MULTILINE)
-    for path in folder.glob("[0-9]*.md"):
+    decisions = list(folder.glob("[0-9]*.md"))
+    assert parts and decisions
+    for path in decisions:
         assert path.name in listed
         assert re.findall(r"^## .*$", path.read_text(encoding="utf-8"), re.MULTILINE) == parts
 

@@ -55,7 +55,6 @@ class TestNativeClientOverHttp(ChatModelConformance):
 class TestLibraryOverHttp(ChatModelConformance):
     @pytest.fixture
     async def open_model(self) -> AsyncIterator[OpenModel]:
-        pytest.importorskip("any_llm", reason="the extra `providers` is not installed")
         from graphflow.models.any_llm import AnyLlmModel
 
         async with AsyncExitStack() as stack:

@@ -65,7 +65,6 @@ TURN = (
 
 
 def library_model(url: str, key: str = "anthropic", retries: int = 0) -> ChatModel:
-    pytest.importorskip("any_llm", reason="the extra `providers` is not installed")
     from graphflow.models.any_llm import AnyLlmModel
 
     provider = Provider(key=key, profile=Profile(protocol="library"), base_url=url.removesuffix("/v1"), api_key=KEY)
@@ -152,7 +151,6 @@ async def test_without_the_library_the_error_says_what_to_install(monkeypatch: p
 
 
 async def test_a_provider_that_the_library_does_not_know_needs_an_address() -> None:
-    pytest.importorskip("any_llm", reason="the extra `providers` is not installed")
     model = open_model("mine", "m", env={}, profiles={"mine": {"protocol": "library", "needs_key": False}})
     with pytest.raises(ModelError, match="does not know it; set base_url"):
         await complete(model, ASK)
@@ -221,7 +219,6 @@ async def test_when_both_fail_the_way_that_was_asked_for_tells_why() -> None:
 
 
 async def test_a_profile_switches_the_fallback_on() -> None:
-    pytest.importorskip("any_llm", reason="the extra `providers` is not installed")
 
     async def refuses_the_native_way(connection: Connection) -> None:
         await body(404, b"no such path")(connection)

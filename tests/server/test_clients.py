@@ -12,13 +12,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-import pytest
 
+from tests.needs import need
 from tests.server.conftest import serving
 from tests.service.conftest import Gate, make_application
 
 BODY = json.dumps({"message": "Tell me a story", "agentKey": "story"})
-curl = shutil.which("curl")
 
 
 def types_of(text: str) -> list[str]:
@@ -26,12 +25,11 @@ def types_of(text: str) -> list[str]:
 
 
 async def test_curl_shows_each_delta_when_it_comes(folder: Path, gate: Gate) -> None:
-    if curl is None:
-        pytest.skip("curl is not installed")
+    need(shutil.which("curl"), "curl")
     gate.close()
     async with asyncio.timeout(30), serving(make_application(folder, gate=gate)) as (_, server):
         process = await asyncio.create_subprocess_exec(
-            curl, "-sN", "-d", BODY, f"{server.url}/api/query", stdout=asyncio.subprocess.PIPE
+            "curl", "-sN", "-d", BODY, f"{server.url}/api/query", stdout=asyncio.subprocess.PIPE
         )  # fmt: skip
         assert process.stdout is not None
         for pieces in range(1, 4):
