@@ -51,6 +51,8 @@ _HOMES: dict[str, str] = {
 }
 """Public name → the module that holds it."""
 
+# All public names but `PostgresCheckpointer`: `from graphflow import *` fetches every name that stands here, and that
+# one needs the extra `postgres`. It is imported by its name.
 __all__ = [
     "AIMessage",
     "AnswerRefused",
@@ -68,7 +70,6 @@ __all__ = [
     "Issue",
     "MemoryCheckpointer",
     "NodeFailed",
-    "PostgresCheckpointer",
     "RunResult",
     "SqliteCheckpointer",
     "SystemMessage",
@@ -133,12 +134,13 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module 'graphflow' has no attribute {name!r}")
     value = getattr(importlib.import_module(home), name)
+    # Kept: from now on Python finds the name without asking here.
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*__all__, *_HOMES})
 
 
 def load_graph(

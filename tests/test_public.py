@@ -33,10 +33,17 @@ def loaded_after(code: str) -> set[str]:
 
 
 def test_every_exported_name_is_there_and_nothing_else_is_offered() -> None:
-    assert set(graphflow.__all__) == {"__version__", "load_graph", *graphflow._HOMES}
-    assert all(getattr(graphflow, name) is not None for name in graphflow.__all__)
+    assert set(dir(graphflow)) == {"__version__", "load_graph", *graphflow._HOMES}
+    assert all(getattr(graphflow, name) is not None for name in dir(graphflow))
+    assert set(dir(graphflow)) - set(graphflow.__all__) == {"PostgresCheckpointer"}
     with pytest.raises(AttributeError):
         graphflow.nothing_of_this_name  # noqa: B018
+
+
+def test_a_star_import_needs_no_extra() -> None:
+    """Only what every installation has: a name that needs an extra is imported by its name."""
+    extras = ("psycopg", "psycopg_pool", "cryptography", "zstandard", "mcp", "any_llm", "opentelemetry")
+    loaded_after(f"import sys\nsys.modules |= dict.fromkeys({extras})\nfrom graphflow import *\nGraph, Thread, tool")
 
 
 def test_what_is_no_path_key_or_document_is_refused_with_what_to_give() -> None:

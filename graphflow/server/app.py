@@ -15,7 +15,7 @@ from graphflow.server.access_log import AccessLog
 from graphflow.server.auth import parse_tokens
 from graphflow.server.rate_limits import RateLimit, RunLimit
 from graphflow.server.routes import agents, chats, operators, pages, rules, runs, threads, tools, uploads, usage
-from graphflow.server.routes._parts import refuse_nul
+from graphflow.server.routes._parts import check_parameters
 from graphflow.service.application import Application
 from graphflow.service.runs import input_queue
 from graphflow.service.runs.sweep import sweep
@@ -54,7 +54,7 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
         # The docs pages load scripts from another host; `routes/pages.py` serves one without.
         docs_url=None,
         redoc_url=None,
-        dependencies=[Depends(refuse_nul)],
+        dependencies=[Depends(check_parameters)],
     )
     settings = application.settings.server
     app.state.application = application

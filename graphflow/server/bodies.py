@@ -5,6 +5,8 @@ Whatever the content type says, a body is JSON: `curl -d` sends form headers wit
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -16,10 +18,13 @@ from pydantic.alias_generators import to_camel
 from graphflow.errors import GraphflowError
 from graphflow.events import RequestQuery
 from graphflow.runtime.run_request import RunRequest
-from graphflow.server.envelope import fields_of
+from graphflow.server.envelope import fields_of, kind_of
 
 DEPTH = 64
 """Nesting that a body may have: deep enough for any document, shallow enough for every recursive reader of it."""
+
+INLINE_BYTES = 64 * 1024
+"""A larger body is parsed in a thread: beside the time that it takes, a thread costs nothing."""
 
 M = TypeVar("M", bound="JsonBody")
 Id = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00]*$")]
@@ -39,6 +44,7 @@ EffectChoices = (
 class JsonBody(BaseModel):
     """Wire names are camelCase; an unknown field is refused, so that a misspelt option is never ignored."""
 
+    # Strict: `"false"` as text would otherwise be taken for false, and a number for an id.
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, strict=True)
 
 
@@ -156,7 +162,10 @@ def body(model: type[M], *, optional: bool = False) -> Callable[[Request], Await
 
     async def read(request: Request) -> M:
         data = await read_bytes(request, request.app.state.max_body_bytes)
-        return parse(model, b"{}" if optional and not data.strip() else data)
+        if optional and not data.strip():
+            data = b"{}"
+        # Walking the parts of a large body takes a second; every stream of this process would stand still for it.
+        return parse(model, data) if len(data) <= INLINE_BYTES else await asyncio.to_thread(parse, model, data)
 
     return read
 
@@ -199,21 +208,39 @@ def parse(model: type[M], data: bytes) -> M:
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _wrong({"body": f"no JSON: {error}"}) from None
+        raise _wrong({"body": f"not valid JSON: {error}"}) from None
     if not isinstance(value, dict):
-        raise _wrong({"body": f"must be a JSON object, not {_KINDS[type(value)]}"})
+        raise _wrong({"body": f"must be a JSON object, not {kind_of(value)}"})
     # Checked before pydantic and every later reader, which recurse.
     if too_deep(value):
         raise _wrong({"body": f"nested deeper than {DEPTH} levels"})
+    if (twice := repeated_key(data)) is not None:
+        raise _wrong({twice: "given twice in one object; keep one of them"})
     try:
         return model.model_validate(value)
     except ValidationError as error:
         raise _wrong(fields_of(error.errors())) from None
 
 
-_KINDS: dict[type, str] = {
-    list: "an array", str: "a text", int: "a number", float: "a number", bool: "true or false", type(None): "null",
-}  # fmt: skip
+def repeated_key(data: bytes) -> str | None:
+    """A key that one of the objects of this JSON text has twice, or None.
+
+    Readers of JSON differ in which of the two they take, so a proxy may have checked another value than the one that runs.
+    """
+    found: list[str] = []
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        if len(seen := {name for name, _ in pairs}) < len(pairs) and not found:
+            # What is left in `seen` has not come yet, so the first name that is missing comes again.
+            for name, _ in pairs:
+                if name not in seen:
+                    found.append(name)
+                    return
+                seen.remove(name)
+
+    # The text is known to be valid and not deep. Numbers stay text: Python refuses integers of very many digits.
+    json.loads(data, object_pairs_hook=check, parse_int=str, parse_float=str)
+    return found[0] if found else None
 
 
 def too_deep(value: Any, depth: int = DEPTH) -> bool:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from graphflow.errors import GraphflowError
 from graphflow.graph.definition.old_words import QUERY_FIELDS
 from graphflow.json_data import encode_json
+from graphflow.masking import mask
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
@@ -111,6 +112,31 @@ def invalid(fields: Mapping[str, str]) -> Json:
     return failure(400, f"Validation failed: {first}", {"fields": dict(fields)})
 
 
+_RULES = {
+    "missing": "required and not given",
+    "extra_forbidden": "unknown field",
+    "string_type": "must be a string",
+    "string_too_short": "must have at least {min_length} character(s)",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "must not hold the character U+0000",  # the only pattern of a body
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_type": "must be an integer",
+    "int_parsing": "must be an integer",
+    "int_from_float": "must be an integer",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "dict_type": "must be an object",
+    "list_type": "must be an array",
+    "literal_error": "must be {expected}",
+}
+"""pydantic's error type → the rule in the words of JSON; its own texts speak of Python's types and show patterns."""
+_VALUELESS = frozenset({"missing", "extra_forbidden", "string_too_short", "string_too_long", "string_pattern_mismatch"})
+"""Errors whose value is absent, or says no more than the rule."""
+SHOWN = 80
+"""Characters of a wrong value that its error repeats."""
+
+
 def fields_of(errors: Sequence[Any]) -> dict[str, str]:
     """The errors of pydantic as `{field: message}`; the place is the wire name, nested ones with dots.
 
@@ -121,11 +147,20 @@ def fields_of(errors: Sequence[Any]) -> dict[str, str]:
         parts = (str(part) for part in error["loc"] if part not in ("body", "query", "path", "header"))
         place = [part for part in parts if "[" not in part]  # what is left out names a form, as `dict[str,int]`
         name = ".".join(place) or "body"
-        text = "unknown field" if error["type"] == "extra_forbidden" else str(error["msg"])
-        if text == "unknown field" and name in QUERY_FIELDS:
-            text = f"unknown field: it is called {QUERY_FIELDS[name]!r} now"
-        out.setdefault(name, text)
+        rule = _RULES.get(error["type"], error["msg"]).format_map(error.get("ctx", {}))
+        if error["type"] == "extra_forbidden" and name in QUERY_FIELDS:
+            rule = f"unknown field: it is called {QUERY_FIELDS[name]!r} now"
+        out.setdefault(name, rule if error["type"] in _VALUELESS else f"{rule}, not {kind_of(error['input'])}")
     return out
+
+
+def kind_of(value: Any) -> str:
+    """A wrong value for an error text: a scalar as its JSON, masked and cut; anything that has parts as its kind."""
+    # Never the whole value: it may be as large as a body.
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "an array"
+    text = encode_json(mask(value)).decode()
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
 
 
 def install(app: FastAPI) -> None:

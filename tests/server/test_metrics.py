@@ -92,7 +92,7 @@ def lines() -> Iterator[io.StringIO]:
 
 async def test_each_request_is_one_line_with_its_token_and_without_a_secret(folder: Path, lines: io.StringIO) -> None:
     async with serving(with_tokens(folder)) as (client, _):
-        own = await client.get("/api/agents?token=hidden-thing", headers={**OPS, "X-Request-Id": "abc-1"})
+        own = await client.get("/api/agents?q=hidden-thing", headers={**OPS, "X-Request-Id": "abc-1"})
         assert own.headers["x-request-id"] == "abc-1"
         made = await client.get(
             "/api/agents", headers={"X-Request-Id": "with space\x7f", "Authorization": "Bearer wrong-one"}

@@ -113,6 +113,31 @@ async def test_a_wrong_field_is_named(client: httpx.AsyncClient) -> None:
             b'{"message":"x","agentKey":"plain","maxSteps":5}',
             "maxSteps: unknown field: it is called 'maxRounds' now",
         ),
+        ("POST", "/api/query", b'{"message":', "body: not valid JSON"),
+        ("POST", "/api/query", b'{"message":"x","messge":"y","message":"z"}', "message: given twice in one object"),
+        (
+            "POST",
+            "/api/query",
+            b'{"message":"x","params":{"rows":[{"id":1},{"id":1,"\\u0069d":2}]}}',
+            "id: given twice in one object",
+        ),
+        ("POST", "/api/query", b"{}", "message: required and not given"),
+        ("POST", "/api/query", b'{"message":null}', "message: must be a string, not null"),
+        ("POST", "/api/query", b'{"message":"x","stream":"false"}', 'stream: must be true or false, not "false"'),
+        ("POST", "/api/query", b'{"message":"x","budget":[1]}', "budget: must be an object, not an array"),
+        ("POST", "/api/query", b'{"message":"x","maxRounds":0}', "maxRounds: must be at least 1, not 0"),
+        ("POST", "/api/query", b'{"message":"x","onBusy":true}', "'interrupt' or 'rollback', not true"),
+        ("GET", "/api/chats?limit=many", b"", 'limit: must be an integer, not "many"'),
+        ("GET", "/api/chats?limit=0", b"", 'limit: must be at least 1, not "0"'),
+        (
+            "GET",
+            "/api/inbox?treadId=t",
+            b"",
+            "treadId: unknown parameter; parameters are owner, role, agentKey, threadId",
+        ),
+        ("GET", "/api/inbox?threadId=a&threadId=b", b"", "threadId: given more than once"),
+        ("GET", "/api/health?verbose=1", b"", "verbose: unknown parameter; parameters are none"),
+        ("DELETE", "/api/threads/t?force=true", b"", "force: unknown parameter"),
         ("POST", "/api/upload", b"", "the header Content-Type is missing"),
     ],
 )
@@ -149,6 +174,18 @@ async def test_a_cursor_that_is_none_is_refused_by_its_field(client: httpx.Async
     await ask(client, agentKey="plain", chatId="t")
     response = await client.get(url)
     assert response.status_code == 400 and "start over" in response.json()["data"]["fields"]["cursor"]
+
+
+async def test_a_large_body_is_checked_like_a_small_one(client: httpx.AsyncClient) -> None:
+    rows = b"[" + b'{"id":1},' * 20_000 + b"1]"
+    for body, field in ((b'{"params":{"x":%b}}' % rows, "message"), (b'{"message":"x","x":%b,"x":1}' % rows, "x")):
+        response = await client.post("/api/query", content=body)
+        assert response.status_code == 400 and field in response.json()["data"]["fields"]
+
+
+async def test_a_page_for_people_ignores_what_was_appended_to_its_address(client: httpx.AsyncClient) -> None:
+    for page in ("/?utm_source=mail", "/docs?utm_source=mail"):
+        assert (await client.get(page)).status_code == 200
 
 
 async def test_a_body_over_the_limit_is_refused_with_413(folder: Path) -> None:

@@ -39,15 +39,29 @@ def application(request: Request) -> Application:
     return found
 
 
-async def refuse_nul(request: Request) -> None:
-    """Refuses U+0000 in a path and its query: no name has it, and not every store can even look for it.
+async def check_parameters(request: Request) -> None:
+    """Refuses U+0000 in a path and its query, and a query parameter that the route does not have or that is given twice.
 
     Raises:
         GraphflowError: `invalid_input`.
     """
-    for name, value in (*request.path_params.items(), *request.query_params.multi_items()):
+    given = request.query_params.multi_items()
+    for name, value in (*request.path_params.items(), *given):
+        # No name has it, and not every store can even look for it.
         if "\0" in name + value:
             raise bad_argument(to_camel(name.replace("\0", "\\0")), "must not hold the character U+0000")
+    route = request.scope["route"]
+    # A page for people ignores what mail programs and search engines append to its address.
+    if not given or not route.include_in_schema:
+        return
+    known = [field.alias for field in route.dependant.query_params]
+    names = [name for name, _ in given]
+    for name in names:
+        # A misspelt filter that is ignored would return everything.
+        if name not in known:
+            raise bad_argument(f"{name:.80}", f"unknown parameter; parameters are {', '.join(known) or 'none'}")
+        if names.count(name) > 1:
+            raise bad_argument(name, "given more than once")
 
 
 def room_for_run(request: Request) -> AbstractContextManager[None]:

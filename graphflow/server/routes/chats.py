@@ -11,7 +11,6 @@ from graphflow.server.auth import caller_of, needs
 from graphflow.server.envelope import success
 from graphflow.server.routes._parts import Cursor, Limit, application
 from graphflow.service.chats import chats as service
-from graphflow.service.requests import bad_argument
 
 router = APIRouter(prefix="/api", tags=["chats"], dependencies=[Depends(needs("read"))])
 
@@ -39,6 +38,4 @@ async def chat(
     raw_messages: Annotated[bool, Query(alias="includeRawMessages")] = False,
 ) -> Response:
     """One chat: its history as events."""
-    if "includeEvents" in request.query_params:
-        raise bad_argument("includeEvents", "`events` always come; leave it out")
     return success(await service.chat(application(request), chat_id, raw_messages=raw_messages))

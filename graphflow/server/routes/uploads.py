@@ -50,7 +50,7 @@ async def upload(request: Request) -> Response:
     async with _form(request, app.settings.uploads.max_bytes + ROOM) as form:
         file = form.get("file")
         if not isinstance(file, UploadFile):
-            raise bad_argument("file", "a file is needed, as multipart/form-data")
+            raise bad_argument("file", "required: a file, as multipart/form-data")
         chat_id, kept = await keep(
             app,
             file.file,
@@ -68,16 +68,20 @@ async def upload(request: Request) -> Response:
 async def _form(request: Request, most: int) -> AsyncIterator[FormData]:
     """The form of a body that is not larger than `most`; what it keeps on disk is gone at the end."""
     if "content-type" not in request.headers:
-        raise bad_argument("body", "no multipart/form-data: the header Content-Type is missing")
+        raise bad_argument("body", "not multipart/form-data: the header Content-Type is missing")
     # The body is bounded while it is read, before a part of it lies on disk.
     parser = MultiPartParser(request.headers, chunks_of(request, most), max_files=1, max_fields=len(FIELDS))
     try:
         form = await parser.parse()
     except (MultiPartException, KeyError, ValueError) as error:
-        raise bad_argument("body", f"no multipart/form-data: {error}") from None
+        raise bad_argument("body", f"not multipart/form-data: {error}") from None
     try:
-        if unknown := [name for name in form if name not in ("file", *FIELDS)]:
-            raise bad_argument(unknown[0], "unknown field")
+        names = [name for name, _ in form.multi_items()]
+        for name in names:
+            if name not in ("file", *FIELDS):
+                raise bad_argument(name, f"unknown field; fields are file, {', '.join(FIELDS)}")
+            if names.count(name) > 1:
+                raise bad_argument(name, "given more than once")
         yield form
     finally:
         await form.close()
@@ -86,7 +90,7 @@ async def _form(request: Request, most: int) -> AsyncIterator[FormData]:
 def _text(form: FormData, name: str) -> str | None:
     value = form.get(name)
     if isinstance(value, UploadFile):
-        raise bad_argument(name, "a text, not a file")
+        raise bad_argument(name, "must be text, not a file")
     if value is not None and len(value) > 256:
-        raise bad_argument(name, "at most 256 characters")
+        raise bad_argument(name, "must have at most 256 characters")
     return value or None
