@@ -369,7 +369,7 @@ def _unknown_format(data: bytes) -> CodecError:
 def _decoded(data: memoryview) -> Any:
     try:
         return _unpack(data)
-    except (msgspec.DecodeError, msgspec.ValidationError, ValueError, TypeError, ArithmeticError) as error:
+    except MISFITS as error:
         raise _damaged(error) from error
     # `encode` refuses such depth, so only damaged data gets here.
     except RecursionError as error:

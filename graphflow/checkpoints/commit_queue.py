@@ -61,6 +61,27 @@ class Promise(msgspec.Struct, eq=False):
                 self.loop.call_exception_handler({"message": "a when_done callback failed", "exception": error})
 
 
+class SettledPromise:
+    """A promise that is settled when it is made."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: StoreError | None = None) -> None:
+        self.error = error
+
+    @property
+    def done(self) -> bool:
+        return True
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if self.error is not None:
+            raise self.error
+        yield from ()
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        callback()
+
+
 class QueuedCall:
     """One queued function on the database; its result goes to a future."""
 

@@ -36,6 +36,14 @@ def unknown_checkpoint(thread_id: str, checkpoint_id: str) -> CheckpointNotFound
     )
 
 
+def not_a_text(text: str) -> StoreError:
+    """An id or a name that not every store can keep."""
+    return StoreError(
+        f"{text!r:.80} can't be an id or a name in a store: it has a NUL character or half of a surrogate pair; leave that out",
+        code="invalid_input",
+    )
+
+
 def checkpoint_in_use(thread_id: str, checkpoint_id: str, why: str) -> GraphflowError:
     """A checkpoint that can't be taken out of the history; `why` names who needs it and the next step."""
     return GraphflowError(

@@ -16,6 +16,7 @@ import msgspec
 from graphflow.checkpoints import record_decoder
 from graphflow.checkpoints.blobs import changed_interrupt, changed_record, item_place
 from graphflow.checkpoints.rows import Lineage, OpenInterrupt, Place, Record, Rewrite, ThreadRow
+from graphflow.checkpoints.texts import clean_title
 from graphflow.errors import StoreError
 
 FORMAT = "graphflow-thread"
@@ -181,10 +182,10 @@ def placed(
     out = _placed(copy, thread_id, is_taken)
     if change is None:
         return out
-    # Titles may hold lone surrogates, which strict UTF-8 can't encode.
     row = out.thread
     if row.facts.title is not None:
-        title = change(Place("title", row.thread_id), row.facts.title.encode("utf-8", "replace")).decode()
+        # An export may be written by hand, with what strict UTF-8 can't encode.
+        title = change(Place("title", row.thread_id), (clean_title(row.facts.title) or "").encode()).decode()
         row = msgspec.structs.replace(row, facts=msgspec.structs.replace(row.facts, title=title))
     return msgspec.structs.replace(changed(out, change), thread=row)
 

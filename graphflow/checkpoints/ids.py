@@ -5,12 +5,18 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from graphflow.checkpoints.texts import check_text
+
 
 @functools.lru_cache(maxsize=2048)
 def short_id(text: str | None) -> str | bytes | None:
     """The id as it is stored; `long_id` gives the same text back. Remembered: each id comes several times in a row."""
     # Anything but the canonical form is kept as text, so that `long_id` gives back exactly what was stored.
-    if text is None or len(text) != 36 or not text[8] == text[13] == text[18] == text[23] == "-":
+    if text is None:
+        return None
+    # Here and not by each caller: every id passes, and most are remembered from the last check.
+    check_text(text)
+    if len(text) != 36 or not text[8] == text[13] == text[18] == text[23] == "-":
         return text
     digits = text.replace("-", "")
     try:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from graphflow.checkpoints.texts import check_text
 from graphflow.errors import StoreError
 
 
@@ -64,10 +65,17 @@ class OpenInterrupt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_cursor(cursor: str) -> tuple[int, str]:
-    """`(opened_at, interrupt id)` of an `OpenInterrupt.cursor`."""
+    """`(opened_at, interrupt id)` of an `OpenInterrupt.cursor`.
+
+    Raises:
+        StoreError: `invalid_input` when it is not one.
+    """
     at, colon, interrupt_id = cursor.partition(":")
     if not colon or not at.isascii() or not at.isdigit() or len(at) > 18:  # more digits are no 64-bit integer
-        raise StoreError(f"{cursor!r:.80} is no cursor of open interrupts: pass `OpenInterrupt.cursor`")
+        raise StoreError(
+            f"{cursor!r:.80} is not a cursor of open interrupts: pass `OpenInterrupt.cursor`", code="invalid_input"
+        )
+    check_text(interrupt_id)
     return int(at), interrupt_id
 
 

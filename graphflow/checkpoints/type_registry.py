@@ -80,7 +80,7 @@ def restore(name: str, version: int, content: Any) -> Any:
     """The value that was stored under this name and version.
 
     Raises:
-        CodecError: the name is not registered, the version is newer, an upgrade is missing, or the fields don't fit.
+        CodecError: the name is not registered, the version is newer, an upgrade is missing or fails, or the fields don't fit.
     """
     entry = _by_name.get(name)
     if entry is None:
@@ -101,10 +101,17 @@ def restore(name: str, version: int, content: Any) -> Any:
                 f"a stored {name!r} has version {version}: register an upgrade from version {step}",
                 code="store_failed",
             )
-        content = entry.upgrade[step](content)
+        try:
+            content = entry.upgrade[step](content)
+        except Exception as error:  # a function of the user's may raise anything, also through its own lookups
+            raise CodecError(
+                f"a stored {name!r} has version {version}: its upgrade from version {step} failed with"
+                f" {type(error).__name__}: {error}; correct that function",
+                code="store_failed",
+            ) from error
     try:
         return entry.load(content)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except Exception as error:  # `load=` and `__post_init__` are the user's too
         raise CodecError(
             f"a stored {name!r} does not fit {entry.kind.__qualname__}: {error}; register it with version"
             f" {entry.version + 1} and an upgrade from version {entry.version}",

@@ -500,6 +500,32 @@ def test_upgrades_lead_from_any_older_version_to_this_one() -> None:
     assert codec.decode(codec.encode(Newer(5, "cm"))) == Newer(5, "cm")
 
 
+@pytest.mark.parametrize("failure", [KeyError("gone"), ZeroDivisionError("of nothing"), RuntimeError("no luck")])
+def test_an_upgrade_that_fails_is_a_codec_error_that_names_type_and_version(failure: Exception) -> None:
+    """Whatever it raises: a thread that is read must fail with an error that says what to correct."""
+
+    def upgrade(content: Any) -> Any:
+        raise failure
+
+    codec.register(Struct, "test.Struct", version=1)
+    old = codec.encode(Struct(1))
+    codec.register(Struct, "test.Struct", version=2, upgrade={1: upgrade})
+    with pytest.raises(CodecError, match=r"'test\.Struct' has version 1: its upgrade from version 1 failed") as caught:
+        codec.decode(old)
+    assert type(failure).__name__ in caught.value.message
+    assert caught.value.__cause__ is failure
+
+
+def test_a_load_function_that_fails_is_a_codec_error_that_names_the_type() -> None:
+    def load(content: Any) -> Any:
+        raise RuntimeError("no luck")
+
+    kind = type("Loaded", (), {})
+    codec.register(kind, "test.Loaded", dump=lambda value: {}, load=load)
+    with pytest.raises(CodecError, match=r"'test\.Loaded' does not fit .*no luck"):
+        codec.decode(codec.encode(kind()))
+
+
 def test_a_renamed_enum_member_is_upgraded_by_name() -> None:
     old = codec.encode([Colour.RED, Access.READ])
 

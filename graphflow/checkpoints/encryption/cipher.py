@@ -24,7 +24,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.rows import Place
+from graphflow.checkpoints.texts import clean_title
 from graphflow.errors import StoreError
 
 RAW, COMPRESSED, ENCRYPTED, BOTH = 0xF8, 0xF9, 0xFA, 0xFB
@@ -202,7 +204,7 @@ class Cipher:
     def encrypt_title(self, thread_id: str, title: str) -> str:
         if not self.keys:
             return title
-        blob = self.encrypt(Place("title", thread_id), title.encode("utf-8", "replace"))
+        blob = self.encrypt(Place("title", thread_id), (clean_title(title) or "").encode())
         return TITLE + base64.b64encode(blob).decode()
 
     def decrypt_title(self, thread_id: str, title: str) -> str:
@@ -219,10 +221,16 @@ class Cipher:
 
 
 def _bound(place: Place) -> bytes:
-    """What a blob is bound to."""
-    return _place_encoder.encode(
-        (place.kind, place.name, place.lineage, place.ordinal, place.frame, place.channel, place.record)
-    )  # fmt: skip
+    """What a blob is bound to.
+
+    Raises:
+        StoreError: `invalid_input` for a name that no store can keep.
+    """
+    parts = (place.kind, place.name, place.lineage, place.ordinal, place.frame, place.channel, place.record)
+    try:
+        return _place_encoder.encode(parts)
+    except UnicodeEncodeError:  # lone surrogates; the store behind refuses the rest, and would refuse these in the same words
+        raise errors.not_a_text(f"{place.name}{place.channel}") from None
 
 
 def _name(place: Place) -> str:

@@ -7,12 +7,13 @@ ends with the object. It may be used from several event loops and threads at onc
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from graphflow.checkpoints import errors, export, pruning
+from graphflow.checkpoints.commit_queue import SettledPromise
 from graphflow.checkpoints.memory import copies as _memory_copies
 from graphflow.checkpoints.memory import pruning as _memory_pruning
 from graphflow.checkpoints.memory.rows import (
@@ -23,6 +24,7 @@ from graphflow.checkpoints.memory.rows import (
     chain_of,
     check,
     check_parent,
+    checked_facts,
     find_checkpoint,
     last_of,
     listed,
@@ -54,32 +56,12 @@ from graphflow.checkpoints.rows import (
     parse_cursor,
     summed,
 )
-from graphflow.errors import GraphflowError, StoreError
+from graphflow.checkpoints.texts import check_text
+from graphflow.errors import StoreError
 from graphflow.graph.engine.ports import Durable
 
 
-class _Settled:
-    """A promise that is settled when it is made."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: GraphflowError | None = None) -> None:
-        self.error = error
-
-    @property
-    def done(self) -> bool:
-        return True
-
-    def __await__(self) -> Generator[Any, None, None]:
-        if self.error is not None:
-            raise self.error
-        yield from ()
-
-    def when_done(self, callback: Callable[[], None]) -> None:
-        callback()
-
-
-_DURABLE = _Settled()
+_DURABLE = SettledPromise()
 
 
 class MemoryCheckpointer:
@@ -94,9 +76,14 @@ class MemoryCheckpointer:
     def owner(self) -> str:
         return self._owner
 
+    def _locked(self, *texts: str | None) -> threading.Lock:
+        """The lock over everything that the store holds; refuses ids and names that a database could not keep."""
+        check_text(*texts)
+        return self._lock
+
     async def setup(self, *, encrypted: bool = False) -> None:
         """Nothing to open; refuses when the blobs are encrypted and the caller does not open them."""
-        if ENCRYPTION_NOTE in self._tables.notes and not encrypted:
+        if await self.note(ENCRYPTION_NOTE) is not None and not encrypted:
             raise errors.encrypted("in memory")
 
     async def close(self) -> None:
@@ -110,7 +97,7 @@ class MemoryCheckpointer:
     async def take(
         self, thread_id: str, *, owner: str, now: int, lease_ms: int, create: bool = True
     ) -> ThreadRow:  # fmt: skip
-        with self._lock:
+        with self._locked(thread_id, owner):
             thread = self._tables.threads.get(thread_id)
             if thread is None:
                 if not create:
@@ -123,20 +110,20 @@ class MemoryCheckpointer:
             return self._tables.row(thread)
 
     async def assign(self, thread_id: str, user: str, *, now: int) -> str | None:
-        with self._lock:
+        with self._locked(thread_id, user):
             thread = self._tables.threads.get(thread_id)
             if thread is None:
                 thread = self._tables.add_thread(thread_id, ThreadFacts(status="idle", updated_at=now, user=user), now)
             return thread.facts.user
 
     async def renew(self, owner: str, *, lease_until: int) -> None:
-        with self._lock:
+        with self._locked(owner):
             for thread in self._tables.threads.values():
                 if thread.owner == owner:
                     thread.lease_until = max(thread.lease_until, lease_until)
 
     async def release(self, thread_id: str, fence: int) -> None:
-        with self._lock:
+        with self._locked(thread_id):
             thread = self._tables.threads.get(thread_id)
             if thread is not None and thread.fence == fence:
                 thread.owner, thread.lease_until = None, 0
@@ -158,6 +145,7 @@ class MemoryCheckpointer:
         with self._lock:
             thread = self._tables.threads.get(thread_id)
             try:
+                check_text(thread_id)
                 if (
                     thread is None
                     or thread.fence != fence
@@ -169,6 +157,9 @@ class MemoryCheckpointer:
                 lineage = thread.lineage if begins is None else self._tables.begin(thread, begins)
                 if begins is not None and lineage is not None and lineage.parent is not None:
                     check_parent(lineage, lineage.parent)
+                # Most commits carry the facts object of the one before.
+                if facts is not thread.facts:
+                    facts = checked_facts(facts, thread.facts.user)
                 if records:
                     check(thread_id, lineage, 0 if begins else thread.ordinal, records)
                 if consumes is not None and not self._tables.queue.holds(thread_id, consumes):
@@ -176,7 +167,7 @@ class MemoryCheckpointer:
             except StoreError as error:
                 if thread is not None and thread.fence == fence:
                     thread.broken = True
-                return _Settled(error)
+                return SettledPromise(error)
             # Everything was checked before anything is changed, so a refused commit leaves nothing behind.
             self._apply(thread, lineage, records, facts)
             if begins is not None and lineage is not None:
@@ -204,18 +195,17 @@ class MemoryCheckpointer:
                 self._tables.spent.append((thread.id, record.spent))
         if facts.run_id is not None and facts.run_id != thread.facts.run_id:
             self._tables.runs.setdefault(facts.run_id, thread.id)
-        user = thread.facts.user
-        thread.facts = facts if facts.user == user else msgspec.structs.replace(facts, user=user)
+        thread.facts = facts
 
     # --- reading ---
 
     async def thread(self, thread_id: str) -> ThreadRow | None:
-        with self._lock:
+        with self._locked(thread_id):
             thread = self._tables.threads.get(thread_id)
             return None if thread is None else self._tables.row(thread)
 
     async def load(self, thread_id: str, checkpoint_id: str | None = None) -> Stored | None:
-        with self._lock:
+        with self._locked(thread_id, checkpoint_id):
             thread = self._tables.threads.get(thread_id)
             if thread is None:
                 return None
@@ -229,7 +219,7 @@ class MemoryCheckpointer:
             chain = chain_of(lineage, ordinal)
             snapshot, records = since_snapshot(thread_id, chain)
             return Stored(
-                thread=thread.row(),
+                thread=self._tables.row(thread),
                 chain=tuple((step.number, cut) for step, cut in chain),
                 snapshot=snapshot,
                 records=tuple(map(bare, records)),
@@ -242,14 +232,14 @@ class MemoryCheckpointer:
         return (await self.read_logs(chain, [Log(frame, channel, count, start)]))[0]
 
     async def read_logs(self, chain: Sequence[tuple[int, int]], logs: Sequence[Log]) -> list[list[bytes]]:
-        with self._lock:
+        with self._locked(*[log.channel for log in logs]):
             lineages = [self._tables.lineages.get(number) for number, _ in chain]
             return [read_log([x for x in lineages if x is not None], log) for log in logs]
 
     async def list_checkpoints(
         self, thread_id: str, *, before: str | None = None, limit: int | None = None, all_lineages: bool = False
     ) -> list[ListedRecord]:
-        with self._lock:
+        with self._locked(thread_id, before):
             thread = self._tables.threads.get(thread_id)
             if thread is None:
                 return []
@@ -276,7 +266,7 @@ class MemoryCheckpointer:
     async def read_records(
         self, thread_id: str, *, lineage: int, after: int, upto: int
     ) -> list[Record]:  # fmt: skip
-        with self._lock:
+        with self._locked(thread_id):
             thread, rows = self._tables.threads.get(thread_id), self._tables.lineages.get(lineage)
             if thread is None or rows is None:
                 return []
@@ -284,7 +274,7 @@ class MemoryCheckpointer:
 
     async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> list[Record]:
         out: list[Record] = []
-        with self._lock:
+        with self._locked(thread_id):
             thread = self._tables.threads.get(thread_id)
             tree = {} if thread is None else {rows.number: (rows, upto) for rows, upto in reach(thread).items()}
             for span in spans:
@@ -301,7 +291,7 @@ class MemoryCheckpointer:
         agent_key: str | None = None,
         thread_id: str | None = None,
     ) -> list[Spent]:
-        with self._lock:
+        with self._locked(agent_key, thread_id):
             return summed(
                 row
                 for owner, row in self._tables.spent
@@ -320,7 +310,7 @@ class MemoryCheckpointer:
         agent_key: str | None = None,
         user: str | None = None,
     ) -> list[ThreadRow]:
-        with self._lock:
+        with self._locked(cursor, status, agent_key, user):
             rows = sorted(self._tables.threads.values(), key=recency, reverse=True)
             if cursor is not None:
                 last = self._tables.threads.get(cursor)
@@ -334,7 +324,7 @@ class MemoryCheckpointer:
                 and agent_key in (None, row.facts.agent_key)
                 and user in (None, row.facts.user)
             )
-            return [row.row() for row, _ in zip(chosen, range(limit), strict=False)]
+            return [self._tables.row(row) for row, _ in zip(chosen, range(limit), strict=False)]
 
     async def open_interrupts(
         self,
@@ -348,7 +338,7 @@ class MemoryCheckpointer:
         limit: int = 100,
     ) -> list[OpenInterrupt]:
         after = None if cursor is None else parse_cursor(cursor)
-        with self._lock:
+        with self._locked(thread_id, owner, role, agent_key, user):
             rows = sorted(self._tables.interrupts.values(), key=age)
             if user is not None:
                 rows = [row for row in rows if self._tables.threads[row.thread_id].facts.user == user]
@@ -364,7 +354,8 @@ class MemoryCheckpointer:
         return [row for row, _ in zip(chosen, range(limit), strict=False)]
 
     async def find_run(self, run_id: str) -> str | None:
-        return self._tables.runs.get(run_id)
+        with self._locked(run_id):
+            return self._tables.runs.get(run_id)
 
     async def due(self, before: int) -> list[OpenInterrupt]:
         with self._lock:
@@ -376,7 +367,7 @@ class MemoryCheckpointer:
     async def fork(
         self, checkpoint_id: str, source_id: str, thread_id: str, *, number: int, facts: ThreadFacts
     ) -> ThreadRow:  # fmt: skip
-        with self._lock:
+        with self._locked(checkpoint_id, source_id, thread_id):
             found = find_checkpoint(self._tables.known(source_id), checkpoint_id)
             if found is None:
                 raise errors.unknown_checkpoint(source_id, checkpoint_id)
@@ -384,45 +375,49 @@ class MemoryCheckpointer:
                 raise errors.exists(thread_id)
             if number in self._tables.lineages:
                 raise errors.number_taken(number)
-            thread = self._tables.add_thread(thread_id, facts, facts.updated_at)
+            thread = self._tables.add_thread(thread_id, checked_facts(facts, facts.user), facts.updated_at)
             thread.lineage = self._tables.lineage(number, thread_id, *found)
             thread.head = checkpoint_id
             self._tables.keep(thread, thread.lineage)
-            return thread.row()
+            return self._tables.row(thread)
 
     async def delete_thread(self, thread_id: str) -> None:
-        with self._lock:
+        with self._locked(thread_id):
             _memory_pruning.delete_thread(self._tables, thread_id)
 
     async def delete_checkpoint(self, thread_id: str, checkpoint_id: str) -> None:
-        with self._lock:
+        with self._locked(thread_id, checkpoint_id):
             _memory_pruning.delete_checkpoint(self._tables, thread_id, checkpoint_id)
 
     async def prune(self, thread_id: str, keep: Keep, *, dry_run: bool = False) -> Pruned:
         pruning.check_keep(thread_id, keep)
-        with self._lock:
+        with self._locked(thread_id):
             return _memory_pruning.prune(self._tables, thread_id, keep, dry_run=dry_run)
 
     # --- documents, queue ---
 
     async def put_document(self, digest: str, document: bytes) -> None:
-        self._tables.documents.setdefault(digest, document)
+        with self._locked(digest):
+            self._tables.documents.setdefault(digest, document)
 
     async def document(self, digest: str) -> bytes | None:
-        return self._tables.documents.get(digest)
+        with self._locked(digest):
+            return self._tables.documents.get(digest)
 
     async def put_note(self, name: str, note: bytes) -> None:
-        self._tables.notes[name] = note
+        with self._locked(name):
+            self._tables.notes[name] = note
 
     async def swap_note(self, name: str, note: bytes, *, instead_of: bytes | None) -> bool:
-        with self._lock:
+        with self._locked(name):
             fits = self._tables.notes.get(name) == instead_of
             if fits:
                 self._tables.notes[name] = note
             return fits
 
     async def note(self, name: str) -> bytes | None:
-        return self._tables.notes.get(name)
+        with self._locked(name):
+            return self._tables.notes.get(name)
 
     async def rewrite(self, change: Rewrite, *, after: str | None = None, limit: int = 1000) -> str | None:
         with self._lock:
@@ -443,7 +438,7 @@ class MemoryCheckpointer:
     async def enqueue(
         self, thread_id: str, body: bytes, *, now: int, kind: str = "input", run_id: str | None = None
     ) -> int:
-        with self._lock:
+        with self._locked(thread_id, kind, run_id):
             if thread_id not in self._tables.threads:
                 raise errors.unknown_thread(thread_id)
             if run_id is not None:
@@ -453,7 +448,7 @@ class MemoryCheckpointer:
     async def queue(
         self, thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100
     ) -> list[Queued]:
-        with self._lock:
+        with self._locked(thread_id, kind, owner):
             rows = self._tables.queue.rows(thread_id, kind)
             chosen = (row for row in rows if owner in (None, self._tables.threads[row.thread_id].owner))
             return [row for row, _ in zip(chosen, range(limit), strict=False)]
@@ -464,7 +459,7 @@ class MemoryCheckpointer:
             return [row.id for row in rows if row.owner is None or row.lease_until <= now]
 
     async def withdraw(self, thread_id: str, position: int, *, run_id: str | None = None) -> bool:
-        with self._lock:
+        with self._locked(thread_id, run_id):
             if not self._tables.queue.holds(thread_id, position):
                 return False
             self._tables.queue.drop(position)
@@ -483,7 +478,7 @@ class MemoryCheckpointer:
     # --- export ---
 
     async def export_thread(self, thread_id: str) -> AsyncIterator[Mapping[str, Any]]:
-        with self._lock:
+        with self._locked(thread_id):
             copy = _memory_copies.copy_thread(self._tables, thread_id)
         for line in export.to_lines(copy):
             yield line

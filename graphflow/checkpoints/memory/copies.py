@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from graphflow.checkpoints import errors, export
-from graphflow.checkpoints.memory.rows import reach
+from graphflow.checkpoints.memory.rows import checked_facts, reach
 from graphflow.checkpoints.memory.tables import Tables
 from graphflow.checkpoints.rows import Lineage, Rewrite
+from graphflow.checkpoints.texts import check_text
 
 
 def copy_thread(tables: Tables, thread_id: str) -> export.ThreadCopy:
@@ -15,7 +16,7 @@ def copy_thread(tables: Tables, thread_id: str) -> export.ThreadCopy:
     thread = tables.known(thread_id)
     tree = sorted(reach(thread).items(), key=lambda pair: pair[0].order)
     copy = export.ThreadCopy(
-        thread=thread.row(),
+        thread=tables.row(thread),
         lineages=[
             Lineage(
                 number=lineage.number,
@@ -46,9 +47,11 @@ def import_thread(tables: Tables, exported: export.ThreadCopy, thread_id: str | 
     """Stores a copy; the thread's id. Whatever can be refused is refused before anything is stored."""
     copy = export.placed(exported, thread_id, tables.lineages.__contains__, change)
     row = copy.thread
+    check_text(row.thread_id)
+    facts = checked_facts(row.facts, row.facts.user)
     if row.thread_id in tables.threads:
         raise errors.exists(row.thread_id)
-    thread = tables.add_thread(row.thread_id, row.facts, row.created_at)
+    thread = tables.add_thread(row.thread_id, facts, row.created_at)
     # Never below that of a deleted namesake, whose run may still try to commit.
     thread.fence = max(thread.fence, row.fence)
     for lineage in copy.lineages:

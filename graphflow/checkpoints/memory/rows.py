@@ -22,6 +22,7 @@ from graphflow.checkpoints.rows import (
     ThreadFacts,
     ThreadRow,
 )
+from graphflow.checkpoints.texts import check_text, clean_title
 from graphflow.errors import StoreError
 
 
@@ -242,6 +243,7 @@ def check(thread_id: str, lineage: LineageRows | None, ordinal: int, records: Se
     """Refuses records that do not follow the head without a gap, before any of them is kept."""
     for record in records:
         ordinal += 1
+        _check_texts(record)
         if lineage is None or record.lineage != lineage.number:
             raise errors.wrong_lineage(thread_id, record.lineage, None if lineage is None else lineage.number)
         if record.ordinal != ordinal:
@@ -250,6 +252,32 @@ def check(thread_id: str, lineage: LineageRows | None, ordinal: int, records: Se
             log = lineage.logs.get((item.frame, item.channel))
             if log is not None and item.ordinal in log:
                 raise errors.item_taken(item.channel, item.ordinal)
+
+
+def _check_texts(record: Record) -> None:
+    check_text(record.id)
+    for item in record.items:
+        check_text(item.channel)
+    if record.closed:
+        check_text(*record.closed)
+    for row in record.opened:
+        check_text(row.interrupt_id, row.run_id, row.kind, row.node, row.owner, row.role, row.agent_key)
+    if record.spent is not None:
+        check_text(record.spent.agent_key, record.spent.model)
+
+
+def checked_facts(facts: ThreadFacts, user: str | None) -> ThreadFacts:
+    """The facts as a database would keep them, of this user's thread.
+
+    Raises:
+        StoreError: `invalid_input` for a text in them that not every store can keep.
+    """
+    check_text(facts.status, facts.run_id, facts.document, facts.agent_key, user)
+    title = clean_title(facts.title)
+    # The same object where nothing changes: the next commit that carries it is then not looked through again.
+    if title == facts.title and user == facts.user:
+        return facts
+    return msgspec.structs.replace(facts, title=title, user=user)
 
 
 def check_parent(lineage: LineageRows, parent: LineageRows) -> None:

@@ -47,6 +47,7 @@ from graphflow.checkpoints.postgres.target import owner_lock, target_of
 from graphflow.checkpoints.sql import changes, lists
 from graphflow.checkpoints.sql.checkpointer import SqlCheckpointer
 from graphflow.checkpoints.sql.statement import Work
+from graphflow.checkpoints.texts import check_text
 
 T = TypeVar("T")
 
@@ -269,10 +270,12 @@ class PostgresCheckpointer(SqlCheckpointer):
         loop = asyncio.get_running_loop()
         promise = Promise(loop, thread_id, fence, expected_head, records, facts, begins, release, consumes)
         connections = self._per_loop.get(loop)
-        if connections is not None and not self._closed and not self._owner_lock.forked:
-            connections.writer.put(promise)
-            return promise
         try:
+            # Before it is queued: the writer reads unknown threads' heads for a whole batch, which this would fail.
+            check_text(thread_id)
+            if connections is not None and not self._closed and not self._owner_lock.forked:
+                connections.writer.put(promise)
+                return promise
             self._check()
         except StoreError as error:
             promise.error, promise.done = error, True

@@ -21,11 +21,12 @@ from graphflow.checkpoints.postgres.pipeline import (
     array,
     bigint,
     boolean,
-    clean,
     integer,
+    text,
 )
 from graphflow.checkpoints.rows import Record, ThreadFacts
 from graphflow.checkpoints.sql.rows import ADD_INTERRUPT, ADD_RUN, ADD_SPENT, interrupt_values
+from graphflow.checkpoints.texts import clean_title
 from graphflow.errors import StoreError
 
 _NOT_MOVED, INPUT_GONE, PRUNED = "GF001", "GF002", "GF003"
@@ -133,7 +134,7 @@ def calls_of(run: RecordRun, epoch: PostgresEpoch) -> list[Call]:
     guard = (first.thread_id, first.fence)
     moved = _MOVE_HEAD(
         *guard, run.before, head, lineage, ordinal, facts.status, facts.updated_at, facts.run_id, facts.document,
-        facts.agent_key, clean(facts.title), last.release,
+        facts.agent_key, clean_title(facts.title), last.release,
     )  # fmt: skip
     # The head moves first: the rows after it name the fence again and fail with it, in the same round trip.
     if 0 < sum(1 + len(record.items) for record in records) <= FEW_ROWS:
@@ -172,7 +173,7 @@ def calls_of(run: RecordRun, epoch: PostgresEpoch) -> list[Call]:
 
 def facts_kept(facts: ThreadFacts, user: str | None) -> ThreadFacts:
     """What the thread's row says after a commit of these facts, whose user it leaves as it is."""
-    return msgspec.structs.replace(facts, title=clean(facts.title), user=user)
+    return msgspec.structs.replace(facts, title=clean_title(facts.title), user=user)
 
 
 _NO_ITEMS = [array(BIGINT, ()), array(TEXT, ()), array(INTEGER, ()), array(INTEGER, ()), array(BYTEA, ())]
@@ -182,7 +183,7 @@ def rows_of(records: Sequence[Record]) -> list[bytes]:
     """Records and their items as arrays, one per column."""
     items = [(record.ordinal, item) for record in records for item in record.items]
     return [
-        array(TEXT, [record.id.encode() for record in records]),
+        array(TEXT, [text(record.id) for record in records]),
         array(BOOLEAN, [boolean(record.checkpoint) for record in records]),
         array(BOOLEAN, [boolean(record.effect) for record in records]),
         array(INTEGER, [integer(size_of(record)) for record in records]),
@@ -190,7 +191,7 @@ def rows_of(records: Sequence[Record]) -> list[bytes]:
         array(BYTEA, [record.data for record in records]),
         *(_NO_ITEMS if not items else [
             array(BIGINT, [_frame(item.frame) for _, item in items]),
-            array(TEXT, [item.channel.encode() for _, item in items]),
+            array(TEXT, [text(item.channel) for _, item in items]),
             array(INTEGER, [integer(item.ordinal) for _, item in items]),
             array(INTEGER, [integer(ordinal) for ordinal, _ in items]),
             array(BYTEA, [item.data for _, item in items]),

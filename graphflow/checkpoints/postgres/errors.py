@@ -8,9 +8,6 @@ from graphflow.errors import StoreError
 PASSING = {"40001", "40P01", "55P03", "57014"}
 """Serialization failure, deadlock, a lock or a statement that took too long: nothing was changed, the next try may pass."""
 
-NOT_A_TEXT = "22021"
-"""Who asks for such a text asks for what can't be there; the store is well."""
-
 _MEANING = {
     "53100": "the disk of the database is full: make room, then resume the thread",
     "53200": "the database is out of memory: look at its log",
@@ -23,7 +20,6 @@ _MEANING = {
     "42P01": "a table is missing: the schema was changed by somebody else; restore it from a backup",
     "3F000": "the schema is missing: it was dropped while the store was open",
     "58030": "the database could not read or write its disk: look at its log",
-    NOT_A_TEXT: "a text has a character that PostgreSQL can't store (NUL)",
     "54000": "a value is too large for PostgreSQL: 1 GB, for an id some 2,700 bytes",
     "40001": "others changed the same rows again and again",
     "40P01": "it was in a deadlock again and again",
@@ -47,8 +43,7 @@ def store_error(name: str, error: BaseException, doing: str) -> StoreError:
         why = "the database is damaged: restore it from a backup; `pg_amcheck` says where"
     else:
         why = _MEANING.get(error.state, "the database refused it")
-    code = "invalid_input" if error.state == NOT_A_TEXT and doing == "read" else "store_failed"
-    return StoreError(f"{start}: {why} (SQLSTATE {error.state}: {error})", code=code)
+    return StoreError(f"{start}: {why} (SQLSTATE {error.state}: {error})")
 
 
 def unreachable(name: str, error: BaseException, seconds: float) -> StoreError:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from psycopg import AsyncConnection, OperationalError, pq
 
+from graphflow.checkpoints.texts import check_text, clean_title
 from graphflow.errors import StoreError
 
 _OK = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
@@ -44,13 +45,18 @@ _int4, _int8, _array = struct.Struct(">i"), struct.Struct(">q"), struct.Struct("
 _EMPTY = {oid: struct.pack(">iiI", 0, 0, oid) for oid in (16, 17, 20, 23, 25)}
 
 
-def text(value: str | None) -> bytes | None:
-    return None if value is None else value.encode()
+def text(value: str) -> bytes:
+    """A `text`.
+
+    Raises:
+        StoreError: `invalid_input` for one that PostgreSQL can't have: here, before it fails the statements sent with it.
+    """
+    check_text(value)
+    return value.encode()
 
 
-def clean(value: str | None) -> str | None:
-    """A text for people without what PostgreSQL's texts can't have: lone surrogates and NUL."""
-    return value and value.encode("utf-8", "replace").decode().replace("\x00", "")
+def _nullable(value: str | None) -> bytes | None:
+    return None if value is None else text(value)
 
 
 def integer(value: int) -> bytes:
@@ -81,16 +87,16 @@ def array(kind: int, values: Sequence[bytes]) -> bytes:
 BOOLEAN, BYTEA, BIGINT, INTEGER, TEXT = 16, 17, 20, 23, 25
 
 _ENCODERS: dict[str, Callable[[Any], bytes | None]] = {
-    "t": text,
-    "d": text,
-    "n": text,
-    "c": lambda value: text(clean(value)),
+    "t": _nullable,
+    "d": _nullable,
+    "n": _nullable,
+    "c": lambda title: _nullable(clean_title(title)),
     "i": integer,
     "l": bigint,
     "b": boolean,
     "y": lambda value: value,
     "u": lambda value: value,  # the sixteen bytes of a UUID
-    "T": lambda values: array(TEXT, [value.encode() for value in values]),
+    "T": lambda values: array(TEXT, [text(value) for value in values]),
     "L": lambda values: array(BIGINT, [_int8.pack(value) for value in values]),
 }
 _OIDS = {

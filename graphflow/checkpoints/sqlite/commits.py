@@ -13,9 +13,10 @@ from graphflow.checkpoints.commit_queue import Promise
 from graphflow.checkpoints.export import LooseItem
 from graphflow.checkpoints.rows import Lineage, Record
 from graphflow.checkpoints.sql.rows import ADD_INTERRUPT, ADD_RUN, ADD_SPENT, interrupt_values
-from graphflow.checkpoints.sqlite.driver import clean, rows_of
+from graphflow.checkpoints.sqlite.driver import rows_of
 from graphflow.checkpoints.sqlite.reader import is_loadable
 from graphflow.checkpoints.sqlite.rows import key, pack, unpack
+from graphflow.checkpoints.texts import check_text, clean_title
 from graphflow.errors import StoreError
 
 ADD_RECORD = "INSERT INTO records (record, id, checkpoint, size, meta, data) VALUES "
@@ -247,6 +248,7 @@ def _move_head(db: sqlite3.Connection, epoch: SqliteEpoch, before: Any, last: Pr
     guard = (epoch.name, epoch.fence, before)
     if rare == epoch.rare:
         return db.execute(_MOVE_HEAD, moved + guard).rowcount == 1
+    check_text(facts.status, facts.document, facts.agent_key)
     epoch.rare = rare
     values = (
         facts.status,
@@ -255,7 +257,7 @@ def _move_head(db: sqlite3.Connection, epoch: SqliteEpoch, before: Any, last: Pr
         pack(facts.run_id),
         facts.document,
         facts.agent_key,
-        clean(facts.title),
+        clean_title(facts.title),
         last.release,
         last.release,
     )
@@ -338,6 +340,7 @@ def add_loose(
 
 
 def _log(db: sqlite3.Connection, lineage: int, frame: int, channel: str) -> int:
+    check_text(channel)
     values = (lineage, frame, channel)
     row = db.execute("SELECT log FROM logs WHERE lineage = ? AND frame = ? AND channel = ?", values).fetchone()
     if row is not None:

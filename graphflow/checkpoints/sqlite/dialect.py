@@ -12,6 +12,7 @@ from graphflow.checkpoints.sqlite.commits import RowBatch, add_loose, add_record
 from graphflow.checkpoints.sqlite.driver import NOTE, NUMBER, SLOTS
 from graphflow.checkpoints.sqlite.reader import find_checkpoint
 from graphflow.checkpoints.sqlite.rows import pack
+from graphflow.checkpoints.texts import check_text
 
 _LOG = "(SELECT {} FROM logs g JOIN lineages l ON l.lineage = g.lineage WHERE g.log = t.item >> 32)"
 _ENTRIES = "logs g CROSS JOIN items i ON i.item >= g.log << 32 AND i.item < (g.log + 1) << 32 WHERE g.lineage = @key1"
@@ -72,6 +73,7 @@ class SqliteDialect(Dialect):
 
     def enqueue(self, thread_id: str, at: int, kind: str, body: bytes) -> Ask:
         def enqueue(db: sqlite3.Connection) -> Rows:
+            check_text(kind)
             sql = (
                 "INSERT INTO inputs (thread, at, kind, body) SELECT ?1, ?2, ?3, ?4 FROM threads"
                 " WHERE id = ?1 AND status IS NOT NULL"

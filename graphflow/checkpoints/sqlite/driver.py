@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from graphflow.checkpoints.ids import long_id, short_id
 from graphflow.checkpoints.sql.statement import Ask, Native, Query, Rows, SharedStatement, Work, filled
+from graphflow.checkpoints.texts import check_text, clean_title
 
 T = TypeVar("T")
 NOTE = "note:"
@@ -48,12 +49,17 @@ class SqliteStatement(NamedTuple):
     """It gives no rows but how many it changed."""
 
 
-def clean(text: str | None) -> str | None:
-    """A text for people without lone surrogates, which SQLite's texts can't have."""
-    return text and text.encode("utf-8", "replace").decode()
+def _checked(text: str) -> str:
+    check_text(text)
+    return text
 
 
-_PACK: dict[str, Callable[[Any], Any]] = {"d": short_id, "c": clean, "n": lambda name: NOTE + name}
+_PACK: dict[str, Callable[[Any], Any]] = {
+    "d": short_id,
+    "t": _checked,
+    "c": clean_title,
+    "n": lambda name: NOTE + _checked(name),
+}
 _UNPACK: dict[str, Callable[[Any], Any]] = {"d": long_id, "b": bool}
 
 

@@ -13,6 +13,7 @@ from graphflow.checkpoints.sql.statement import SharedStatement
 from graphflow.checkpoints.sql.trees import reach
 from graphflow.checkpoints.sqlite.driver import drive, rows_of
 from graphflow.checkpoints.sqlite.rows import ORDINALS, pack, read_thread, unpack
+from graphflow.checkpoints.texts import check_text
 
 _LOAD_THREAD = SharedStatement(
     f"SELECT {THREAD_COLUMNS}, t.lineage, l.parent, l.cut FROM @.threads t LEFT JOIN @.lineages l ON l.lineage = t.lineage"  # noqa: S608 – constants only
@@ -199,6 +200,7 @@ NUMBERS_AT_ONCE = 500
 
 def _logs_of(db: sqlite3.Connection, order: dict[int, int], log: Log) -> list[int]:
     """The file's numbers of the log in each lineage of a chain that has entries of it, youngest first."""
+    check_text(log.channel)
     numbers = list(order)
     found: list[tuple[int, int]] = []
     for at in range(0, len(numbers), NUMBERS_AT_ONCE):

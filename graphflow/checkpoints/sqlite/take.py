@@ -10,6 +10,7 @@ from graphflow.checkpoints.rows import ThreadFacts, ThreadRow
 from graphflow.checkpoints.sql.rows import add_thread
 from graphflow.checkpoints.sqlite.driver import rows_of
 from graphflow.checkpoints.sqlite.rows import pack, read_thread
+from graphflow.checkpoints.texts import check_text
 
 
 def take(
@@ -23,6 +24,7 @@ def take(
     is_dead: Callable[[str], bool],
 ) -> ThreadRow:
     """The thread's row after the compare-and-swap of E2; the transaction holds the file's only write lock."""
+    check_text(owner)
     row = read_thread(db, thread_id)
     if row is None:
         if not create:

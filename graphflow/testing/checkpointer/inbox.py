@@ -190,8 +190,13 @@ class Inbox(Suite):
         await store.release("thread", driver.fence)
         row = await store.take("thread", owner="owner", now=NOW, lease_ms=LEASE)
         assert row.queued
+        loaded = await store.load("thread")
+        assert loaded is not None and loaded.thread.queued
+        await drive(store, "other")
+        assert {row.thread_id: row.queued for row in await store.threads()} == {"thread": True, "other": False}
         assert await store.withdraw("thread", position)
         assert not _there(await store.thread("thread")).queued
+        assert not any(row.queued for row in await store.threads())
 
     @promise
     async def test_what_is_withdrawn_is_gone_once(self, store: Checkpointer) -> None:

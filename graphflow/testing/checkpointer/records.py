@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.rows import Log
+from graphflow.checkpoints.rows import Keep, Log, LogItem, OpenInterrupt, Record, Spent
 from graphflow.errors import StoreError
-from graphflow.testing.checkpointer.suite import LEASE, NOW, Suite, drive, facts, messages, new_id, promise, refused
+from graphflow.testing.checkpointer.suite import (
+    LEASE,
+    NOW,
+    Driver,
+    Suite,
+    drive,
+    facts,
+    lines_of,
+    messages,
+    new_id,
+    next_number,
+    promise,
+    refused,
+    stream,
+)
 
 
 class Records(Suite):
@@ -167,6 +186,52 @@ class Records(Suite):
             assert await store.find_run(f"r:{name}") == name
 
     @promise
+    async def test_an_id_or_name_that_not_every_store_can_keep_is_refused_alike(self, store: Checkpointer) -> None:
+        """A thread may move between stores, so that what one of them can't keep none takes; asking for it is refused too."""
+        driver = await drive(store)
+        await driver.add(b"0")
+        lines = await lines_of(store, "thread")
+        for bad in ("nul \x00", "half \ud83d"):
+            for refusal in _asked(store, driver, bad, lines):
+                error = await refused(StoreError, refusal)
+                assert error.code == "invalid_input"
+                assert repr(bad)[1:-1] in error.message
+        assert [row.thread_id for row in await store.threads()] == ["thread"]
+        await driver.add(b"1")
+        assert await messages(store, "thread", count=2) == [b"0", b"1"]
+
+    @promise
+    async def test_a_commit_with_such_a_name_in_it_is_refused_and_no_other(self, store: Checkpointer) -> None:
+        good = await drive(store, "good")
+        for number, fields in enumerate(_bad_records()):
+            driver = await drive(store, f"thread-{number}")
+            bad, fine = driver.record(**fields), good.record()
+            error = await refused(StoreError, _committed(driver, bad))
+            assert error.code == "invalid_input"
+            await good.commit(fine)
+            stored = await store.load(f"thread-{number}")
+            assert stored is not None and stored.target is None
+        for change in ({"run_id": "\x00"}, {"agent_key": "\ud83d"}, {"document": "\x00"}):
+            driver = await drive(store, f"facts-{change}")
+            error = await refused(StoreError, driver.commit(driver.record(), facts=facts(**change)))
+            assert error.code == "invalid_input"
+        stranger = Driver(store, "nul \x00", 1, None)
+        error = await refused(StoreError, stranger.commit())
+        assert error.code == "invalid_input"
+        await good.add()
+
+    @promise
+    async def test_a_title_is_cleaned_and_not_refused(self, store: Checkpointer) -> None:
+        """It is cut from what somebody wrote, and may be cut in the middle of a character."""
+        driver = await drive(store)
+        await driver.commit(driver.record(), facts=facts(title="half \ud83d, nul \x00!"))
+        row = await store.thread("thread")
+        assert row is not None
+        assert row.facts.title == "half ?, nul !"
+        fork = await store.fork(driver.ids[0], "thread", "fork", number=next_number(), facts=facts(title="\ud83d"))
+        assert fork.facts.title == "?"
+
+    @promise
     async def test_a_snapshot_spares_the_records_before_it(self, store: Checkpointer) -> None:
         """H2, H6: the newest snapshot at or before the target, and what came after it."""
         driver = await drive(store)
@@ -210,3 +275,74 @@ class Records(Suite):
             assert len(sizes) == 1
             return
         assert sizes == {1000 + len(b"meta") + len(b"data")}
+
+
+def _asked(
+    store: Checkpointer, driver: Driver, bad: str, lines: Sequence[Mapping[str, Any]]
+) -> Iterator[Awaitable[object]]:
+    """A call of each method with this text in the place of each id and name that it takes."""
+    head = driver.ids[0]
+    yield store.take(bad, owner="owner", now=NOW, lease_ms=LEASE)
+    yield store.take(bad, owner="owner", now=NOW, lease_ms=LEASE, create=False)
+    yield store.take("other", owner=bad, now=NOW, lease_ms=LEASE)
+    yield store.assign(bad, "ann", now=NOW)
+    yield store.assign("other", bad, now=NOW)
+    yield store.renew(bad, lease_until=NOW)
+    yield store.release(bad, 1)
+    yield store.thread(bad)
+    yield store.load(bad)
+    yield store.load("thread", bad)
+    yield store.list_checkpoints(bad)
+    yield store.list_checkpoints("thread", before=bad)
+    yield store.read_records(bad, lineage=driver.lineage, after=0, upto=1)
+    yield store.read_effects(bad, [])
+    yield store.read_items([(driver.lineage, 1)], 0, bad, 1)
+    yield store.fork(bad, "thread", "fork", number=next_number(), facts=facts())
+    yield store.fork(head, bad, "fork", number=next_number(), facts=facts())
+    yield store.fork(head, "thread", bad, number=next_number(), facts=facts())
+    yield store.fork(head, "thread", "fork", number=next_number(), facts=facts(agent_key=bad))
+    yield store.delete_thread(bad)
+    yield store.delete_checkpoint("thread", bad)
+    yield store.prune(bad, Keep(newest=1))
+    yield store.spent(agent_key=bad)
+    yield store.spent(thread_id=bad)
+    for name in ("cursor", "status", "agent_key", "user"):
+        yield store.threads(**{name: bad})
+    for name in ("thread_id", "owner", "role", "agent_key", "user"):
+        yield store.open_interrupts(**{name: bad})
+    yield store.open_interrupts(cursor=f"1:{bad}")
+    yield store.find_run(bad)
+    yield store.put_document(bad, b"")
+    yield store.document(bad)
+    yield store.put_note(bad, b"")
+    yield store.swap_note(bad, b"", instead_of=None)
+    yield store.note(bad)
+    yield store.enqueue(bad, b"", now=NOW)
+    yield store.enqueue("thread", b"", now=NOW, kind=bad)
+    yield store.enqueue("thread", b"", now=NOW, run_id=bad)
+    yield store.queue(bad)
+    yield store.queue(kind=bad)
+    yield store.queue(owner=bad)
+    yield store.withdraw(bad, 1)
+    yield store.queued(bad)
+    yield store.dequeue(bad)
+    yield lines_of(store, bad)
+    yield store.import_thread(stream(lines), thread_id=bad)
+
+
+def _bad_records() -> Iterator[dict[str, Any]]:
+    """Fields of records that have such a text each in another place."""
+    for bad in ("nul \x00", "half \ud83d"):
+        fine = OpenInterrupt(interrupt_id="i", thread_id="", run_id="r", kind="ask", node="n")
+        yield {"id": bad}
+        yield {"items": (LogItem(0, bad, 0, b""),)}
+        yield {"closed": (bad,)}
+        yield {"spent": Spent(day=1, agent_key=bad)}
+        yield {"spent": Spent(day=1, model=bad)}
+        for name in ("interrupt_id", "run_id", "kind", "node", "owner", "role", "agent_key"):
+            yield {"opened": (msgspec.structs.replace(fine, **{name: bad}),)}
+
+
+async def _committed(driver: Driver, record: Record) -> None:
+    opened = tuple(msgspec.structs.replace(row, thread_id=driver.thread_id) for row in record.opened)
+    await driver.commit(msgspec.structs.replace(record, opened=opened))
