@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
+from graphflow.checkpoints.texts import check_text, clean_title
 from graphflow.errors import GraphflowError
-from graphflow.json_data import plain
+from graphflow.json_data import plain, whole_characters
 from graphflow.memory.text_normalization import folded, folded_texts, patterns_of, words_of
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ ALL = ConversationFilter()
 class ConversationStore(Protocol):
     """A store of conversations, newest first by `updated_at`, then by id.
 
-    Every method may raise `StoreError`; an invalid cursor is rejected as `invalid_input`.
+    Every method may raise `StoreError`; an invalid cursor, and an id with a NUL or half of a surrogate pair, is rejected as
+    `invalid_input`.
     """
 
     async def save(self, conversation: Conversation) -> None:
@@ -99,6 +101,7 @@ class MemoryConversations:
         """(chat, run, or None for the name) → normalized text for the search."""
 
     async def save(self, conversation: Conversation) -> None:
+        conversation = _storable(conversation)
         chat_id = conversation.chat_id
         before = self._known.get(chat_id)
         runs = {run.run_id: run for run in (*(before.runs if before else ()), *conversation.runs)}
@@ -108,13 +111,14 @@ class MemoryConversations:
             self._folded[chat_id, run.run_id] = _said(run)
 
     async def load(self, chat_id: str) -> Conversation | None:
+        check_text(chat_id)
         return self._known.get(chat_id)
 
     async def list(self, which: ConversationFilter = ALL) -> list[Conversation]:
         return await self.search("", which)
 
     async def search(self, query: str, which: ConversationFilter = ALL) -> builtins.list[Conversation]:
-        words, after = words_of(query), parse_cursor(which.cursor)
+        words, after = words_of(query), _start_of(which)
         found = [
             each
             for each in self._known.values()
@@ -132,9 +136,11 @@ class MemoryConversations:
             yield self._folded[conversation.chat_id, run.run_id]
 
     async def updated(self, chat_ids: Sequence[str]) -> dict[str, int]:
+        check_text(*chat_ids)
         return {key: self._known[key].updated_at for key in chat_ids if key in self._known}
 
     async def delete(self, chat_id: str) -> None:
+        check_text(chat_id)
         gone = self._known.pop(chat_id, None)
         for run_id in (None, *(run.run_id for run in gone.runs)) if gone is not None else ():
             self._folded.pop((chat_id, run_id), None)
@@ -167,7 +173,7 @@ class SqlConversations:
         self._tables = tables
 
     async def save(self, conversation: Conversation) -> None:
-        c = conversation
+        c = _storable(conversation)
         facts = (c.chat_id, c.name, c.agent_key, c.owner, c.created_at, c.updated_at, folded(c.name))
         writes: list[Write] = [(_SAVE, facts)]
         for run in c.runs:
@@ -176,6 +182,7 @@ class SqlConversations:
         await self._tables.write(*writes)
 
     async def load(self, chat_id: str) -> Conversation | None:
+        check_text(chat_id)
         sql = f"SELECT {_FACTS} FROM conversations WHERE chat_id = ?"  # noqa: S608 - ours
         rows = await self._tables.read(sql, chat_id)
         if not rows:
@@ -191,12 +198,12 @@ class SqlConversations:
         return await self.search("", which)
 
     async def search(self, query: str, which: ConversationFilter = ALL) -> builtins.list[Conversation]:
-        conditions, values = ["1 = 1"], list[Any]()
+        conditions, values, after = ["1 = 1"], list[Any](), _start_of(which)
         for column, value in (("agent_key", which.agent_key), ("owner", which.owner)):
             if value is not None:
                 conditions.append(f"{column} = ?")
                 values.append(value)
-        if (after := parse_cursor(which.cursor)) is not None:
+        if after is not None:
             # By value, not by offset: a page stays right when conversations come or go meanwhile.
             conditions.append("(updated_at < ? OR (updated_at = ? AND chat_id < ?))")
             values += [after[0], *after]
@@ -210,6 +217,7 @@ class SqlConversations:
         return [_conversation(row) for row in await self._tables.read(sql, *values, which.limit)]
 
     async def updated(self, chat_ids: Sequence[str]) -> dict[str, int]:
+        check_text(*chat_ids)
         if not chat_ids:
             return {}
         marks = ", ".join("?" * len(chat_ids))
@@ -218,6 +226,7 @@ class SqlConversations:
         return {str(row[0]): int(row[1]) for row in rows}
 
     async def delete(self, chat_id: str) -> None:
+        check_text(chat_id)
         await self._tables.write(
             # Runs first, in one transaction: no run may outlive its conversation.
             ("DELETE FROM conversation_runs WHERE chat_id = ?", (chat_id,)),
@@ -249,6 +258,24 @@ def _said(run: ConversationRun) -> str:
 def _objects(value: Any) -> list[Mapping[str, Any]]:
     """The objects of a list; other values, from records edited by hand, are skipped."""
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list | tuple) else []
+
+
+def _storable(conversation: Conversation) -> Conversation:
+    """The conversation as every store keeps it; of what was said, half characters become U+FFFD.
+
+    Raises:
+        StoreError: `invalid_input` for an id that not every store can keep.
+    """
+    c = conversation
+    check_text(c.chat_id, c.agent_key, c.owner, *(run.run_id for run in c.runs))
+    runs = [ConversationRun(run_id=run.run_id, messages=whole_characters(list(run.messages))) for run in c.runs]
+    return msgspec.structs.replace(c, name=clean_title(c.name) or "", runs=tuple(runs))
+
+
+def _start_of(which: ConversationFilter) -> tuple[int, str] | None:
+    """Where the page begins, of a filter whose ids every store could keep."""
+    check_text(which.agent_key, which.owner, which.cursor)
+    return parse_cursor(which.cursor)
 
 
 def parse_cursor(cursor: str | None) -> tuple[int, str] | None:

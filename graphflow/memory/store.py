@@ -300,7 +300,7 @@ def encoded(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value, enc_hook=_json_like)
     except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
-        raise GraphflowError(f"the value is no JSON: {error}", code="not_serializable") from None
+        raise GraphflowError(f"the value is not JSON: {error}", code="not_serializable") from None
 
 
 def _json_like(value: Any) -> Any:

@@ -6,11 +6,15 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from graphflow.json_data import whole_characters
+
 
 def folded(text: str) -> str:
     """The text normalized for the search: without differences of case and compatibility forms."""
-    # PostgreSQL can't store NUL in a text. In Python, since the databases fold case differently.
-    return unicodedata.normalize("NFKC", text).casefold().replace("\0", " ")
+    # Half of a surrogate pair can be stored by neither database, and NUL not by PostgreSQL.
+    whole = text if text.isascii() else whole_characters(text)
+    # In Python, since the databases fold case differently.
+    return unicodedata.normalize("NFKC", whole).casefold().replace("\0", " ")
 
 
 def words_of(query: str) -> list[str]:

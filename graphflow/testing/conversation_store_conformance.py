@@ -150,6 +150,46 @@ class ConversationStoreConformance:
         assert await store.updated(["a", "e", "z"]) == {"a": 1, "e": 4}
         assert await store.updated([]) == {}
 
+    @pytest.mark.parametrize("bad", ["nul \x00", "half \ud83d"], ids=ascii)
+    async def test_an_id_that_not_every_store_can_keep_is_refused_alike(
+        self, store: ConversationStore, bad: str
+    ) -> None:
+        await store.save(Conversation(chat_id="c", name="kept"))
+        for conversation in (
+            Conversation(chat_id=bad),
+            Conversation(chat_id="c", agent_key=bad),
+            Conversation(chat_id="c", owner=bad),
+            Conversation(chat_id="c", name="lost", runs=(said("r1", "one"), said(bad, "two"))),
+        ):
+            with pytest.raises(GraphflowError) as refused:
+                await store.save(conversation)
+            assert refused.value.code == "invalid_input"
+        asked = (
+            ConversationFilter(agent_key=bad),
+            ConversationFilter(owner=bad),
+            ConversationFilter(cursor=f"1:{bad}"),
+        )
+        for call in (
+            store.load(bad),
+            store.updated(["c", bad]),
+            store.delete(bad),
+            *(store.list(which) for which in asked),
+        ):
+            with pytest.raises(GraphflowError) as refused:
+                await call
+            assert refused.value.code == "invalid_input"
+        assert await store.load("c") == Conversation(chat_id="c", name="kept")
+
+    async def test_what_was_said_with_half_a_character_is_kept_and_found(self, store: ConversationStore) -> None:
+        await store.save(
+            Conversation(chat_id="c", name="Cut \ud83d\x00", runs=(said("r", "tea \ud83d and \x00 milk"),))
+        )
+        found = await store.load("c")
+        assert found is not None
+        assert (found.name, found.runs) == ("Cut ?", (said("r", "tea \ufffd and \x00 milk"),))
+        for query in ("tea milk", "cut", "tea \ud83d", "\x00"):
+            assert self.ids(await store.search(query)) == "c"
+
     @pytest.mark.parametrize("cursor", ["", "x", "1", "x:y", "-1:a"])
     async def test_a_cursor_that_is_none_is_refused(self, store: ConversationStore, cursor: str) -> None:
         with pytest.raises(GraphflowError) as refused:

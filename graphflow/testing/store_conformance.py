@@ -103,7 +103,7 @@ class StoreConformance:
         [
             ("tea", ["drink"]), ("TEA green", ["drink"]), ("green coffee", []), ("ree", ["drink"]), ("drink", ["drink"]),
             ("北京", ["city"]), ("STRASSE", ["city"]), ("ﬁne", ["odd"]), ("100%", ["odd"]), ("1!0", ["odd"]), ("1_0", []),
-            ("7", ["odd"]), ("", ["odd", "city", "drink"]), ("  ", ["odd", "city", "drink"]), ("label", []),
+            ("tea \ud83d", []), ("tea \x00", ["drink"]), ("7", ["odd"]), ("", ["odd", "city", "drink"]), ("  ", ["odd", "city", "drink"]), ("label", []),
         ],
     )  # fmt: skip
     async def test_words_are_found_in_key_and_texts_in_any_case_and_place(
@@ -147,13 +147,15 @@ class StoreConformance:
             (("",), "k"),
             (("a\x1f",), "k"),
             (("a", "\x00"), "k"),
+            (("a", "\ud83d"), "k"),
+            (("a",), "half \ud83d"),
             (("a",), ""),
             (("a",), "k" * 513),
             ("a", "k"),
             (("a", 7), "k"),
             (("a",), None),
         ],
-        ids=repr,
+        ids=ascii,
     )
     async def test_what_can_be_no_place_is_refused(self, store: Store, namespace: Any, key: str) -> None:
         for call in (store.put(namespace, key, 1), store.get(namespace, key), store.delete(namespace, key)):
@@ -165,6 +167,7 @@ class StoreConformance:
         await store.put(NOTES, "k", 1)
         for value, ttl_s, code in (
             (object(), None, "not_serializable"),
+            ({"half": "\ud83d"}, None, "not_serializable"),
             (2, 0, "invalid_input"),
             (2, -1, "invalid_input"),
             (2, float("inf"), "invalid_input"),

@@ -229,7 +229,9 @@ def _bound(place: Place) -> bytes:
     parts = (place.kind, place.name, place.lineage, place.ordinal, place.frame, place.channel, place.record)
     try:
         return _place_encoder.encode(parts)
-    except UnicodeEncodeError:  # lone surrogates; the store behind refuses the rest, and would refuse these in the same words
+    except (
+        UnicodeEncodeError
+    ):  # lone surrogates; the store behind refuses the rest, and would refuse these in the same words
         raise errors.not_a_text(f"{place.name}{place.channel}") from None
 
 
