@@ -60,7 +60,6 @@ from graphflow.checkpoints.texts import check_text
 from graphflow.errors import StoreError
 from graphflow.graph.engine.ports import Durable
 
-
 _DURABLE = SettledPromise()
 
 
