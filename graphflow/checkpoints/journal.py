@@ -109,7 +109,9 @@ class ThreadJournal:
         restarts(commit.patch.frames, self._counts, self._starts)
         after_commit(commit.patch.frames, self._counts)
         self._bytes_since += len(data)
-        snapshot = self._snapshot(machine, seq, tail) if commit.checkpoint else None
+        snapshot = None
+        if commit.checkpoint and self._bytes_since >= max(SNAPSHOT_MIN_BYTES, self._snapshot_bytes * SNAPSHOT_GROWTH):
+            snapshot = self._snapshot(machine, seq, tail)
         self._ordinal += 1
         interrupts = commit.patch.interrupts
         record = Record(
@@ -117,13 +119,13 @@ class ThreadJournal:
             lineage=self.lineage,
             ordinal=self._ordinal,
             checkpoint=commit.checkpoint,
+            effect=tells_of_effect(commit),
             meta=encode_meta(commit, machine),
             data=data,
             items=prepared.items,
             snapshot=snapshot,
             opened=opened_rows(commit, self.row.thread_id, self.facts.agent_key) if interrupts else (),
             closed=tuple([key for key, value in interrupts.items() if value is None]) if interrupts else (),
-            effect=tells_of_effect(commit),
             spent=spent_by(commit.spent, commit.at, commit.facts, self.facts.agent_key) if commit.spent else None,
         )
         release = release and not self._keep
@@ -145,8 +147,6 @@ class ThreadJournal:
         return durable
 
     def _snapshot(self, machine: Machine, seq: int, tail: int) -> bytes | None:
-        if self._bytes_since < max(SNAPSHOT_MIN_BYTES, self._snapshot_bytes * SNAPSHOT_GROWTH):
-            return None
         data = encode_snapshot(machine, seq, tail, self._counts, self._starts)
         # Remembered even if the snapshot is dropped: the next attempt waits until the patches outweigh this size.
         self._snapshot_bytes = len(data)

@@ -365,7 +365,8 @@ def fold_records(start: Folded, bodies: Iterable[RecordBody]) -> Folded:
     seq, tail, at = start.seq, start.tail, start.at
     for body in bodies:
         machine = apply_patch(machine, body.patch)
-        forget_frames(counts, {number for number, change in body.patch.frames.items() if change is None})
+        if closed := {number for number, change in body.patch.frames.items() if change is None}:
+            forget_frames(counts, closed)
         for channel, offset in body.restarts.items():
             starts[channel] = counts.get((ROOT, channel), 0) + offset
         for key, count in body.counts.items():

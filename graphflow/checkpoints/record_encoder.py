@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -67,8 +68,10 @@ def encode_frames(
         if before is not None and len(changed) >= MANY and number in before.frames:
             changed = _changed(changed, before.frames[number])
         fields = {FRAME_CODES[field]: value for field, value in changed.items()}
-        if not _PLAIN_FIELDS.issuperset(fields):
-            fields = {FRAME_CODES[field]: _frame_value(field, value) for field, value in changed.items()}
+        if not _WRITERS.keys().isdisjoint(changed):
+            for field, write in _WRITERS.items():
+                if changed.get(field) is not None:
+                    fields[FRAME_CODES[field]] = write(changed[field])
         update = change.update
         sets: dict[str, Any] = {}
         logs: dict[str, Any] = {}
@@ -83,10 +86,13 @@ def encode_frames(
                 first = first_ordinal(counts, number, channel, change)
                 # The query is stored once: as a message, which the input then refers to (E1).
                 if channel == "messages" and "i" in fields:
-                    _refer(fields, inputs.by_entries(change.fields["input"], entries, first))
-                items += [LogItem(number, channel, first + i, encode_entry(e, channel)) for i, e in enumerate(entries)]
+                    referred = inputs.by_entries(change.fields["input"], entries, first)
+                    if referred is not None:
+                        fields[INPUT_BY_REFERENCE] = referred
+                        del fields["i"]
                 # Only the root's logs are read from where they were last written anew (`first_read`).
                 logs[channel] = _counted(entries) if number == ROOT else len(entries)
+                items += [LogItem(number, channel, first + i, encode_entry(e, channel)) for i, e in enumerate(entries)]
         operations = {}
         if change.operations:
             operations = {k: None if o is None else _operation(o) for k, o in change.operations.items()}
@@ -158,34 +164,33 @@ def _same(field: str, value: Any, old: Any) -> bool:
 _USER_FIELDS = frozenset({"input", "scope", "error", "operations", "params", "opened", "join", "branch"})
 
 
-def _refer(fields: dict[str, Any], referred: list[Any] | None) -> None:
-    """Puts a reference in the place of the input, if there is one."""
-    if referred is not None:
-        del fields["i"]
-        fields[INPUT_BY_REFERENCE] = referred
+def _operations(operations: Mapping[str, Operation]) -> dict[str, Any]:
+    return {k: _operation(o) for k, o in operations.items()}
 
 
-_PLAIN_FIELDS = frozenset(FRAME_CODES.values()) - {
-    FRAME_CODES[f] for f in ("operations", "input", "scope", "error", "opened", "join", "branch")
+def _opened(opened: Opened) -> list[Any]:
+    return [opened.node_run_id, storable(opened.items, channel="the items of a map"), opened.binds]
+
+
+def _join(join: JoinState) -> list[Any]:
+    pending = join.pending
+    return [join.total, pending.start if isinstance(pending, range) else pending, join.running, join.counted]
+
+
+def _branch(branch: BranchState) -> list[Any]:
+    return [branch.index, branch.inherited, storable(branch.out, channel="out")]
+
+
+_WRITERS: dict[str, Callable[[Any], Any]] = {
+    "operations": _operations,
+    "input": partial(storable, channel="input"),
+    "scope": partial(storable, channel="scope"),
+    "error": partial(storable, channel="error"),
+    "opened": _opened,
+    "join": _join,
+    "branch": _branch,
 }
-"""Codes of fields whose values are stored as they are."""
-
-
-def _frame_value(field: str, value: Any) -> Any:
-    if value is None or FRAME_CODES[field] in _PLAIN_FIELDS:
-        return value
-    if field == "operations":
-        return {k: _operation(o) for k, o in value.items()}
-    if field in ("input", "scope", "error"):
-        return storable(value, channel=field)
-    match value:
-        case Opened(node_run_id, items, binds):
-            return [node_run_id, storable(items, channel="the items of a map"), binds]
-        case JoinState(total, pending, running, counted):
-            return [total, pending.start if isinstance(pending, range) else pending, running, counted]
-        case BranchState(index, inherited, out):
-            return [index, inherited, storable(out, channel="out")]
-    return value
+"""The frame's fields whose values, where there is one, are not stored as they are."""
 
 
 def _operation(operation: Operation) -> list[Any]:
@@ -261,7 +266,8 @@ def after_commit(frames: Mapping[int, FramePatch | None], counts: Counts) -> Non
             for update in (change.inherited, change.update):
                 for channel, entries in {} if update is None else update.logs.items():
                     counts[number, channel] = counts.get((number, channel), 0) + len(entries)
-    forget_frames(counts, closed)
+    if closed:
+        forget_frames(counts, closed)
 
 
 def opened_rows(commit: Commit, thread_id: str, agent_key: str | None) -> tuple[OpenInterrupt, ...]:
@@ -309,12 +315,15 @@ def _snapshot_of(frame: Frame, machine: Machine, logs: dict[str, int]) -> list[A
     parent = machine.frames.get(frame.parent) if frame.branch is not None else None
     shares = parent is not None and parent.graph == frame.graph
     values = {
-        code: _frame_value(field, value)
+        code: _WRITERS[field](value) if value is not None and field in _WRITERS else value
         for (field, code, default), value in zip(_FRAME_ROW, msgspec.structs.astuple(frame), strict=True)
         if code and value != default and not (shares and field in _FROM_PARENT)
     }
     if "messages" in logs and "i" in values:
-        _refer(values, inputs.by_view(frame.input, frame.state.get("messages")))
+        referred = inputs.by_view(frame.input, frame.state.get("messages"))
+        if referred is not None:
+            values[INPUT_BY_REFERENCE] = referred
+            del values["i"]
     above = parent.state if parent is not None and shares else State()
     # By identity: a branch shares its parent's values until it writes them.
     state = {k: storable(v, channel=k) for k, v in frame.state.items() if k not in logs and v is not above.get(k, ...)}

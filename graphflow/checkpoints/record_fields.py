@@ -33,6 +33,6 @@ Counts = dict[tuple[int, str], int]
 
 
 def forget_frames(counts: Counts, closed: set[int]) -> None:
-    if closed:
-        for key in [key for key in counts if key[0] in closed]:
-            del counts[key]
+    """Drops the counts of frames that are no more."""
+    for key in [key for key in counts if key[0] in closed]:
+        del counts[key]

@@ -70,28 +70,16 @@ class ServerMetrics:
 
     def watch(self, live: LiveRun) -> None:
         """Sees the events of a run on their way; a delta after the first costs one look-up."""
-        events = live.executor.events
-        send = events.sink
-        # A run without a sink has no audience, hence no events to count.
-        if send is None:
-            return
-        handlers = dict(self._by_type)
+        watchers = live.executor.events.watchers
+        watchers.update(self._by_type)
         began = time.perf_counter()
 
         def first(_: Event) -> None:
-            # Only the first delta is timed; without its handlers the others cost one look-up.
-            del handlers[ContentDelta], handlers[ReasoningDelta]
+            # Only the first delta is timed; without its watchers the others cost one look-up.
+            del watchers[ContentDelta], watchers[ReasoningDelta]
             self.first_delta.observe(time.perf_counter() - began)
 
-        handlers[ContentDelta] = handlers[ReasoningDelta] = first
-
-        def sink(event: Event) -> None:
-            handler = handlers.get(type(event))
-            if handler is not None:
-                handler(event)
-            send(event)
-
-        events.sink = sink
+        watchers[ContentDelta] = watchers[ReasoningDelta] = first
 
     # --- the page
 

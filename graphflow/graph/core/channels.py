@@ -314,10 +314,10 @@ def initial_update(schema: StateSchema, state: State, run_keys: Sequence[str]) -
     for key, channel in schema.channels.items():
         if key in state and key not in run_keys:
             continue
-        value = channel.initial()
         if channel.is_log:
+            items = [freeze(value) for value in channel.default or ()]
             # A log that exists is set anew with `*`; a new one only gets its items.
-            update.logs[key] = [("*", list(value))] if key in state else [("+", item) for item in value]
+            update.logs[key] = [("*", items)] if key in state else [("+", item) for item in items]
         else:
-            update.sets[key] = value
+            update.sets[key] = freeze(channel.default)
     return update

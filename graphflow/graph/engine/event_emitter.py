@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from graphflow.events import (
     LIVE_ONLY,
@@ -51,6 +52,8 @@ class EventEmitter:
         logs: bool,
     ) -> None:
         self._clock, self.sink, self._epoch, self.seq, self._logs = clock, sink, epoch, seq, logs
+        self.watchers: dict[type[Event], Callable[[Any], None]] = {}
+        """Type of event → who sees each of them on its way, without a wrapper around every delta."""
         self.sent: list[Logged] = []
         """What the log keeps of the events since the last record; blocks as their snapshots."""
         self.calls = AnnouncedCalls(complete=seq == 0)
@@ -70,8 +73,32 @@ class EventEmitter:
         elif type(event) not in UNLOGGED:
             self.sent.append((event, event.seq))
             self._stamp = event.timestamp
+        # As `_send`, without its call: this is what every delta passes.
+        if self.watchers and (watcher := self.watchers.get(type(event))) is not None:
+            watcher(event)
         if self.sink is not None:
             self.sink(event)
+
+    def emit_start(self, *events: Event) -> int:
+        """Sends what a run begins with, before its first tick, under one time; returns that time.
+
+        All of them are events that the log keeps.
+        """
+        now = self._stamp = self._clock.now_ms()
+        for event in events:
+            self.seq += 1
+            event.seq, event.timestamp = self.seq, now
+            if self._logs:
+                self.sent.append((event, event.seq))
+        self._send(*events)
+        return now
+
+    def _send(self, *events: Event) -> None:
+        for event in events:
+            if self.watchers and (watcher := self.watchers.get(type(event))) is not None:
+                watcher(event)
+            if self.sink is not None:
+                self.sink(event)
 
     def emit_at(self, event: Event, at: int) -> None:
         """Sends what follows a commit, under the commit's own time: it can be made again from the record.
@@ -82,8 +109,7 @@ class EventEmitter:
         event.seq, event.timestamp = self.seq, max(at, self._stamp)
         if self._logs:
             self.sent.append((event, event.seq))
-        if self.sink is not None:
-            self.sink(event)
+        self._send(event)
 
     def emit_end(self, end: Event, snapshot: Event, first: int) -> None:
         """A block's end; its snapshot, under the same number, is what the log keeps."""
@@ -101,8 +127,7 @@ class EventEmitter:
         self.sent = []
         self.seq += 1
         event.seq, event.timestamp = self.seq, self._clock.now_ms()
-        if self.sink is not None:
-            self.sink(event)
+        self._send(event)
 
     def send_again(self, events: Iterable[tuple[Event, int]]) -> None:
         """What followed the last commit of an earlier epoch, `(event, time)`: under the same numbers."""

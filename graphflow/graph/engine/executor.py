@@ -173,7 +173,7 @@ class Executor:
             else:
                 finished = self._obey(command, requests, begun) or finished
         # Not before the terminal of a cancelled or failed run: it never went on.
-        if finished is None:
+        if self.resuming is not None and finished is None:
             self._say_resuming()
         if prepared is not None or requests or finished is not None:
             rests = machine.status == "waiting" and not begun and run.journal is not None and self._rests()

@@ -268,10 +268,6 @@ class NodeRun(UsageMeter):
             self.acts -= {act}
             self._waiters.acted(self)
 
-    def keep_facts(self, **facts: Any) -> None:
-        """Facts for the record of the node's end; names are those that `checkpoints/record_encoder.py` stores."""
-        self.facts = {**(self.facts or {}), **facts}
-
     def _effect_facts(self, undo: str | None, arguments: Any) -> dict[str, Any]:
         """The facts about a write that are needed after its node is gone: its place, its arguments, and its undo."""
         run = self._run

@@ -78,7 +78,7 @@ class Run:
         """Frame → what its node run has used and no record holds yet. Ticks carry this very table, so it is never changed in
         place; `copied` shares the unchanged parts of a large one."""
         self.used: dict[str, Any] = {}
-        """All of `usage` in one sum."""
+        """All of `usage` in one sum: counted with the machine's, so that parallel node runs can't exceed a limit together."""
         self._wake = LightEvent()
         self._idle = False
 
@@ -92,10 +92,6 @@ class Run:
         self.feed, self.lease = _over, None
 
     # --- usage that no record holds yet
-
-    def usage_with(self, counted: Mapping[str, Any]) -> dict[str, Any]:
-        """The usage with that of all node runs under way, so that parallel ones can't exceed a limit together."""
-        return add_usage(counted, self.used)
 
     def note_used(self, more: Mapping[str, Any]) -> None:
         """Counts what a node run has just used, or is about to."""

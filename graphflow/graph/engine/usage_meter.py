@@ -33,6 +33,10 @@ class UsageMeter(Context):
     _calls: tuple[str, ...]
     """Keys of tool calls that were charged and that no record holds yet."""
 
+    def keep_facts(self, **facts: Any) -> None:
+        """Facts for the record of the node's end; names are those that `checkpoints/record_encoder.py` stores."""
+        self.facts = {**(self.facts or {}), **facts}
+
     def charge(self, figure: str, more: int = 1) -> None:
         """Counts `modelCalls` or `toolCalls` before the call; raises `BudgetExceeded` when none is left."""
         self._afford(figure, more)
@@ -40,7 +44,7 @@ class UsageMeter(Context):
 
     def _afford(self, figure: str, more: int) -> None:
         machine = self._run.machine
-        total = self._run.usage_with(machine.usage)
+        total = add_usage(machine.usage, self._run.used)
         # The wrap-up node has one model call in reserve, which no limit may take away (E11).
         if total.get(figure, 0) + more > machine.granted.get(figure, 0):
             check_budget(machine.limits, total, figure, more=more)

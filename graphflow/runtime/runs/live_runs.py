@@ -54,7 +54,7 @@ class LiveRun:
         *,
         run_id: str | None = None,
     ) -> None:
-        self.executor, self.thread_id = executor, executor.thread_id
+        self.executor, self.thread_id = executor, executor.run.thread_id
         self.run_id = run_id or executor.machine.run_id
         """Known from the beginning: the machine stands in the thread's last run until the first tick."""
         self.journal = journal
@@ -91,6 +91,7 @@ class LiveRuns:
 
     def __init__(self, store: Checkpointer, clock: Clock, registry: RunRegistry) -> None:
         self.store, self.clock, self.registry = store, clock, registry
+        self.owner = store.owner
         self.by_thread: dict[str, LiveRun] = {}
         self._curious: dict[str, set[asyncio.Future[None]]] = {}
         self._ready: asyncio.Future[None] | None = None
@@ -119,7 +120,7 @@ class LiveRuns:
         # Otherwise the thread would look busy with an ended epoch of this very process.
         await self._give_back(thread_id)
         return await self.store.take(
-            thread_id, owner=self.store.owner, now=self.clock.now_ms(), lease_ms=self.registry.lease_ms, create=create
+            thread_id, owner=self.owner, now=self.clock.now_ms(), lease_ms=self.registry.lease_ms, create=create
         )
 
     @contextlib.asynccontextmanager
@@ -237,7 +238,7 @@ class LiveRuns:
     async def _renewed(self, row: ThreadRow) -> int | None:
         """The new end of a lease that has run out, or None when another epoch of the thread has begun."""
         until = self.clock.now_ms() + self.registry.lease_ms
-        await self.store.renew(self.store.owner, lease_until=until)
+        await self.store.renew(self.owner, lease_until=until)
         found = await self.store.thread(row.thread_id)
         return until if found is not None and found.fence == row.fence else None
 
@@ -272,13 +273,13 @@ class LiveRuns:
         await self._give_back(*self._owed)  # or they would be renewed with the others, and nobody could take them
         now = self.clock.now_ms()
         held = [live.lease for live in self.by_thread.values() if live.lease is not None and live.lease.until >= now]
-        await self.store.renew(self.store.owner, lease_until=now + self.registry.lease_ms)
+        await self.store.renew(self.owner, lease_until=now + self.registry.lease_ms)
         for lease in held:  # those that had run out are asked about one by one, when they want to act
             lease.extend(now + self.registry.lease_ms)
 
     async def _read_control_messages(self) -> None:
         for kind in ("stop", "signal"):
-            for queued in await self.store.queue(kind=kind, owner=self.store.owner):
+            for queued in await self.store.queue(kind=kind, owner=self.owner):
                 live = self.by_thread.get(queued.thread_id)
                 # An ending run takes no more messages; a signal stays queued for the next one.
                 if live is not None and live.journal is not None and not live.executor.ending:

@@ -155,11 +155,9 @@ async def _close_questions(taking: Taking, on_waiting: str, loaded: Loaded) -> L
 
 def _announced(host: RunHost, executor: Executor, new: CheckedInput) -> Callable[[], None]:
     def before() -> None:
-        emit = executor.events.emit
-        for event in new.audience.preamble:
-            emit(event)
-        emit(RunStart(run_id=new.tick.run_id, chat_id=new.request.thread_id))
-        new.tick.at = host.clock.now_ms()  # the commit is not older than what was sent before it
+        began = RunStart(run_id=new.tick.run_id, chat_id=new.request.thread_id)
+        # The commit is not older than what was sent before it.
+        new.tick.at = executor.events.emit_start(*new.audience.preamble, began)
 
     return before
 

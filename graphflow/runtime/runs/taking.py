@@ -96,8 +96,13 @@ async def taken(
         GraphflowError: `nothing_to_resume` without a store.
     """
     runs = runs or host.need_runs()
-    async with runs.held(await take(runs, thread_id, create=create, new=new, frees=frees)) as row:
-        yield Taking(host, runs, row)
+    taking = Taking(host, runs, await take(runs, thread_id, create=create, new=new, frees=frees))
+    try:
+        yield taking
+    # Also on cancellation: leases are renewed per process, so a thread without a run would stay taken.
+    except BaseException:
+        await taking.give_back()
+        raise
 
 
 def make_executor(
