@@ -16,7 +16,7 @@ from graphflow.agents.polling import looks, until_sure
 from graphflow.agents.reload import AgentChanges, InvalidAgent, Round, Table, current_round, next_table
 from graphflow.errors import AgentNotFound
 from graphflow.graph.definition.kinds import Kinds
-from graphflow.graph.definition.suggestions import nearest
+from graphflow.suggestions import nearest
 
 SUFFIX = ".json"
 

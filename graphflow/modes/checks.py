@@ -12,8 +12,8 @@ from typing import Any
 
 from graphflow.errors import Issue
 from graphflow.graph.definition.json_pointer import escape
-from graphflow.graph.definition.suggestions import choose
 from graphflow.modes.definition import BLOCKS, GRAPH, mode_word
+from graphflow.suggestions import choose
 
 # The largest whole number that every JSON reader keeps exact.
 _MAX_INT = 2**53 - 1

@@ -6,11 +6,12 @@ beside annotations. Checking one loads no library.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from graphflow.graph.definition.json_schema import is_type, same_json
 from graphflow.masking import mask
+from graphflow.suggestions import nearest
 
 # Keywords that never refuse a value, so ignoring them is exact.
 _ANNOTATIONS = frozenset(
@@ -18,15 +19,6 @@ _ANNOTATIONS = frozenset(
 )
 # What the checker below understands; a schema with any other keyword goes to the library as a whole.
 _FLAT = frozenset("type enum const required properties items additionalProperties".split()) | _ANNOTATIONS
-_TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "array": (list, tuple),
-    "object": (dict,),
-    "null": (type(None),),
-}
 
 
 def schema_issues(value: Any, schema: Mapping[str, Any], name: str = "") -> list[str]:
@@ -56,7 +48,7 @@ def parameters_error(schema: Any) -> str | None:
 def schema_error(schema: Any, name: str) -> str | None:
     """The error in the schema with this name itself, or None."""
     if not isinstance(schema, Mapping):
-        return f"{name}: {shown(schema)} is no JSON Schema; expected an object"
+        return f"{name}: {shown(schema)} is not a JSON Schema; expected an object"
     import jsonschema_rs
 
     try:
@@ -74,10 +66,8 @@ def shown(value: Any, limit: int = 80) -> str:
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
     """` Did you mean 'x'?` with a leading space, or an empty string."""
-    # Reversed, so that of two names that differ in case only the first one stays.
-    lowered = {name.lower(): name for name in reversed(known)}
-    close = difflib.get_close_matches(word.lower(), list(lowered), n=1, cutoff=0.6)
-    return f" Did you mean {lowered[close[0]]!r}?" if close else ""
+    near = nearest(word, known)
+    return "" if near is None else f" Did you mean {near!r}?"
 
 
 def unknown_argument(name: str, known: Sequence[str]) -> str:
@@ -91,12 +81,12 @@ def _flat_issues(value: Any, schema: Any, name: str) -> Iterator[str]:
         return
     label = name or "arguments"
     # With a wrong type the other rules would only repeat the error.
-    if "type" in schema and not _has_type(value, schema["type"]):
+    if "type" in schema and not is_type(value, schema["type"]):
         yield f"{label}: {shown(value)} is not of type {_type_words(schema['type'])}"
         return
-    if "enum" in schema and not any(_equal(value, allowed) for allowed in schema["enum"]):
+    if "enum" in schema and not any(same_json(value, allowed) for allowed in schema["enum"]):
         yield f"{label}: {shown(value)} is not one of {', '.join(repr(allowed) for allowed in schema['enum'])}"
-    if "const" in schema and not _equal(value, schema["const"]):
+    if "const" in schema and not same_json(value, schema["const"]):
         yield f"{label}: {shown(value)} is not {schema['const']!r}"
     if isinstance(value, Mapping):
         yield from _object_issues(value, schema, name)
@@ -116,25 +106,6 @@ def _object_issues(value: Mapping[str, Any], schema: Mapping[str, Any], name: st
             yield from _flat_issues(item, properties[key], prefix + key)
         elif schema.get("additionalProperties", True) is False:
             yield unknown_argument(prefix + key, list(properties))
-
-
-def _has_type(value: Any, expected: str | Sequence[str]) -> bool:
-    names = [expected] if isinstance(expected, str) else expected
-    return any(_is(value, name) for name in names)
-
-
-def _is(value: Any, name: str) -> bool:
-    if isinstance(value, bool):  # a bool is an int for Python, not for JSON
-        return name == "boolean"
-    if name == "integer" and isinstance(value, float):
-        # JSON Schema counts 1.0 as an integer.
-        return value.is_integer()
-    return isinstance(value, _TYPES.get(name, ()))
-
-
-def _equal(left: Any, right: Any) -> bool:
-    """JSON equality: `true` is not `1`."""
-    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
 
 
 def _type_words(expected: str | Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphflow.graph.definition.suggestions import choose, listed, meant, nearest
+from graphflow.suggestions import choose, listed, meant, nearest
 
 NODES = ("approve", "judge", "plan")
 

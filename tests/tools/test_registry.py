@@ -188,7 +188,7 @@ def test_a_syntax_error_names_line_and_column(tmp_path: Path):
         ({"name": "lookup", "type": "html"}, "/tools/0/type", "expected 'function'"),
         ({"name": "lookup", "effects": "some"}, "/tools/0/effects", "none, read, write"),
         ({"name": "lookup", "parameters": {"type": "array"}}, "/tools/0/parameters", "a tool takes an object"),
-        ({"name": "lookup", "parameters": []}, "/tools/0/parameters", "is no JSON Schema; expected an object"),
+        ({"name": "lookup", "parameters": []}, "/tools/0/parameters", "is not a JSON Schema; expected an object"),
         (
             {"name": "lookup", "parameters": {"properties": {"a": {"type": "strnig"}}}},
             "/tools/0/parameters",

@@ -23,8 +23,8 @@ from graphflow.graph.core.ticks import Migrated
 from graphflow.graph.core.unit_of_work import UnitOfWork
 from graphflow.graph.definition.document import END, FAIL, NODE_FORMS, GraphDefinition, GraphRef, NodeDefinition
 from graphflow.graph.definition.regions import bodies_of, body_name, survey
-from graphflow.graph.definition.suggestions import choose
 from graphflow.messages import MESSAGE_TYPES
+from graphflow.suggestions import choose
 
 Facts = Mapping[int, Mapping[str, int]]
 """Frame → what `invariants` must know of the run so far, under keys as in `core/invariants.py`, with the old names."""

@@ -18,8 +18,8 @@ import msgspec
 
 from graphflow.errors import Issue
 from graphflow.graph.definition.json_pointer import escape
-from graphflow.graph.definition.suggestions import choose, meant, nearest
 from graphflow.graph.definition.types import JSON_TYPES, Hole, declared_types, fits, json_type, show, show_types
+from graphflow.suggestions import choose, meant, nearest
 
 MAX_FAULTS = 100
 MAX_DEPTH = 100
@@ -135,14 +135,14 @@ def _check(value: Any, schema: Any, pointer: str, depth: int) -> Iterator[Issue]
     word = _WORDS.get(type(value)) or json_type(value)
     declared = schema.get("type")
     # A value of the wrong type gets no further message: its length or bounds would only repeat the same mistake.
-    if declared is not None and not _is_type(value, word, declared):
+    if declared is not None and not is_type(value, declared, word):
         yield _issue(pointer, f"expected {_shown_type(declared)}, not {show(value)}")
         return
-    if "enum" in schema and not any(_same(value, allowed) for allowed in schema["enum"]):
+    if "enum" in schema and not any(same_json(value, allowed) for allowed in schema["enum"]):
         words = [show(allowed) for allowed in schema["enum"]]
         hint = meant(value, [w for w in schema["enum"] if isinstance(w, str)]) if isinstance(value, str) else None
         yield _issue(pointer, f"expected one of {', '.join(words)}, not {show(value)}", hint)
-    if "const" in schema and not _same(value, schema["const"]):
+    if "const" in schema and not same_json(value, schema["const"]):
         yield _issue(pointer, f"expected {show(schema['const'])}, not {show(value)}")
     match word:
         case "object":
@@ -213,15 +213,20 @@ def _check_number(value: float, schema: Mapping[str, Any], pointer: str) -> Iter
         yield _issue(pointer, f"must be below {schema['exclusiveMaximum']}, not {show(value)}")
 
 
-def _is_type(value: Any, word: str, declared: Any) -> bool:
-    """JSON Schema's idea of types: `1` is a number, and `1.0` is an integer."""
+def is_type(value: Any, declared: str | Sequence[str], word: str | None = None) -> bool:
+    """Whether the value has one of the declared types, as JSON Schema counts: `1` is a number, `1.0` is an integer.
+
+    Args:
+        word: the value's `json_type`, where the caller has it.
+    """
+    word = word or json_type(value)
     names = (declared,) if isinstance(declared, str) else declared
     if word in names or (word == "integer" and "number" in names):
         return True
     return word == "number" and "integer" in names and value.is_integer()
 
 
-def _same(a: Any, b: Any) -> bool:
+def same_json(a: Any, b: Any) -> bool:
     """Equality of JSON values: `1` equals `1.0`, `true` does not equal `1`."""
     kind, other = json_type(a), json_type(b)
     if {kind, other} <= {"integer", "number"}:
@@ -229,9 +234,9 @@ def _same(a: Any, b: Any) -> bool:
     if kind != other:
         return False
     if kind == "object":
-        return len(a) == len(b) and all(key in b and _same(item, b[key]) for key, item in a.items())
+        return len(a) == len(b) and all(key in b and same_json(item, b[key]) for key, item in a.items())
     if kind == "array":
-        return len(a) == len(b) and all(map(_same, a, b))
+        return len(a) == len(b) and all(map(same_json, a, b))
     return bool(a == b)
 
 

@@ -17,8 +17,8 @@ import msgspec.inspect as mi
 
 from graphflow.errors import Issue
 from graphflow.graph.definition.json_pointer import escape
-from graphflow.graph.definition.suggestions import choose, meant
 from graphflow.graph.definition.types import TYPE_NAMES, json_type, show
+from graphflow.suggestions import choose, meant
 
 MAX_FAULTS = 1_000
 

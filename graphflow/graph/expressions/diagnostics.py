@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from graphflow.graph.definition.suggestions import nearest
 from graphflow.graph.expressions.ast import Outline
 from graphflow.graph.expressions.environment import Problem
+from graphflow.suggestions import nearest
 
 FUNCTIONS = (
     "all", "bool", "bytes", "contains", "double", "duration", "dyn", "endsWith", "exists", "exists_one", "filter", "getDate",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphflow.graph.definition.suggestions import choose, listed, nearest
 from graphflow.graph.definition.types import CEL_OF_JSON, TYPE_NAMES, cel_type, declared_types
 from graphflow.graph.expressions.ast import Index, Path, PathStep
+from graphflow.suggestions import choose, listed, nearest
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.document import GraphDefinition

@@ -10,11 +10,11 @@ from graphflow.graph.definition.document import RESERVED_NODES, Branch, GraphRef
 from graphflow.graph.definition.graph_queries import loops, one_cycle
 from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.regions import Crossing, Region, bodies_of, is_fan, predecessors
-from graphflow.graph.definition.suggestions import choose
 from graphflow.graph.definition.types import show
 from graphflow.graph.expressions.environment import VARIABLES
 from graphflow.graph.validation.context import ValidationContext
 from graphflow.graph.validation.state import check_name
+from graphflow.suggestions import choose
 
 WAITS = ("all", "any")
 MAX_NESTING = 100

@@ -19,8 +19,8 @@ from graphflow.graph.definition.json_pointer import unescape
 from graphflow.graph.definition.kinds import Kinds
 from graphflow.graph.definition.regions import Survey, survey
 from graphflow.graph.definition.struct_validation import MAX_FAULTS, check_shape
-from graphflow.graph.definition.suggestions import nearest
 from graphflow.graph.expressions.environment import ANY_VARIABLE, Environment
+from graphflow.suggestions import nearest
 
 _NODE_KEYS = tuple(f.encode_name for f in msgspec.structs.fields(NodeDefinition))
 _TOP_KEYS = tuple(f.encode_name for f in msgspec.structs.fields(GraphDefinition))

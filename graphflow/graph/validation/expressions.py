@@ -10,7 +10,6 @@ from graphflow.graph.definition.document import NODE_FORMS, GraphRef, NodeDefini
 from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.json_schema import check_sketch
 from graphflow.graph.definition.regions import bodies_of, body_name, input_of, is_fan
-from graphflow.graph.definition.suggestions import choose
 from graphflow.graph.definition.types import Hole, declared_types, fits, show_types
 from graphflow.graph.expressions.compiler import Expression, compile_expression
 from graphflow.graph.expressions.environment import Environment
@@ -18,6 +17,7 @@ from graphflow.graph.expressions.templates import compile_template
 from graphflow.graph.validation.context import ValidationContext
 from graphflow.graph.validation.scopes import ScopeMap, fan_schema
 from graphflow.graph.validation.state import LIST_REDUCERS
+from graphflow.suggestions import choose
 
 _NO_OUT = "only `set` and `next` of the node itself see its output; keep it in a state key"
 _NO_ANSWER = "only `set` and `next` of an `ask` node see the answer; keep it in a state key"

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.definition.document import NODE_FORMS, GraphDefinition
 from graphflow.graph.definition.json_pointer import pointer as at
-from graphflow.graph.definition.suggestions import choose
 from graphflow.graph.invariants.properties import (
     AtMost,
     Before,
@@ -21,6 +20,7 @@ from graphflow.graph.invariants.properties import (
     with_retries,
 )
 from graphflow.graph.validation.context import ValidationContext
+from graphflow.suggestions import choose
 
 
 def check_invariants(context: ValidationContext, subgraphs: Mapping[str, CheckedDocument]) -> None:

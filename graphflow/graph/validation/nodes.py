@@ -9,10 +9,10 @@ from graphflow.errors import ROUTABLE_CODES
 from graphflow.graph.definition.document import NODE_FORMS, RESERVED_NODES, NodeDefinition
 from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.json_schema import check_schema
-from graphflow.graph.definition.suggestions import choose, nearest
 from graphflow.graph.definition.types import parse_duration_ms, show
 from graphflow.graph.validation.context import ALL, ValidationContext
 from graphflow.graph.validation.state import check_name
+from graphflow.suggestions import choose, nearest
 
 _EVERY = frozenset({"set", "next", "error", "description"})
 _KEYS_OF = {

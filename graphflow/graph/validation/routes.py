@@ -12,8 +12,8 @@ from graphflow.graph.definition import graph_queries as questions
 from graphflow.graph.definition.document import END, FAIL, RESERVED_NODES, Budget, Choose, NodeDefinition
 from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.regions import Successor, bodies_of, routes_of
-from graphflow.graph.definition.suggestions import choose
 from graphflow.graph.validation.context import ValidationContext, is_map_without
+from graphflow.suggestions import choose
 
 _FIGURES = tuple(field for field in msgspec.structs.fields(Budget) if field.name != "on_exceeded")
 

@@ -11,11 +11,11 @@ import msgspec
 from graphflow.graph.definition.document import RESERVED_NODES, Budget
 from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.json_schema import check_schema, compile_schema
-from graphflow.graph.definition.suggestions import choose, meant, nearest
 from graphflow.graph.definition.types import declared_types, show, show_types
 from graphflow.graph.expressions.parser import RESERVED
 from graphflow.graph.validation.context import STATE_KEYWORDS, ValidationContext
 from graphflow.graph.validation.model_prices import unpriced
+from graphflow.suggestions import choose, meant, nearest
 
 NAME = re.compile(r"[a-z_][a-zA-Z0-9_]*")
 

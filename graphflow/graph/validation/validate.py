@@ -29,7 +29,6 @@ from graphflow.graph.definition.old_words import Found, renewed
 from graphflow.graph.definition.plain_data import plain_data
 from graphflow.graph.definition.regions import bodies_of, body_name
 from graphflow.graph.definition.source import Source
-from graphflow.graph.definition.suggestions import choose
 from graphflow.graph.definition.version_hash import version_hash
 from graphflow.graph.validation.branches import check_regions
 from graphflow.graph.validation.context import ValidationContext, open_context
@@ -38,6 +37,7 @@ from graphflow.graph.validation.invariants import check_invariants
 from graphflow.graph.validation.nodes import check_nodes
 from graphflow.graph.validation.routes import check_routes, show_cycle
 from graphflow.graph.validation.state import check_budget, check_input, check_state
+from graphflow.suggestions import choose
 
 __all__ = ["CheckedDocument", "check_document"]
 

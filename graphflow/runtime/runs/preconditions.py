@@ -14,7 +14,7 @@ from graphflow.graph.core.machine import Machine
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.definition.budget import limits_of
 from graphflow.graph.definition.document import Budget
-from graphflow.graph.definition.suggestions import choose
+from graphflow.suggestions import choose
 
 UNFINISHED = ("running", "waiting")
 """Statuses of a run that can be cancelled; `running` without a driver is one whose process died."""

@@ -1,4 +1,4 @@
-"""Hints about words: the nearest allowed one, or all of them."""
+"""Hints for misspelt words: the nearest allowed one, or all of them. Documents, settings and tools all give them."""
 
 from __future__ import annotations
 
