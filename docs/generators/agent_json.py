@@ -23,9 +23,8 @@ A file in `graphs/` holds either a `mode` with its block or a graph (`graphflow`
 errors. `graphflow schema agent` prints the JSON Schema behind this page; `graphflow new` writes it next to the agent,
 so that an editor completes keys. `graphflow schema nodes` prints what each kind of node takes and returns.
 
-[Agents](../how-to/agents.md) and [graphs](../how-to/graphs.md) explain the keys; this page lists them.
+[Agents](../how-to/agents.md) and [graphs](../how-to/graphs.md) explain the keys with examples. A key without *required* may be absent.
 """
-TITLES = {"AgentDefinition": "Agent file with a mode", "GraphDefinition": "Graph", "NodeDefinition": "Node"}
 
 
 def page() -> str:
@@ -42,12 +41,18 @@ def schema() -> dict[str, Any]:
 def _part(name: str, definition: dict[str, Any]) -> str:
     required = definition.get("required", ())
     rows = [
-        f"| `{key}` | {type_of(value)} | {_default(value)} | {'yes' if key in required else ''} |"
-        for key, value in definition.get("properties", {}).items()
+        f"| `{key}` | {type_of(value)} | {_meaning(value, key in required)} |"
+        for key, value in definition["properties"].items()
     ]
-    table = "| key | type | default | required |\n| --- | --- | --- | --- |\n" + "\n".join(rows) + "\n"
-    title = TITLES.get(name)
-    return f"## {name}\n\n" + (f"{title}.\n\n" if title else "") + table
+    table = "| key | type | meaning |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
+    return f"## {name}\n\n{definition['description']}\n\n{table}"
+
+
+def _meaning(value: dict[str, Any], required: bool) -> str:
+    parts = ["*Required.*" if required else "", value["description"].replace("|", r"\|")]
+    if (default := value.get("default")) not in (None, [], {}):
+        parts.append(f"Default: `{json.dumps(default)}`.")
+    return " ".join(filter(None, parts))
 
 
 def type_of(value: dict[str, Any]) -> str:
@@ -66,8 +71,3 @@ def type_of(value: dict[str, Any]) -> str:
         return f"object of {type_of(value['additionalProperties'])}"
     kind = value.get("type", "any")
     return " or ".join(kind) if isinstance(kind, list) else str(kind)
-
-
-def _default(value: dict[str, Any]) -> str:
-    default = value.get("default")
-    return "" if default is None or default in ([], {}) else f"`{json.dumps(default)}`"

@@ -46,58 +46,74 @@ class _AgentPart(
 
 
 class Options(_AgentPart, frozen=True):
-    """Sampling options of every model call; `None` leaves the choice to the provider."""
+    """Sampling options of every model call; absent means the provider's default."""
 
     temperature: float | None = None
-    """0 to 2."""
+    """Sampling temperature, 0 to 2."""
     top_p: float | None = None
-    """Above 0, at most 1."""
+    """Nucleus sampling, above 0 and at most 1."""
     max_tokens: int | None = None
-    """Of one answer."""
+    """Longest answer, in tokens."""
     timeout_ms: int | None = None
-    """Of one model call."""
+    """Limit of one model call with its retries, in milliseconds."""
     stop: tuple[str, ...] = ()
+    """Texts at which the model stops."""
 
 
 class AgentBudget(_AgentPart, frozen=True):
-    """Limits of one run; `maxSteps` is an alias of `maxRounds` here (E11)."""
+    """Limits of one run. Absent: the mode's preset."""
 
     max_rounds: int | None = None
+    """Rounds of the mode."""
     max_steps: int | None = None
+    """Alias of `maxRounds`."""
     max_model_calls: int | None = None
+    """Model calls, including retries and verification."""
     max_tool_calls: int | None = None
+    """Tool calls."""
     max_tokens: int | None = None
+    """Prompt and completion tokens."""
     max_cost_usd: float | None = None
+    """Cost in USD; needs a price for each model."""
     timeout_ms: int | None = None
-    """Active time of the run; waiting for a person does not count."""
+    """Active time in milliseconds; waiting for people does not count."""
 
 
 class PromptBlock(_AgentPart, frozen=True):
-    """The block of a mode without a loop."""
+    """The block of a mode without a loop: `PLAIN`, `THINKING` and their tooling modes."""
 
     system_prompt: str
+    """The agent's instructions; may span several lines between triple quotes."""
     expose_reasoning_to_user: bool | None = None
-    """Default: true when the output is `REASONING_SUMMARY`, else false."""
+    """Whether reasoning is streamed. Absent: true with `REASONING_SUMMARY`, else false."""
 
 
 class ReactBlock(PromptBlock, frozen=True):
+    """The block of `REACT`."""
+
     max_rounds: int | None = None
+    """Rounds of tools. Absent: 6."""
     max_steps: int | None = None
     """Alias of `maxRounds`."""
 
 
 class PlanExecuteBlock(_AgentPart, frozen=True):
+    """The block of `PLAN_EXECUTE`."""
+
     plan_system_prompt: str
+    """Instructions for the plan."""
     execute_system_prompt: str
+    """Instructions for each task."""
     summary_system_prompt: str | None = None
-    """Default: the prompt of `execute`."""
+    """Instructions for the final answer. Absent: those for tasks."""
     max_rounds: int | None = None
-    """Tasks that are done at most."""
+    """Most tasks that are executed. Absent: 8."""
     max_steps: int | None = None
     """Alias of `maxRounds`."""
     max_rounds_per_task: int | None = None
-    """Rounds of tools in one task; default 6."""
+    """Rounds of tools in one task. Absent: 6."""
     expose_reasoning_to_user: bool | None = None
+    """Whether reasoning is streamed. Absent: true with `REASONING_SUMMARY`, else false."""
 
     @property
     def system_prompt(self) -> str:
@@ -106,75 +122,115 @@ class PlanExecuteBlock(_AgentPart, frozen=True):
 
 
 class TeamStage(_AgentPart, frozen=True):
-    """One agent of a team; what it does not say is the agent's own."""
+    """One stage of a team; absent keys are those of the agent."""
 
     model: str | None = None
+    """Model of this stage."""
     provider_key: str | None = None
+    """Provider of this stage."""
     tools: tuple[str, ...] | None = None
+    """Tools of this stage."""
     keywords: tuple[str, ...] | None = None
-    """Tools that are registered under any of these words."""
+    """Adds the tools that are registered with one of these words."""
     agent: str | None = None
-    """Key of an agent that takes the stage's place."""
+    """Key of an agent that replaces this stage; excludes the other keys."""
 
 
 class ReactTeamBlock(_AgentPart, frozen=True):
+    """The block of `REACT_TEAM`."""
+
     thinking_system_prompt: str | None = None
+    """Instructions for `thinking`. Absent: a built-in prompt."""
     action_system_prompt: str | None = None
+    """Instructions for `action`. Absent: a built-in prompt."""
     observation_system_prompt: str | None = None
+    """Instructions for `observation`. Absent: a built-in prompt."""
     final_system_prompt: str | None = None
+    """Instructions for `final`. Absent: a built-in prompt."""
     thinking: TeamStage | None = None
+    """Model or agent of the stage that analyzes."""
     action: TeamStage | None = None
+    """Model, tools or agent of the stage that calls tools."""
     observation: TeamStage | None = None
+    """Model or agent of the stage that judges results."""
     final: TeamStage | None = None
+    """Model or agent of the stage that writes the answer."""
     max_rounds: int | None = None
+    """Rounds of the team. Absent: 10."""
     max_steps: int | None = None
     """Alias of `maxRounds`."""
     expose_reasoning_to_user: bool | None = None
+    """Whether the notes of the team are streamed. Absent: true with `REASONING_SUMMARY`, else false."""
 
 
 class AgentFields(_AgentPart, frozen=True, kw_only=True):
     """What an agent file may say in either form (E23), but for `budget`, which each form reads its own way."""
 
     key: str | None = None
+    """Must equal the file's name, if given."""
     name: str | None = None
+    """Name for people. Absent: the key."""
     icon: str | dict[str, Any] | None = None
+    """For clients; passed on as it is."""
     description: str | None = None
+    """What the agent is for; shown in lists."""
     provider_key: str | None = None
+    """The provider. Absent: the one that the settings select."""
     model: str | None = None
+    """The model. Absent: the provider's default."""
     options: Options | None = None
+    """Sampling options of every model call."""
     tools: tuple[str, ...] = ()
+    """Names of the tools that the agent may call."""
     keywords: tuple[str, ...] = ()
+    """Adds the tools that are registered with one of these words."""
     approval: Approval | dict[str, Approval] | None = None
-    """One word for all tools, or a word by tool name; `*` stands for the others."""
+    """When a tool call needs a person: one word, or a word by tool name with `*` for the rest."""
     context: dict[str, Any] | None = None
+    """Reserved; checked, and not used by this version."""
     compute: Compute | None = None
+    """How much the model should think."""
     output: Output | None = None
+    """Form of the answer: text, or a summary of the reasoning and a text."""
     tool_policy: ToolPolicy | None = None
+    """Whether the agent may, must not, or must call tools."""
     verify: Verify | None = None
+    """Whether a second model call checks the answer."""
 
 
 class AgentDefinition(AgentFields, frozen=True, kw_only=True):
-    """A whole agent file that names a mode.
+    """An agent file that names a mode."""
 
-    Blocks of modes that this version can't compile are taken as they are, so that the error is
-    about the mode and not about its block.
-    """
+    # Blocks of modes that this version can't compile may hold anything, so that the error is about the mode.
 
     mode: str
-    """A word of `BLOCKS`; a file may write it in any case and with `-` for `_`."""
+    """The mode, such as `REACT`; any case, `-` or `_`."""
     budget: AgentBudget | None = None
+    """Limits of a run."""
     plain: PromptBlock | None = None
+    """Block of `PLAIN`."""
     thinking: PromptBlock | None = None
+    """Block of `THINKING`."""
     plain_tooling: PromptBlock | None = None
+    """Block of `PLAIN_TOOLING`."""
     thinking_tooling: PromptBlock | None = None
+    """Block of `THINKING_TOOLING`."""
     react: ReactBlock | None = None
+    """Block of `REACT`."""
     plan_execute: PlanExecuteBlock | None = None
+    """Block of `PLAN_EXECUTE`."""
     react_team: ReactTeamBlock | None = None
+    """Block of `REACT_TEAM`."""
     single: dict[str, Any] | None = None
+    """Block of `SINGLE`, a mode that is not in this version."""
     pipeline: dict[str, Any] | None = None
+    """Block of `PIPELINE`, a mode that is not in this version."""
     collaborative: dict[str, Any] | None = None
+    """Block of `COLLABORATIVE`, a mode that is not in this version."""
     competitive: dict[str, Any] | None = None
+    """Block of `COMPETITIVE`, a mode that is not in this version."""
     code: dict[str, Any] | None = None
+    """Block of `CODE`, a mode that is not in this version."""
 
 
 def mode_word(text: str) -> str:
@@ -190,9 +246,12 @@ def decode_definition(data: Mapping[str, Any]) -> AgentDefinition:
 
 def agent_schema() -> dict[str, Any]:
     """Schema of any agent file: with a mode, or with an explicit graph."""
+    from graphflow.graph.definition.field_docs import describe_fields
+
     (agent, graph), parts = msgspec.json.schema_components(
         [AgentDefinition, GraphDefinition], ref_template="#/$defs/{name}"
     )
+    describe_fields(parts, AgentDefinition, GraphDefinition)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "graphflow agent",

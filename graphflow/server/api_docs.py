@@ -38,7 +38,10 @@ def api_docs(document: Schema, *, needs_token: bool) -> Markup:
 
 
 def curl(method: str, path: str, operation: Schema, schemas: Schema, token: str = "") -> str:
-    """A command with every parameter and field that is required; words in capitals are for the reader to fill in."""
+    """A command with every parameter and field that is required; words in capitals are for the reader to fill in.
+
+    Of fields of which one is required, the command has the first.
+    """
     parameters = operation.get("parameters", ())
     url = BASE + re.sub(r"\{(\w+)\}", lambda match: match[1].upper(), path)
     query = [f"{p['name']}={_word(p['name'])}" for p in parameters if p["in"] == "query" and p["required"]]
@@ -50,7 +53,8 @@ def curl(method: str, path: str, operation: Schema, schemas: Schema, token: str 
         given = " -F file=@FILE"
     elif content:
         schema = _resolved(content["application/json"]["schema"], schemas)
-        fields = {key: _sample(key, schema["properties"][key]) for key in schema.get("required", ())}
+        needed = [key for part in (schema, *schema.get("anyOf", ())[:1]) for key in part.get("required", ())]
+        fields = {key: _sample(key, schema["properties"][key]) for key in needed}
         given = f" -d {shlex.quote(json.dumps(fields, ensure_ascii=False))}"
     word = "" if method == "GET" or (method == "POST" and given) else f" -X {method}"
     return f"curl{' -N' if streams else ''}{word} '{url}'{token}{given}"

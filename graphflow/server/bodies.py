@@ -101,10 +101,12 @@ class QueryBody(JsonBody):
 class SubmitBody(JsonBody):
     """`POST /api/submit`."""
 
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["interruptId"]}, {"required": ["toolId"]}]})
+
     chat_id: Id
     run_id: Id
-    interrupt_id: Id | None = Field(None, description="The question that is answered; this or `toolId` must be given.")
-    tool_id: Id | None = Field(None, description="The tool call that waits, or the interrupt's id.")
+    interrupt_id: Id | None = Field(None, description="The interrupt, or its tool call. Give this or `toolId`.")
+    tool_id: Id | None = Field(None, description="The tool call, or its interrupt. Give this or `interruptId`.")
     payload: Any
     request_id: Id | None = None
     view_id: str | None = None

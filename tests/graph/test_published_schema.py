@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import jsonschema_rs
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 
 from graphflow.graph.definition.document import Branch, GraphDefinition, GraphRef, Join, NodeDefinition, document_schema
 from graphflow.graph.definition.struct_validation import check_shape
+from graphflow.modes.definition import agent_schema
 from tests.graph.random_documents import RandomDocument, random_documents
 from tests.graph.test_regions import NESTED
 
@@ -32,6 +34,18 @@ def test_each_part_has_the_keys_of_its_struct_and_no_others(struct: type[msgspec
     part = SCHEMA["$defs"][struct.__name__]
     assert set(part["properties"]) == {field.encode_name for field in msgspec.structs.fields(struct)}
     assert part["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("schema", [document_schema, agent_schema])
+def test_every_key_says_what_it_means(schema: Callable[[], dict[str, Any]]):
+    """Editors show it while a person writes, and the reference of agent files is made from it."""
+    silent = [
+        f"{name}.{key}"
+        for name, part in schema()["$defs"].items()
+        for key, value in part["properties"].items()
+        if "description" not in value
+    ]
+    assert silent == []
 
 
 def changed(path: tuple[str, ...], value: Any) -> dict[str, Any]:

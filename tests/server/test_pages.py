@@ -150,3 +150,10 @@ async def test_the_docs_have_every_route_with_its_parameters_fields_and_a_comman
                 assert f"{parameter['name']}=" in command
     for schema in document["components"]["schemas"].values():
         assert all(field in page.text for field in schema.get("properties", ()))
+
+
+async def test_the_command_that_answers_names_what_it_answers(client: httpx.AsyncClient) -> None:
+    """Either id may be given, one must; a command without both could only fail."""
+    page = Page((await client.get("/docs")).text)
+    command = next(command for command in page.commands if "/api/submit" in command)
+    assert json.loads(shlex.split(command)[-1]).keys() == {"chatId", "runId", "interruptId", "payload"}
