@@ -83,6 +83,33 @@ async def test_who_has_lost_the_thread_does_nothing_and_says_nothing(paused: Pau
     assert after is not None and (after.fence, after.owner, after.head) == (row.fence, row.owner, row.head)
 
 
+async def test_a_renewal_in_which_the_process_stood_still_renews_nothing(
+    paused: Paused, store: Checkpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await launch(paused.app, {}, "t")
+    await paused.inside.wait()
+    assert run.journal is not None and run.log is not None
+    await run.journal.flush()
+    said = [event.type for event in run.log.ring]
+    renew = store.renew
+
+    async def while_stopped(owner: str, *, lease_until: int) -> None:
+        paused.clock.advance(0.6 * LEASE_MS / 1000)
+        await store.take("t", owner="another/process/x", now=paused.clock.now_ms(), lease_ms=LEASE_MS)
+        await renew(owner, lease_until=lease_until)
+
+    paused.clock.advance(0.6 * LEASE_MS / 1000)
+    monkeypatch.setattr(store, "renew", while_stopped)
+    runs = paused.app.host.need_runs()
+    await runs._renew()
+    monkeypatch.setattr(store, "renew", renew)
+    paused.gate.set()
+    async with asyncio.timeout(10):
+        await run.over.wait()
+    assert paused.acted == [] and [event.type for event in run.log.ring] == said
+    assert isinstance(run.executor.error, Fenced)
+
+
 async def test_an_attached_run_that_has_lost_its_thread_raises_fenced(paused: Paused, store: Checkpointer) -> None:
     types: list[str] = []
 

@@ -274,8 +274,12 @@ class LiveRuns:
         now = self.clock.now_ms()
         held = [live.lease for live in self.by_thread.values() if live.lease is not None and live.lease.until >= now]
         await self.store.renew(self.owner, lease_until=now + self.registry.lease_ms)
-        for lease in held:  # those that had run out are asked about one by one, when they want to act
-            lease.extend(now + self.registry.lease_ms)
+        # A process may stand still in the midst of this, and what it renews then is no longer its own. Those that have
+        # run out by now are asked about one by one, when they want to act.
+        after = self.clock.now_ms()
+        for lease in held:
+            if lease.until >= after:
+                lease.extend(now + self.registry.lease_ms)
 
     async def _read_control_messages(self) -> None:
         for kind in ("stop", "signal"):
