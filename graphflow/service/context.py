@@ -99,7 +99,7 @@ class ServiceContext:
         self.queue, self.search = QueueState(), SearchState()
         self.stopping = False
         """The process shuts down: nothing new begins (spec 3.5)."""
-        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
         self._graphs: dict[str, tuple[LoadedAgent, ToolRegistry, CompiledGraph]] = {}
 
     # --- stores
@@ -156,18 +156,18 @@ class ServiceContext:
         return "running" if self.runs.is_driven(row) else "stopped"
 
     @asynccontextmanager
-    async def turn(self, thread_id: str) -> AsyncIterator[None]:
+    async def thread_lock(self, thread_id: str) -> AsyncIterator[None]:
         """One request at a time decides about a thread, so that of two answers the second sees the first."""
-        lock, users = self._turns.get(thread_id, (asyncio.Lock(), 0))
-        self._turns[thread_id] = (lock, users + 1)
+        lock, users = self._locks.get(thread_id, (asyncio.Lock(), 0))
+        self._locks[thread_id] = (lock, users + 1)
         try:
             async with lock:
                 yield
         # The last user removes the lock, so the table does not grow with every thread id ever asked for.
         finally:
-            lock, users = self._turns.pop(thread_id)
+            lock, users = self._locks.pop(thread_id)
             if users > 1:
-                self._turns[thread_id] = (lock, users - 1)
+                self._locks[thread_id] = (lock, users - 1)
 
     # --- graphs
 

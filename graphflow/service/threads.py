@@ -137,14 +137,14 @@ def struct_dict(value: msgspec.Struct) -> dict[str, Any]:
 
 async def edit(context: ServiceContext, thread_id: str, values: Mapping[str, Any], **options: Any) -> str:
     """A new checkpoint with these values; see `Thread.edit`."""
-    async with context.turn(thread_id):
+    async with context.thread_lock(thread_id):
         await settled_live(context, thread_id)
         return await (await thread_of(context, thread_id)).edit(values, **options)
 
 
 async def rewind(context: ServiceContext, thread_id: str, checkpoint_id: str, **options: Any) -> str:
     """A new head that goes on from the checkpoint; see `Thread.rewind`."""
-    async with context.turn(thread_id):
+    async with context.thread_lock(thread_id):
         await settled_live(context, thread_id)
         return await (await thread_of(context, thread_id)).rewind(checkpoint_id, **options)
 

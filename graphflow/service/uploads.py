@@ -87,7 +87,7 @@ async def upload(
     await check_chat(context, caller, chat_id)
     # Checked before anything is written: nobody may fill up the chat of another user.
     await claim(context, caller, chat_id)
-    async with context.turn(chat_id):
+    async with context.thread_lock(chat_id):
         size, digest = await asyncio.to_thread(_keep, context, chat_id, upload_id, file)
         kept = Upload(
             id=upload_id,

@@ -27,6 +27,8 @@ class Post:
         self.recalled: list[dict[str, Any]] = []
         self.breaks: list[BaseException] = []
         """What the next recalls raise."""
+        self.slow: asyncio.Event | None = None
+        """What a recall waits for before it does anything."""
 
     def tools(self) -> list[Any]:
         @tool(undo="tool:recall_mail")
@@ -36,6 +38,8 @@ class Post:
 
         @tool
         async def recall_mail(arguments: dict[str, Any], result: Any, idempotencyKey: str) -> str:  # noqa: N803 - the wire's name
+            if self.slow is not None:
+                await self.slow.wait()
             if self.breaks:
                 raise self.breaks.pop(0)
             self.recalled.append({"arguments": arguments, "result": result, "idempotencyKey": idempotencyKey})
@@ -176,6 +180,26 @@ async def test_undo_takes_them_back_in_reverse_order_with_what_they_were(compile
     assert len(await app.thread("t").history()) == 3
     assert (await app.resume("t")).status == "completed"
     assert [text for text, _ in post.sent] == ["mail 1", "mail 1"]
+
+
+async def test_a_slow_undo_keeps_its_thread_by_the_lease_of_the_store_s_owner(
+    compile_graph: Compile, post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, _ = build(compile_graph, post)
+    await app.run(thread_id="t")
+    runs = app.host.need_runs()
+    runs.registry.lease_ms, post.slow = 30, asyncio.Event()
+    renew, renewed = runs.store.renew, post.slow
+
+    async def noted(owner: str, *, lease_until: int) -> None:
+        assert lease_until - runs.clock.now_ms() <= 30
+        await renew(owner, lease_until=lease_until)
+        renewed.set()
+
+    monkeypatch.setattr(runs.store, "renew", noted)
+    async with asyncio.timeout(4):  # a third of the default lease is 5 s
+        await app.thread("t").rewind(await at(app, "draft"), effects="undo")
+    assert len(post.recalled) == 2
 
 
 async def test_a_choice_for_each_effect(compile_graph: Compile, post: Post) -> None:

@@ -11,7 +11,8 @@ from graphflow import Context, Graph
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import Fenced, ThreadBusy
 from graphflow.runtime.compiled_graph import CompiledGraph
-from graphflow.runtime.runs.live_runs import LEASE_MS, LiveRun
+from graphflow.runtime.runs.lease_keeper import LEASE_MS
+from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.testing import FakeClock
 from tests.launching import launch
 from tests.runtime.graphs import Counter, chain
@@ -100,8 +101,8 @@ async def test_a_renewal_in_which_the_process_stood_still_renews_nothing(
 
     paused.clock.advance(0.6 * LEASE_MS / 1000)
     monkeypatch.setattr(store, "renew", while_stopped)
-    runs = paused.app.host.need_runs()
-    await runs._renew()
+    assert run.lease is not None
+    await paused.app.host.need_runs().leases.renew([run.lease])
     monkeypatch.setattr(store, "renew", renew)
     paused.gate.set()
     async with asyncio.timeout(10):

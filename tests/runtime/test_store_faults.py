@@ -133,7 +133,7 @@ async def test_a_thread_that_could_not_be_given_back_is_not_renewed_with_those_t
         await app.run(thread_id="t", durability="sync")
     runs = app.host.runs
     assert runs is not None
-    await runs._renew()
+    await runs.leases.renew([])
     row = await store.thread("t")
     assert row is not None and row.owner is None  # any other process may take it
 

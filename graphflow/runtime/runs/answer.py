@@ -11,6 +11,7 @@ from typing import Any
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import Loaded
 from graphflow.errors import AnswerRefused
+from graphflow.graph.engine.executor import Executor
 from graphflow.runtime.runs.answer_checks import Answer, check_answers, questions_of
 from graphflow.runtime.runs.concurrency import NOBODY, Audience
 from graphflow.runtime.runs.live_runs import PreparedRun
@@ -26,7 +27,7 @@ async def answer(
 
     What has expired is closed first, and an answer to it is stale (E12).
     """
-    async with taken(host, thread_id, frees=True) as taking:
+    async with taken(host, host.need_runs(), thread_id, frees=True) as taking:
         loaded = await taking.runs.load_head(taking.row)
         overdue = overdue_in(loaded.machine, host.clock.now_ms())
         if overdue:
@@ -58,15 +59,20 @@ async def _answered(
         await executor.events.calls.learn()  # those that earlier epochs have announced get a result too
 
     def before() -> None:
-        # Fed together: the thread is not given back between two answers of one call.
         adopt_run(taking.host, executor, loaded, audience.preamble)
-        executor.together = True
-        for answer in checked:
-            if answer.interrupt_id in executor.machine.interrupts:  # else another of these has closed it
-                executor.answer(answer.interrupt_id, answer.value, answer.decision, by)
-        executor.together = False
+        feed_answers(executor, checked, by)
 
     return PreparedRun(run, None, before)
+
+
+def feed_answers(executor: Executor, checked: Sequence[Answer], by: str | None) -> None:
+    """Feeds the answers of one call to the run that waits for them."""
+    # Together, or the thread could be given back between two of them.
+    executor.together = True
+    for answer in checked:
+        if answer.interrupt_id in executor.machine.interrupts:  # else another of these has closed it
+            executor.answer(answer.interrupt_id, answer.value, answer.decision, by)
+    executor.together = False
 
 
 async def _stale(store: Checkpointer, thread_id: str, refusal: AnswerRefused) -> AnswerRefused:
@@ -92,7 +98,7 @@ async def expire(
     Raises:
         AnswerRefused: `answer_stale` when none of them is open any more.
     """
-    async with taken(host, thread_id) as taking:
+    async with taken(host, host.need_runs(), thread_id) as taking:
         loaded = await taking.runs.load_head(taking.row)
         due = [key for key in interrupt_ids if key in loaded.machine.interrupts]
         if not due:

@@ -1,4 +1,4 @@
-"""Runs of this process over one store: taking threads, leases, and finding a run that is live (E2, E18).
+"""Runs of this process over one store: taking threads, driving runs, and finding a run that is live (E2, E18).
 
 What other processes ask of a run that is driven here (to stop, to take a signal) comes through the thread's queue, which
 is looked at every `WATCH_S` while any run is live.
@@ -26,10 +26,10 @@ from graphflow.graph.engine.light_event import LightEvent
 from graphflow.graph.engine.ports import Clock
 from graphflow.runtime.queue_codec import Signal, Stop, decode_queued, encode_queued, kind_of
 from graphflow.runtime.runs.event_ring import RunLog
-from graphflow.runtime.runs.lease import Gate, ThreadLease
+from graphflow.runtime.runs.lease import ThreadLease
+from graphflow.runtime.runs.lease_keeper import LEASE_MS, LeaseKeeper
 
 log = logging.getLogger("graphflow.runtime")
-LEASE_MS = 15_000
 WATCH_S = 0.5
 """How often a process with live runs looks for what others ask of them."""
 STOP_WAIT_S = 10.0
@@ -98,8 +98,8 @@ class LiveRuns:
         self._hot: OrderedDict[str, Loaded] = OrderedDict()
         self._renewer: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._owed: dict[str, int] = {}
-        """Thread → fence of an epoch that ended when the store could not be written: the thread is still to be given back."""
+        # Asked for each time: the registry's owner may set it after the first run.
+        self.leases = LeaseKeeper(store, clock, lambda: registry.lease_ms)
 
     async def ready(self) -> None:
         """Sets the store up, once."""
@@ -118,9 +118,11 @@ class LiveRuns:
         """Takes the thread, or raises `ThreadBusy`."""
         await self.ready()
         # Otherwise the thread would look busy with an ended epoch of this very process.
-        await self._give_back(thread_id)
+        if thread_id in self.leases.owed:
+            await self.leases.give_back(thread_id)
+        lease_ms = self.registry.lease_ms
         return await self.store.take(
-            thread_id, owner=self.owner, now=self.clock.now_ms(), lease_ms=self.registry.lease_ms, create=create
+            thread_id, owner=self.owner, now=self.clock.now_ms(), lease_ms=lease_ms, create=create
         )
 
     @contextlib.asynccontextmanager
@@ -188,9 +190,8 @@ class LiveRuns:
                 try:
                     # Shielded: a cancelled caller must not leave the thread taken.
                     await asyncio.shield(live.journal.release())
-                # The store can't be written now; `_give_back` releases the thread later.
                 except GraphflowError:
-                    self._owed[thread_id] = live.journal.row.fence
+                    self.leases.owed[thread_id] = live.journal.row.fence
             if live.lease is not None:
                 await asyncio.shield(live.lease.settle())
             if self.registry.on_end:
@@ -226,60 +227,24 @@ class LiveRuns:
         with contextlib.suppress(GraphflowError):
             await self.drive(prepared)
 
-    # --- leases, and what other processes ask
-
-    def lease_of(self, row: ThreadRow, executor: Executor, gate: Gate | None) -> ThreadLease:
-        """The lease of the thread that was just taken."""
-        lease = ThreadLease(row.lease_until, lambda: self._renewed(row), executor.lose)
-        if gate is not None:
-            lease.guard(gate)
-        return lease
-
-    async def _renewed(self, row: ThreadRow) -> int | None:
-        """The new end of a lease that has run out, or None when another epoch of the thread has begun."""
-        until = self.clock.now_ms() + self.registry.lease_ms
-        await self.store.renew(self.owner, lease_until=until)
-        found = await self.store.thread(row.thread_id)
-        return until if found is not None and found.fence == row.fence else None
+    # --- what other processes ask
 
     async def _watch(self) -> None:
         """Renews every lease of this process and reads its control messages, for as long as a run is live (E2)."""
         loop = asyncio.get_running_loop()
-        # A third of the lease (ms to s), so one late renewal does not lose it.
-        pause, renewed_at = min(WATCH_S, self.registry.lease_ms / 3000), loop.time()
+        pause, renewed_at = min(WATCH_S, self.registry.pause_s), loop.time()
         try:
             while self.by_thread:
                 await asyncio.sleep(pause)
                 with contextlib.suppress(GraphflowError):
-                    if loop.time() - renewed_at + pause > self.registry.lease_ms / 3000:
+                    if loop.time() - renewed_at + pause > self.registry.pause_s:
                         renewed_at = loop.time()
-                        await self._renew()
+                        await self.leases.renew(
+                            [live.lease for live in self.by_thread.values() if live.lease is not None]
+                        )
                     await self._read_control_messages()
         finally:
             self._renewer = None
-
-    async def _give_back(self, *thread_ids: str) -> None:
-        """Releases what the ended epochs of these threads could not, as far as the store can be written again."""
-        for thread_id in thread_ids:
-            fence = self._owed.get(thread_id)
-            if fence is None:
-                continue
-            with contextlib.suppress(GraphflowError):
-                await self.store.release(thread_id, fence)
-                if self._owed.get(thread_id) == fence:  # no later epoch has come to owe its own meanwhile
-                    del self._owed[thread_id]
-
-    async def _renew(self) -> None:
-        await self._give_back(*self._owed)  # or they would be renewed with the others, and nobody could take them
-        now = self.clock.now_ms()
-        held = [live.lease for live in self.by_thread.values() if live.lease is not None and live.lease.until >= now]
-        await self.store.renew(self.owner, lease_until=now + self.registry.lease_ms)
-        # A process may stand still in the midst of this, and what it renews then is no longer its own. Those that have
-        # run out by now are asked about one by one, when they want to act.
-        after = self.clock.now_ms()
-        for lease in held:
-            if lease.until >= after:
-                lease.extend(now + self.registry.lease_ms)
 
     async def _read_control_messages(self) -> None:
         for kind in ("stop", "signal"):
@@ -392,12 +357,17 @@ class RunRegistry:
     def __init__(self, store: Checkpointer) -> None:
         self.store = store
         self.lease_ms = LEASE_MS
-        """For how long a thread is taken; renewed three times in that."""
+        """For how long a thread is taken."""
         self.on_begin: list[Watcher] = []
         """Called with each run just before it is driven, on whatever event loop."""
         self.on_end: list[Listener] = []
         """Called with each run that has ended or waits."""
         self._by_loop: dict[asyncio.AbstractEventLoop, LiveRuns] = {}
+
+    @property
+    def pause_s(self) -> float:
+        """The time between two renewals: a third of a lease (ms to s), so that one late renewal does not lose it."""
+        return self.lease_ms / 3000
 
     def here(self, clock: Clock) -> LiveRuns:
         """The live runs of the running event loop; the first caller gives them their clock."""

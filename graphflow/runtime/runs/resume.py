@@ -25,7 +25,7 @@ async def resume(
     Args:
         limits: over those that the run has; see `preconditions.budget_limits`.
     """
-    async with taken(host, thread_id) as taking:
+    async with taken(host, host.need_runs(), thread_id) as taking:
         loaded = await taking.runs.load_head(taking.row)
         machine = loaded.machine
         if machine.status == "waiting" and (overdue := overdue_in(machine, host.clock.now_ms())):
@@ -53,7 +53,7 @@ async def resume(
 
 async def cancel(host: RunHost, thread_id: str) -> bool:
     """Cancels a run that nobody drives: one that waits, or whose process has died. Whether there was one."""
-    async with taken(host, thread_id) as taking:
+    async with taken(host, host.need_runs(), thread_id) as taking:
         loaded = await taking.runs.load_head(taking.row)
         if loaded.machine.status not in UNFINISHED:
             await taking.give_back()

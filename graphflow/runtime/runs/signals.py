@@ -30,7 +30,7 @@ async def deliver(
     if (live := _live(runs, thread_id)) is not None:
         return _feed(runs, live, signal, position)
     try:
-        woken = await _wake(host, thread_id, signal, Audience(log=True, hold_ms=hold_ms), position)
+        woken = await _wake(host, runs, thread_id, signal, Audience(log=True, hold_ms=hold_ms), position)
     except ThreadBusy:
         # A run of this process may have taken the thread while `_wake` awaited the store.
         if (live := _live(runs, thread_id)) is not None:
@@ -43,11 +43,11 @@ async def deliver(
 
 
 async def _wake(
-    host: RunHost, thread_id: str, signal: Signal, audience: Audience, position: int | None
+    host: RunHost, runs: LiveRuns, thread_id: str, signal: Signal, audience: Audience, position: int | None
 ) -> PreparedRun | None:
     """A run that goes on where a `wait` node takes the signal; None when the signal was kept for one to come."""
-    async with taken(host, thread_id) as taking:
-        loaded = await taking.runs.load_head(taking.row)
+    async with taken(host, runs, thread_id) as taking:
+        loaded = await runs.load_head(taking.row)
         check_signal(loaded.machine, signal.name)
         if not is_awaited(loaded.machine, signal.name):
             await taking.record(loaded, lambda executor: executor.signal(signal.name, signal.payload), position)
@@ -58,7 +58,7 @@ async def _wake(
 
     def before() -> None:
         adopt_run(host, run.executor, loaded)
-        taking.runs.signal(run, journal, signal, position)
+        runs.signal(run, journal, signal, position)
 
     return PreparedRun(run, None, before)
 

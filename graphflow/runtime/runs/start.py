@@ -6,6 +6,7 @@ Whatever is refused is refused before anything has changed, and the thread is gi
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -93,22 +94,22 @@ async def start(host: RunHost, new: CheckedInput) -> PreparedRun:
     if new.request.on_busy == "enqueue" and new.consumes is None:
         # `holder` keeps other processes from beginning it: this caller drives the run itself.
         queued = msgspec.structs.replace(new.request, agent_key=host.agent_key, holder=runs.store.owner)
-        return await in_turn(runs, lambda turn: start_now(host, turn), new, queued)
-    return await start_now(host, new, runs)
+        return await in_turn(runs, partial(start_now, host, runs), new, queued)
+    return await start_now(host, runs, new)
 
 
-async def start_now(host: RunHost, new: CheckedInput, runs: LiveRuns | None = None) -> PreparedRun:
+async def start_now(host: RunHost, runs: LiveRuns, new: CheckedInput) -> PreparedRun:
     """The run of a new input, once the thread is this process's."""
     plan, tick, request = new.plan, new.tick, new.request
-    async with taken(host, request.thread_id, runs=runs, create=True, new=new) as taking:
+    async with taken(host, runs, request.thread_id, create=True, new=new) as taking:
         if new.consumes is not None or taking.row.queued:
-            await check_turn(taking.runs, new, taking.row)
+            await check_turn(runs, new, taking.row)
         # Kept before the first commit names it: after a crash the thread must find its document.
         await host.documents.keep(plan)
-        loaded = await taking.runs.load(taking.row)
+        loaded = await runs.load(taking.row)
         if loaded is not None and (loaded.machine.status == "waiting" or questions_of(loaded.machine)):
             if overdue := overdue_in(loaded.machine, host.clock.now_ms()):
-                return await after_expiry(taking, overdue, lambda: start_now(host, new))
+                return await after_expiry(taking, overdue, lambda: start_now(host, runs, new))
             if request.on_waiting == "answer" and new.consumes is None:
                 return await answer_with_text(taking, loaded, tick.input, new.audience)
             loaded = await _close_questions(taking, request.on_waiting, loaded)
@@ -126,7 +127,7 @@ async def start_now(host: RunHost, new: CheckedInput, runs: LiveRuns | None = No
             title=row.facts.title or request.title,
         )
         begins = None if row.lineage is not None else Lineage(number=host.new_lineage(), thread_id=request.thread_id)
-        journal = ThreadJournal(taking.runs.store, row, facts, loaded=loaded, begins=begins)
+        journal = ThreadJournal(runs.store, row, facts, loaded=loaded, begins=begins)
         journal.consumes = new.consumes
         run = taking.new_run(plan, machine, journal, new.audience, run_id=tick.run_id)
         return PreparedRun(run, tick, _announced(host, run.executor, new))

@@ -45,7 +45,7 @@ class Taking:
         log = RunLog(self.row.fence, seq) if audience.log else None
         executor = make_executor(self.host, plan, machine, journal, audience=audience, log=log, seq=seq)
         run = LiveRun(executor, journal, log, run_id=run_id)
-        run.lease = executor.run.lease = self.runs.lease_of(self.row, executor, audience.outbox or log)
+        run.lease = executor.run.lease = self.runs.leases.lease_of(self.row, executor.lose, audience.outbox or log)
         return run
 
     async def same_run(self, loaded: Loaded, audience: Audience, run_id: str | None = None) -> LiveRun:
@@ -80,22 +80,14 @@ class Taking:
 @asynccontextmanager
 async def taken(
     host: RunHost,
+    runs: LiveRuns,
     thread_id: str,
     *,
-    runs: LiveRuns | None = None,
     create: bool = False,
     new: CheckedInput | None = None,
     frees: bool = False,
 ) -> AsyncIterator[Taking]:
-    """The thread, taken; given back if the block fails. See `concurrency.take`.
-
-    Args:
-        runs: those of the host, for callers that have looked them up.
-
-    Raises:
-        GraphflowError: `nothing_to_resume` without a store.
-    """
-    runs = runs or host.need_runs()
+    """The thread, taken; given back if the block fails. See `concurrency.take`."""
     taking = Taking(host, runs, await take(runs, thread_id, create=create, new=new, frees=frees))
     try:
         yield taking

@@ -24,14 +24,14 @@ async def start_after_rollback(host: RunHost, new: CheckedInput) -> PreparedRun:
     """
     runs, request = host.need_runs(), new.request
     # Not a public value: it keeps `take` from preempting, so a thread that is busy again comes back to this loop.
-    turn = msgspec.structs.replace(new, request=msgspec.structs.replace(request, on_busy="next"))
+    again = msgspec.structs.replace(new, request=msgspec.structs.replace(request, on_busy="next"))
     last: ThreadBusy | None = None
     for _ in range(TRIES):
         await runs.ready()
         await _roll_back(host, runs, request.thread_id, request.effects)
         try:
             # Whoever has taken the thread in between is rolled back too, not only interrupted.
-            return await start_now(host, turn)
+            return await start_now(host, runs, again)
         except ThreadBusy as busy:
             last = busy
     assert last is not None

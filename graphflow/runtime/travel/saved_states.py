@@ -24,8 +24,7 @@ from graphflow.graph.core.patches import apply_patch
 from graphflow.graph.definition.document import END
 from graphflow.graph.engine.ports import Clock, Ids
 from graphflow.runtime.clock_and_ids import SystemClock, Uuid7Ids
-
-LEASE_MS = 15_000
+from graphflow.runtime.runs.lease_keeper import LEASE_MS
 
 
 class SavedStates:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -23,7 +20,7 @@ from graphflow.graph.engine.context import digest_of
 from graphflow.graph.engine.suspension import is_cut_off
 from graphflow.messages import AIMessage
 from graphflow.runtime.history.effects import UNDO, Effect, read_body, result_of
-from graphflow.runtime.runs.live_runs import LEASE_MS, LiveRuns
+from graphflow.runtime.runs.live_runs import LiveRuns
 from graphflow.runtime.runs.run_host import RunHost
 
 PAGE = 64
@@ -46,7 +43,7 @@ async def undo_effects(
     # `keep`: the rewind or edit commits right after this, so the thread stays taken.
     journal = ThreadJournal(runs.store, row, row.facts, loaded=head, keep=True)
     undoing = Undoing(host, plan, journal, head)
-    async with _lease_kept(runs):
+    async with runs.leases.kept(runs.registry.pause_s):
         for index, effect in enumerate(reversed(effects)):
             try:
                 await undoing.undo(effect)
@@ -186,25 +183,6 @@ class UndoContext:
 
     def source(self, facts: dict[str, Any]) -> None:
         """Nobody listens."""
-
-
-@asynccontextmanager
-async def _lease_kept(runs: LiveRuns) -> AsyncIterator[None]:
-    """The thread stays this process's while tools take their time (E2)."""
-
-    async def renew() -> None:
-        while True:
-            await asyncio.sleep(LEASE_MS / 3000)
-            # A failed renewal is tried again well before the lease ends.
-            with contextlib.suppress(GraphflowError):
-                await runs.store.renew(runs.store.owner, lease_until=runs.clock.now_ms() + LEASE_MS)
-
-    task = asyncio.ensure_future(renew())  # noqa: TID251 - ended below
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def _failure(effect: Effect, undone: list[str], left: list[str], error: Exception) -> GraphflowError:

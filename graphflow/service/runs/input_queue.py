@@ -48,7 +48,7 @@ class StartedRun(msgspec.Struct, frozen=True, kw_only=True):
     """The requester's stream has the events with higher numbers."""
 
 
-Turn = StartedRun | Literal["gone"]
+TurnResult = StartedRun | Literal["gone"]
 """The outcome of an input: its run has begun here, or it has left the queue through another process."""
 
 
@@ -56,7 +56,7 @@ Turn = StartedRun | Literal["gone"]
 
 
 async def add(context: ServiceContext, queued: RunRequest) -> QueuedInput:
-    """Accepts an input durably; the caller has the thread's turn.
+    """Accepts an input durably; the caller holds the thread's lock.
 
     Raises:
         GraphflowError: `overloaded` when the queue is full.
@@ -91,7 +91,7 @@ async def _refuse_when_full(context: ServiceContext, chat_id: str) -> None:
 async def withdraw(context: ServiceContext, enqueued: QueuedInput) -> bool:
     """Takes the input out of the queue; False when its run has begun or it is gone already."""
     run_id = enqueued.run_id
-    async with context.turn(enqueued.chat_id):
+    async with context.thread_lock(enqueued.chat_id):
         out = await context.store.withdraw(enqueued.chat_id, enqueued.position, run_id=run_id)
     if out:
         _settle(context, enqueued.chat_id, enqueued.position, "gone")
@@ -101,14 +101,14 @@ async def withdraw(context: ServiceContext, enqueued: QueuedInput) -> bool:
 # --- waiting for the turn
 
 
-async def wait_for_turn(context: ServiceContext, enqueued: QueuedInput) -> Turn:
+async def wait_for_turn(context: ServiceContext, enqueued: QueuedInput) -> TurnResult:
     """Returns when the input's run begins in this process, or when the input is no longer in the queue.
 
     Raises:
         GraphflowError: its turn came, and it was refused for good (its agent is gone, say); or `shutting_down`.
     """
     key = (enqueued.chat_id, enqueued.position)
-    future: asyncio.Future[Turn] | None = enqueued.begins or context.queue.turns.get(key)
+    future: asyncio.Future[TurnResult] | None = enqueued.begins or context.queue.turns.get(key)
     if future is None:
         future = context.queue.turns[key] = asyncio.get_running_loop().create_future()
     if context.queue.closed and not future.done():  # the input got into the store while those who waited were told
@@ -138,7 +138,7 @@ async def _observe(context: ServiceContext, chat_id: str) -> None:
         context.queue.observed.pop(chat_id, None)
 
 
-def _settle(context: ServiceContext, chat_id: str, position: int, turn: Turn | GraphflowError) -> None:
+def _settle(context: ServiceContext, chat_id: str, position: int, turn: TurnResult | GraphflowError) -> None:
     future = context.queue.turns.pop((chat_id, position), None)
     if future is None or future.done():
         return
@@ -195,7 +195,7 @@ async def _drain(context: ServiceContext, chat_id: str) -> None:
             # Discarded before the look, so a request that comes meanwhile is not lost.
             context.queue.again.discard(chat_id)
             try:
-                async with context.turn(chat_id):
+                async with context.thread_lock(chat_id):
                     await _next(context, chat_id)
             except Exception:  # a store that is locked for a moment: the sweep comes again
                 log.exception("the next input of thread %s could not be begun", chat_id)

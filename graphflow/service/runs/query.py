@@ -53,7 +53,7 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
     await runs.ready()
     chat_id = request.thread_id or context.ids.new_id()
     hold_ms = context.settings.tools.hold_ms if request.hold_ms is None else request.hold_ms
-    async with context.turn(chat_id):
+    async with context.thread_lock(chat_id):
         is_new = not request.thread_id  # then neither the store nor the folder of uploads can know the id
         row = None if is_new else await context.store.thread(chat_id)
         if caller.user is not None and row is not None and row.facts.user != caller.user:

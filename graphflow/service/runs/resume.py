@@ -9,6 +9,7 @@ from graphflow.errors import AnswerRefused
 from graphflow.runtime.history.effects import Choices
 from graphflow.runtime.launch import launch_answer, launch_resume
 from graphflow.runtime.queue_codec import Signal
+from graphflow.runtime.runs.answer import feed_answers
 from graphflow.runtime.runs.answer_checks import check_answers
 from graphflow.runtime.runs.signals import deliver
 from graphflow.service.context import ServiceContext
@@ -43,7 +44,7 @@ async def resume(
     if answers and checkpoint_id is not None:
         await _must_stand_at(context, thread_id, checkpoint_id)
     hold = context.settings.tools.hold_ms if hold_ms is None else hold_ms
-    async with context.turn(thread_id):
+    async with context.thread_lock(thread_id):
         await expire_overdue(context, thread_id)
         live = await settled_live(context, thread_id)
         if live is not None and answers and live.executor.machine.interrupts:
@@ -51,8 +52,7 @@ async def resume(
             # All answers are checked before the first is given: a refused call changes nothing (E13).
             checked = check_answers(executor.machine, answers)
             after = executor.seq
-            for answer in checked:
-                executor.answer(answer.interrupt_id, answer.value, answer.decision, by)
+            feed_answers(executor, checked, by)
             return StartedRun(run=live, run_id=live.run_id, chat_id=thread_id, after=after)
         graph = await context.graph_of_thread(thread_id)
         if answers:
@@ -83,7 +83,7 @@ async def signal(context: ServiceContext, thread_id: str, name: str, payload: An
     """
     context.refuse_when_stopping()
     checked_chat_id(thread_id, "threadId")
-    async with context.turn(thread_id):
+    async with context.thread_lock(thread_id):
         await expire_overdue(context, thread_id)
         # A run that is just ending takes no signal; after it, the thread is free or waits.
         await settled_live(context, thread_id)

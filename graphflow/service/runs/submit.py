@@ -58,7 +58,7 @@ async def submit(context: ServiceContext, request: SubmitRequest, *, caller: Cal
     detail = None
     try:
         # One request at a time: of two answers to one question the second sees the first.
-        async with context.turn(request.chat_id):
+        async with context.thread_lock(request.chat_id):
             await check_thread(context, caller, request.chat_id)
             # What is due happens first; an answer to it is then stale (E12).
             await expire_overdue(context, request.chat_id)
