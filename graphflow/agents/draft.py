@@ -189,11 +189,11 @@ def _both_issues(graph_keys: list[str]) -> Iterator[Issue]:
 
 def _merged(own: Iterable[Issue], shape: Iterable[Issue]) -> list[Issue]:
     """Both lists, each place once: our own error wins over one about the shape, any error over a warning."""
-    told, shapes = list(own), list(shape)
-    errors = {issue.pointer for issue in told if issue.severity == "error"}
+    ours, shapes = list(own), list(shape)
+    errors = {issue.pointer for issue in ours if issue.severity == "error"}
     news = [issue for issue in shapes if issue.pointer not in errors]
     wrong = {issue.pointer for issue in news}
-    return [*(issue for issue in told if issue.pointer not in wrong), *news]
+    return [*(issue for issue in ours if issue.pointer not in wrong), *news]
 
 
 def _located(draft: Draft, issues: Iterable[Issue]) -> tuple[Issue, ...]:

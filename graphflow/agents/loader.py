@@ -116,17 +116,17 @@ def _check_graph(draft: Draft, kinds: Kinds, issues: list[Issue]) -> CheckedDocu
     except DefinitionError as error:
         found = error.errors
     places = {issue.pointer for issue in issues}
-    told = {(issue.pointer, issue.message) for issue in issues}
+    reported = {(issue.pointer, issue.message) for issue in issues}
     for issue in found:
         placed = draft.locate(issue) if explicit else _in_mode_file(draft, issue)
-        if placed is not None and not _told(issue, places, told):
+        if placed is not None and not _is_covered(issue, places, reported):
             issues.append(placed)
     return checked
 
 
-def _told(issue: Issue, places: set[str], told: set[tuple[str, str]]) -> bool:
+def _is_covered(issue: Issue, places: set[str], reported: set[tuple[str, str]]) -> bool:
     """Whether the draft's own errors cover this issue: the agent's checks say more than one about the shape."""
-    return (issue.pointer, issue.message) in told or (issue.kind == "shape" and issue.pointer in places)
+    return (issue.pointer, issue.message) in reported or (issue.kind == "shape" and issue.pointer in places)
 
 
 def _place(issue: Issue) -> tuple[int, int]:

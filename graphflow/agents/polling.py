@@ -30,7 +30,7 @@ async def until_sure(look: Callable[[bool], Awaitable[bool]], sleep: Callable[[f
     await look(False)
 
 
-async def looks(
+async def folder_changes(
     folder: Path,
     *,
     suffix: str | tuple[str, ...],
@@ -43,16 +43,16 @@ async def looks(
     can't be watched (the system has no watches left) is checked every `interval_ms`; one that does not exist is
     checked at every tick.
     """
-    told = False
+    reported = False
     while True:
         try:
             async for _ in _watched(folder, suffix, interval_ms):
                 yield
         except (OSError, RuntimeError) as error:  # watchfiles raises both, by cause
             # Once: the message would otherwise come with every interval. A missing folder is no fault.
-            if not told and await asyncio.to_thread(folder.is_dir):
-                told = True
-                log.info("agents: %s can't be watched (%s); looking every %d ms", folder, error, interval_ms)
+            if not reported and await asyncio.to_thread(folder.is_dir):
+                reported = True
+                log.info("agents: %s can't be watched (%s); checking every %d ms", folder, error, interval_ms)
         yield
         await _pause(folder, interval_ms, sleep)
 

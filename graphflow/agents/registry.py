@@ -12,7 +12,7 @@ from typing import Any
 
 from graphflow.agents.draft import Draft, Known, read_draft, unreadable_draft
 from graphflow.agents.loader import LoadedAgent
-from graphflow.agents.polling import looks, until_sure
+from graphflow.agents.polling import folder_changes, until_sure
 from graphflow.agents.reload import AgentChanges, InvalidAgent, Round, Table, current_round, next_table
 from graphflow.errors import AgentNotFound
 from graphflow.graph.definition.kinds import Kinds
@@ -65,14 +65,14 @@ class AgentRegistry:
         """The newest valid version of an agent.
 
         Raises:
-            AgentNotFound: none has this key; the text names near ones, or the error if its file was refused.
+            AgentNotFound: none has this key; the text names near ones, or the error if its file was rejected.
         """
         table = self._table  # one look: a reload may replace the table in another thread
         if agent := table.agents.get(key):
             return agent
         if refused := table.invalid.get(key):
             issues = [issue.as_dict() for issue in refused.errors]
-            raise AgentNotFound(f"agent {key!r} was refused: {refused.errors[0].render()}", key=key, errors=issues)
+            raise AgentNotFound(f"agent {key!r} was rejected: {refused.errors[0].render()}", key=key, errors=issues)
         known = sorted(table.agents)
         near = nearest(key, known)
         hint = f"did you mean {near!r}? " if near else ""
@@ -126,7 +126,7 @@ class AgentRegistry:
         """
         only = None if paths is None else {_key_of(Path(path)) for path in paths}
         change, _ = self._look(only=only, recheck=recheck)
-        self._tell(change)
+        self._notify(change)
         return change
 
     async def refresh(self) -> None:
@@ -136,7 +136,7 @@ class AgentRegistry:
 
         async def look(sure: bool) -> bool:
             change, doubtful = await asyncio.to_thread(self._look, sure=sure)
-            self._tell(change)
+            self._notify(change)
             return doubtful
 
         await until_sure(look, self._sleep)
@@ -147,11 +147,12 @@ class AgentRegistry:
         An agent that does not fit them is reported and keeps its last valid version.
         """
         change, _ = await asyncio.to_thread(self._look, recheck=True, sure=True, kinds=kinds)
-        self._tell(change)
+        self._notify(change)
 
     async def watch(self) -> None:
         """Keeps the agents up to date until cancelled; run it in a task group."""
-        async with aclosing(looks(self.folder, suffix=SUFFIX, interval_ms=self._interval_ms, sleep=self._sleep)) as due:
+        changes = folder_changes(self.folder, suffix=SUFFIX, interval_ms=self._interval_ms, sleep=self._sleep)
+        async with aclosing(changes) as due:
             async for _ in due:
                 await self.refresh()
 
@@ -160,7 +161,7 @@ class AgentRegistry:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def _tell(self, change: AgentChanges) -> None:
+    def _notify(self, change: AgentChanges) -> None:
         for refused in change.invalid:
             for issue in refused.errors:
                 log.warning("agents: %s", issue.render())

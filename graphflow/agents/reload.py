@@ -142,4 +142,4 @@ def _difference(old: Table, new: Table) -> AgentChanges:
 
 def _defect(draft: Draft, error: Exception) -> Issue:
     message = f"could not be checked: {type(error).__name__}: {error}"
-    return Issue(pointer="", message=message, hint="this is a defect of graphflow, please report it", file=draft.file)
+    return Issue(pointer="", message=message, hint="this is a bug in graphflow; please report it", file=draft.file)

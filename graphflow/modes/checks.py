@@ -20,6 +20,7 @@ _MAX_INT = 2**53 - 1
 
 _RANGES: Mapping[tuple[str, str], tuple[float, float, str]] = {
     ("options", "temperature"): (0, 2, "from 0 to 2"),
+    # The least float above 0, as the range includes its ends.
     ("options", "topP"): (math.ulp(0.0), 1, "above 0 and at most 1"),
     ("options", "maxTokens"): (1, _MAX_INT, "at least 1"),
     ("options", "timeoutMs"): (1, _MAX_INT, "at least 1 (milliseconds)"),
@@ -40,8 +41,8 @@ _RANGES: Mapping[tuple[str, str], tuple[float, float, str]] = {
 """(part, field) → lowest value, highest value, the rule in words."""
 
 _LEGACY = {
-    "systemPrompt": "the prompt stands in the mode's block",
-    "deepThink": "say `mode` THINKING or `compute` instead",
+    "systemPrompt": "move it into the block of the mode",
+    "deepThink": "use `mode` THINKING or `compute` instead",
 }
 
 
@@ -75,6 +76,7 @@ def mode_issues(data: Mapping[str, Any], built: Collection[str]) -> Iterator[Iss
         data: the file's data, of any shape.
         built: the modes that this version compiles.
     """
+    # Refused, not left out: without its prompt the agent would run and answer as if it had none.
     for name, instead in _LEGACY.items():
         if name in data:
             yield _issue(f"/{name}", f"a top-level {name!r} is the old format and is not read", instead)
@@ -85,11 +87,11 @@ def mode_issues(data: Mapping[str, Any], built: Collection[str]) -> Iterator[Iss
     if mode == GRAPH:
         yield _issue(
             "/mode",
-            "mode 'GRAPH' is not written in a file",
+            "'GRAPH' is not a mode that a file can name",
             "leave `mode` out and write `graphflow`, `start` and `nodes`",
         )
     elif mode not in BLOCKS:
-        yield _issue("/mode", f"{word!r} is no mode", choose(mode, BLOCKS), kind="reference")
+        yield _issue("/mode", f"{word!r} is not a mode", choose(mode, BLOCKS), kind="reference")
     elif mode not in built:
         yield _issue("/mode", f"mode {mode} is not in this version; modes are {', '.join(sorted(built))}", None)
     else:
@@ -108,7 +110,7 @@ def _block_issues(data: Mapping[str, Any], mode: str) -> Iterator[Issue]:
     elif isinstance(block, Mapping):
         for field, prompt in block.items():
             if field.lower().endswith("systemprompt") and isinstance(prompt, str) and not prompt.strip():
-                yield _issue(f"/{name}/{field}", "the system prompt is empty", "say what the agent is for")
+                yield _issue(f"/{name}/{field}", "the system prompt is empty", "describe what the agent is for")
 
 
 _EXAMPLES = {
@@ -131,8 +133,9 @@ def _team_issues(
         place = f"/reactTeam/{stage}"
         yield from _tool_issues(own.get("tools"), tools, place)
         yield from _provider_issues(own.get("providerKey"), providers, place)
+        # The agent runs as a subgraph with its own settings, so these would have no effect.
         if own.get("agent") is not None and (more := sorted(own.keys() - {"agent"})):
-            yield _issue(place, f"the agent in its place brings its own {', '.join(more)}", "keep `agent` alone")
+            yield _issue(place, f"`agent` replaces this stage and has its own {', '.join(more)}", "keep `agent` alone")
 
 
 _STAGES = ("thinking", "action", "observation", "final")
@@ -154,8 +157,9 @@ def _alias_issues(data: Mapping[str, Any], part: str) -> Iterator[Issue]:
 
 
 def _key_issues(written: Any, key: str | None) -> Iterator[Issue]:
+    # No reference could name such an agent: `agent:KEY@VERSION` is split at these, and a path at its slashes.
     if key is not None and (bad := sorted({c for c in key if c in "@:/\\" or c.isspace() or not c.isprintable()})):
-        yield _issue("", f"the agent's key {key!r} has {', '.join(map(repr, bad))} in it", "rename the file")
+        yield _issue("", f"the agent's key {key!r} must not contain {', '.join(map(repr, bad))}", "rename the file")
     # Two names for one agent would make `agent:KEY` ambiguous.
     if isinstance(written, str) and key is not None and written != key:
         yield _issue("/key", f"key {written!r} differs from the file's name {key!r}", "rename the file or remove `key`")
@@ -202,6 +206,7 @@ def _range_issues(data: Mapping[str, Any]) -> Iterator[Issue]:
     for (part, field), (low, high, words) in _RANGES.items():
         block = data.get(part)
         value = block.get(field) if isinstance(block, Mapping) else None
+        # In Python `true` is also the number 1.
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue  # missing, or the shape says so
         if not low <= value <= high:

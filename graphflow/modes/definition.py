@@ -203,6 +203,7 @@ class AgentDefinition(AgentFields, frozen=True, kw_only=True):
 
     # Blocks of modes that this version can't compile may hold anything, so that the error is about the mode.
 
+    # A text and not a Literal: any case is read, and `checks.py` names the nearest mode.
     mode: str
     """The mode, such as `REACT`; any case, `-` or `_`."""
     budget: AgentBudget | None = None
@@ -248,6 +249,7 @@ def agent_schema() -> dict[str, Any]:
     """Schema of any agent file: with a mode, or with an explicit graph."""
     from graphflow.graph.definition.field_docs import describe_fields
 
+    # In one call, so that a part which both forms use is defined once.
     (agent, graph), parts = msgspec.json.schema_components(
         [AgentDefinition, GraphDefinition], ref_template="#/$defs/{name}"
     )

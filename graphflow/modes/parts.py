@@ -6,12 +6,6 @@ from typing import Any
 
 from graphflow.modes.definition import AgentDefinition
 from graphflow.modes.policies import Policies
-from graphflow.nodes.prompts import BEST_ANSWER
-
-__all__ = [
-    "BEST_ANSWER", "CALLED", "MESSAGES_STATE", "answering_node", "calling_node", "last_node", "literal", "model_node",
-    "offers_tools", "output_of",
-]  # fmt: skip
 
 MESSAGES_STATE: dict[str, Any] = {
     "type": "object",
@@ -25,24 +19,25 @@ def literal(text: str) -> str:
     return text.replace("${", "$${")
 
 
-def model_node(system_prompt: str, policies: Policies, **with_: Any) -> dict[str, Any]:
-    """A `model` node whose turn joins the conversation; provider, model and tools are the document's own (E23)."""
+def answering_node(system_prompt: str, policies: Policies, **with_: Any) -> dict[str, Any]:
+    """A `model` node whose turn joins the conversation, and is the answer if it calls no tool, in the form of `output`.
+
+    Provider, model and tools are the document's own (E23).
+    """
+    # Policies are written out, presets included: the ejected document needs no mode, and a new default is a new version.
     arguments = {
         "systemPrompt": literal(system_prompt),
         **with_,
+        **output_of(policies),
         "compute": policies.compute,
         "showReasoning": policies.show_reasoning,
     }
     return {"use": "model", "with": arguments, "set": {"messages": "out.messages"}}
 
 
-def answering_node(system_prompt: str, policies: Policies, **with_: Any) -> dict[str, Any]:
-    """A `model` node whose turn is the answer if it calls no tool, in the form of `output`."""
-    return model_node(system_prompt, policies, **with_, **output_of(policies))
-
-
 def last_node(system_prompt: str, policies: Policies, **with_: Any) -> dict[str, Any]:
     """An answering node without tools and without a turn after it."""
+    # `lastTurn` beside no tools: a model may call one all the same, and the call then needs a result before the run ends.
     return answering_node(system_prompt, policies, **with_, tools=[], lastTurn=True)
 
 
@@ -75,6 +70,7 @@ def calling_node(name: str, system_prompt: str, policies: Policies, *, offers: b
     """
     to_tools = {"if": CALLED, "to": "tools"}
     if not offers:
+        # The route stays: a call that nobody offered must get its error result, or the next request breaks the protocol.
         return {**answering_node(system_prompt, policies, tools=[]), "next": [to_tools, {"to": "end"}]}
     if policies.tool_policy == "ALLOW":
         return {**answering_node(system_prompt, policies, **with_), "next": [to_tools, {"to": "end"}]}
@@ -84,6 +80,7 @@ def calling_node(name: str, system_prompt: str, policies: Policies, *, offers: b
         **answering_node(
             system_prompt,
             policies,
+            # Named, as a node with a prompt of its own sends no conversation unless it is told to.
             messages="${state.messages}",
             prompt=f"${{{again} ? '{NUDGE}' : ''}}",
             toolChoice=f"${{{none_yet} ? 'required' : 'auto'}}",

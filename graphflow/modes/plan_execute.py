@@ -53,11 +53,13 @@ def compile_plan_execute(definition: AgentDefinition, policies: Policies) -> dic
                     "maxTasks": "${limits.rounds}",
                 },
                 "set": {"messages": "out.messages", "plan": "out.plan", "drafts": "out.drafts"},
+                # Once: a model that fails twice to write JSON goes on with the request as the only task.
                 "next": [{"if": "out.again && visits.plan < 2", "to": "plan"}, {"to": "execute"}],
             },
             "execute": _execute(block.execute_system_prompt, block.max_rounds_per_task, policies, offers),
             "tools": {
                 "use": "tools",
+                # In order, because a later call may refer to the result of an earlier one by `{{tool.field}}`.
                 # `max: 0`: a call that comes although no tools are offered gets an error result.
                 "with": {"parallel": False, **({} if offers else {"max": 0})},
                 "set": {"messages": "out.messages"},
@@ -79,6 +81,7 @@ def _turn(system_prompt: str, policies: Policies, offers: bool) -> dict[str, Any
 
 
 def _execute(system_prompt: str, max_rounds: int | None, policies: Policies, offers: bool) -> dict[str, Any]:
+    # For the run, not for each task: a step that only thinks is no breach once a tool has run.
     must_call = {"mustCall": "${visits.tools == 0}"} if policies.tool_policy == "REQUIRE" and offers else {}
     return {
         "use": "task",
@@ -96,6 +99,7 @@ def _execute(system_prompt: str, max_rounds: int | None, policies: Policies, off
 
 
 def _summarize(system_prompt: str, policies: Policies) -> dict[str, Any]:
+    # Set here and not by `append_verify`, which knows `model` nodes only.
     candidate = policies.verify != "NONE"
     return {
         "use": "summary",

@@ -27,6 +27,7 @@ class Preset:
     """`None` for modes without a loop."""
 
 
+# Modes that this version can't compile yet have presets too: the table has a row for each of `BLOCKS`.
 _STRATEGY = Preset(model_calls=60, tool_calls=60, timeout_ms=10 * MINUTE_MS)
 
 PRESETS: dict[str, Preset] = {
@@ -82,7 +83,7 @@ def resolve_policies(definition: AgentDefinition, block: Any) -> Policies:
         # Who asks for a summary of the reasoning wants to see it.
         show_reasoning=output == "REASONING_SUMMARY" if shown is None else shown,
         budget=_budget(budget, preset, _rounds_of(block)),
-        warnings=(*warnings, *_idle_rounds(definition.mode, budget, preset)),
+        warnings=(*warnings, *_unused_rounds(definition.mode, budget, preset)),
     )
 
 
@@ -96,6 +97,7 @@ def _tool_policy(definition: AgentDefinition, preset: Preset) -> tuple[ToolPolic
                 "list the agent's tools or keywords that tools are bound to, or leave toolPolicy out",
             ),
         )
+    # Silence would look like a model that does not want to call anything.
     if asked is None and preset.tool_policy == "DISALLOW" and definition.tools:
         return "DISALLOW", (
             _warning(
@@ -114,12 +116,12 @@ def _has_tools(definition: AgentDefinition) -> bool:
     return bool(definition.tools or definition.keywords or (own is not None and (own.tools or own.keywords)))
 
 
-def _idle_rounds(mode: str, budget: AgentBudget, preset: Preset) -> Iterator[Issue]:
+def _unused_rounds(mode: str, budget: AgentBudget, preset: Preset) -> Iterator[Issue]:
     """Warns about rounds that are given for a mode without rounds."""
     for name, given in (("maxRounds", budget.max_rounds), ("maxSteps", budget.max_steps)):
         if preset.rounds is None and given is not None:
             message = f"mode {mode} has no rounds, so {name!r} limits nothing"
-            yield _warning(f"/budget/{name}", message, "remove it, or choose a mode with rounds, as REACT")
+            yield _warning(f"/budget/{name}", message, "remove it, or choose a mode with rounds, such as REACT")
 
 
 def _warning(pointer: str, message: str, hint: str) -> Issue:
@@ -134,8 +136,9 @@ def _rounds_of(part: Any) -> int | None:
 
 def _budget(budget: AgentBudget, preset: Preset, block_rounds: int | None) -> dict[str, Any]:
     """The document's budget: explicit limits, else the preset's; of two explicit round limits the lower applies."""
+    # Both are ceilings: neither may raise the other.
     explicit = [rounds for rounds in (block_rounds, _rounds_of(budget)) if rounds is not None]
-    figures = {
+    limits = {
         "maxRounds": None if preset.rounds is None else min(explicit, default=preset.rounds),
         "maxModelCalls": preset.model_calls if budget.max_model_calls is None else budget.max_model_calls,
         "maxToolCalls": preset.tool_calls if budget.max_tool_calls is None else budget.max_tool_calls,
@@ -144,4 +147,4 @@ def _budget(budget: AgentBudget, preset: Preset, block_rounds: int | None) -> di
         "timeoutMs": preset.timeout_ms if budget.timeout_ms is None else budget.timeout_ms,
     }
     # Left out rather than null: defaults must not enter the version hash.
-    return {name: figure for name, figure in figures.items() if figure is not None}
+    return {name: limit for name, limit in limits.items() if limit is not None}

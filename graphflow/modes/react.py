@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from graphflow.modes.definition import AgentDefinition
-from graphflow.modes.parts import BEST_ANSWER, MESSAGES_STATE, calling_node, last_node, offers_tools
+from graphflow.modes.parts import MESSAGES_STATE, calling_node, last_node, offers_tools
 from graphflow.modes.policies import Policies
 from graphflow.modes.verify import append_verify
+from graphflow.nodes.prompts import BEST_ANSWER
 
 
 def compile_react(definition: AgentDefinition, policies: Policies) -> dict[str, Any]:
@@ -21,6 +22,7 @@ def compile_react(definition: AgentDefinition, policies: Policies) -> dict[str, 
         "budget": {**policies.budget, "onExceeded": "answer"},
         "start": "reason",
         "nodes": {
+            # Asked for one call a turn; a model that ignores this is held to it by `max` of the tools node.
             "reason": calling_node("reason", prompt, policies, offers=offers, parallelToolCalls=False),
             "tools": _tools(offers),
             "answer": {**last_node(prompt, policies, messages="${state.messages}", prompt=BEST_ANSWER), "next": "end"},
@@ -35,5 +37,6 @@ def _tools(offers: bool) -> dict[str, Any]:
         "use": "tools",
         "with": {"max": 1 if offers else 0},
         "set": {"messages": "out.messages"},
+        # A condition that names `limits.rounds` also gives the finish reason `max_rounds` once it no longer holds.
         "next": [{"if": "visits.reason < limits.rounds", "to": "reason"}, {"to": "answer"}],
     }

@@ -25,7 +25,7 @@ STATE: dict[str, Any] = {
 
 DONE = "out.results.exists(r, r.tool == 'task_done' && !has(r.error))"
 """After `tools`: `task_done` was called."""
-UNFIT = "out.results.exists(r, has(r.error) && r.error.code in ['INVALID_PARAM', 'NOT_FOUND'])"
+INVALID = "out.results.exists(r, has(r.error) && r.error.code in ['INVALID_PARAM', 'NOT_FOUND'])"
 """After `tools`: a call was invalid and did not run, so `action` corrects it in the same round."""
 
 
@@ -34,6 +34,7 @@ def compile_react_team(definition: AgentDefinition, policies: Policies) -> dict[
     block = definition.react_team
     assert block is not None
     team = _Team(definition, policies, block)
+    # An agent in place of `action` runs its own tools inside its subgraph, so the team has no `tools` node then.
     acts = block.action is None or block.action.agent is None
     nodes = {
         "thinking": {**team.stage("thinking"), "next": "action"},
@@ -76,7 +77,7 @@ class _Team:
         agent = self._settings(name).agent
         if agent is None:
             return self.own(name)
-        return self._spokesman(agent) if name == "final" else _taken_over(name, agent)
+        return self._final_agent(agent) if name == "final" else _stage_agent(name, agent)
 
     def own(self, name: str) -> dict[str, Any]:
         """The node of the team's own version of a stage."""
@@ -85,6 +86,7 @@ class _Team:
         with_: dict[str, Any] = {
             "stage": name,
             "systemPrompt": literal(prompt),
+            # Notes are not part of the conversation, so a stage sees them only if they are passed in.
             "notes": "${state.notes}",
             **self._offered(name),
             "compute": policies.compute,
@@ -105,7 +107,7 @@ class _Team:
                 with_["stream"], written["candidate"] = "candidate", "out.candidate"
         return {"use": "stage", "with": with_, "set": written}
 
-    def _spokesman(self, agent: str) -> dict[str, Any]:
+    def _final_agent(self, agent: str) -> dict[str, Any]:
         """Another agent as `final`: its text is streamed, and its answer is the team's."""
         # A subgraph without an answer gives null, which has no place in a text.
         answer = "out == null ? '' : out"
@@ -130,6 +132,7 @@ class _Team:
         return [{"if": CALLED, "to": "tools"}, *([must] if self.requires else []), {"to": "observation"}]
 
     def tools(self) -> dict[str, Any]:
+        # The same list as in the node `action`: what was not offered there must not run here.
         offered = self._offered("action")
         return {
             "use": "tools",
@@ -137,7 +140,7 @@ class _Team:
             "set": {"messages": "out.messages"},
             "next": [
                 {"if": DONE, "to": "final"},
-                {"if": f"visits.tools < {ACTIONS_PER_ROUND} * visits.thinking && {UNFIT}", "to": "action"},
+                {"if": f"visits.tools < {ACTIONS_PER_ROUND} * visits.thinking && {INVALID}", "to": "action"},
                 {"to": "observation"},
             ],
         }
@@ -152,7 +155,7 @@ def written_at(pointer: str) -> str | None:
 _SUBGRAPH = re.compile(r"/nodes/(\w+)/graph")
 
 
-def _taken_over(name: str, agent: str) -> dict[str, Any]:
+def _stage_agent(name: str, agent: str) -> dict[str, Any]:
     """Another agent as a stage: it gets the request and the notes, and its answer is a note."""
     note = f"[{{'stage': '{name}', 'text': out == null ? '' : out, 'at': size(state.messages)}}]"
     return {**_subgraph(agent), "set": {"notes": note}}

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from graphflow.modes.definition import AgentDefinition
-from graphflow.modes.parts import BEST_ANSWER, MESSAGES_STATE, calling_node, last_node, offers_tools
+from graphflow.modes.parts import MESSAGES_STATE, calling_node, last_node, offers_tools
 from graphflow.modes.policies import Policies
 from graphflow.modes.verify import append_verify
+from graphflow.nodes.prompts import BEST_ANSWER
 
 
 def compile_plain(definition: AgentDefinition, policies: Policies) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def _one_round(name: str, system_prompt: str, definition: AgentDefinition, polic
             name: calling_node(name, system_prompt, policies, offers=offers),
             "tools": {
                 "use": "tools",
-                **({} if offers else {"with": {"max": 0}}),
+                **({} if offers else {"with": {"max": 0}}),  # a call that comes anyway gets an error result
                 "set": {"messages": "out.messages"},
                 "next": "answer",
             },
@@ -80,6 +81,7 @@ def _one_round(name: str, system_prompt: str, definition: AgentDefinition, polic
                     system_prompt,
                     policies,
                     messages="${state.messages}",
+                    # `error` is set if a limit of the budget led here; after tools the conversation is prompt enough.
                     prompt=f"${{error == null ? '' : '{BEST_ANSWER}'}}",
                 ),
                 "next": "end",

@@ -11,7 +11,7 @@ CANDIDATE: dict[str, Any] = {"type": ["object", "null"], "default": None, "x-sco
 """The state key of the first answer: visible in checkpoints and the state endpoint only, reset by the next input."""
 
 
-def append_verify(document: dict[str, Any], policies: Policies, system_prompt: str, **with_: Any) -> dict[str, Any]:
+def append_verify(document: dict[str, Any], policies: Policies, system_prompt: str) -> dict[str, Any]:
     """The document with a `verify` node between its answer and its end, if the policies ask for a second pass.
 
     Every node with a route to `end` gives a candidate from now on: that route leads to `verify`, and what its model
@@ -21,7 +21,6 @@ def append_verify(document: dict[str, Any], policies: Policies, system_prompt: s
     Args:
         document: a mode's graph as plain data, with `messages` in its state; it is not changed.
         system_prompt: of the node that answers; the second pass has the same.
-        with_: further arguments of the `verify` node, as `messages` where the conversation is not `state.messages`.
     """
     if policies.verify == "NONE":
         return document
@@ -31,8 +30,8 @@ def append_verify(document: dict[str, Any], policies: Policies, system_prompt: s
         "with": {
             "systemPrompt": literal(system_prompt),
             "candidate": "${state.candidate}",
+            # A budget that is spent leaves one call in reserve: without a candidate it makes the answer, else none is made.
             "overBudget": "${error != null}",
-            **with_,
             "compute": policies.compute,
             "showReasoning": policies.show_reasoning,
             **output_of(policies),
@@ -52,16 +51,17 @@ def _with_candidate(node: dict[str, Any]) -> dict[str, Any]:
     """The node with its route to `end` redirected to `verify`; other kinds than `model` set `candidate` themselves."""
     after = node["next"]
     if after == "end":
-        bent: Any = "verify"
+        redirected: Any = "verify"
     elif isinstance(after, list) and any(route["to"] == "end" for route in after):
-        bent = [{**route, "to": "verify"} if route["to"] == "end" else route for route in after]
+        redirected = [{**route, "to": "verify"} if route["to"] == "end" else route for route in after]
     else:
         return node
+    # Nodes of other kinds have it from their own compiler, which knows which of their turns is the answer.
     if node.get("use") != "model":
-        return {**node, "next": bent}
+        return {**node, "next": redirected}
     return {
         **node,
         "with": {**node["with"], "stream": "candidate"},
         "set": {**node["set"], "candidate": "out.candidate"},
-        "next": bent,
+        "next": redirected,
     }

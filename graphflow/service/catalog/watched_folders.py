@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 
-from graphflow.agents.polling import looks, until_sure
+from graphflow.agents.polling import folder_changes, until_sure
 from graphflow.tools.files.tool_files import read_folder
 
 Contents = Mapping[str, bytes | str]
@@ -54,7 +54,7 @@ class WatchedFolder:
 
     async def watch(self) -> None:
         """Keeps the files up to date until it is cancelled; runs in a task group of its caller."""
-        found = looks(self.folder, suffix=self._suffixes, interval_ms=self._interval_ms, sleep=self._sleep)
+        found = folder_changes(self.folder, suffix=self._suffixes, interval_ms=self._interval_ms, sleep=self._sleep)
         async with aclosing(found) as due:
             async for _ in due:
                 await self.refresh()
