@@ -151,7 +151,7 @@ def arguments_fault(arguments: str) -> str | None:
     try:
         value = msgspec.json.decode(arguments)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        return f"the arguments are no JSON ({error}); call again with a JSON object"
+        return f"the arguments are not JSON ({error}); call again with a JSON object"
     if not isinstance(value, dict):
         return f"the arguments are a JSON {type(value).__name__}, not an object; call again with a JSON object"
     return None

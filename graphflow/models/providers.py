@@ -269,7 +269,7 @@ def _profile(key: str, fields: Mapping[str, Any], base: Profile | None) -> Profi
         re.compile(profile.knobs.models or "")
     except re.error as error:
         raise _not_ready(
-            key, f"[providers.{key}] knobs.models {profile.knobs.models!r} is no regular expression: {error}"
+            key, f"[providers.{key}] knobs.models {profile.knobs.models!r} is not a regular expression: {error}"
         ) from error
     return profile
 
@@ -286,13 +286,13 @@ def _require(provider: Provider, model: str | None) -> None:
     by_library = provider.protocol == "library" and not provider.base_url  # the library knows the address itself
     if not by_library and not _is_address(provider.base_url):
         raise _not_ready(
-            key, f"the base URL {mask_text(provider.base_url)!r} is no address; it must be http[s]://HOST[:PORT]/PATH"
+            key, f"the base URL {mask_text(provider.base_url)!r} is not a URL; it must be http[s]://HOST[:PORT]/PATH"
         )
     names = ", ".join(dict.fromkeys([f"{prefix}_API_KEY", *provider.profile.api_key_env, "LLM_API_KEY"]))
     if provider.profile.needs_key and not provider.api_key:
         raise _not_ready(key, f"no API key is set; set one of {names}")
     if not _can_be_sent(provider.api_key or ""):
-        raise _not_ready(key, f"its API key has characters that are no part of a key; copy it anew into one of {names}")
+        raise _not_ready(key, f"its API key has characters that a key can't have; copy it again into one of {names}")
     for name, value in provider.headers.items():
         if not (_HEADER_NAME.fullmatch(name) and _can_be_sent(value)):
             raise _not_ready(key, f"its header {name!r} can't be sent; names and values of headers are plain ASCII")

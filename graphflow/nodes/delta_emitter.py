@@ -98,7 +98,9 @@ class DeltaEmitter:
     def _pieces(self, pieces: Iterable[Piece]) -> MaybeReady:
         soon = DONE
         for field, text in pieces:
-            soon = self._say(text) if field == "finalText" else self._summarize(text)
+            sent = self._say(text) if field == "finalText" else self._summarize(text)
+            # A field that is not shown must not hide that the reader has fallen behind with the other one.
+            soon = soon if sent is DONE else sent
         return soon
 
     def _say(self, text: str) -> MaybeReady:

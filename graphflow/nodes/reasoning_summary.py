@@ -34,7 +34,9 @@ _SPACE = " \t\r\n"
 _FENCE_SO_FAR = re.compile(r"`{1,3}|```[ \t]*(?:j|js|jso|json)|```[ \t]*(?:json)?\s+", re.IGNORECASE)
 _FENCE = re.compile(r"```[ \t]*(?:json)?\s*", re.IGNORECASE)
 _SCALAR_START = frozenset("-0123456789tfn")
-_SCALAR_END = frozenset(_SPACE + ",}]")
+_SCALAR = re.compile(r"[^ \t\r\n,}\]]+")
+_NAME_CHARS = 32
+"""Longer than both field names: a longer name is another member, and its rest need not be kept."""
 _BRACKETS = re.compile(r'["{}\[\]]')
 
 
@@ -43,12 +45,13 @@ class SummaryReader:
 
     def __init__(self) -> None:
         self._raw: list[str] = []
-        self._out: dict[Field, str] = {}
+        # Lists, not strings that grow: an answer may come in one piece of a megabyte, or in a hundred thousand pieces.
+        self._out: dict[Field, list[str]] = {}
         self._read: Callable[[str, int], int] = self._opening
         self._told: dict[Field, list[str]] = {"reasoningSummary": [], "finalText": []}
         self._given: set[str] = set()
         """Names of the members that were not `null`."""
-        self._waiting = ""
+        self._waiting: list[str] = []
         """Syntax since the last value, from its closing quote on; it becomes text if the object breaks off."""
         self._fence: str | None = None
         self._ticks = ""
@@ -66,7 +69,7 @@ class SummaryReader:
         at = 0
         while at < len(text):
             at = self._read(text, at)
-        return list(self._out.items())
+        return self._pieces()
 
     def end(self) -> list[Piece]:
         """The rest when no more text comes."""
@@ -79,13 +82,16 @@ class SummaryReader:
         if self._read not in (self._prose, self._closed):
             self._without_final_text()
         self._read = self._prose
-        return list(self._out.items())
+        return self._pieces()
 
     # --- what is said
 
+    def _pieces(self) -> list[Piece]:
+        return [(field, "".join(texts)) for field, texts in self._out.items()]
+
     def _add(self, field: Field, text: str) -> None:
         if text:
-            self._out[field] = self._out.get(field, "") + text
+            self._out.setdefault(field, []).append(text)
             self._told[field].append(text)
 
     def _tell(self, text: str) -> None:
@@ -105,7 +111,7 @@ class SummaryReader:
             self._add("finalText", "".join(self._raw))
             return len(text)
         # The quotes and commas held as syntax were part of the prose.
-        self._add("finalText", self._waiting)
+        self._add("finalText", "".join(self._waiting))
         return self._prose(text, at)
 
     def _without_final_text(self, beyond: int = 0) -> bool:
@@ -147,7 +153,7 @@ class SummaryReader:
         return at + 1 if _FENCE_SO_FAR.fullmatch(self._fence) else self._break(text, at)
 
     def _close(self, text: str, at: int) -> int:
-        self._waiting, self._read = "", self._closed
+        self._waiting, self._read = [], self._closed
         if self._without_final_text(beyond=len(text) - at - 1):
             self._read = self._prose
         return at + 1
@@ -161,7 +167,7 @@ class SummaryReader:
                 return self._break(text, at)
         elif self._ticks:
             self._ticks = "```"  # white space ends the fence, so that one more backtick is text
-        self._waiting += char
+        self._waiting.append(char)
         return at + 1
 
     # --- members
@@ -171,7 +177,7 @@ class SummaryReader:
         char = text[at]
         if char not in _SPACE and char not in ways:
             return self._break(text, at)
-        self._waiting += char
+        self._waiting.append(char)
         return ways[char](text, at) if char in ways else at + 1
 
     def _go(self, read: Callable[[str, int], int]) -> Callable[[str, int], int]:
@@ -190,8 +196,8 @@ class SummaryReader:
 
     def _in_name(self, text: str, at: int) -> int:
         piece, stop = self._string.read(text, at)
-        self._name += piece
-        self._waiting += text[at:stop]
+        self._name = (self._name + piece)[:_NAME_CHARS]
+        self._waiting.append(text[at:stop])
         if self._string.closed:
             self._read = self._behind_name
         return stop
@@ -207,7 +213,7 @@ class SummaryReader:
     def _before_value(self, text: str, at: int) -> int:
         char = text[at]
         if char in _SPACE:
-            self._waiting += char
+            self._waiting.append(char)
             return at + 1
         if char == '"':
             self._string = JsonString()
@@ -221,7 +227,7 @@ class SummaryReader:
         return self._break(text, at)
 
     def _begin(self, read: Callable[[str, int], int], at: int, *, given: bool = True) -> int:
-        self._waiting, self._read = "", read
+        self._waiting, self._read = [], read
         if given:
             self._given.add(self._name)
         return at
@@ -230,24 +236,24 @@ class SummaryReader:
         piece, stop = self._string.read(text, at)
         self._tell(piece)
         if self._string.closed:
-            self._waiting, self._read = '"', self._behind_value
+            self._waiting, self._read = ['"'], self._behind_value
         return stop
 
     def _in_scalar(self, text: str, at: int) -> int:
         """Reads a number or a word; only a possible `null` is held until it is complete."""
-        char = text[at]
-        if char in _SCALAR_END:
+        found = _SCALAR.match(text, at)
+        if found is None:
             self._end_scalar()
             self._read = self._behind_value
             return at
-        word = (self._word or "") + char
+        word = (self._word or "") + found[0]
         if self._word is not None and "null".startswith(word):
             self._word = word
         else:
             self._word = None
             self._given.add(self._name)
             self._tell(word)
-        return at + 1
+        return found.end()
 
     def _end_scalar(self) -> None:
         """Ends a number or word: an incomplete `null` is text."""

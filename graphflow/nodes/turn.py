@@ -263,6 +263,6 @@ def _structured(ctx: NodeRun, message: AIMessage, schema: Mapping[str, Any]) -> 
         ) from None
     issues = compile_schema(schema).errors(value)
     if issues or not isinstance(value, dict):
-        first = "; ".join(f"{f.pointer or 'answer'}: {f.message}" for f in issues[:3]) or "it is no object"
+        first = "; ".join(f"{f.pointer or 'answer'}: {f.message}" for f in issues[:3]) or "it is not an object"
         raise NodeFailed(f"node {ctx.node!r}: the model's answer does not fit the schema: {first}", code="validation")
     return value

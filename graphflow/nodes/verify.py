@@ -1,4 +1,4 @@
-"""The `verify` node: a second pass that checks and mends the candidate, streamed as it arrives (spec 1.3, E14)."""
+"""The `verify` node: a second pass that checks and corrects the candidate, streamed as it arrives (spec 1.3, E14)."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _signal(arguments: Mapping[str, Any], ctx: NodeRun) -> str | None:
     signal = arguments.get("signal")
     if signal is None or (isinstance(signal, str) and signal):
         return signal
-    raise NodeFailed(f"node {ctx.node!r} waits for the signal {signal!r:.80}, which is no name", code="validation")
+    raise NodeFailed(f"node {ctx.node!r} waits for the signal {signal!r:.80}, which is not a name", code="validation")
 
 
 def _until(arguments: Mapping[str, Any], ctx: NodeRun) -> int | None:
@@ -104,7 +104,7 @@ def moment_ms(value: Any) -> int:
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            raise ValueError(f"{value!r:.80} is no ISO 8601 moment; write 2027-01-01T09:30:00Z") from None
+            raise ValueError(f"{value!r:.80} is not an ISO 8601 date and time; write 2027-01-01T09:30:00Z") from None
     else:
-        raise ValueError(f"{value!r:.80} is no moment; write 2027-01-01T09:30:00Z, or epoch milliseconds")
+        raise ValueError(f"{value!r:.80} is not a date and time; write 2027-01-01T09:30:00Z, or epoch milliseconds")
     return int((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000)

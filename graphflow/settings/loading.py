@@ -121,7 +121,7 @@ def _read_toml(base: Path, name: str, issues: list[Issue]) -> dict[str, Any]:
         where = re.search(r"line (\d+), column (\d+)", str(error))
         line, column = (int(where[1]), int(where[2])) if where else (None, None)
         issues.append(
-            Issue(pointer="", message=f"is no TOML: {error}", file=name, line=line, column=column, kind="syntax")
+            Issue(pointer="", message=f"is not TOML: {error}", file=name, line=line, column=column, kind="syntax")
         )
     except (OSError, ValueError, RecursionError) as error:  # no UTF-8, a number without end, nested without end
         issues.append(Issue(pointer="", message=f"can't be read: {error}", file=name, kind="syntax"))
@@ -232,4 +232,4 @@ def _unknown_variables(rows: Mapping[str, Setting], env: Mapping[str, str]) -> I
     known = {variable for row in rows.values() for variable in row.env_names}
     for variable in sorted(env):
         if variable.startswith("GRAPHFLOW_") and variable not in known:
-            yield f"environment variable {variable} is no setting{did_you_mean(variable, known)}"
+            yield f"environment variable {variable} is not a setting{did_you_mean(variable, known)}"

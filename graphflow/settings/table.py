@@ -292,7 +292,7 @@ class Settings:
     The given names of settings (`LLM_BASE_URL`) hold what was decided from all sources.
     """
     warnings: tuple[str, ...] = ()
-    """`GRAPHFLOW_…` variables that are no setting."""
+    """`GRAPHFLOW_…` variables that are not settings."""
 
 
 SECTIONS: dict[str, type] = {

@@ -12,6 +12,8 @@ from graphflow.settings.table import Setting
 from graphflow.suggestions import meant
 
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+_LARGEST = 2**53
+"""Whole numbers from here on are not exact in JSON and overflow what timers and stores take."""
 
 
 def converted(row: Setting, raw: Any, base: Path) -> Any:
@@ -55,12 +57,14 @@ def _number(raw: Any, row: Setting, kind: Any) -> float:
         _refuse(rule)
     try:
         value: float = kind(raw)
-    except ValueError:
+        # NaN is neither below nor above a bound. An integer that no float can hold is refused too: milliseconds are
+        # divided, and stores keep 64 bits.
+        wrong = math.isnan(value) or (kind is int and abs(value) >= _LARGEST)
+    except (ValueError, OverflowError):
         _refuse(rule)
     low = row.least is not None and value < row.least
     high = row.most is not None and value > row.most
-    # NaN is neither below nor above a bound.
-    return _refuse(rule) if low or high or math.isnan(value) else value
+    return _refuse(rule) if wrong or low or high else value
 
 
 def _path(text: str) -> Path:

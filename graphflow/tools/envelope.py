@@ -98,7 +98,7 @@ def from_envelope(data: Mapping[str, Any]) -> ToolResult:
     try:
         return msgspec.convert(dict(data), ToolResult)
     except (msgspec.ValidationError, ValueError) as error:
-        return failed("INTERNAL_ERROR", f"the tool's answer is no valid envelope: {error}", "Try another way.")
+        return failed("INTERNAL_ERROR", f"the tool's answer is not a valid envelope: {error}", "Try another way.")
 
 
 def completed(result: ToolResult, arguments: Mapping[str, Any]) -> ToolResult:

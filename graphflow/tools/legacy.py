@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from graphflow.errors import TOOL_ERROR_CODES
 from graphflow.tools.result import ToolResult, failed
 
 _MARKS = frozenset({"flags", "aborted_reason", "root_resolved"})
 """Keys that only the older format has; `items` or `matches` alone may be any tool's own data."""
+# By substring, the first match wins: `outside` also occurs in texts about permissions, so the narrower code comes first.
 _WORDS = (
     ("NOT_FOUND", ("not found", "no such", "does not exist")),
     ("ACCESS_DENIED", ("access denied", "outside", "not allowed")),
@@ -27,7 +29,7 @@ def read_legacy(data: Mapping[str, Any]) -> ToolResult:
     """The result behind an older dict; `items` become `entries`, flags become the status."""
     if (error := _error_of(data)) is not None:
         rest = {key: value for key, value in data.items() if key != "error"}
-        return failed(_code_of(error), error, "Change the arguments and try again.", data=rest)
+        return failed(_code_of(data, error), error, "Change the arguments and try again.", data=rest)
     context = {"path_resolved": data["root_resolved"]} if "root_resolved" in data else {}
     flags = data.get("flags") if isinstance(data.get("flags"), Mapping) else {}
     cut = bool(flags.get("truncated")) or bool(data.get("aborted_reason"))  # type: ignore[union-attr]
@@ -45,7 +47,10 @@ def _error_of(data: Mapping[str, Any]) -> str | None:
     return error if isinstance(error, str) and error.strip() and data.get("ok") is not True else None
 
 
-def _code_of(text: str) -> str:
+def _code_of(data: Mapping[str, Any], text: str) -> str:
+    # A tool that names one of our codes decides; a code of its own says nothing here, and most give the text alone.
+    if isinstance(code := data.get("code"), str) and code in TOOL_ERROR_CODES:
+        return code
     lowered = text.lower()
     return next((code for code, words in _WORDS if any(word in lowered for word in words)), "INTERNAL_ERROR")
 

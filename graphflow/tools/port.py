@@ -142,7 +142,7 @@ class Tool:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the decorated function as it is, for tests and other code."""
         if not isinstance(self.body, FunctionBody):
-            raise TypeError(f"tool {self.name!r} is no Python function; use its `call`")
+            raise TypeError(f"tool {self.name!r} is not a Python function; use its `call`")
         return self.body.function(*args, **kwargs)
 
 

@@ -68,7 +68,7 @@ def failed(
         ValueError: for a code outside the closed list.
     """
     if code not in TOOL_ERROR_CODES:
-        raise ValueError(f"{code!r} is no tool error code; codes are {', '.join(sorted(TOOL_ERROR_CODES))}")
+        raise ValueError(f"{code!r} is not a tool error code; codes are {', '.join(sorted(TOOL_ERROR_CODES))}")
     # Sentence and next step are read as one text.
     stop = "" if message.endswith((".", "!", "?", ":")) else "."
     text = f"{message}{stop} {next_step}" if next_step else message

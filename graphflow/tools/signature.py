@@ -83,7 +83,7 @@ class FunctionSignature:
         from pydantic.json_schema import GenerateJsonSchema
 
         class Untitled(GenerateJsonSchema):
-            """Without titles, which repeat the names; defaults that are no JSON are left out silently."""
+            """Without titles, which repeat the names; defaults that are not JSON are left out silently."""
 
             ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - typed by the base
 

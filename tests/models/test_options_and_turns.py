@@ -113,7 +113,7 @@ def test_an_empty_turn_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "fault"), [("{}", None), ("[1]", "list"), ('{"a"', "no JSON"), ("", "no JSON"), ("1", "int")]
+    ("arguments", "fault"), [("{}", None), ("[1]", "list"), ('{"a"', "not JSON"), ("", "not JSON"), ("1", "int")]
 )
 def test_arguments_must_be_a_json_object(arguments: str, fault: str | None) -> None:
     said = arguments_fault(arguments)

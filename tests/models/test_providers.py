@@ -225,7 +225,7 @@ def test_a_known_provider_may_be_changed_field_by_field() -> None:
         ({"base_url": "x", "modle": "m"}, "modle"),
         ({"model": "m"}, "base_url"),
         ({"base_url": "x", "usage": "never"}, "usage"),
-        ({"base_url": "x", "knobs": {"models": "qwen("}}, "knobs.models 'qwen\\(' is no regular expression"),
+        ({"base_url": "x", "knobs": {"models": "qwen("}}, "knobs.models 'qwen\\(' is not a regular expression"),
     ],
 )
 def test_a_wrong_profile_is_an_error_that_names_the_field(fields: dict[str, Any], said: str) -> None:
@@ -250,13 +250,13 @@ def test_white_space_around_what_is_set_is_no_part_of_it_and_nothing_else_is_not
     ["http://[::1/v1", "http://here:99999/v1", "http://here:port/v1", "https:///v1", "ftp://here/v1", "httpx://here"],
 )
 def test_an_address_that_is_none_is_refused_before_anything_is_sent(url: str) -> None:
-    with pytest.raises(ProviderNotReady, match="is no address; it must be http"):
+    with pytest.raises(ProviderNotReady, match="is not a URL; it must be http"):
         open_model(env={"LLM_BASE_URL": url, "LLM_MODEL_ID": "m"})
 
 
 @pytest.mark.parametrize("odd", ["kéy-of-mine", "“key-of-mine”", "key-\nof-mine", "key-of-mine\u200b"])
 def test_a_key_that_no_header_can_carry_is_refused_and_not_told(odd: str) -> None:
-    with pytest.raises(ProviderNotReady, match="copy it anew into one of MINE_API_KEY, MY_KEY") as caught:
+    with pytest.raises(ProviderNotReady, match="copy it again into one of MINE_API_KEY, MY_KEY") as caught:
         open_model("mine", env={"MY_KEY": odd}, profiles=MINE)
     assert "of-mine" not in str(caught.value)
 

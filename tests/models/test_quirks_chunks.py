@@ -194,6 +194,12 @@ async def test_fields_of_unexpected_types_cost_only_themselves(open_client: Open
     assert heard.texts == ["Hello"]
 
 
+async def test_an_index_beyond_every_number_counts_as_none(open_client: OpenClient) -> None:
+    odd = b'data: {"choices": [{"index": 1e999, "delta": {"content": "Hello"}}]}\n\n'
+    heard = await turn(open_client, odd, STOP)
+    assert heard.texts == ["Hello"]
+
+
 # --- reasoning -----------------------------------------------------------------------------------
 
 
@@ -487,7 +493,7 @@ async def test_a9_a_call_whose_arguments_do_not_parse_may_not_run_and_is_not_rep
     heard = await turn(open_client, calls(call(0, "a", "f", '{"x":1}'), call(1, "b", "g", '{"y"')), CALLED)
     faults = call_faults(heard.turn.message(), heard.finish.reason)
     assert list(faults) == ["b"]
-    assert "no JSON" in faults["b"]
+    assert "not JSON" in faults["b"]
     assert heard.calls[1] == ("b", "g", '{"y"')
 
 

@@ -457,6 +457,18 @@ async def test_u6_no_secret_reaches_an_error(open_client: OpenClient) -> None:
     assert "check the API key" in told
 
 
+@pytest.mark.parametrize("before", [1_980, 8_180, 9_200])
+async def test_u6_no_cut_leaves_the_head_of_a_secret_behind(open_client: OpenClient, before: int) -> None:
+    """A body is read in part: white space that is folded afterwards brings the place of the cut into the excerpt."""
+    key = "very-private-key-0123456789"
+    answer = b"no" + b" " * before + f"{key} and sk-abcdefghijklmnop".encode() + b" " * 20_000
+    async with raw_server(body(401, answer, "text/plain")) as server:
+        heard = await hear(open_client(server.url, api_key=key))
+    told = f"{heard.failure} {heard.failure.detail}"
+    assert "very-" not in told
+    assert "sk-ab" not in told
+
+
 @pytest.mark.parametrize("sent", [" very-private-key-0123456789\n", "Bearer very-private-key-0123456789"])
 async def test_u6_a_key_is_not_told_either_when_it_was_set_with_more_around_it(sent: str) -> None:
     async with raw_server(body(401, b"very-private-key-0123456789 is unknown", "text/plain")) as server:

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from graphflow.graph.engine.light_event import DONE, MaybeReady
+from graphflow.nodes.delta_emitter import DeltaEmitter
 from graphflow.nodes.reasoning_summary import Field, SummaryReader
 
 Said = dict[str, str]
@@ -225,6 +227,19 @@ def test_no_text_is_lost_in_other_forms(text, reasoning, final):
     assert said(list(text)) == {"reasoningSummary": reasoning, "finalText": final}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"finalText": ' + "1" * 100_000 + "}",
+        '{"' + "a" * 100_000 + '": 1}',
+        '{"finalText": "a"' + " " * 100_000 + "}",
+        '{"finalText": [' + '"a",' * 30_000 + "1]}",
+    ],
+)
+def test_long_members_are_read_the_same_in_one_piece_and_in_many(text: str) -> None:
+    assert said([text]) == said([text[at : at + 3] for at in range(0, len(text), 3)])
+
+
 @pytest.mark.parametrize("space", ["\n", " ", " \n", "\r\t"])
 def test_white_space_around_the_object_is_read_in_one_pass(space):
     """One pass takes a part of a second; matching the whole run again for each character takes most of a minute."""
@@ -232,3 +247,29 @@ def test_white_space_around_the_object_is_read_in_one_pass(space):
     text = "```json" + run + '{"finalText": "x"}' + run + "```" + run
     reader = SummaryReader()
     assert reader.feed(text) + reader.end() == [("finalText", "x")]
+
+
+# --- the reader of the run --------------------------------------------------------------------------------------------
+
+
+class _SlowReader:
+    """A node run whose reader has fallen behind with the reasoning."""
+
+    def __init__(self) -> None:
+        self.waited = 0
+
+    def reasoning(self, delta: str) -> MaybeReady:
+        return MaybeReady(self._wait)
+
+    def content(self, delta: str) -> MaybeReady:
+        return DONE
+
+    async def _wait(self) -> None:
+        self.waited += 1
+
+
+async def test_a_piece_with_both_fields_waits_for_a_reader_that_is_behind_with_one_of_them() -> None:
+    ctx: Any = _SlowReader()
+    emitter = DeltaEmitter(ctx, "content", show_reasoning=True, summary=True)
+    await emitter.say('{"reasoningSummary": "why", "finalText": "so"}')
+    assert ctx.waited == 1

@@ -176,7 +176,7 @@ def test_a_long_value_is_shown_by_its_beginning(tmp_path):
 def test_a_file_that_is_no_toml_is_named_with_line_and_column(tmp_path):
     write(tmp_path, "graphflow.toml", "[settings]\nserver = = 1")
     (found,) = issues(tmp_path)
-    assert found.startswith("graphflow.toml:2:10: is no TOML")
+    assert found.startswith("graphflow.toml:2:10: is not TOML")
 
 
 @pytest.mark.parametrize(
@@ -187,6 +187,9 @@ def test_a_file_that_is_no_toml_is_named_with_line_and_column(tmp_path):
         ("[settings.server]\nport = 80.5", "a whole number"),
         ("[settings.server]\nport = true", "a whole number"),
         ("[settings.llm]\ntimeout_s = nan", "a number from 0.1 up (s)"),
+        (f"[settings.llm]\ntimeout_s = 1{'0' * 400}", "a number from 0.1 up (s)"),
+        (f"[settings.tools]\nhold_ms = 1{'0' * 400}", "a whole number from 0 up (ms)"),
+        (f"[settings.tools]\nhold_ms = {2**53}", "a whole number from 0 up (ms)"),
         ("[settings.llm]\ninteraction_log_enabled = 'maybe'", "true or false"),
         ("[settings.tools]\nmodules = [1]", "a list of texts"),
         ("[settings.llm]\nbase_url = 5", "a text"),
@@ -219,7 +222,7 @@ def test_headers_that_are_no_table_are_not_shown(tmp_path):
 def test_an_unknown_graphflow_variable_is_a_warning_that_guesses_the_right_one(tmp_path):
     settings = load_settings(tmp_path, environ={"GRAPHFLOW_LLM_TIMEOUT": "3"})
     assert settings.warnings == (
-        "environment variable GRAPHFLOW_LLM_TIMEOUT is no setting; did you mean 'GRAPHFLOW_LLM_TIMEOUT_S'?",
+        "environment variable GRAPHFLOW_LLM_TIMEOUT is not a setting; did you mean 'GRAPHFLOW_LLM_TIMEOUT_S'?",
     )
 
 

@@ -219,6 +219,22 @@ async def test_a_refusal_says_what_is_allowed(house: Path):
     assert "nothing matches '*.zip'" in (await bash(house, "ls *.zip")).text
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("rm x", "PERMISSION_DENIED"),
+        ("cat --help", "PERMISSION_DENIED"),
+        ("pwd 'not allowed'", "INVALID_PARAM"),
+        ("head -n 'not allowed'", "INVALID_PARAM"),
+        ("ls | cat", "INVALID_PARAM"),
+    ],
+)
+async def test_the_code_of_a_refusal_does_not_depend_on_words_of_the_command(house: Path, command: str, code: str):
+    error = (await bash(house, command)).error
+    assert error is not None
+    assert error.code == code
+
+
 async def test_further_folders_can_be_allowed(house: Path):
     shared = house.parent / "shared"
     result = await bash(house, f"cat {shared}/ok.txt ../shared/o*", allowed_paths=(shared,))

@@ -124,7 +124,7 @@ async def test_without_a_city_datetime_a_date_word_is_never_guessed_from_a_clock
 
 async def test_what_is_no_date_is_refused():
     result = await use("mock_city_weather", city="北京", date="31.1.2024")
-    assert "'31.1.2024' is no date" in result.text
+    assert "'31.1.2024' is not a date" in result.text
 
 
 # time_now
@@ -146,8 +146,8 @@ async def test_time_now_writes_the_time_in_the_form_asked_for(pattern: str, text
 
 
 async def test_time_now_refuses_unknown_zones_and_fields():
-    assert "'Mars/Base' is no time zone" in (await use("time_now", zone="Mars/Base")).text
-    assert "'QQQ' is no field" in (await use("time_now", pattern="yyyy QQQ")).text
+    assert "'Mars/Base' is not a time zone" in (await use("time_now", zone="Mars/Base")).text
+    assert "'QQQ' is not a field" in (await use("time_now", pattern="yyyy QQQ")).text
 
 
 # task_done
@@ -175,14 +175,14 @@ async def test_math_eval_computes(expression: str, value: Any):
 @pytest.mark.parametrize(
     ("expression", "words"),
     [
-        ("__import__('os').system('ls')", "no arithmetic"), ("().__class__", "no arithmetic"), ("open('x')", "'open' is not known"),
-        ("x + 1", "'x' is not known"), ("[1, 2]", "no arithmetic"), ("'a' * 5", "no arithmetic"), ("True + 1", "no arithmetic"),
-        ("lambda: 1", "no arithmetic"), ("1 if 1 else 2", "no arithmetic"), ("1 < 2", "no arithmetic"), ("2 ^ 3", "write **"),
-        ("1 +", "no arithmetic expression"), ("", "no arithmetic expression"), ("1; 2", "no arithmetic expression"),
+        ("__import__('os').system('ls')", "not arithmetic"), ("().__class__", "not arithmetic"), ("open('x')", "'open' is not known"),
+        ("x + 1", "'x' is not known"), ("[1, 2]", "not arithmetic"), ("'a' * 5", "not arithmetic"), ("True + 1", "not arithmetic"),
+        ("lambda: 1", "not arithmetic"), ("1 if 1 else 2", "not arithmetic"), ("1 < 2", "not arithmetic"), ("2 ^ 3", "write **"),
+        ("1 +", "not an arithmetic expression"), ("", "not an arithmetic expression"), ("1; 2", "not an arithmetic expression"),
         ("1 / 0", "division by zero"), ("9 ** 9 ** 9", "too large"), ("10 ** 1000 * 10 ** 1000", "too large"), ("1e308 * 10", "infinite"),
         ("(-8) ** 0.5", "no real value"), ("sqrt(-1)", ""), ("exp(1e9)", ""), ("round(1, -99999999)", "at most 30 digits"),
-        ("sqrt(1, 2)", ""), ("sqrt(x=1)", ""), ("max()", ""), ("1j", "no arithmetic"), ("(" * 500 + "1" + ")" * 500, ""),
-        ("-" * 900 + "1", ""), ("1+" * 500 + "1", "limit is 1000"), ("1\0", ""), ("1if 2", ""), ("f'{1}'", "no arithmetic"),
+        ("sqrt(1, 2)", ""), ("sqrt(x=1)", ""), ("max()", ""), ("1j", "not arithmetic"), ("(" * 500 + "1" + ")" * 500, ""),
+        ("-" * 900 + "1", ""), ("1+" * 500 + "1", "limit is 1000"), ("1\0", ""), ("1if 2", ""), ("f'{1}'", "not arithmetic"),
     ],
 )  # fmt: skip
 async def test_math_eval_refuses_everything_else_at_once(expression: str, words: str):

@@ -123,7 +123,7 @@ def test_a_dict_that_only_has_a_status_is_the_tools_own_data():
 
 
 def test_the_codes_of_error_results_are_one_closed_list():
-    with pytest.raises(ValueError, match="no tool error code"):
+    with pytest.raises(ValueError, match="not a tool error code"):
         failed("OOPS", "x")
     for code in TOOL_ERROR_CODES:
         assert_envelope(to_envelope(failed(code, "It failed.", "Do this next.")))
@@ -200,6 +200,13 @@ def test_an_older_error_dict_gets_its_code_from_its_words(text: str, code: str):
     assert result.error is not None
     assert (result.error.code, result.error.message) == (code, text)
     assert_envelope(to_envelope(result))
+
+
+def test_an_older_error_dict_that_names_one_of_our_codes_gets_that_one():
+    for code, kept in (("CONFLICT", "CONFLICT"), ("E42", "NOT_FOUND"), (404, "NOT_FOUND")):
+        result = wrap({"error": "file not found", "code": code})
+        assert result.error is not None
+        assert (result.error.code, result.data) == (kept, {"code": code})
 
 
 def test_older_listings_are_renamed_and_flags_become_the_status():

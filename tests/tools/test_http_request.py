@@ -100,7 +100,7 @@ async def test_a_request_gives_status_type_and_text(server: Server):
 async def test_no_address_inside_is_reached_however_it_is_written(server: Server, host: str):
     result = await ask(f"http://{host}:{server.port}/", HttpPolicy())
     assert code_of(result) == "ACCESS_DENIED"
-    assert "no public one" in result.text
+    assert "not a public address" in result.text
     assert server.requests == []
 
 

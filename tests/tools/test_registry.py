@@ -153,7 +153,7 @@ def test_other_files_are_passed_over(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"tools": [', "no valid JSON"),
+        ('{"tools": [', "not valid JSON"),
         ("[]", "no list `tools`"),
         ('{"tools": {}}', "no list `tools`"),
         ('{"tools": [5]}', "a tool is 5"),

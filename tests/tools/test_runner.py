@@ -88,7 +88,7 @@ async def test_a_recorded_call_is_not_run_again_when_the_node_is_entered_again()
         ("ecko", {}, "NOT_FOUND", "Did you mean 'echo'?"),
         ("Echo", {}, "NOT_FOUND", "Did you mean 'echo'?"),
         ("zzz", {}, "NOT_FOUND", "tools are echo, send"),
-        ("echo", '{"text": ', "INVALID_PARAM", "no valid JSON"),
+        ("echo", '{"text": ', "INVALID_PARAM", "not valid JSON"),
         ("echo", "[1]", "INVALID_PARAM", "expected a JSON object"),
         ("echo", {"txt": "x"}, "INVALID_PARAM", "text: required"),
         ("echo", {"text": "x", "n": "many"}, "INVALID_PARAM", "n: 'many' was given"),

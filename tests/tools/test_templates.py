@@ -42,10 +42,23 @@ def shifted(value: str, offset: str) -> str:
         ("2024-06-30T23:30:00+0530", "+1h", "2024-07-01T00:30:00+0530"),
         ("2024-06-30T23:30:15,5Z", "-24h", "2024-06-29T23:30:15,5Z"),
         ("9999-12-31", "-1w", "9999-12-24"),
+        ("2024-12-31", "+0000000001d", "2025-01-01"),
+        ("2024-12-31", "+00000000000d", "2024-12-31"),
     ],
 )
 def test_an_offset_follows_the_calendar_and_keeps_the_form(value: str, offset: str, gives: str) -> None:
     assert shifted(value, offset) == gives
+
+
+def test_an_index_into_an_object_is_its_key_letter_by_letter() -> None:
+    assert resolve_templates({"x": "{{t.v[007]}}{{t.v.7}}"}, {"t": {"v": {"007": "a", "7": "b"}}}) == {"x": "ab"}
+
+
+@pytest.mark.parametrize("step", ["1_0", "\u0661", "[1" + "0" * 30 + "]"])
+def test_only_plain_digits_are_an_index_of_a_list(step: str) -> None:
+    step = step if step.startswith("[") else f".{step}"
+    with pytest.raises(ArgumentsRefused, match="list of 11"):
+        resolve_templates({"x": f"{{{{t.v{step}}}}}"}, {"t": {"v": list(range(11))}})
 
 
 @given(
@@ -122,7 +135,7 @@ def outcome(text: str, results: dict[str, Any]) -> Any:
     try:
         return resolve_templates({"x": text}, results)["x"]
     except ArgumentsRefused as refused:
-        return "no reference" if "no reference" in str(refused) else "refused"
+        return "not a reference" if "not a reference" in str(refused) else "refused"
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join))
@@ -137,7 +150,7 @@ def test_a_reference_is_read_as_its_grammar_says(written: str) -> None:
     if not re.match(rf"[^\W\d]|{TOOL}\.", inner):
         assert not has_template(text) and outcome(text, {}) == text
     elif split is None:
-        assert has_template(text) and outcome(text, {}) == "no reference"
+        assert has_template(text) and outcome(text, {}) == "not a reference"
     else:
         tool, steps, offsets = split
         value: Any = "2024-01-31"

@@ -160,5 +160,5 @@ def _int(value: Any) -> int | None:
     try:
         # `True` is an `int` to Python, and no index.
         return None if value is None or isinstance(value, bool) else int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # OverflowError: `1e999`, which JSON's text allows
         return None

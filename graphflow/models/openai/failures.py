@@ -14,6 +14,9 @@ from graphflow.masking import MASK, mask_text
 from graphflow.models.openai.chunks import read_json
 
 EXCERPT_CHARACTERS = 500
+_READ = 8 * 1024
+"""Length of a provider's text that is looked at; bodies may be megabytes."""
+_LONGEST_SECRET = 1024
 
 _HINTS = {
     400: "the provider refused the request; compare the model's name and options with its documentation",
@@ -46,15 +49,19 @@ class Masker:
         """`secrets` are values that this client sent (the key, header values)."""
         # Longest first: a secret that contains another one is replaced whole. Very short ones occur in ordinary words.
         self._secrets = tuple(sorted({s for s in _values(secrets) if len(s) >= 6}, key=len, reverse=True))
+        self._longest = max(_LONGEST_SECRET, *map(len, self._secrets), 0)
 
     def __call__(self, text: str | bytes) -> str:
-        # Cut before masking, as a body may be megabytes; four times the excerpt leaves room for what masking shortens.
-        said = text if isinstance(text, str) else text[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "replace")
+        said = text[: _READ + self._longest]
+        if isinstance(said, bytes):
+            said = said.decode("utf-8", "replace")
         for secret in self._secrets:
             said = said.replace(secret, MASK)
-        said = whole_characters(said)
+        # The end of a text that goes on may be the head of a secret, which nothing recognizes any more.
+        if len(text) > _READ + self._longest:
+            said = said[: -self._longest]
         # Masked before the last cut, so that a secret at the edge isn't shown in half.
-        return mask_text(" ".join(said.split())[: 2 * EXCERPT_CHARACTERS])[:EXCERPT_CHARACTERS]
+        return mask_text(" ".join(whole_characters(said).split()))[:EXCERPT_CHARACTERS]
 
 
 def _values(secrets: Sequence[str]) -> Iterator[str]:
@@ -132,7 +139,7 @@ def _said(body: bytes) -> _Said:
     try:
         return _said_in(read_json(body))
     except (ValueError, RecursionError):
-        return _Said(body[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "replace"))
+        return _Said("")
 
 
 def _said_in(payload: Any) -> _Said:

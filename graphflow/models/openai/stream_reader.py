@@ -117,12 +117,12 @@ class TurnReader:
         try:
             raw = read_json(body)
         except (ValueError, RecursionError):
-            raise self.no_answer("a body that is no JSON", body) from None
+            raise self.no_answer("a body that is not JSON", body) from None
         # Some servers wrap the body in a list, as Gemini's compatible endpoint does with errors.
         if isinstance(raw, list) and raw:
             raw = raw[0]
         if not isinstance(raw, dict):
-            raise self.no_answer("JSON that is no chat completion", body)
+            raise self.no_answer("JSON that is not a chat completion", body)
         self._finish_optional = True  # the body is closed, so nothing was cut off
         self._take(self._mend.chunk(whole_turn_chunk(raw)), out)
         if not isinstance(raw.get("choices"), list) or not raw["choices"]:

@@ -69,9 +69,9 @@ def read_request(body: bytes) -> ChatRequest:
         data = msgspec.json.decode(body)
         form = msgspec.convert(data, _RequestForm)
     except msgspec.ValidationError as error:
-        raise ValueError(f"the body is no chat request: {error}") from error
+        raise ValueError(f"the body is not a chat request: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"the body is no JSON: {error}") from error
+        raise ValueError(f"the body is not JSON: {error}") from error
     if not form.messages:
         raise ValueError("'messages' must be a list of at least one message")
     asked = data.get("stream_options")

@@ -160,7 +160,7 @@ def _check_rule(script: Script, rule: ScriptRule, place: str) -> None:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ScriptError(f"{place}: pattern {pattern!r} is no regular expression: {error}") from error
+            raise ScriptError(f"{place}: pattern {pattern!r} is not a regular expression: {error}") from error
     if rule.each is not None and rule.each not in script.lists:
         raise ScriptError(f"{place}: each is {rule.each!r}; lists are {', '.join(script.lists) or 'none'}")
 

@@ -57,14 +57,14 @@ def agent_file_tool(files: AgentFiles) -> Tool:
         the mode, or in `config`, which is a whole agent file.
         """
         if not AGENT_ID.fullmatch(agentId):
-            message = f"agentId: {agentId!r:.80} is no agent id"
+            message = f"agentId: {agentId!r:.80} is not an agent id"
             return failed("INVALID_PARAM", message, "Use 1 to 64 letters, digits, _ and -.")
         config = _config(given, blocks)
         try:
             created, file = files.write(agentId, config)
         except DefinitionError as error:
             issues = "; ".join(f"{issue.pointer or '/'}: {issue.message}" for issue in error.errors[:5])
-            return failed("INVALID_PARAM", f"no agent can be made of this: {issues}", "Fix it and call again.")
+            return failed("INVALID_PARAM", f"this is not a valid agent: {issues}", "Fix it and call again.")
         except OSError as error:
             return failed("EXECUTION_ERROR", f"the file can't be written: {error.strerror or error}")
         return {

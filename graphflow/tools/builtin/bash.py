@@ -74,9 +74,7 @@ async def run_command(command: str, policy: BashPolicy) -> ToolResult:
         parts = _parts(command)
         argv = [*parts.options, *_operands(parts, roots)]
     except CommandRefused as refused:
-        # By the text: what exists but is forbidden says `not allowed`, everything else is a mistake in the line.
-        code = "PERMISSION_DENIED" if "not allowed" in str(refused) else "INVALID_PARAM"
-        return failed(code, str(refused), _HINT)
+        return failed(refused.code, str(refused), _HINT)
     except PathRefused as refused:
         return failed(refused.code, str(refused), f"Allowed are {', '.join(map(str, roots.all))}.")
     if not roots.working.is_dir():

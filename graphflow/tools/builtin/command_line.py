@@ -20,7 +20,11 @@ WILDCARDS = frozenset("*?[")
 
 
 class CommandRefused(ValueError):
-    """A command line that is not run, and why."""
+    """A command line that is not run, and why; `code` is the error code of the tool's result."""
+
+    def __init__(self, message: str, code: str = "INVALID_PARAM") -> None:
+        self.code = code
+        super().__init__(message)
 
 
 @dataclass(frozen=True)

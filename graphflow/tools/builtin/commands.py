@@ -84,7 +84,7 @@ def read_command(words: Sequence[Word]) -> CommandLine:
     name = words[0].text
     command = COMMANDS.get(name)
     if command is None:
-        raise CommandRefused(f"command not allowed: {name!r}; commands are {', '.join(COMMANDS)}")
+        raise CommandRefused(f"command not allowed: {name!r}; commands are {', '.join(COMMANDS)}", "PERMISSION_DENIED")
     options: list[str] = []
     operands: list[Word] = []
     rest = list(words[1:])
@@ -140,4 +140,4 @@ def _unknown(name: str, option: str) -> CommandRefused:
         *(f"-{letter}" for letter in command.flags + command.counted),
         *(f"--{word}" for word in sorted(command.long)),
     ]
-    return CommandRefused(f"option not allowed: {name} {option}; options are {' '.join(known)}")
+    return CommandRefused(f"option not allowed: {name} {option}; options are {' '.join(known)}", "PERMISSION_DENIED")

@@ -175,7 +175,7 @@ class _Sender:
             raise RequestRefused(f"host {host!r} has no address")
         # One bad address refuses the host: which of several is connected to is not for the DNS server to choose.
         if host not in self._policy.private_hosts and (bad := next(filter(_is_inside, addresses), None)):
-            raise RequestRefused(f"host {host!r} has the address {bad}, which is no public one{self._came_from}")
+            raise RequestRefused(f"host {host!r} has the address {bad}, which is not a public address{self._came_from}")
         return addresses[0]
 
     async def _answer(self, url: httpx.URL, response: httpx.Response) -> dict[str, Any] | ToolResult:
@@ -206,9 +206,9 @@ def _parsed(url: str) -> httpx.URL:
     try:
         target = httpx.URL(url)
     except (httpx.InvalidURL, ValueError) as error:
-        raise RequestRefused(f"{url!r:.200} is no URL: {error}") from None
+        raise RequestRefused(f"{url!r:.200} is not a URL: {error}") from None
     if target.scheme not in ("http", "https") or not target.host:
-        raise RequestRefused(f"{url!r:.200} is no address of http or https")
+        raise RequestRefused(f"{url!r:.200} is not an http or https URL")
     return target
 
 

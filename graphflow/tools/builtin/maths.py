@@ -76,7 +76,7 @@ def evaluate(expression: str) -> Number:
             tree = ast.parse(expression.strip(), mode="eval")
         return _real(_value(tree.body))
     except SyntaxError as error:
-        raise _NotEvaluated(f"it is no arithmetic expression ({error.msg})") from None
+        raise _NotEvaluated(f"it is not an arithmetic expression ({error.msg})") from None
     except (RecursionError, MemoryError):
         raise _NotEvaluated("its brackets are nested too deeply") from None
 
@@ -94,14 +94,14 @@ def _value(node: ast.expr) -> Number:
             return _power(_value(left), _value(right))
         case ast.BinOp(op=ast.BitXor()):
             # Models write `^` for powers; as Python's XOR it would give a wrong number.
-            raise _NotEvaluated("^ is no power here; write **")
+            raise _NotEvaluated("^ is not a power here; write **")
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _bounded(_BINARY[type(op)](_value(left), _value(right)))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
             return _bounded(_FUNCTIONS[name](*[_value(arg) for arg in args]))
         case ast.Name(id=name) | ast.Call(func=ast.Name(id=name)):
             raise _NotEvaluated(f"{name!r} is not known; names are {', '.join([*_CONSTANTS, *_FUNCTIONS])}")
-    raise _NotEvaluated(f"{ast.unparse(node)[:60]!r} is no arithmetic")
+    raise _NotEvaluated(f"{ast.unparse(node)[:60]!r} is not arithmetic")
 
 
 def _power(base: Number, exponent: Number) -> Number:

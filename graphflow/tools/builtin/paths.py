@@ -41,7 +41,7 @@ class Roots:
             # Links are resolved before the check; the command gets the resolved path, so a link can't lead it elsewhere.
             real = Path(os.path.realpath(self.working / name))
         except (OSError, ValueError) as error:
-            raise PathRefused("INVALID_PARAM", f"{name!r} is no path: {error}") from None
+            raise PathRefused("INVALID_PARAM", f"{name!r} is not a path: {error}") from None
         if any(real == root or root in real.parents for root in self.all):
             return real
         raise PathRefused("ACCESS_DENIED", f"path not allowed: {name!r} leads outside of the allowed folders")

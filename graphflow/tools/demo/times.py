@@ -71,7 +71,7 @@ async def time_now(
     found = zone_of(zone)
     if found is None:
         return failed(
-            "INVALID_PARAM", f"{zone!r} is no time zone", "Give an IANA name such as 'Asia/Shanghai' or 'UTC'."
+            "INVALID_PARAM", f"{zone!r} is not a time zone", "Give an IANA name such as 'Asia/Shanghai' or 'UTC'."
         )
     try:
         text = _formatted(_now(ctx, found), pattern)
@@ -97,5 +97,5 @@ def _formatted(moment: datetime, pattern: str) -> str:
         elif text in _FIELDS:
             out += moment.strftime(_FIELDS[text])
         else:
-            raise ValueError(f"{text!r} is no field")
+            raise ValueError(f"{text!r} is not a field of a pattern")
     return out

@@ -66,7 +66,7 @@ def _day(text: str, city: City | None, now: Any) -> date | ToolResult:
         try:
             return datetime.fromisoformat(text.strip()).date()
         except ValueError:
-            return failed("INVALID_PARAM", f"date: {text!r} is no date", "Give it as YYYY-MM-DD.")
+            return failed("INVALID_PARAM", f"date: {text!r} is not a date", "Give it as YYYY-MM-DD.")
     today = _today(city, now)
     if today is None:
         return failed(

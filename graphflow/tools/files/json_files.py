@@ -20,7 +20,7 @@ def read_json(content: bytes | str, file: str) -> tuple[Any, Issue | None]:
     try:
         return json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_number), None
     except json.JSONDecodeError as error:
-        message, line, column = f"no valid JSON: {error.msg}", error.lineno, error.colno
+        message, line, column = f"not valid JSON: {error.msg}", error.lineno, error.colno
         return None, Issue(file=file, pointer="", message=message, line=line, column=column, kind="syntax")
     except (ValueError, RecursionError) as error:  # ValueError: no UTF-8, or a key twice
         return None, Issue(file=file, pointer="", message=f"the file can't be read: {error}", kind="syntax")
@@ -36,4 +36,4 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON number")
+    raise ValueError(f"{word} is not a JSON number")

@@ -91,4 +91,4 @@ def _read(file: str, content: bytes | str) -> tuple[Viewport | None, Issue | Non
     try:
         return Viewport(key=key, type=kind, content=content.decode("utf-8-sig"), source=content), None
     except UnicodeDecodeError as error:
-        return None, Issue(file=file, pointer="", message=f"the file is no UTF-8: {error}", kind="syntax")
+        return None, Issue(file=file, pointer="", message=f"the file is not UTF-8: {error}", kind="syntax")

@@ -53,7 +53,7 @@ def _decode(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise ArgumentsRefused([f"the arguments are no valid JSON ({error}): {_excerpt(text)}"]) from None
+        raise ArgumentsRefused([f"the arguments are not valid JSON ({error}): {_excerpt(text)}"]) from None
 
 
 def _excerpt(text: str, limit: int = 160) -> str:

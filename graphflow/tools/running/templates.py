@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,6 +23,7 @@ _NAMED = re.compile(r"[^\W\d]|[\d-]++[^\W\d][\w-]*+\.")
 """How a reference begins; `{{1, 2}}`, `{{3.5}}` or nested braces are ordinary text."""
 _HEAD = re.compile(r"(?P<tool>[\d-]*+[^\W\d][\w-]*+)(?P<path>(?:\.[^\s.\[\]+]++|\[-?[0-9]++\])*)")
 _SHIFT = re.compile(r"(?<!\s)\s*+[+-]\s*+[0-9]++\s*+[A-Za-z]++")
+_INDEX = re.compile(r"-?[0-9]{1,18}")
 _STEP = re.compile(r"\.([^\s.\[\]+]+)|\[(-?[0-9]+)\]")
 _OFFSET = re.compile(r"([+-])\s*([0-9]+)\s*([A-Za-z]+)")
 _ISO = re.compile(
@@ -114,7 +115,7 @@ def _value(inner: str, results: Mapping[str, Any]) -> Any:
     split = _where_offsets_begin(inner)
     head, offsets = _HEAD.fullmatch(inner, 0, split), inner[split:]
     if head is None:
-        raise ValueError(f"this is no reference; the forms are {_FORMS}")
+        raise ValueError(f"this is not a reference; the forms are {_FORMS}")
     tool = head["tool"]
     if tool not in results:
         known = ", ".join(sorted(results)) or "no tool yet"
@@ -123,9 +124,9 @@ def _value(inner: str, results: Mapping[str, Any]) -> Any:
         )
     value = results[tool]
     walked = tool
-    for step in _steps(head["path"]):
-        value = _child(value, step, walked)
-        walked += f"[{step}]" if isinstance(step, int) else f".{step}"
+    for step in _STEP.finditer(head["path"]):
+        value = _child(value, step[1] or step[2], walked)
+        walked += step[0]
     return _shifted(value, offsets) if offsets else value
 
 
@@ -144,25 +145,19 @@ def _where_offsets_begin(inner: str) -> int:
     return begin if end == len(inner) else len(inner)
 
 
-def _steps(path: str) -> Iterator[str | int]:
-    for name, index in _STEP.findall(path):
-        yield name or int(index)
-
-
-def _child(value: Any, step: str | int, walked: str) -> Any:
+def _child(value: Any, step: str, walked: str) -> Any:
     if isinstance(value, Mapping):
-        # JSON keys are text, so an index names the key of that text in an object.
-        if str(step) in value:
-            return value[str(step)]
+        # JSON keys are text, so an index names the key of that text in an object, its zeros included.
+        if step in value:
+            return value[step]
         keys = [str(key) for key in value]
-        raise ValueError(
-            f"{walked} has no {str(step)!r}; it has {', '.join(keys) or 'nothing'}.{did_you_mean(str(step), keys)}"
-        )
+        raise ValueError(f"{walked} has no {step!r}; it has {', '.join(keys) or 'nothing'}.{did_you_mean(step, keys)}")
     if isinstance(value, Sequence) and not isinstance(value, str):
+        # `int` also reads `1_0` and the digits of other scripts, which a model never means as an index.
+        if _INDEX.fullmatch(step) is None:
+            raise ValueError(f"{walked} is a list of {len(value)}; {step!r} is not an index")
         try:
             return value[int(step)]
-        except ValueError:
-            raise ValueError(f"{walked} is a list of {len(value)}; {step!r} is no index") from None
         except IndexError:
             raise ValueError(f"{walked} is a list of {len(value)}; there is no index {step}") from None
     raise ValueError(f"{walked} is {shown(value)}, which has no fields")
@@ -176,8 +171,9 @@ def _shifted(value: Any, offsets: str) -> str:
         moment = datetime.fromisoformat(value.replace(",", ".").upper())
         hours = False
         for sign, count, unit in _OFFSET.findall(offsets):
-            # Nine digits already leave the calendar; `int` of a longer text costs the square of its length.
-            moment = _moved(moment, int(sign + count[:9]), unit)
+            # Nine digits already leave the calendar; `int` of a longer text costs the square of its length. Leading
+            # zeros go first, or the cut would take `+0000000001d` for no offset at all.
+            moment = _moved(moment, int(sign + (count.lstrip("0")[:9] or "0")), unit)
             hours = hours or unit == "h"
     except OverflowError:
         raise ValueError(f"{value} with {offsets.strip()} lies outside of the years 1 to 9999") from None
@@ -190,7 +186,7 @@ def _moved(moment: datetime, count: int, unit: str) -> datetime:
     if unit in _UNITS:
         return moment + count * _UNITS[unit]
     if unit != "mo":
-        raise ValueError(f"{unit!r} is no unit of an offset; units are d, h, w, mo")
+        raise ValueError(f"{unit!r} is not a unit of an offset; units are d, h, w, mo")
     months = moment.year * 12 + moment.month - 1 + count
     year, month = divmod(months, 12)
     if not 1 <= year <= 9999:
