@@ -1,7 +1,7 @@
 """Ways to one awaited insert in PostgreSQL: `python benchmarks/drivers.py [--count 1500] [--rounds 5] [--parent DIR]`.
 
-The table of docs/internals/decisions/0016-postgres-over-libpq.md. Needs asyncpg beside the extras `test` and `postgres`. The server is one from
-the wheel, with its default settings; `--parent` chooses the disk.
+The table of docs/internals/decisions/0016-postgres-over-libpq.md. Needs asyncpg besides the extra `test`. The server is one from the
+wheel, with its default settings; `--parent` chooses the disk.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ import asyncio
 import os
 import queue
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
-import asyncpg
 import psycopg
 from psycopg import pq
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.postgres_server import PostgresServer
 
@@ -37,6 +40,8 @@ async def timed(count: int, one: Callable[[], Awaitable[Any]]) -> tuple[float, f
 
 
 async def on_asyncpg(url: str, commit: str, count: int) -> tuple[float, float]:
+    import asyncpg  # here: no extra of graphflow installs it
+
     connection = await asyncpg.connect(url, server_settings={"synchronous_commit": commit})
     statement = await connection.prepare(INSERT)
     took = await timed(count, lambda: statement.fetch(ROW))

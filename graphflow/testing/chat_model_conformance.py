@@ -49,6 +49,7 @@ CALLS = (
 )
 WHOLE = ScriptTurn(reasoning="先想一想。", text="I look both up 🌧", tool_calls=CALLS, usage=USAGE)
 _LIMIT_S = 20
+"""Ends a test whose model hangs; far above what any of them takes."""
 
 
 class ChatModelConformance:
@@ -65,6 +66,7 @@ class ChatModelConformance:
 
     async def test_what_the_provider_says_arrives_unchanged_and_in_order(self, open_model: OpenModel) -> None:
         deltas = await _deltas(await open_model(Script(turns=(WHOLE,))))
+        # How many deltas a text comes in is the provider's choice; the order of the kinds is not.
         kinds = [type(d) for i, d in enumerate(deltas) if i == 0 or type(d) is not type(deltas[i - 1])]
         assert kinds == [ThinkingDelta, TextDelta, ToolCallDelta, Finish]
         assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == WHOLE.text
@@ -103,6 +105,7 @@ class ChatModelConformance:
         assert (done.finish_reason, done.usage, done.call_faults()) == ("tool_calls", USAGE, {})
 
     async def test_the_whole_conversation_reaches_the_model(self, open_model: OpenModel) -> None:
+        # The second turn repeats the results that its request holds, so it shows what reached the model.
         first, second = ScriptTurn(tool_calls=CALLS[:1]), ScriptTurn(text="{results}")
         model = await open_model(Script(turns=(first, second)))
         said = (await complete(model, ASK, TOOLS)).message
@@ -111,6 +114,7 @@ class ChatModelConformance:
 
     async def test_options_reach_the_model(self, open_model: OpenModel) -> None:
         model = await open_model(Script(turns=(ScriptTurn(text="one two three four", piece=2),)))
+        # The script counts a delta as a token.
         cut = await complete(model, ASK, options=ChatOptions(max_tokens=3))
         assert (cut.message.content, cut.finish_reason) == ("one tw", "length")
         stopped = await complete(model, ASK, options=ChatOptions(stop=(" three",)))
@@ -154,6 +158,7 @@ class ChatModelConformance:
         model = await open_model(Script(turns=(ScriptTurn(text="ab", tool_calls=CALLS, piece=1, cut=4),)))
         heard, error = await _until_error(model)
         assert (len(heard), error.code) == (4, "connection")
+        # A call whose arguments may have been cut must never run, even if they happen to be valid JSON.
         turn = TurnAccumulator()
         for delta in heard:
             turn.feed(delta)
@@ -163,12 +168,14 @@ class ChatModelConformance:
     async def test_a_provider_that_falls_silent_is_left_when_the_time_is_up(self, open_model: OpenModel) -> None:
         model = await open_model(Script(turns=(ScriptTurn(text="a", hang=True),)))
         async with asyncio.timeout(_LIMIT_S):
+            # Real time: a remote model's timers run in its client, where a test can't reach them.
             heard, error = await _until_error(model, timeout_s=0.2)
         assert heard == [TextDelta("a")]
         assert error.code == "timeout"
 
     async def test_a_consumer_may_leave_early(self, open_model: OpenModel) -> None:
         model = await open_model(Script(turns=(ScriptTurn(text="abc", piece=1, hang=True),)))
+        # `hang`: the stream never ends by itself, so leaving has to close it.
         async with asyncio.timeout(_LIMIT_S), aclosing(model.stream(ASK)) as deltas:
             assert await anext(deltas) == TextDelta("a")
 
@@ -183,6 +190,7 @@ class ChatModelConformance:
 
         async with asyncio.timeout(_LIMIT_S), asyncio.TaskGroup() as group:
             task = group.create_task(listen())
+            # In mid-stream, not before it: there is a connection to let go of.
             await heard.wait()
             task.cancel()
         assert task.cancelled()

@@ -47,6 +47,7 @@ class ConversationStoreConformance:
             ],
             1,
         ):
+            # `min`: the last two share a time, so pages must break ties.
             await store.save(
                 Conversation(
                     chat_id=chat_id, name=name, agent_key=agent, owner=owner, created_at=at, updated_at=min(at, 4),
@@ -101,6 +102,7 @@ class ConversationStoreConformance:
 
     async def test_a_page_begins_where_the_last_ended_although_that_one_is_gone(self, store: ConversationStore) -> None:
         await self.fill(store)
+        # So a cursor is a position, not a row.
         last = (await store.list(ConversationFilter(limit=2)))[-1]
         await store.delete(last.chat_id)
         assert self.ids(await store.list(ConversationFilter(cursor=last.cursor))) == "cba"
@@ -113,6 +115,8 @@ class ConversationStoreConformance:
 
     @pytest.mark.parametrize(
         ("query", "found"),
+        # `%`, `_` and `!` mean something in SQL's LIKE or its ESCAPE; `ß` folds to two letters; `user` and `text` stand in
+        # the stored form of messages, and nobody said them.
         [
             ("tea", "eb"), ("TEA", "eb"), ("tea black", "e"), ("black tea green", ""), ("green", "cb"), ("ree", "cb"),
             ("北京", "a"), ("strasse", "d"), ("100%", "c"), ("%", "c"), ("a_b", "d"), ("_", "d"), ("b!c", "d"), ("!", "d"),
@@ -140,6 +144,7 @@ class ConversationStoreConformance:
         await store.delete("b")
         assert await store.load("b") is None
         assert self.ids(await store.search("tea")) == "e"
+        # A later conversation of the same id must not find the runs of the deleted one.
         await store.save(Conversation(chat_id="b", name="anew"))
         found = await store.load("b")
         assert found is not None

@@ -19,6 +19,7 @@ class FakeClock:
     """
 
     def __init__(self, now_ms: int = 1_700_000_000_000, step_ms: int = 0) -> None:
+        # A float: sleeps shorter than a millisecond must add up.
         self._now_ms = float(now_ms)
         self._step_ms = step_ms
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
@@ -46,6 +47,7 @@ class FakeClock:
         self._now_ms += seconds * 1000
         while self._sleepers and self._sleepers[0][0] <= self._now_ms:
             _, _, future = heapq.heappop(self._sleepers)
+            # A sleeper that was cancelled stays in the heap until its time comes.
             if not future.done():
                 future.set_result(None)
 
@@ -63,6 +65,7 @@ class FakeIds:
         return f"018bcfe5-6800-7000-8000-{self._count:012x}"
 
     def random(self) -> float:
+        # They differ, or a test could not tell one draw from the next.
         self._draws += 1
         return (self._draw + self._draws * 0.001) % 1
 

@@ -75,6 +75,7 @@ class StoreConformance:
         assert await store.get(NOTES, "k") is None
 
     async def test_namespaces_keep_their_keys_apart(self, store: Store) -> None:
+        # A store that joins the parts of a namespace, or folds case, would take some of these for one.
         for namespace in (("a",), ("a", "b"), ("ab",), ("a b",), ("A",)):
             await store.put(namespace, "k", list(namespace))
         for namespace in (("a",), ("a", "b"), ("ab",), ("a b",), ("A",)):
@@ -83,6 +84,7 @@ class StoreConformance:
             assert item.value == list(namespace)
 
     async def test_a_search_sees_its_namespace_and_those_below(self, store: Store, clock: FakeClock) -> None:
+        # `ab` begins with `a` as text, and is not below it.
         for namespace in (("a",), ("a", "b"), ("a", "b", "c"), ("ab",), ("b",), ("A",)):
             await store.put(namespace, "k", 1)
             clock.advance(1)
@@ -100,6 +102,8 @@ class StoreConformance:
 
     @pytest.mark.parametrize(
         ("query", "found"),
+        # `%`, `!` and `_` mean something in SQL's LIKE or its ESCAPE; `ﬁ` and `ß` fold to two letters; `label` is a name
+        # of a field, not a text.
         [
             ("tea", ["drink"]), ("TEA green", ["drink"]), ("green coffee", []), ("ree", ["drink"]), ("drink", ["drink"]),
             ("北京", ["city"]), ("STRASSE", ["city"]), ("ﬁne", ["odd"]), ("100%", ["odd"]), ("1!0", ["odd"]), ("1_0", []),
@@ -125,6 +129,7 @@ class StoreConformance:
         item = await store.get(NOTES, "brief")
         assert item is not None
         assert item.expires_at == clock.now_ms() + 10_000
+        # On both sides of the limit: the value is gone at the very moment of its end.
         clock.advance(9.999)
         assert len(await store.search(NOTES, query="word")) == 2
         clock.advance(0.001)
@@ -135,6 +140,7 @@ class StoreConformance:
     async def test_a_value_that_has_expired_is_born_anew(self, store: Store, clock: FakeClock) -> None:
         await store.put(NOTES, "k", 1, ttl_s=1)
         clock.advance(2)
+        # The old one counts as gone, so this is a first value and not a second.
         await store.put(NOTES, "k", 2)
         item = await store.get(NOTES, "k")
         assert item is not None
@@ -171,7 +177,7 @@ class StoreConformance:
             (2, 0, "invalid_input"),
             (2, -1, "invalid_input"),
             (2, float("inf"), "invalid_input"),
-            (2, 1e300, "invalid_input"),
+            (2, 1e300, "invalid_input"),  # a moment that no column of a database holds
         ):
             with pytest.raises(GraphflowError) as refused:
                 await store.put(NOTES, "k", value, ttl_s=ttl_s)

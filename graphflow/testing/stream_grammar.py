@@ -80,6 +80,7 @@ class PlanRules:
             StreamBroken: another chat's, or not the active plan.
         """
         self._check_chat(plan_id, chat_id)
+        # A run that goes on from another's checkpoint has the plan already, so an update may come first.
         if self.plan_id is None:
             self.plan_id = plan_id
         elif plan_id != self.plan_id:
@@ -177,6 +178,7 @@ class StreamRules:
             if rule is not None:
                 rule(self, event)
         except StreamBroken as broken:
+            # The rules raise without a place; whoever reads the error needs it.
             raise StreamBroken(f"event {event.seq} {event.type}: {broken.message}", seq=event.seq) from None
 
     def pass_over(self, event: ev.Event) -> None:
@@ -255,6 +257,7 @@ class StreamRules:
         self._of_run(event)
         self._nothing_open("a terminal")
         _demand(self.plans.task_id is None, f"task {self.plans.task_id!r} is still active")
+        # A run that failed or was cancelled may leave calls without a result; a completed one has answered all.
         if isinstance(event, ev.RunComplete):
             waiting = [
                 key for key, block in self._blocks.items() if block.is_call and block.state in ("ended", "param")
@@ -392,6 +395,7 @@ def _demand(kept: bool, rule: str) -> None:
 def _block_id(event: ev.Event) -> str:
     """The id of the block that an event is of; "" for other events."""
     for name in ("content_id", "reasoning_id", "tool_id", "action_id"):
+        # `request.submit` names the call that it answers and is no piece of it.
         if (key := getattr(event, name, None)) is not None and not isinstance(event, ev.RequestSubmit):
             return str(key)
     return ""

@@ -17,6 +17,7 @@ from graphflow.errors import TOOL_ERROR_CODES
 
 STATUSES = ("success", "partial", "error")
 KEYS = frozenset({"status", "data", "text", "stats", "context"})
+# Stems: any form of the word counts (`truncated`, `truncation`).
 _REASONS = (
     "truncat",
     "cut",
@@ -57,6 +58,7 @@ def check_envelope(envelope: Any, *, tool: str | None = None) -> Report:
     if not isinstance(envelope, Mapping):
         return Report(errors=(f"the envelope is {type(envelope).__name__}; expected an object",), warnings=())
     errors = [*_key_errors(envelope), *_part_errors(envelope), *_error_errors(envelope), *_partial_errors(envelope)]
+    # The data of an error is of no shape: the tool may have failed before it had any.
     if (
         tool is not None
         and tool in _SHAPES
@@ -64,6 +66,7 @@ def check_envelope(envelope: Any, *, tool: str | None = None) -> Report:
         and isinstance(envelope.get("data"), Mapping)
     ):
         errors += [f"data of {tool}: {issue}" for issue in _SHAPES[tool](envelope["data"])]
+    # Warnings read parts that a broken envelope may lack.
     return Report(errors=tuple(errors), warnings=tuple(_warnings(envelope)) if not errors else ())
 
 
@@ -134,6 +137,7 @@ def _warnings(envelope: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_number(value: Any) -> bool:
+    # In Python `true` is also the number 1.
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -169,7 +173,7 @@ def _applied(data: Mapping[str, Any]) -> Iterator[str]:
 def _objects(data: Mapping[str, Any], key: str) -> Iterable[Mapping[str, Any]]:
     items = data.get(key)
     if not isinstance(items, list):
-        return [{key: items}]
+        return [{key: items}]  # one object that no check accepts: the error then shows what was given
     return [item if isinstance(item, Mapping) else {"item": item} for item in items]
 
 
