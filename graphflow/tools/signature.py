@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Protocol
 
+from graphflow.graph.definition.types import show
 from graphflow.tools.context import ToolContext
 from graphflow.tools.result import ArgumentsRefused
-from graphflow.tools.schema import schema_issues, shown, unknown_argument
+from graphflow.tools.schema import argument_place, did_you_mean, schema_issues
 
 OPEN_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
 """The schema of a tool that declares no parameters."""
@@ -108,15 +109,14 @@ class FunctionSignature:
 
     def _issue(self, error: Any) -> str:
         """One error of pydantic's list: which field, what value, what rule."""
-        place = ""
-        for part in error["loc"]:
-            place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else str(part)
+        place = argument_place(error["loc"])
         if error["type"] == "missing":
             return f"{place}: required and not given"
         if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
-            return unknown_argument(place, list(self._takes))
+            listed = ", ".join(self._takes) or "none"
+            return f"{place}: no such argument; arguments are {listed}.{did_you_mean(place, list(self._takes))}"
         rule = error["msg"][:1].lower() + error["msg"][1:]
-        return f"{place or 'arguments'}: {shown(error['input'])} was given; {rule}"
+        return f"{place}: {show(error['input'])} was given; {rule}"
 
     @cached_property
     def _fields(self) -> dict[str, str]:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from graphflow.graph.definition.json_schema import compile_schema
 from graphflow.tools.port import Terminated, ToolResult, tool
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.running.approval import answer_schema, approval_mode
 from graphflow.tools.running.runner import CallPolicy, ToolRunner
-from graphflow.tools.schema import is_flat, schema_issues
+from graphflow.tools.schema import schema_issues
 from tests.tools.fakes import FakeContext, Waiting, call
 
 runs: list[str] = []
@@ -171,7 +172,7 @@ async def test_the_person_sees_resolved_arguments():
 )
 def test_the_schema_of_the_answer_refuses_what_is_ill_typed(answer: Any, fits: bool):
     schema = answer_schema(send)
-    assert is_flat(schema)
+    assert compile_schema(schema).is_flat
     assert (schema_issues(answer, schema) == []) is fits
 
 

@@ -180,19 +180,19 @@ def test_a_syntax_error_names_line_and_column(tmp_path: Path):
 @pytest.mark.parametrize(
     ("entry", "pointer", "words"),
     [
-        ({"description": "x"}, "/tools/0/name", "name is None"),
+        ({"description": "x"}, "/tools/0/name", "name is null"),
         ({"name": "lokup"}, "/tools/0/name", "Did you mean 'lookup'"),
         ({"name": "lookup", "descriptions": "x"}, "/tools/0/descriptions", "Did you mean 'description'"),
         ({"name": "lookup", "description": 5}, "/tools/0/description", "description is 5"),
-        ({"name": "lookup", "holdMs": True}, "/tools/0/holdMs", "holdMs is True"),
+        ({"name": "lookup", "holdMs": True}, "/tools/0/holdMs", "holdMs is true"),
         ({"name": "lookup", "type": "html"}, "/tools/0/type", "expected 'function'"),
         ({"name": "lookup", "effects": "some"}, "/tools/0/effects", "none, read, write"),
         ({"name": "lookup", "parameters": {"type": "array"}}, "/tools/0/parameters", "a tool takes an object"),
-        ({"name": "lookup", "parameters": []}, "/tools/0/parameters", "is not a JSON Schema; expected an object"),
+        ({"name": "lookup", "parameters": []}, "/tools/0/parameters", "a tool takes an object"),
         (
             {"name": "lookup", "parameters": {"properties": {"a": {"type": "strnig"}}}},
-            "/tools/0/parameters",
-            "not a valid JSON Schema",
+            "/tools/0/parameters/properties/a/type",
+            "did you mean 'string'?",
         ),
     ],
 )
@@ -211,15 +211,16 @@ def test_a_faulty_entry_names_its_place_value_and_rule_and_the_others_stay(
     [
         ("action", {"type": "object"}, "only a frontend tool"),
         ("backend", {}, "only a frontend tool"),
-        ("html", {"type": "strnig"}, "not a valid JSON Schema"),
+        ("html", {"type": "strnig"}, "did you mean 'string'?"),
         ("qlc", "object", "payload is 'object'"),
     ],
 )
 def test_only_a_form_has_a_payload_and_it_is_a_schema(tmp_path: Path, suffix: str, payload: Any, words: str):
+    place = "/tools/0/payload" + ("/type" if suffix == "html" else "")
     write(tmp_path, f"x.{suffix}", {"name": "other" if suffix != "backend" else "lookup", "payload": payload})
     tools, issues = load(tmp_path)
     assert tools == {}
-    assert [issue.pointer for issue in issues] == ["/tools/0/payload"]
+    assert [issue.pointer for issue in issues] == [place]
     assert words in issues[0].render()
 
 

@@ -206,8 +206,19 @@ async def test_a_given_schema_takes_the_place_of_pydantic():
         return n
 
     assert function.parameters == schema
-    with pytest.raises(ArgumentsRefused, match="n: '3' is not of type integer"):
+    with pytest.raises(ArgumentsRefused, match="n: expected a whole number, not '3'"):
         function.prepare({"n": "3"})
+
+
+def test_a_secret_in_the_wrong_argument_is_not_repeated():
+    secret = "sk-abcdefghijklmnopqrstuvwxyz"
+    flat = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    beyond = {**flat, "properties": {"n": {"anyOf": [{"type": "integer"}]}}}
+    for schema in (flat, beyond):
+        for given in (secret, {"x": "a" * 40, "y": secret}):
+            with pytest.raises(ArgumentsRefused) as caught:
+                tool(name="t", parameters=schema)(lambda n: n).prepare({"n": given})
+            assert "sk-a" not in str(caught.value)
 
 
 async def test_sync_functions_run_in_a_thread_and_async_ones_on_the_loop():

@@ -422,6 +422,8 @@ def _refuse_to_fetch(uri: str) -> Any:
 
 
 def _by_library(validator: Any, value: Any) -> Iterator[Issue]:
+    from graphflow.masking import mask_text
+
     try:
         errors = list(validator.iter_errors(_plain(value)))
     except (ValueError, TypeError, OverflowError) as error:  # what JSON can't hold
@@ -429,7 +431,8 @@ def _by_library(validator: Any, value: Any) -> Iterator[Issue]:
         return
     for found in errors:
         pointer = "".join(f"/{escape(str(step))}" for step in found.instance_path)
-        yield _issue(pointer, found.message)
+        # The library quotes the value whole.
+        yield _issue(pointer, mask_text(found.message))
 
 
 def _plain(value: Any) -> Any:

@@ -97,13 +97,17 @@ def show_types(names: Iterable[str]) -> str:
 
 
 def show(value: Any, width: int = 60) -> str:
-    """A value shortened for a message, in JSON's words where it has one."""
+    """A value shortened for a message, in JSON's words where it has one; secrets are masked."""
+    # Loaded with the first message: most documents and values have no error.
+    from graphflow.masking import mask
+
     text = (
         {None: "null", True: "true", False: "false"}.get(value)
         if value is None or value is True or value is False
         else None
     )
-    text = text or repr(value)
+    # Masked before it is cut: nothing recognizes the head of a secret.
+    text = text or repr(mask(value))
     return text if len(text) <= width else text[: width - 1] + "…"
 
 

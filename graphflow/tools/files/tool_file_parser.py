@@ -11,9 +11,11 @@ from pathlib import PurePath
 from typing import Any
 
 from graphflow.errors import Issue
+from graphflow.graph.definition.json_schema import check_schema
+from graphflow.graph.definition.types import show
 from graphflow.tools.files.json_files import read_json
 from graphflow.tools.port import ToolKind
-from graphflow.tools.schema import did_you_mean, parameters_error, schema_error, shown
+from graphflow.tools.schema import did_you_mean, parameters_issues
 
 KINDS: dict[str, ToolKind] = {
     ".backend": "backend",
@@ -133,7 +135,7 @@ def _items(file: str, content: bytes | str) -> tuple[list[Any], Issue | None]:
 
 
 def _no_object(entry: ToolFileEntry, item: Any) -> Issue:
-    return entry.issue(f"a tool is {shown(item)}", "write an object with `name`")
+    return entry.issue(f"a tool is {show(item)}", "write an object with `name`")
 
 
 def _issues(entry: ToolFileEntry) -> Iterator[Issue]:
@@ -145,21 +147,25 @@ def _issues(entry: ToolFileEntry) -> Iterator[Issue]:
     for key, (_, kind) in {**FIELDS, "toolApi": ("viewport", str), "strict": ("", bool)}.items():
         # `true` is an `int` to Python.
         if key in data and (not isinstance(data[key], kind) or (kind is int and isinstance(data[key], bool))):
-            yield entry.issue(f"{key} is {shown(data[key])}", f"expected {kind.__name__}", at=f"/{key}")
+            yield entry.issue(f"{key} is {show(data[key])}", f"expected {kind.__name__}", at=f"/{key}")
     name = data.get("name")
     if not isinstance(name, str) or not name:
-        yield entry.issue(f"name is {shown(name)}", "give the tool a name", at="/name")
+        yield entry.issue(f"name is {show(name)}", "give the tool a name", at="/name")
     if data.get("type", "function") != "function":
-        yield entry.issue(f"type is {shown(data['type'])}", "expected 'function', or leave it out", at="/type")
+        yield entry.issue(f"type is {show(data['type'])}", "expected 'function', or leave it out", at="/type")
     if isinstance(data.get("effects"), str) and data["effects"] not in _EFFECTS:
         yield entry.issue(f"effects is {data['effects']!r}", f"expected one of {', '.join(_EFFECTS)}", at="/effects")
     hold = data.get("holdMs")
     if isinstance(hold, int) and hold < 0:
         yield entry.issue(f"holdMs is {hold}", "a time in milliseconds is not below 0", at="/holdMs")
-    if "parameters" in data and (wrong := parameters_error(data["parameters"])) is not None:
-        yield entry.issue(wrong, "write a JSON Schema of an object", at="/parameters")
+    if "parameters" in data:
+        yield from _placed(entry, "/parameters", parameters_issues(data["parameters"]))
     if "payload" in data and entry.kind != "frontend":
         hint = "only a frontend tool (.html, .qlc, .dqlc) has one: what a person submits"
         yield entry.issue(f"{entry.kind} tools have no payload", hint, at="/payload")
-    elif isinstance(data.get("payload"), Mapping) and (wrong := schema_error(data["payload"], "payload")) is not None:
-        yield entry.issue(wrong, "write the JSON Schema of what a person submits", at="/payload")
+    elif isinstance(data.get("payload"), Mapping):
+        yield from _placed(entry, "/payload", check_schema(data["payload"]))
+
+
+def _placed(entry: ToolFileEntry, at: str, issues: list[Issue]) -> Iterator[Issue]:
+    return (entry.issue(issue.message, issue.hint, at=at + issue.pointer) for issue in issues)

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from graphflow.graph.definition.types import show
 from graphflow.tools.envelope import json_text
 from graphflow.tools.result import ArgumentsRefused
-from graphflow.tools.schema import did_you_mean, shown
+from graphflow.tools.schema import did_you_mean
 
 # The text comes from a model and is read on the event loop, so no pattern may go back over what it has read: repetitions are
 # possessive (`*+`), and each ends at a character that can't belong to it.
@@ -87,7 +88,7 @@ def _resolve_text(text: str, results: Mapping[str, Any], place: str, issues: lis
             return _value(inner, results)
         except ValueError as error:
             # Collected, not raised: the model gets all wrong references in one error and can fix them in one turn.
-            issues.append(f"{place}: {shown(braces[0])} can't be resolved: {error}")
+            issues.append(f"{place}: {show(braces[0])} can't be resolved: {error}")
             return ""
 
     def written(braces: re.Match[str]) -> str:
@@ -160,13 +161,13 @@ def _child(value: Any, step: str, walked: str) -> Any:
             return value[int(step)]
         except IndexError:
             raise ValueError(f"{walked} is a list of {len(value)}; there is no index {step}") from None
-    raise ValueError(f"{walked} is {shown(value)}, which has no fields")
+    raise ValueError(f"{walked} is {show(value)}, which has no fields")
 
 
 def _shifted(value: Any, offsets: str) -> str:
     form = _ISO.fullmatch(value) if isinstance(value, str) else None
     if form is None:
-        raise ValueError(f"an offset needs an ISO date or date-time, and this is {shown(value)}")
+        raise ValueError(f"an offset needs an ISO date or date-time, and this is {show(value)}")
     try:
         moment = datetime.fromisoformat(value.replace(",", ".").upper())
         hours = False
@@ -178,7 +179,7 @@ def _shifted(value: Any, offsets: str) -> str:
     except OverflowError:
         raise ValueError(f"{value} with {offsets.strip()} lies outside of the years 1 to 9999") from None
     except ValueError as error:
-        raise ValueError(f"{shown(value)}: {error}") from None
+        raise ValueError(f"{show(value)}: {error}") from None
     return _written(moment, form, hours)
 
 
