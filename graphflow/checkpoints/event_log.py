@@ -238,7 +238,7 @@ def resolve_message(item: Any, what: Any) -> str:
 # --- reading a stored log ---
 
 
-def unsaid(
+def unannounced_events(
     bodies: Sequence[tuple[Record, RecordBody]], machine: Machine, seq: int, parent: str | None = None
 ) -> list[Logged]:
     """What followed the last of these records of one run and none of them keeps, numbered from `seq` on (E1).

@@ -19,9 +19,9 @@ from graphflow.checkpoints.record_encoder import (
     encode_data,
     encode_meta,
     encode_snapshot,
+    has_write_effect,
     opened_rows,
     restarts,
-    tells_of_effect,
 )
 from graphflow.checkpoints.record_fields import Counts, Starts
 from graphflow.checkpoints.rows import Lineage, Record, ThreadFacts, ThreadRow
@@ -119,7 +119,7 @@ class ThreadJournal:
             lineage=self.lineage,
             ordinal=self._ordinal,
             checkpoint=commit.checkpoint,
-            effect=tells_of_effect(commit),
+            effect=has_write_effect(commit),
             meta=encode_meta(commit, machine),
             data=data,
             items=prepared.items,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.event_log import announced_ids, is_announced, unsaid
+from graphflow.checkpoints.event_log import announced_ids, is_announced, unannounced_events
 from graphflow.checkpoints.record_decoder import (
     Folded,
     decode_body,
@@ -103,7 +103,7 @@ async def _pending(store: Checkpointer, stored: Stored, machine: Machine, seq: i
             stored.thread.thread_id, lineage=lineage, after=max(0, first - PAGE), upto=first - 1
         )
         bodies = [*((record, decode_body(record.data, record.id)) for record in earlier), *bodies]
-    return unsaid(bodies, machine, seq)
+    return unannounced_events(bodies, machine, seq)
 
 
 PAGE = 600

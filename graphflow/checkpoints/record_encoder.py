@@ -243,7 +243,7 @@ _USER_FACTS = frozenset({"arguments", "done", "moves", "seen"})
 """Facts of a record that hold a user's values."""
 
 
-def tells_of_effect(commit: Commit) -> bool:
+def has_write_effect(commit: Commit) -> bool:
     """Whether it concerns a `write` effect: its intent, its outcome, its undoing, or that it did not happen."""
     # A write that ends its node has no record of its own: the node's commit names it in the fact `done` (E5).
     if commit.facts is not None and "done" in commit.facts:

@@ -66,7 +66,7 @@ def register(
     upgrade = dict(upgrade or {})
     _check(cls, name, version, upgrade)
     if dump is None or load is None:
-        dump, load = _ways(cls)
+        dump, load = _dump_and_load(cls)
     entry = Entry(kind=cls, name=name, version=version, upgrade=upgrade, dump=dump, load=load)
     _by_type[cls] = _by_name[name] = entry
     return cls
@@ -141,7 +141,7 @@ def _path(kind: type) -> tuple[str, str]:
     return kind.__module__, kind.__qualname__
 
 
-def _ways(cls: type) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+def _dump_and_load(cls: type) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """How a type of a known kind is taken apart and put together."""
     if issubclass(cls, enum.Flag):
         return (lambda value: value.value), cls

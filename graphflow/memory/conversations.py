@@ -92,7 +92,7 @@ class ConversationStore(Protocol):
         """Closes connections; a later call opens them again."""
 
 
-class MemoryConversations:
+class InMemoryConversations:
     """A `ConversationStore` in the memory of this process."""
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphflow.errors import StoreError
 from graphflow.graph.engine.ports import Clock
-from graphflow.memory.conversations import ConversationStore, MemoryConversations, SqlConversations
+from graphflow.memory.conversations import ConversationStore, InMemoryConversations, SqlConversations
 from graphflow.memory.sqlite_tables import SqliteTables
 from graphflow.memory.store import SqlStore, Store
 from graphflow.memory.tables import MemoryTables
@@ -34,7 +34,7 @@ def open_tables(settings: StoreSettings) -> MemoryTables:
 
 def open_conversations(settings: StoreSettings, tables: MemoryTables) -> ConversationStore:
     """The conversation store; in memory if threads are encrypted, so that no plain text is written to a second place."""
-    return MemoryConversations() if settings.keys else SqlConversations(tables)
+    return InMemoryConversations() if settings.keys else SqlConversations(tables)
 
 
 def open_long_term(settings: StoreSettings, tables: MemoryTables, clock: Clock) -> Store:

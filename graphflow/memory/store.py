@@ -77,7 +77,7 @@ class Store(Protocol):
         """Closes connections; a later call opens them again."""
 
 
-class MemoryStore:
+class InMemoryStore:
     """A `Store` in the memory of this process."""
 
     def __init__(self, clock: Clock) -> None:

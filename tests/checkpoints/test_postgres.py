@@ -22,11 +22,11 @@ import pytest
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
+from graphflow.checkpoints.postgres import loop_writer
 from graphflow.checkpoints.postgres import schema as migrations
-from graphflow.checkpoints.postgres import writer as _postgres_writer
 from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
+from graphflow.checkpoints.postgres.loop_writer import MAX_WAIT_S, RETRY_AFTER_COMMITS
 from graphflow.checkpoints.postgres.pipeline import Connection, Statement, connect
-from graphflow.checkpoints.postgres.writer import QUICK_S, RELUCTANCE
 from graphflow.checkpoints.rows import Place
 from graphflow.checkpoints.sql.migrations import steps_of
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
@@ -347,7 +347,7 @@ async def test_readers_wait_for_one_of_few_connections(schemas: Schemas, schema:
 async def test_a_lone_commit_that_is_awaited_is_waited_for_in_place(
     store: PostgresCheckpointer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_postgres_writer, "QUICK_S", 60.0)  # this machine may be busy
+    monkeypatch.setattr(loop_writer, "MAX_WAIT_S", 60.0)  # this machine may be busy
     driver = await drive(store)
     await driver.add(b"0")
     for n in range(1, 40):
@@ -385,11 +385,11 @@ async def test_where_answers_take_long_the_loop_is_not_kept_standing(
     monkeypatch.setattr(Connection, "wait_here", slow)
     driver = await drive(store)
     await driver.add(b"0")
-    for n in range(1, RELUCTANCE + 2):
+    for n in range(1, RETRY_AFTER_COMMITS + 2):
         durable = driver.commit(driver.record(b"%d" % n), awaited=True)
         store.hurry()
         await durable
-    assert waits == [QUICK_S]
+    assert waits == [MAX_WAIT_S]
 
 
 # --- errors ----------------------------------------------------------------------------------------

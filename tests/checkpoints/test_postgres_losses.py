@@ -138,7 +138,7 @@ async def test_a_users_thread_is_given_back_once_whatever_is_lost(
 
 
 @pytest.mark.parametrize("what", ["request", "answer"])
-async def test_a_taking_whose_outcome_is_unknown_is_one_life(
+async def test_a_taking_whose_outcome_is_unknown_is_one_epoch(
     store: PostgresCheckpointer, proxy: Proxy, what: str
 ) -> None:
     for fence in (1, 2):

@@ -15,7 +15,7 @@ from graphflow import Graph
 from graphflow.checkpoints.commit_queue import QueuedCall
 from graphflow.checkpoints.encryption.checkpointer import EncryptedCheckpointer
 from graphflow.checkpoints.encryption.cipher import new_key
-from graphflow.checkpoints.sqlite import writer
+from graphflow.checkpoints.sqlite import writer_thread
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import Fenced, StoreError
 from graphflow.testing.checkpointer.suite import drive, new_id
@@ -23,7 +23,7 @@ from graphflow.testing.checkpointer.suite import drive, new_id
 
 @pytest.fixture(autouse=True)
 def any_disk_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "LONG_S", 60.0)
+    monkeypatch.setattr(writer_thread, "SLOW_TRANSACTION_S", 60.0)
 
 
 @pytest.fixture
@@ -97,11 +97,11 @@ async def test_large_commits_and_slow_disks_are_left_to_the_thread(
     store: SqliteCheckpointer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     life = await drive(store)
-    large = life.commit(life.record(b"x" * writer.SMALL), awaited=True)
+    large = life.commit(life.record(b"x" * writer_thread.MAX_BYTES_ON_LOOP), awaited=True)
     store.hurry()
     assert not large.done
     await large
-    monkeypatch.setattr(writer, "LONG_S", 0.0)
+    monkeypatch.setattr(writer_thread, "SLOW_TRANSACTION_S", 0.0)
     assert (await _hurried(store, life), await _hurried(store, life)) == (True, False)
 
 
@@ -176,8 +176,8 @@ async def test_after_close_a_hurried_commit_fails(tmp_path: Path) -> None:
 
 
 async def test_the_log_does_not_grow_without_end(store: SqliteCheckpointer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "WAL_PAGES", 10)
-    monkeypatch.setattr(writer, "AGAIN", 5)
+    monkeypatch.setattr(writer_thread, "WAL_PAGES", 10)
+    monkeypatch.setattr(writer_thread, "RETRY_AFTER_COMMITS", 5)
     life = await drive(store)
     done = [await _hurried(store, life) for _ in range(60)]
     assert True in done and False in done

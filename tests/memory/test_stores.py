@@ -11,10 +11,10 @@ import pytest
 
 from graphflow.checkpoints.encryption.cipher import Cipher
 from graphflow.errors import StoreError
-from graphflow.memory.conversations import ConversationStore, MemoryConversations, SqlConversations
+from graphflow.memory.conversations import ConversationStore, InMemoryConversations, SqlConversations
 from graphflow.memory.postgres_tables import PostgresTables
 from graphflow.memory.sqlite_tables import SqliteTables
-from graphflow.memory.store import MemoryStore, SqlStore, Store
+from graphflow.memory.store import InMemoryStore, SqlStore, Store
 from graphflow.testing import FakeClock
 from graphflow.testing.conversation_store_conformance import ConversationStoreConformance
 from graphflow.testing.store_conformance import StoreConformance
@@ -25,7 +25,7 @@ class TestMemoryStore(StoreConformance):
     durable = False
 
     def make(self, folder: Path, clock: FakeClock) -> Store:
-        return MemoryStore(clock)
+        return InMemoryStore(clock)
 
 
 class TestSqliteStore(StoreConformance):
@@ -52,7 +52,7 @@ class TestPostgresStore(StoreConformance):
 
 class TestMemoryConversations(ConversationStoreConformance):
     def make(self, folder: Path) -> ConversationStore:
-        return MemoryConversations()
+        return InMemoryConversations()
 
 
 class TestSqliteConversations(ConversationStoreConformance):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from graphflow.errors import GraphflowError
-from graphflow.memory.conversations import MemoryConversations
+from graphflow.memory.conversations import InMemoryConversations
 from graphflow.service.application import Application
 from graphflow.service.chats import search as conversations
 from graphflow.service.chats.chats import chats
@@ -169,7 +169,7 @@ async def test_a_cursor_of_another_list_is_refused(open_application: Opened) -> 
 async def test_where_threads_are_encrypted_nothing_that_was_said_is_indexed_on_disk(open_application: Opened) -> None:
     app = await open_application(environ=KEYS)
     await say(app, "very secret words", "a")
-    assert isinstance(app.conversations, MemoryConversations)
+    assert isinstance(app.conversations, InMemoryConversations)
     assert await found(app, "secret") == ["a"]
     await app.long_term.put(("notes",), "k", "another secret thing")
     files = [path for path in app.settings.store.path.parent.iterdir() if path.is_file()]

@@ -1,6 +1,6 @@
 """`PostgresCheckpointer`: the store for several hosts, one schema of a PostgreSQL database (spec 4.4, extra `postgres`).
 
-Each event loop that uses the store has connections of its own: one that commits (`writer.py`) and a few that read
+Each event loop that uses the store has connections of its own: one that commits (`loop_writer.py`) and a few that read
 and change (`pool.py`). What a lost connection leaves open is found out when the database is back. Any number of
 processes and hosts may share the store; fences and leases keep them apart (E2).
 """
@@ -35,8 +35,8 @@ except ImportError as missing:  # pragma: no cover – the extra is not installe
     raise ImportError("PostgresCheckpointer needs psycopg 3: pip install 'graphflow[postgres]'") from missing
 
 from graphflow.checkpoints.commit_queue import Promise
-from graphflow.checkpoints.postgres import reader
-from graphflow.checkpoints.postgres.commits import PostgresEpoch
+from graphflow.checkpoints.postgres import checkpoint_reader
+from graphflow.checkpoints.postgres.checkpoint_writer import PostgresEpoch
 from graphflow.checkpoints.postgres.dialect import POSTGRES
 from graphflow.checkpoints.postgres.driver import drive
 from graphflow.checkpoints.postgres.errors import closed, forked, store_error
@@ -110,7 +110,7 @@ class PostgresCheckpointer(SqlCheckpointer):
 
     async def _open(self) -> LoopConnections:
         self._check()
-        connections = await self._side()
+        connections = await self._loop_connections()
         if not self._migrated:
             try:
                 await connections.pool.warm()
@@ -293,14 +293,14 @@ class PostgresCheckpointer(SqlCheckpointer):
     # --- reading ---
 
     async def load(self, thread_id: str, checkpoint_id: str | None = None) -> Stored | None:
-        return await (await self._here()).pool.read(lambda db: reader.load(db, thread_id, checkpoint_id))
+        return await (await self._here()).pool.read(lambda db: checkpoint_reader.load(db, thread_id, checkpoint_id))
 
     async def read_logs(self, chain: Sequence[tuple[int, int]], logs: Sequence[Log]) -> list[list[bytes]]:
-        return await (await self._here()).pool.read(lambda db: reader.read_logs(db, chain, logs))
+        return await (await self._here()).pool.read(lambda db: checkpoint_reader.read_logs(db, chain, logs))
 
     async def list_checkpoints(
         self, thread_id: str, *, before: str | None = None, limit: int | None = None, all_lineages: bool = False
     ) -> list[ListedRecord]:
         return await (await self._here()).pool.read(
-            lambda db: reader.list_records(db, thread_id, before, limit, all_lineages=all_lineages)
+            lambda db: checkpoint_reader.list_records(db, thread_id, before, limit, all_lineages=all_lineages)
         )

@@ -6,9 +6,9 @@ import asyncio
 import threading
 from typing import Any
 
-from graphflow.checkpoints.postgres.commits import PostgresEpoch
+from graphflow.checkpoints.postgres.checkpoint_writer import PostgresEpoch
+from graphflow.checkpoints.postgres.loop_writer import PostgresWriter
 from graphflow.checkpoints.postgres.pool import Pool, Target
-from graphflow.checkpoints.postgres.writer import PostgresWriter
 from graphflow.checkpoints.process_lock import OwnerLock
 
 

@@ -1,6 +1,6 @@
 """The PostgreSQL store's connections for one event loop, and how it goes on when one of them is lost.
 
-Reads and changes borrow a connection from a small pool; commits have one of their own (`writer.py`). Work that
+Reads and changes borrow a connection from a small pool; commits have one of their own (`loop_writer.py`). Work that
 failed for a passing reason is done again until the store's patience ends, so it has to be such that twice is the same as
 once: reads are, single statements have to be, and for a transaction whose COMMIT got no answer the database is asked what
 became of it.

@@ -32,7 +32,7 @@ _INTERRUPTS = SharedStatement(
 )
 _INPUTS = SharedStatement("SELECT body, at, kind FROM @.inputs WHERE thread = $1 ORDER BY position", "d", "yit")
 _RUNS = SharedStatement("SELECT run FROM @.runs WHERE thread = $1 ORDER BY run", "d", "d")
-AT_ONCE = 500
+ROWS_AT_ONCE = 500
 """Rows that are sent together."""
 
 
@@ -118,5 +118,5 @@ def import_thread(db: Dialect, exported: ThreadCopy, thread_id: str | None, chan
 
 
 def _parts(rows: Sequence[T]) -> Iterator[Sequence[T]]:
-    for at in range(0, len(rows), AT_ONCE):
-        yield rows[at : at + AT_ONCE]
+    for at in range(0, len(rows), ROWS_AT_ONCE):
+        yield rows[at : at + ROWS_AT_ONCE]

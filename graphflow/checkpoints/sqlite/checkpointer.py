@@ -1,7 +1,7 @@
 """`SqliteCheckpointer`: the embedded store, one file beside the program (spec 4.4).
 
 Two threads lead to the file, each with its own connection: commits and all other changes go through one writer that batches
-them (`writer.py`), and everything that only reads goes through one reader (`read_worker.py`). Readers never wait for the
+them (`writer_thread.py`), and everything that only reads goes through one reader (`reader_thread.py`). Readers never wait for the
 writer (WAL). Several processes may use one file; fences and leases keep them apart (E2).
 """
 
@@ -22,13 +22,13 @@ from graphflow.checkpoints.rows import Lineage, ListedRecord, Log, Record, Store
 from graphflow.checkpoints.sql import changes as sql
 from graphflow.checkpoints.sql.checkpointer import SqlCheckpointer
 from graphflow.checkpoints.sql.statement import Work
-from graphflow.checkpoints.sqlite import reader
+from graphflow.checkpoints.sqlite import checkpoint_reader
 from graphflow.checkpoints.sqlite.dialect import SQLITE
 from graphflow.checkpoints.sqlite.driver import drive
-from graphflow.checkpoints.sqlite.read_worker import ReadWorker
+from graphflow.checkpoints.sqlite.reader_thread import SqliteReaderThread
 from graphflow.checkpoints.sqlite.take import take as take_thread
 from graphflow.checkpoints.sqlite.worker import Worker, closed, forked
-from graphflow.checkpoints.sqlite.writer import SqliteWriter
+from graphflow.checkpoints.sqlite.writer_thread import SqliteWriterThread
 from graphflow.errors import StoreError
 from graphflow.graph.engine.ports import Durable
 
@@ -65,8 +65,8 @@ class SqliteCheckpointer(SqlCheckpointer):
         self._busy_timeout_s = busy_timeout_s
         self._owner_lock = OwnerLock(self.path.with_name(self.path.name + ".owners"))
         self._opening = threading.Lock()
-        self._writer: SqliteWriter | None = None
-        self._reader: ReadWorker | None = None
+        self._writer: SqliteWriterThread | None = None
+        self._reader: SqliteReaderThread | None = None
         self._end: weakref.finalize[Any, Any] | None = None
         self._open = False
         self._closed = False
@@ -87,20 +87,20 @@ class SqliteCheckpointer(SqlCheckpointer):
                 raise closed(self.path)
             writer = self._writer
             if writer is None or writer.ended is not None:  # never opened, or that failed: try again
-                writer = SqliteWriter(
+                writer = SqliteWriterThread(
                     self.path, synchronous=self._synchronous, busy_timeout_s=self._busy_timeout_s, encrypted=encrypted
                 )
-                self._writer, self._reader = writer, ReadWorker(self.path, busy_timeout_s=self._busy_timeout_s)
+                self._writer, self._reader = writer, SqliteReaderThread(self.path, busy_timeout_s=self._busy_timeout_s)
                 if self._end is not None:
                     self._end.detach()  # that of an opening that failed: nothing of it is left to end
                 # A store that nobody closed still makes its queue durable, when it is collected or the interpreter
                 # ends.
                 self._end = weakref.finalize(self, _shut, (writer, self._reader), self._owner_lock)
                 writer.start()
-            lane = self._reader
-            assert lane is not None
+            reader = self._reader
+            assert reader is not None
         await _result(writer, None)
-        lane.start()
+        reader.start()
         self._open = True
 
     async def close(self) -> None:
@@ -230,16 +230,16 @@ class SqliteCheckpointer(SqlCheckpointer):
     # --- reading ---
 
     async def load(self, thread_id: str, checkpoint_id: str | None = None) -> Stored | None:
-        return await self._visit(lambda db: reader.load(db, thread_id, checkpoint_id))
+        return await self._visit(lambda db: checkpoint_reader.load(db, thread_id, checkpoint_id))
 
     async def read_logs(self, chain: Sequence[tuple[int, int]], logs: Sequence[Log]) -> list[list[bytes]]:
-        return await self._visit(lambda db: reader.read_logs(db, chain, logs))
+        return await self._visit(lambda db: checkpoint_reader.read_logs(db, chain, logs))
 
     async def list_checkpoints(
         self, thread_id: str, *, before: str | None = None, limit: int | None = None, all_lineages: bool = False
     ) -> list[ListedRecord]:
         return await self._visit(
-            lambda db: reader.list_records(db, thread_id, before, limit, all_lineages=all_lineages)
+            lambda db: checkpoint_reader.list_records(db, thread_id, before, limit, all_lineages=all_lineages)
         )  # fmt: skip
 
 

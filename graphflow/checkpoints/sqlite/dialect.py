@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from graphflow.checkpoints.export import LooseItem
 from graphflow.checkpoints.rows import Record
 from graphflow.checkpoints.sql.statement import Ask, Dialect, Native, Paged, Rows, SharedStatement
-from graphflow.checkpoints.sqlite.commits import RowBatch, add_loose, add_record
+from graphflow.checkpoints.sqlite.checkpoint_reader import find_checkpoint
+from graphflow.checkpoints.sqlite.checkpoint_writer import RowBatch, add_loose, add_record
 from graphflow.checkpoints.sqlite.driver import NOTE, NUMBER, SLOTS
-from graphflow.checkpoints.sqlite.reader import find_checkpoint
 from graphflow.checkpoints.sqlite.rows import pack
 from graphflow.checkpoints.texts import check_text
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.event_log import EPOCH, read_events, unsaid, was_checkpoint
+from graphflow.checkpoints.event_log import EPOCH, read_events, unannounced_events, was_checkpoint
 from graphflow.checkpoints.record_decoder import RecordBody, decode_body, decode_meta
 from graphflow.checkpoints.rows import Record
 from graphflow.errors import CheckpointNotFound
@@ -82,7 +82,7 @@ async def stored_log_of(
         machine = settled(bodies)
         if not machine.run_id:  # its beginning was pruned
             machine = msgspec.structs.replace(machine, run_id=decode_meta(records[0].meta, records[0].id).run_id)
-        more = unsaid(list(zip(records, bodies, strict=True)), machine, last.seq, parent)
+        more = unannounced_events(list(zip(records, bodies, strict=True)), machine, last.seq, parent)
         sent = min(last.seq + last.tail, more[-1][0].seq) if more else last.seq
         events += more
     return StoredLog(events=events, epochs=epochs_of(bodies), sent=sent, pruned=pruned)

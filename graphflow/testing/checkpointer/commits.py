@@ -105,7 +105,7 @@ class Committing(Suite):
         assert await messages(store, "thread", count=2) == [b"first", b"winner"]
 
     @promise
-    async def test_after_a_failed_commit_every_later_one_of_that_life_fails(self, store: Checkpointer) -> None:
+    async def test_after_a_failed_commit_every_later_one_of_that_epoch_fails(self, store: Checkpointer) -> None:
         driver = await drive(store)
         good = await driver.add(b"good")
         lost = Record(id=new_id(), lineage=driver.lineage, ordinal=2, checkpoint=True, meta=b"", data=b"")
@@ -119,7 +119,7 @@ class Committing(Suite):
         assert (await again.add()).ordinal == 2
 
     @promise
-    async def test_an_older_life_is_fenced(self, store: Checkpointer) -> None:
+    async def test_an_older_epoch_is_fenced(self, store: Checkpointer) -> None:
         """E2: a second writer never writes."""
         old = await drive(store)
         await old.add(b"old")

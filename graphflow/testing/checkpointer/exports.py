@@ -73,7 +73,7 @@ class Exports(Suite):
         assert await messages(store, "fork", count=3) == [b"0", b"1", b"fork"]
 
     @promise
-    async def test_a_copy_belongs_to_nobody_and_its_lives_go_on(self, store: Checkpointer) -> None:
+    async def test_a_copy_belongs_to_nobody_and_its_epochs_go_on(self, store: Checkpointer) -> None:
         driver = await drive(store)
         await driver.add()
         await store.import_thread(stream(await lines_of(store, "thread")), thread_id="copy")

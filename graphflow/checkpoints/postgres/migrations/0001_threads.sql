@@ -2,7 +2,7 @@
 -- * `@` stands for the schema, so that one database has room for several stores and nothing depends on `search_path`.
 -- * Ids are text in the order of their bytes: whoever looks with psql reads what the port speaks of.
 -- * Statements of one commit are sent together and are one transaction; a function that must stop it raises `GF001` to
---   `GF003` (see `postgres/commits.py`).
+--   `GF003` (see `postgres/checkpoint_writer.py`).
 -- * Values are opaque bytes that compress badly or are compressed already, so PostgreSQL does not try (EXTERNAL), and rows
 --   of a few kilobytes stay in one piece (`toast_tuple_target`).
 

@@ -13,8 +13,8 @@ from graphflow.checkpoints.commit_queue import Promise
 from graphflow.checkpoints.export import LooseItem
 from graphflow.checkpoints.rows import Lineage, Record
 from graphflow.checkpoints.sql.rows import ADD_INTERRUPT, ADD_RUN, ADD_SPENT, interrupt_values
+from graphflow.checkpoints.sqlite.checkpoint_reader import is_loadable
 from graphflow.checkpoints.sqlite.driver import rows_of
-from graphflow.checkpoints.sqlite.reader import is_loadable
 from graphflow.checkpoints.sqlite.rows import key, pack, unpack
 from graphflow.checkpoints.texts import check_text, clean_title
 from graphflow.errors import StoreError
@@ -103,7 +103,7 @@ def _insert(db: sqlite3.Connection, into: str, rows: Sequence[tuple[Any, ...]]) 
             at += size
 
 
-class SqliteCommits:
+class SqliteCheckpointWriter:
     """Applies commits to the database; lives in the writer's thread."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class SqliteCommits:
         passed, failure = _advance(db, epoch, run)
         # The compare-and-swap is this one UPDATE: what is remembered of the thread only decides what to try.
         if passed and not _move_head(db, epoch, before, run[passed - 1]):
-            failure = _whose(db, run[0]) or errors.fenced_head(run[0].thread_id, run[0].expected_head, None)
+            failure = _why_fenced(db, run[0]) or errors.fenced_head(run[0].thread_id, run[0].expected_head, None)
             passed = 0
         # Rows follow only once the head has moved: a fenced process must not leave records behind.
         for promise in run[:passed]:
@@ -180,7 +180,7 @@ class SqliteCommits:
         # The usual way: nothing is read, for nobody else can have moved the head of this fence.
         if epoch is not None and epoch.fence == fence and promise.begins is None:
             return epoch
-        refusal = _whose(db, promise)
+        refusal = _why_fenced(db, promise)
         if refusal is not None:
             return refusal
         row = _read_head(db, pack(thread_id))
@@ -203,7 +203,7 @@ def _read_head(db: sqlite3.Connection, name: Any) -> Any:
     ).fetchone()
 
 
-def _whose(db: sqlite3.Connection, promise: Promise) -> StoreError | None:
+def _why_fenced(db: sqlite3.Connection, promise: Promise) -> StoreError | None:
     """Why the thread is no longer this epoch's; None when it is."""
     thread_id, fence = promise.thread_id, promise.fence
     row = _read_head(db, pack(thread_id))

@@ -19,7 +19,7 @@ from graphflow.errors import StoreError
 T = TypeVar("T")
 
 
-class ReadWorker(Worker):
+class SqliteReaderThread(Worker):
     """Owns the reading connection and its thread."""
 
     def __init__(self, path: Path, *, busy_timeout_s: float) -> None:

@@ -17,7 +17,8 @@ from psycopg import OperationalError
 
 from graphflow.checkpoints import errors
 from graphflow.checkpoints.commit_queue import Promise, fail
-from graphflow.checkpoints.postgres.commits import (
+from graphflow.checkpoints.postgres.checkpoint_reader import READ_THREAD
+from graphflow.checkpoints.postgres.checkpoint_writer import (
     OUTCOME,
     PostgresEpoch,
     RecordRun,
@@ -31,7 +32,6 @@ from graphflow.checkpoints.postgres.commits import (
 from graphflow.checkpoints.postgres.errors import PASSING, store_error
 from graphflow.checkpoints.postgres.pipeline import Call, Connection, ConnectionLost, PostgresError
 from graphflow.checkpoints.postgres.pool import Patience, Target
-from graphflow.checkpoints.postgres.reader import READ_THREAD
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.checkpoints.sql.rows import thread_row
 from graphflow.errors import Fenced, StoreError
@@ -39,9 +39,9 @@ from graphflow.errors import Fenced, StoreError
 MAX_COMMITS = 512
 MAX_BYTES = 4 << 20
 """Of one transaction: they bound how long the first of its commits waits."""
-QUICK_S = 0.001
+MAX_WAIT_S = 0.001
 """For longer the loop does not stand still for a commit (`hurry`); it is then not tried for a while."""
-RELUCTANCE = 100
+RETRY_AFTER_COMMITS = 100
 
 
 class PostgresWriter:
@@ -61,13 +61,13 @@ class PostgresWriter:
         """What is under way."""
         self._breaking: dict[str, int] = {}
         """What `broken` gets when the batch under way has landed."""
-        self._strangers: dict[tuple[str, int], StoreError] = {}
-        """Lives that are not the thread's any more, and why, for the commits that wait in the queue."""
+        self._fenced_epochs: dict[tuple[str, int], StoreError] = {}
+        """Epochs that are not the thread's any more, and why, for the commits that wait in the queue."""
         self._uncertain: set[Promise] = set()
         """Sent once by a connection that was lost: perhaps they are there, or come to be there yet."""
         self._landings: list[asyncio.Future[None]] = []
         """Who waits for the batch under way."""
-        self._reluctance = 0
+        self._not_hurried = 0
         """So many commits more are not hurried."""
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
@@ -94,16 +94,16 @@ class PostgresWriter:
         """Waits for the batch under way without turning the loop, if one run alone is at work and the loop has nothing else to
         run: else it would go to sleep and be woken for nothing but this. Not where answers take long.
         """
-        if self._reluctance:
-            self._reluctance -= 1
+        if self._not_hurried:
+            self._not_hurried -= 1
             return
         ready = getattr(asyncio.get_running_loop(), "_ready", None)  # uvloop does not tell
         # Anything else that could run would stand still meanwhile.
         if ready is None or ready or len(self._epochs) > 1 or len(self._batch) != 1 or self._queue:
             return
         connection = self._connection
-        if connection is not None and self._task is None and connection.busy and not connection.wait_here(QUICK_S):
-            self._reluctance = RELUCTANCE
+        if connection is not None and self._task is None and connection.busy and not connection.wait_here(MAX_WAIT_S):
+            self._not_hurried = RETRY_AFTER_COMMITS
 
     # --- the way of every day
 
@@ -142,7 +142,7 @@ class PostgresWriter:
         for promise in batch:
             epoch = epochs.get(promise.thread_id)
             if (epoch is None or epoch.fence != promise.fence) and not self._is_broken(promise):
-                if (promise.thread_id, promise.fence) not in self._strangers:
+                if (promise.thread_id, promise.fence) not in self._fenced_epochs:
                     return False
         return True
 
@@ -184,7 +184,7 @@ class PostgresWriter:
             return errors.fenced_earlier(thread_id, fence)
         epoch = self._epochs.get(thread_id)
         if epoch is None or epoch.fence != fence:
-            return self._strangers[thread_id, fence]
+            return self._fenced_epochs[thread_id, fence]
         return None
 
     def _landed(self, results: list[Any] | None, error: Exception | None) -> None:
@@ -244,7 +244,7 @@ class PostgresWriter:
             self._batch = []
             self._task = None
         if not self._queue:
-            self._strangers.clear()
+            self._fenced_epochs.clear()
         self._pump()
 
     def _refuse(self, promises: Sequence[Promise], error: StoreError) -> None:
@@ -289,9 +289,9 @@ class PostgresWriter:
     def _learn(self, promise: Promise, row: ThreadRow | None) -> StoreError | None:
         """Remembers the epoch, or why it is over."""
         thread_id, fence = promise.thread_id, promise.fence
-        reason = _whose(promise, row)
+        reason = _why_fenced(promise, row)
         if reason is not None:
-            self._strangers[thread_id, fence] = reason
+            self._fenced_epochs[thread_id, fence] = reason
             return reason
         assert row is not None
         self._epochs[thread_id] = PostgresEpoch(fence, row.head, row.lineage, row.ordinal)
@@ -397,7 +397,7 @@ class PostgresWriter:
             if is_not_moved(error):
                 row = await _row(connection, promise)
                 head = row.head if row else None
-                return _whose(promise, row) or errors.fenced_head(promise.thread_id, promise.expected_head, head)
+                return _why_fenced(promise, row) or errors.fenced_head(promise.thread_id, promise.expected_head, head)
             return refusal(error, promise) or store_error(self._target.name, error, "written")
         except Exception as error:  # noqa: BLE001 – what can't be written down is this commit's error alone
             return store_error(self._target.name, error, "written")
@@ -444,7 +444,7 @@ async def _row(connection: Connection, promise: Promise) -> ThreadRow | None:
     return thread_row(rows[0]) if rows else None
 
 
-def _whose(promise: Promise, row: ThreadRow | None) -> Fenced | None:
+def _why_fenced(promise: Promise, row: ThreadRow | None) -> Fenced | None:
     """Why the thread is no longer this epoch's; None when it is."""
     thread_id, fence = promise.thread_id, promise.fence
     if row is None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from graphflow.checkpoints.commit_queue import Entry, Promise, QueuedCall, deliver, fail, settle
 from graphflow.checkpoints.sql.migrations import is_busy
-from graphflow.checkpoints.sqlite.commits import SqliteCommits
+from graphflow.checkpoints.sqlite.checkpoint_writer import SqliteCheckpointWriter
 from graphflow.checkpoints.sqlite.schema import WAL_PAGES, open_writer, store_error
 from graphflow.checkpoints.sqlite.worker import Worker
 from graphflow.errors import GraphflowError, StoreError
@@ -26,30 +26,30 @@ from graphflow.errors import GraphflowError, StoreError
 MAX_BATCH = 1024
 """Entries per transaction: bounds how long the first of them waits."""
 
-LONG_S = 0.002
+SLOW_TRANSACTION_S = 0.002
 """Seconds of a transaction in the loop's thread from which on the disk is too slow for that."""
 
-AGAIN = 100
+RETRY_AFTER_COMMITS = 100
 """Commits between two tries on a slow or busy file, and between two looks of the thread at the log's length."""
 
-SMALL = 64 * 1024
+MAX_BYTES_ON_LOOP = 64 * 1024
 """Bytes that are written in the loop's thread at most."""
 
 
-class SqliteWriter(Worker):
+class SqliteWriterThread(Worker):
     """Owns the writing connection and its thread, whose first act is to open the file."""
 
     def __init__(self, path: Path, *, synchronous: str, busy_timeout_s: float, encrypted: bool) -> None:
         super().__init__(path, "writer")
-        self.commits = SqliteCommits()
+        self.commits = SqliteCheckpointWriter()
         self._turn = threading.Lock()
         """Held by whoever takes entries and writes them."""
         self._db: sqlite3.Connection | None = None
-        self._hasty = False
+        self._on_loop = False
         """Whether the connection is set for `write_here`: it waits for no other process and folds no log in."""
-        self._here = 0
+        self._loop_transactions = 0
         """Transactions that `write_here` made."""
-        self._patience = 0
+        self._left_to_thread = 0
         """Commits that are left to the thread before `write_here` is tried again."""
         self._encrypted = encrypted
         self._synchronous = synchronous
@@ -83,7 +83,7 @@ class SqliteWriter(Worker):
             if batch:
                 try:
                     # In this thread waiting for another process is fine; on the event loop (`write_here`) it is not.
-                    self._set_hasty(db, False)
+                    self._configure(db, on_loop=False)
                     self._write(db, batch)
                 except Exception as error:  # noqa: BLE001 – the thread must outlive any defect; the entries tell of it
                     self._fail(batch, error)
@@ -114,8 +114,8 @@ class SqliteWriter(Worker):
 
     def _lone_run(self, loop: asyncio.AbstractEventLoop) -> list[Promise]:
         """The queued commits, if one run alone is at work, the loop has nothing else to run, and it will surely not take long."""
-        if self._patience:
-            self._patience -= 1
+        if self._left_to_thread:
+            self._left_to_thread -= 1
             return []
         # A second run would wait for the disk together with this one, although it has work to do.
         if self._db is None or len(self.commits.epochs) > 1 or _is_busy(loop):
@@ -127,16 +127,16 @@ class SqliteWriter(Worker):
                 return []
             run.append(entry)
             size += sum(len(record.data) + sum(len(item.data) for item in record.items) for record in entry.records)
-        return run if size <= SMALL else []
+        return run if size <= MAX_BYTES_ON_LOOP else []
 
     def _begin_here(self) -> bool:
         """Begins a transaction, unless another process has the file's lock."""
         assert self._db is not None
         try:
-            self._set_hasty(self._db, True)
+            self._configure(self._db, on_loop=True)
             self._db.execute("BEGIN IMMEDIATE")
         except sqlite3.Error:
-            self._patience = AGAIN
+            self._left_to_thread = RETRY_AFTER_COMMITS
             return False
         return True
 
@@ -147,17 +147,18 @@ class SqliteWriter(Worker):
             self._transact(self._db, [*batch])
         except Exception as error:  # noqa: BLE001 – as in the thread: the entries tell of it
             self._fail([*batch], error)
-        self._here += 1
-        if time.monotonic() - began > LONG_S:
-            self._patience = AGAIN
-        elif self._here % AGAIN == 0:
-            self._patience = 1  # the thread's transaction folds the log into the file, if it has grown
+        self._loop_transactions += 1
+        if time.monotonic() - began > SLOW_TRANSACTION_S:
+            self._left_to_thread = RETRY_AFTER_COMMITS
+        elif self._loop_transactions % RETRY_AFTER_COMMITS == 0:
+            self._left_to_thread = 1  # the thread's transaction folds the log into the file, if it has grown
 
-    def _set_hasty(self, db: sqlite3.Connection, hasty: bool) -> None:
-        if hasty is not self._hasty:
-            self._hasty = hasty
-            db.execute(f"PRAGMA busy_timeout = {0 if hasty else int(self._busy_timeout_s * 1000)}")
-            db.execute(f"PRAGMA wal_autocheckpoint = {0 if hasty else WAL_PAGES}")
+    def _configure(self, db: sqlite3.Connection, *, on_loop: bool) -> None:
+        # Remembered, since two PRAGMAs cost more than the transaction of a small commit.
+        if on_loop is not self._on_loop:
+            self._on_loop = on_loop
+            db.execute(f"PRAGMA busy_timeout = {0 if on_loop else int(self._busy_timeout_s * 1000)}")
+            db.execute(f"PRAGMA wal_autocheckpoint = {0 if on_loop else WAL_PAGES}")
 
     def _write(self, db: sqlite3.Connection, batch: list[Entry]) -> None:
         if all(type(entry) is QueuedCall and entry.function is None for entry in batch):
