@@ -15,8 +15,8 @@ import msgspec
 
 from graphflow.checkpoints import record_decoder
 from graphflow.checkpoints.blobs import changed_interrupt, changed_record, item_place
+from graphflow.checkpoints.ids import clean_title
 from graphflow.checkpoints.rows import Lineage, OpenInterrupt, Place, Record, Rewrite, ThreadRow
-from graphflow.checkpoints.texts import clean_title
 from graphflow.errors import StoreError
 
 FORMAT = "graphflow-thread"

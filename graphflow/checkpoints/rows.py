@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from graphflow.checkpoints.texts import check_text
+from graphflow.checkpoints.ids import check_text
 from graphflow.errors import StoreError
 
 

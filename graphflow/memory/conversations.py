@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from graphflow.checkpoints.texts import check_text, clean_title
+from graphflow.checkpoints.ids import check_text, clean_title
 from graphflow.errors import GraphflowError
 from graphflow.json_data import plain, whole_characters
 from graphflow.memory.text_normalization import folded, folded_texts, patterns_of, words_of

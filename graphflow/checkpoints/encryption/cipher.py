@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from graphflow.checkpoints import errors
+from graphflow.checkpoints.ids import clean_title
 from graphflow.checkpoints.rows import Place
-from graphflow.checkpoints.texts import clean_title
 from graphflow.errors import StoreError
 
 RAW, COMPRESSED, ENCRYPTED, BOTH = 0xF8, 0xF9, 0xFA, 0xFB

@@ -14,6 +14,7 @@ import msgspec
 
 from graphflow.checkpoints import errors, export, pruning
 from graphflow.checkpoints.commit_queue import SettledPromise
+from graphflow.checkpoints.ids import check_text
 from graphflow.checkpoints.memory import copies as _memory_copies
 from graphflow.checkpoints.memory import pruning as _memory_pruning
 from graphflow.checkpoints.memory.rows import (
@@ -56,7 +57,6 @@ from graphflow.checkpoints.rows import (
     parse_cursor,
     summed,
 )
-from graphflow.checkpoints.texts import check_text
 from graphflow.errors import StoreError
 from graphflow.graph.engine.ports import Durable
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from graphflow.checkpoints import errors, export
+from graphflow.checkpoints.ids import check_text
 from graphflow.checkpoints.memory.rows import checked_facts, reach
 from graphflow.checkpoints.memory.tables import Tables
 from graphflow.checkpoints.rows import Lineage, Rewrite
-from graphflow.checkpoints.texts import check_text
 
 
 def copy_thread(tables: Tables, thread_id: str) -> export.ThreadCopy:

@@ -10,6 +10,7 @@ import msgspec
 
 from graphflow.checkpoints import errors
 from graphflow.checkpoints.export import LooseItem
+from graphflow.checkpoints.ids import check_text, clean_title
 from graphflow.checkpoints.pruning import PruneChange
 from graphflow.checkpoints.rows import (
     ListedRecord,
@@ -22,7 +23,6 @@ from graphflow.checkpoints.rows import (
     ThreadFacts,
     ThreadRow,
 )
-from graphflow.checkpoints.texts import check_text, clean_title
 from graphflow.errors import StoreError
 
 

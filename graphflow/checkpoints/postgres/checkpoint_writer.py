@@ -8,6 +8,7 @@ import msgspec
 
 from graphflow.checkpoints import errors
 from graphflow.checkpoints.commit_queue import Promise
+from graphflow.checkpoints.ids import clean_title
 from graphflow.checkpoints.postgres.driver import native
 from graphflow.checkpoints.postgres.pipeline import (
     BIGINT,
@@ -26,7 +27,6 @@ from graphflow.checkpoints.postgres.pipeline import (
 )
 from graphflow.checkpoints.rows import Record, ThreadFacts
 from graphflow.checkpoints.sql.rows import ADD_INTERRUPT, ADD_RUN, ADD_SPENT, interrupt_values
-from graphflow.checkpoints.texts import clean_title
 from graphflow.errors import StoreError
 
 _NOT_MOVED, INPUT_GONE, PRUNED = "GF001", "GF002", "GF003"

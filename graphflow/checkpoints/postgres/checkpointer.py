@@ -35,6 +35,7 @@ except ImportError as missing:  # pragma: no cover – the extra is not installe
     raise ImportError("PostgresCheckpointer needs psycopg 3: pip install 'graphflow[postgres]'") from missing
 
 from graphflow.checkpoints.commit_queue import Promise
+from graphflow.checkpoints.ids import check_text
 from graphflow.checkpoints.postgres import checkpoint_reader
 from graphflow.checkpoints.postgres.checkpoint_writer import PostgresEpoch
 from graphflow.checkpoints.postgres.dialect import POSTGRES
@@ -47,7 +48,6 @@ from graphflow.checkpoints.postgres.target import owner_lock, target_of
 from graphflow.checkpoints.sql import changes, lists
 from graphflow.checkpoints.sql.checkpointer import SqlCheckpointer
 from graphflow.checkpoints.sql.statement import Work
-from graphflow.checkpoints.texts import check_text
 
 T = TypeVar("T")
 
@@ -129,7 +129,7 @@ class PostgresCheckpointer(SqlCheckpointer):
         if self._closed:
             raise closed(self.name)
 
-    async def _side(self) -> LoopConnections:
+    async def _loop_connections(self) -> LoopConnections:
         loop = asyncio.get_running_loop()
         with self._opening:
             # A loop that ended has no way to flush its queue: whoever comes next does it for that loop.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from psycopg import AsyncConnection, OperationalError, pq
 
-from graphflow.checkpoints.texts import check_text, clean_title
+from graphflow.checkpoints.ids import check_text, clean_title
 from graphflow.errors import StoreError
 
 _OK = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from graphflow.checkpoints import errors
+from graphflow.checkpoints.ids import check_text
 from graphflow.checkpoints.rows import ListedRecord, Log, Record, Stored
 from graphflow.checkpoints.sql.rows import THREAD_COLUMNS, THREAD_TYPES, thread_row
 from graphflow.checkpoints.sql.statement import SharedStatement
 from graphflow.checkpoints.sql.trees import reach
 from graphflow.checkpoints.sqlite.driver import drive, rows_of
 from graphflow.checkpoints.sqlite.rows import ORDINALS, pack, read_thread, unpack
-from graphflow.checkpoints.texts import check_text
 
 _LOAD_THREAD = SharedStatement(
     f"SELECT {THREAD_COLUMNS}, t.lineage, l.parent, l.cut FROM @.threads t LEFT JOIN @.lineages l ON l.lineage = t.lineage"  # noqa: S608 – constants only

@@ -11,12 +11,12 @@ import msgspec
 from graphflow.checkpoints import errors
 from graphflow.checkpoints.commit_queue import Promise
 from graphflow.checkpoints.export import LooseItem
+from graphflow.checkpoints.ids import check_text, clean_title
 from graphflow.checkpoints.rows import Lineage, Record
 from graphflow.checkpoints.sql.rows import ADD_INTERRUPT, ADD_RUN, ADD_SPENT, interrupt_values
 from graphflow.checkpoints.sqlite.checkpoint_reader import is_loadable
 from graphflow.checkpoints.sqlite.driver import rows_of
 from graphflow.checkpoints.sqlite.rows import key, pack, unpack
-from graphflow.checkpoints.texts import check_text, clean_title
 from graphflow.errors import StoreError
 
 ADD_RECORD = "INSERT INTO records (record, id, checkpoint, size, meta, data) VALUES "

@@ -6,13 +6,13 @@ import sqlite3
 from collections.abc import Sequence
 
 from graphflow.checkpoints.export import LooseItem
+from graphflow.checkpoints.ids import check_text
 from graphflow.checkpoints.rows import Record
 from graphflow.checkpoints.sql.statement import Ask, Dialect, Native, Paged, Rows, SharedStatement
 from graphflow.checkpoints.sqlite.checkpoint_reader import find_checkpoint
 from graphflow.checkpoints.sqlite.checkpoint_writer import RowBatch, add_loose, add_record
 from graphflow.checkpoints.sqlite.driver import NOTE, NUMBER, SLOTS
 from graphflow.checkpoints.sqlite.rows import pack
-from graphflow.checkpoints.texts import check_text
 
 _LOG = "(SELECT {} FROM logs g JOIN lineages l ON l.lineage = g.lineage WHERE g.log = t.item >> 32)"
 _ENTRIES = "logs g CROSS JOIN items i ON i.item >= g.log << 32 AND i.item < (g.log + 1) << 32 WHERE g.lineage = @key1"

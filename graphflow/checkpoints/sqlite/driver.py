@@ -10,9 +10,8 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from graphflow.checkpoints.ids import long_id, short_id
+from graphflow.checkpoints.ids import check_text, clean_title, long_id, short_id
 from graphflow.checkpoints.sql.statement import Ask, Native, Query, Rows, SharedStatement, Work, filled
-from graphflow.checkpoints.texts import check_text, clean_title
 
 T = TypeVar("T")
 NOTE = "note:"

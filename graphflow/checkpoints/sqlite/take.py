@@ -6,11 +6,11 @@ import sqlite3
 from collections.abc import Callable
 
 from graphflow.checkpoints import errors
+from graphflow.checkpoints.ids import check_text
 from graphflow.checkpoints.rows import ThreadFacts, ThreadRow
 from graphflow.checkpoints.sql.rows import add_thread
 from graphflow.checkpoints.sqlite.driver import rows_of
 from graphflow.checkpoints.sqlite.rows import pack, read_thread
-from graphflow.checkpoints.texts import check_text
 
 
 def take(
