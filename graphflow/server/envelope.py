@@ -13,8 +13,7 @@ from starlette.responses import Response
 
 from graphflow.errors import GraphflowError
 from graphflow.graph.definition.old_words import QUERY_FIELDS
-from graphflow.json_data import encode_json
-from graphflow.masking import mask
+from graphflow.json_data import encode_json, value_text
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
@@ -133,8 +132,6 @@ _RULES = {
 """pydantic's error type → the rule in the words of JSON; its own texts speak of Python's types and show patterns."""
 _VALUELESS = frozenset({"missing", "extra_forbidden", "string_too_short", "string_too_long", "string_pattern_mismatch"})
 """Errors whose value is absent, or says no more than the rule."""
-SHOWN = 80
-"""Characters of a wrong value that its error repeats."""
 
 
 def fields_of(errors: Sequence[Any]) -> dict[str, str]:
@@ -150,17 +147,8 @@ def fields_of(errors: Sequence[Any]) -> dict[str, str]:
         rule = _RULES.get(error["type"], error["msg"]).format_map(error.get("ctx", {}))
         if error["type"] == "extra_forbidden" and name in QUERY_FIELDS:
             rule = f"unknown field: it is called {QUERY_FIELDS[name]!r} now"
-        out.setdefault(name, rule if error["type"] in _VALUELESS else f"{rule}, not {kind_of(error['input'])}")
+        out.setdefault(name, rule if error["type"] in _VALUELESS else f"{rule}, not {value_text(error['input'])}")
     return out
-
-
-def kind_of(value: Any) -> str:
-    """A wrong value for an error text: a scalar as its JSON, masked and cut; anything that has parts as its kind."""
-    # Never the whole value: it may be as large as a body.
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else "an array"
-    text = encode_json(mask(value)).decode()
-    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
 
 
 def install(app: FastAPI) -> None:

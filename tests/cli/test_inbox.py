@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+
+LONG = "May this go out? " + " ".join(f"word-{number}" for number in range(30))
 
 
 @pytest.fixture
@@ -15,6 +19,31 @@ def waiting(cli):
 def test_the_list_says_what_is_asked_and_how_to_answer(cli, waiting, steady, snapshot):
     done = cli("inbox")
     assert steady(done.out + done.err) == snapshot
+
+
+@pytest.fixture
+def long_question(cli, project):
+    asks = {"graphflow": "1", "start": "q", "nodes": {"q": {"ask": {"message": LONG}, "next": "end"}}}
+    (project / "graphs" / "asks.json").write_text(json.dumps(asks))
+    assert cli("run", "asks", "go").code == 4
+
+
+def test_on_a_pipe_a_long_question_is_whole_and_on_one_line(cli, long_question):
+    assert any(f"ask: {LONG} (node q)" in line for line in cli("inbox").out.splitlines())
+
+
+@pytest.mark.parametrize(("columns", "first"), [(130, "id "), (60, "id        ")], ids=["wrapped", "in blocks"])
+def test_on_a_narrow_terminal_nothing_of_a_long_question_is_cut(terminal, environment, long_question, columns, first):
+    environment["COLUMNS"] = str(columns)
+    shown = terminal("inbox")
+    shown.sees("to answer, for example")
+    assert shown.ends() == 0
+    table = shown.text.partition("to answer")[0]
+    assert table.startswith(first)
+    assert LONG.split() == [word for word in table.split() if word in LONG.split()]
+    assert "…" not in table
+    if columns == 130:
+        assert max(map(len, table.splitlines())) <= columns
 
 
 def test_nothing_waits(cli):

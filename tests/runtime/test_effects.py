@@ -144,6 +144,8 @@ async def test_reuse_asks_where_the_arguments_are_others_and_takes_each_answer(
         await app.thread("t").edit({"n": n}, effects="reuse")
         waiting = await app.resume("t")
         assert [(i.kind, i.node) for i in waiting.interrupts] == [("outcome_unknown", "first")]
+        asked = waiting.interrupts[0]
+        assert (asked.tool_name, asked.arguments) == ("send_mail", {"text": f"mail {n}"}), "who answers sees the call"
         done = await app.answer("t", {waiting.interrupts[0].id: decision})
         assert (done.status, len(post.sent), done.state.log[0]) == ("completed", sent, log)
         assert world == [1]

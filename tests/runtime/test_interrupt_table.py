@@ -92,6 +92,12 @@ REFUSED: dict[str, tuple[Begin, Callable[[Waiting], Any], str]] = {
     "an edit that leaves out what the tool needs": (
         wait_for_approval, by_id({"decision": "edit", "arguments": {"whom": "Ada"}}), "answer_invalid",
     ),
+    "an approval with changed arguments": (
+        wait_for_approval, by_id({"decision": "approve", "arguments": {"to": "Eve"}}), "answer_invalid",
+    ),
+    "a rejection with a result in the tool's place": (
+        wait_for_approval, by_id({"decision": "reject", "reason": "no", "response": "sent"}), "answer_invalid",
+    ),
     "a rejection without a reason": (wait_for_approval, by_id({"decision": "reject"}), "answer_invalid"),
     "a rejection with an empty reason": (wait_for_approval, by_id({"decision": "reject", "reason": ""}), "answer_invalid"),
     "a response without its text": (wait_for_approval, by_id({"decision": "respond"}), "answer_invalid"),
@@ -103,6 +109,7 @@ REFUSED: dict[str, tuple[Begin, Callable[[Waiting], Any], str]] = {
     ),
     # unknown outcomes
     "an approval for an unknown outcome": (wait_for_outcome, by_id({"decision": "approve"}), "answer_invalid"),
+    "a retry with a result": (wait_for_outcome, by_id({"decision": "retry", "result": 1}), "answer_invalid"),
     "a result without the result": (wait_for_outcome, by_id({"decision": "result"}), "answer_invalid"),
     "an empty object for an unknown outcome": (wait_for_outcome, by_id({}), "answer_invalid"),
 }  # fmt: skip

@@ -11,7 +11,7 @@ from graphflow.cli.options import AsJson, AsLines
 from graphflow.cli.startup import PAGE, opened
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.argument_values import json_object, json_or_text, json_value
-from graphflow.cli.terminal.console import local_time, note, say_json, say_table, shortened, stop
+from graphflow.cli.terminal.console import local_time, note, say_json, say_table, stop
 
 if TYPE_CHECKING:
     from graphflow.checkpoints.rows import OpenInterrupt
@@ -37,7 +37,7 @@ async def list_inbox(
     as_json: AsJson = False,
 ) -> None:
     """List open questions, oldest first."""
-    from graphflow.cli.terminal.answer_policy import answer_lines, question_line
+    from graphflow.cli.terminal.question_text import answer_lines, question_line
 
     async with opened() as app:
         rows = await _open(app, thread_id=thread, owner=owner, role=role, agent_key=agent)
@@ -49,7 +49,7 @@ async def list_inbox(
         note("no open questions")
         return
     cells = [
-        (row.interrupt_id, row.agent_key or "-", local_time(row.opened_at), shortened(question_line(interrupt), 90))
+        (row.interrupt_id, row.agent_key or "-", local_time(row.opened_at), question_line(interrupt))
         for row, interrupt in waiting
     ]
     say_table(("id", "agent", "since", "question"), cells)
@@ -61,7 +61,7 @@ async def answer(
     interrupt_id: Annotated[str, typer.Argument(metavar="ID", help="From `inbox list`; a unique suffix is enough.")],
     approve: Annotated[bool, typer.Option("--approve", help="Run the call as it is, or continue.")] = False,
     edit: Annotated[
-        str | None, typer.Option("--edit", metavar="@FILE|JSON", help="Run it with these arguments.")
+        str | None, typer.Option("--edit", metavar="JSON|@FILE", help="Run it with these arguments.")
     ] = None,
     reject: Annotated[str | None, typer.Option("--reject", metavar="WHY", help="Do not run it.")] = None,
     respond: Annotated[str | None, typer.Option("--respond", metavar="TEXT", help="Return this as its result.")] = None,
@@ -96,7 +96,7 @@ async def answer(
 
 async def _open(app: Application, **filters: Any) -> list[OpenInterrupt]:
     """Every open question."""
-    from graphflow.cli.terminal.answer_policy import is_question
+    from graphflow.cli.terminal.question_text import is_question
 
     await app.runs.ready()
     rows: list[OpenInterrupt] = []
@@ -139,7 +139,7 @@ def _answer_value(
     terminate: bool,
     value: str | None,
 ) -> Any:
-    from graphflow.cli.terminal.answer_policy import answer_command, question_line
+    from graphflow.cli.terminal.question_text import answer_command, question_line
 
     chosen = [approve, edit is not None, reject is not None, respond is not None, terminate, value is not None]
     if sum(chosen) != 1:

@@ -10,7 +10,7 @@ from graphflow.cli.command import command, group, guarded
 from graphflow.cli.options import AsJson
 from graphflow.cli.startup import opened
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import local_time, note, say, say_json, say_table, shortened, stop
+from graphflow.cli.terminal.console import local_time, note, say, say_json, say_table, stop
 
 rules = group("rules", "Standing rules about tool calls: allow, ask or deny.", no_args_is_help=False)
 
@@ -40,9 +40,7 @@ async def list_rules(as_json: AsJson = False) -> None:
     for rule in found:
         holds = f"thread {rule.thread_id}" if rule.thread_id else f"agent {rule.agent_key}" if rule.agent_key else "all"
         until = "-" if rule.expires_at is None else local_time(rule.expires_at)
-        cells.append(
-            (rule.id, rule.decision, rule.tool, shortened(rule.args or "-", 50), holds, until, rule.created_by)
-        )
+        cells.append((rule.id, rule.decision, rule.tool, rule.args or "-", holds, until, rule.created_by))
     say_table(("id", "decision", "tool", "args", "for", "until", "by"), cells)
 
 

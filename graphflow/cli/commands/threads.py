@@ -58,7 +58,7 @@ async def list_threads(
                 f["status"],
                 f["agentKey"] or "-",
                 local_time(f["updatedAt"]),
-                shortened(f["title"] or "", 50),
+                f["title"] or "",
             )
             for f in found
         ]
@@ -86,7 +86,7 @@ async def show_thread(
     say(f"thread {found.id}  {state.status}" + (f"  next: {', '.join(state.next)}" if state.next else ""))
     say_steps(steps, lineages=everything)
     for interrupt in state.interrupts:
-        from graphflow.cli.terminal.answer_policy import answer_lines, question_line
+        from graphflow.cli.terminal.question_text import answer_lines, question_line
 
         note(f"waits: {question_line(interrupt)}\n{answer_lines(interrupt)}")
 

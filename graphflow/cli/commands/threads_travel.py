@@ -50,7 +50,7 @@ async def rewind(
 async def fork(
     target: Place,
     message: Annotated[str | None, typer.Argument(metavar="MSG", help="With --run: new input; - reads stdin.")] = None,
-    edit: Annotated[str | None, typer.Option(metavar="FILE|JSON", help="State to set in the fork first.")] = None,
+    edit: Annotated[str | None, typer.Option(metavar="JSON|@FILE", help="State to set in the fork first.")] = None,
     as_node: Annotated[str | None, typer.Option(metavar="NODE", help="Set that state as this node's update.")] = None,
     path: Annotated[str | None, typer.Option(metavar="PATH", help="Frame of that state.")] = None,
     run: Annotated[

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import interactive, local_time, note, one_line_json, stop
+from graphflow.cli.terminal.console import interactive, one_line_json, stop
+from graphflow.cli.terminal.question_text import is_question
 
 if TYPE_CHECKING:
     from graphflow.graph.core.machine import Interrupt
@@ -115,80 +116,6 @@ def _rules(path: Path) -> tuple[AnswerRule, ...]:
             hint='rules are [{"tool": "bash", "arguments": {"command": "ls.*"}, "decision": "approve"}] or {"bash": "deny", "*": "ask"}',
         )
     return rules
-
-
-def is_question(kind: str) -> bool:
-    """Whether a person can answer it; a `wait` node waits for a signal or a time."""
-    return kind not in ("signal", "timer")
-
-
-def say_waiting(interrupts: tuple[Interrupt, ...], thread_id: str) -> None:
-    """Prints to stderr what waits, and the command that answers each."""
-    people = any(is_question(interrupt.kind) for interrupt in interrupts)
-    note(f"thread {thread_id} waits" + (" for a person:" if people else ":"))
-    for interrupt in interrupts:
-        note(f"  {question_line(interrupt)}")
-        note(answer_lines(interrupt))
-
-
-def question_line(interrupt: Interrupt) -> str:
-    """The question on one line."""
-    if interrupt.tool_name is not None:
-        return f"{interrupt.kind}: {interrupt.tool_name} {one_line_json(interrupt.arguments)} (node {interrupt.node})"
-    payload = interrupt.payload if isinstance(interrupt.payload, Mapping) else {}
-    if not is_question(interrupt.kind):
-        until = "" if interrupt.expires_at is None else f" until {local_time(interrupt.expires_at)}"
-        return f"{interrupt.kind} {payload.get('signal', '')}".rstrip() + f"{until} (node {interrupt.node})"
-    message = payload.get("message") or f"{interrupt.kind} at node {interrupt.node}"
-    return f"{interrupt.kind}: {message} (node {interrupt.node})"
-
-
-def answer_command(interrupt: Interrupt) -> str:
-    """A command to copy that answers it; for an `ask` with an example that fits its schema."""
-    base = f"graphflow inbox answer {interrupt.id}"
-    match interrupt.kind:
-        case "approval" | "breakpoint":
-            return f"{base} --approve"
-        case "outcome_unknown":
-            return f'{base} --answer \'{{"decision":"retry"}}\''
-    # Single quotes keep the shell out of the JSON; a quote inside has to leave and enter them again.
-    text = one_line_json(example(interrupt.schema)).replace("'", "'\\''")
-    return f"{base} --answer '{text}'"
-
-
-_OTHERS = {
-    "approval": "--edit @arguments.json, --reject WHY, --respond TEXT, --terminate",
-    "breakpoint": """--answer '{"decision":"skip"}', --answer '{"decision":"cancel"}'""",
-    "outcome_unknown": """'{"decision":"skip"}', '{"decision":"result","result":…}'""",
-}
-
-
-def answer_lines(interrupt: Interrupt) -> str:
-    """The command, and the alternatives below it."""
-    if interrupt.kind == "signal":
-        return '    a signal continues it: POST /api/threads/THREAD/signal {"name": …, "payload": …}'
-    if interrupt.kind == "timer":
-        return "    a server continues it when due; without one, `graphflow threads resume THREAD` does"
-    others = _OTHERS.get(interrupt.kind)
-    return f"    {answer_command(interrupt)}" + (f"\n      or {others}" if others else "")
-
-
-def example(schema: Any) -> Any:
-    """An example value of a flat schema, for a person to edit."""
-    if not isinstance(schema, Mapping):
-        return "…"
-    if "const" in schema:
-        return schema["const"]
-    if schema.get("enum"):
-        return schema["enum"][0]
-    kind = schema.get("type")
-    kind = kind[0] if isinstance(kind, list | tuple) else kind
-    if kind == "object" or "properties" in schema:
-        properties = schema.get("properties", {})
-        # The required fields are enough for an answer; without any, all of them make the better example.
-        wanted = schema.get("required") or properties
-        return {name: example(properties.get(name, {})) for name in wanted}
-    return {"boolean": True, "integer": 1, "number": 1.0, "array": [], "null": None}.get(str(kind), "…")
 
 
 def _text(value: Any) -> str:

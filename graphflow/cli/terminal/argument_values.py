@@ -11,6 +11,7 @@ import msgspec
 
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import stop
+from graphflow.json_data import value_text
 
 
 def json_or_text(text: str) -> Any:
@@ -33,7 +34,7 @@ def json_value(given: str, option: str) -> Any:
 def json_object(given: str, option: str) -> dict[str, Any]:
     value = json_value(given, option)
     if not isinstance(value, dict):
-        stop(exits.USAGE, f"{option} takes a JSON object, not {given!r}")
+        stop(exits.USAGE, f"{option} takes a JSON object, not {given!r}", hint=_form(option))
     return value
 
 
@@ -56,7 +57,7 @@ def budget_of(given: Iterable[str] | None, timeout_s: float | None = None) -> di
     limits = pairs(given or (), "--budget")
     for name, value in limits.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            stop(exits.USAGE, f"--budget {name} takes a number, not {value!r}")
+            stop(exits.USAGE, f"--budget {name} takes a number, not {value_text(value)}")
     if timeout_s is not None:
         limits["timeoutMs"] = max(1, round(timeout_s * 1000))
     return limits
@@ -92,4 +93,8 @@ def _decoded(text: str, option: str, given: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        stop(exits.USAGE, f"{option}: {given!r} is not valid JSON: {error}")
+        stop(exits.USAGE, f"{option}: {given!r} is not valid JSON: {error}", hint=_form(option))
+
+
+def _form(option: str) -> str:
+    return f"""{option} '{{"NAME": VALUE}}' in single quotes, or {option} @FILE"""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import io
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -16,6 +18,11 @@ from graphflow.json_data import encode_json
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+GAP = "  "
+"""Between two columns of a table."""
+NARROWEST = 20
+"""Columns of a terminal that a wrapped column needs to be readable."""
 
 
 def make_streams_usable() -> None:
@@ -104,23 +111,59 @@ def rich_console() -> Console:
 
 
 def say_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = ()) -> None:
-    """Prints aligned columns; nothing is cut, so lines can be copied. `right` lists columns of numbers."""
+    """Prints aligned columns; nothing is ever cut. `right` lists columns of numbers.
+
+    On a pipe a row is one line, for other programs. On a terminal that is too narrow the widest column is wrapped, and
+    where even that leaves too little room each row becomes a block with a line for each column.
+    """
     # Wide characters take two columns, which `len` does not see.
     from graphflow.graph.drawing.layout import units
 
-    cells = [[str(cell) for cell in row] for row in rows]
+    # A line break in a title would end its row, and an escape in it could rewrite what the terminal shows.
+    cells = [["".join(c if c.isprintable() else " " for c in str(cell)) for cell in row] for row in rows]
     widths = [max(map(units, column)) for column in zip(head, *cells, strict=True)]
+    if _is_tty(sys.stdout):
+        spare = shutil.get_terminal_size().columns - sum(widths) - len(GAP) * (len(widths) - 1)
+        if spare < 0:
+            widest = widths.index(max(widths))
+            widths[widest] += spare
+            if widths[widest] < NARROWEST:
+                _say_blocks(head, cells)
+                return
 
     def line(row: Sequence[str]) -> str:
         padded = []
         for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
             space = " " * (width - units(cell))
             padded.append(space + cell if index in right else cell + space)
-        return "  ".join(padded).rstrip()
+        return GAP.join(padded).rstrip()
 
     say(dim(line(head)))
     for row in cells:
-        say(line(row))
+        pieces = [
+            _wrapped(cell, width) if units(cell) > width else [cell] for cell, width in zip(row, widths, strict=True)
+        ]
+        for each in zip_longest(*pieces, fillvalue=""):
+            say(line(each))
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """The text in lines of at most `width` columns, broken at spaces where it has some."""
+    from rich.text import Text  # only here: it takes longer to load than most tables to print
+
+    return [line.plain.rstrip() for line in Text(text).wrap(rich_console(), width)]
+
+
+def _say_blocks(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Each row as lines `column  value`, with an empty line between two."""
+    wide = max(map(len, head))
+    for number, row in enumerate(rows):
+        if number:
+            say()
+        for name, cell in zip(head, row, strict=True):
+            # A column without a name is a mark or a bar, which says nothing outside its table.
+            if name and cell:
+                say(f"{dim(name.ljust(wide))}{GAP}{cell}")
 
 
 def count(number: int, noun: str) -> str:

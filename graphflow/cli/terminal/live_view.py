@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphflow import events as ev
-from graphflow.cli.terminal.answer_policy import say_waiting
 from graphflow.cli.terminal.console import count, one_line_json, rich_console, shortened, tokens_of
 from graphflow.cli.terminal.plain_view import output_text, say_ending
+from graphflow.cli.terminal.question_text import say_waiting
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
-from graphflow.cli.terminal.answer_policy import answer_command, say_waiting
 from graphflow.cli.terminal.console import note, one_line_json, say, say_json
 from graphflow.cli.terminal.exit_codes import next_step
+from graphflow.cli.terminal.question_text import answer_command, say_waiting
 from graphflow.events import Event, encode_event
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import msgspec
 
 from graphflow.cli.terminal.argument_values import json_or_text
 from graphflow.cli.terminal.console import dim, note, one_line_json, say, say_json
+from graphflow.cli.terminal.question_text import question_line
 
 if TYPE_CHECKING:
     from graphflow.graph.core.machine import Interrupt
@@ -69,7 +70,7 @@ async def _approval(interrupt: Interrupt, still_open: StillOpen) -> dict[str, An
 
 
 async def _edited(arguments: Any, still_open: StillOpen) -> Any:
-    """New arguments: one `name=value` a line, or a whole JSON object; an empty line keeps the rest."""
+    """New arguments, asked one by one; an empty line keeps a value. Text stays text, anything else is read as JSON."""
     out = dict(arguments) if isinstance(arguments, Mapping) else {}
     for name, value in list(out.items()):
         shown = value if isinstance(value, str) else one_line_json(value)
@@ -80,7 +81,8 @@ async def _edited(arguments: Any, still_open: StillOpen) -> Any:
 
 
 async def _outcome(interrupt: Interrupt, still_open: StillOpen) -> dict[str, Any]:
-    say(f"\nnode {interrupt.node}: unknown whether this happened: {interrupt.tool_name or interrupt.key}")
+    say(f"\nnode {interrupt.node}: unknown whether this happened")
+    say(f"  {question_line(interrupt)}")
     decision = await _choice({"r": "retry", "s": "skip", "v": "result"}, still_open)
     if decision == "result":
         return {"decision": decision, "result": json_or_text(await _text("its result: ", still_open))}

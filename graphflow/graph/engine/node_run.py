@@ -222,7 +222,7 @@ class NodeRun(UsageMeter):
         # An intent without a result: the process died in between, and only a person can find out whether the write
         # happened.
         if operation is not None and not (idempotent or operation.idempotent):
-            settled = await self._settle(key, operation)
+            settled = await self._settle(key, operation, arguments)
             if settled is not None:
                 return settled.result
         if (lease := self._run.lease) is not None and self.now() > lease.until:
@@ -231,7 +231,8 @@ class NodeRun(UsageMeter):
             settles = None
             facts = self._effect_facts(undo, None if refers else arguments)
             if operation is None and self._run.machine.reuse:
-                settles, found = await self._recall(key, Operation(kind, digest, effects, "done", None, idempotent))
+                done = Operation(kind, digest, effects, "done", None, idempotent)
+                settles, found = await self._recall(key, done, arguments)
                 if found is not None:
                     self._record(key, found, facts, settles)
                     return found.result
@@ -281,7 +282,7 @@ class NodeRun(UsageMeter):
             facts["arguments"] = arguments
         return facts
 
-    async def _recall(self, key: str, done: Operation) -> tuple[str | None, Operation | None]:
+    async def _recall(self, key: str, done: Operation, arguments: Any) -> tuple[str | None, Operation | None]:
         """The record of this write from the abandoned past, or a person's decision about it (E8, `effects: reuse`).
 
         Returns the effect that it replaces, and its record; without a record the write is done.
@@ -299,14 +300,8 @@ class NodeRun(UsageMeter):
             if found is not None:
                 return effect, msgspec.structs.replace(done, result=freeze(found.result))
         why = "was done with other arguments, or nobody knows its result" if effect else "is not among what was done"
-        answer = await self.ask(
-            f"Results of the past are reused, and the write {key!r} of node {self.node!r} {why}.",
-            kind="outcome_unknown",
-            key=f"reuse:{key}",
-            schema=UNKNOWN_SCHEMA,
-            payload={"operation": key, "idempotencyKey": self.idempotency_key(key), "unmatched": left},
-            digest=done.digest,
-        )
+        message = f"Results of the past are reused, and the write {key!r} of node {self.node!r} {why}."
+        answer = await self._ask_outcome(f"reuse:{key}", message, key, done, arguments, unmatched=left)
         if answer["decision"] == "retry":
             return effect, None
         return effect, msgspec.structs.replace(done, result=freeze(answer.get("result")))
@@ -327,17 +322,28 @@ class NodeRun(UsageMeter):
         if self.alive and key in self._run.machine.frames[self.frame].operations:
             self._feed_operation(key, None)
 
-    async def _settle(self, key: str, operation: Operation) -> Operation | None:
+    async def _settle(self, key: str, operation: Operation, arguments: Any) -> Operation | None:
         """Asks a person whether a cut-off write happened; None means: do it again."""
-        await self.ask(
-            f"Whether the write {key!r} of node {self.node!r} happened before the crash is unknown.",
+        message = f"Whether the write {key!r} of node {self.node!r} happened before the crash is unknown."
+        await self._ask_outcome(f"unknown:{key}", message, key, operation, arguments)
+        return self._run.machine.frames[self.frame].operations.get(key)
+
+    async def _ask_outcome(
+        self, asked: str, message: str, key: str, operation: Operation, arguments: Any, **facts: Any
+    ) -> Any:
+        """A person's decision about the write `key`, who is shown what it is, as with an approval."""
+        # A call's arguments stand beside the tool that they are for: its digest covers both.
+        tool = arguments["tool"] if operation.kind == "tool" else None
+        return await self.ask(
+            message,
             kind="outcome_unknown",
-            key=f"unknown:{key}",
+            key=asked,
             schema=UNKNOWN_SCHEMA,
-            payload={"operation": key, "idempotencyKey": self.idempotency_key(key)},
+            payload={"message": message, "operation": key, "idempotencyKey": self.idempotency_key(key), **facts},
+            tool_name=tool,
+            arguments=arguments["arguments"] if tool else arguments,
             digest=operation.digest,
         )
-        return self._run.machine.frames[self.frame].operations.get(key)
 
     def _record(
         self, key: str, operation: Operation, facts: dict[str, Any] | None = None, settles: str | None = None
