@@ -16,9 +16,6 @@ MAX_PIECES = 10_000
 MAX_BITS = 14_000
 """A number that is longer has no decimal form in Python (`sys.set_int_max_str_digits`)."""
 
-MAX_SHOWN = 80
-"""Characters of a wrong value that its error repeats."""
-
 
 def plain(value: Any) -> Any:
     """A list for any sequence (an append channel's view), a dict for any mapping, else its text."""
@@ -42,17 +39,6 @@ def encode_json(value: Any) -> bytes:
         import json  # for odd values alone, and they pay for it: nothing else of the graph API needs it
 
         return json.dumps(_Teller().told(value), separators=(",", ":")).encode()
-
-
-def value_text(value: Any) -> str:
-    """A wrong value for an error text: a scalar as its JSON, masked and cut; anything that has parts as its kind."""
-    # Never the whole value: it may be as large as a body, and hold secrets that nobody asked about.
-    if isinstance(value, Mapping | list | tuple):
-        return "an object" if isinstance(value, Mapping) else "an array"
-    from graphflow.masking import mask  # its patterns cost a millisecond, and few processes report a wrong value
-
-    text = encode_json(mask(value)).decode()
-    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 
 def decode_json(data: bytes) -> Any:

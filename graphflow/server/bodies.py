@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 
 from graphflow.errors import GraphflowError
 from graphflow.events import RequestQuery
-from graphflow.json_data import value_text
+from graphflow.masking import value_text
 from graphflow.runtime.run_request import RunRequest
 from graphflow.server.envelope import fields_of
 

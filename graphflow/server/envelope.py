@@ -13,7 +13,8 @@ from starlette.responses import Response
 
 from graphflow.errors import GraphflowError
 from graphflow.graph.definition.old_words import QUERY_FIELDS
-from graphflow.json_data import encode_json, value_text
+from graphflow.json_data import encode_json
+from graphflow.masking import value_text
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request

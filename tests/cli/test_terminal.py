@@ -145,6 +145,27 @@ def test_a_conversation_asks_inline_and_can_branch_off(terminal, cli):
     assert cli("threads", "import", "copy.jsonl", "--id", "copy").code == 0
 
 
+def test_a_question_that_was_left_open_is_asked_again_by_resume(terminal):
+    chat = terminal("chat", "demo_react")
+    chat.sees("›")
+    chat.enters("list the files")
+    chat.sees("leave open: ")
+    chat.enters("l")
+    chat.sees("graphflow inbox answer")
+    chat.sees("›")
+    chat.enters("/")
+    chat.sees("unknown command /; commands are /rewind")
+    chat.sees("›")
+    chat.enters("/resume")
+    chat.sees(r"Run bash\?")
+    chat.sees("leave open: ")
+    chat.enters("a")
+    chat.sees("This is what `ls` gave")
+    chat.sees("›")
+    chat.enters("/quit")
+    assert chat.ends() == 0
+
+
 def test_ctrl_c_stops_a_turn_and_twice_leaves(terminal, held_model):
     held_model.hold(request=1, delta=8)
     chat = terminal("chat", "demo_plain")

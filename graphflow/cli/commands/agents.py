@@ -38,6 +38,7 @@ async def list_agents(as_json: AsJson = False) -> int:
         for agent in refused:
             for issue in agent.errors:
                 note(f"{issue.severity}: {issue.render()}")
+    # A script that reads the list must not take half of the agents for all of them.
     return exits.USAGE if refused else exits.OK
 
 
@@ -54,6 +55,7 @@ async def show_agent(
         say_json({**agent_dict(loaded), "graph": loaded.data})
         return
     for name, value in agent_dict(loaded).items():
+        # The key is what was typed, the instructions follow as a block, and an icon is for pages.
         if name not in ("key", "instructions", "icon"):
             say(f"{name:<12} {' '.join(value) if isinstance(value, list | tuple) else value}")
     for issue in loaded.warnings:
@@ -79,6 +81,7 @@ def agent_dict(agent: LoadedAgent) -> dict[str, Any]:
         "version": agent.version,
         "file": agent.file,
     }
+    # Left out as in the file: what an agent does not set, it leaves to the defaults.
     return {name: value for name, value in out.items() if value not in (None, ())}
 
 

@@ -50,6 +50,7 @@ class Chat:
     ) -> None:
         self.app, self.agent, self.thread_id = app, agent, thread_id
         self.policy, self.limits = policy, limits
+        # Once for the conversation: between two turns only `/model` changes what runs.
         self.graph: CompiledGraph = app.compiled(agent)
 
     @property
@@ -88,7 +89,8 @@ class Chat:
 
     async def obey(self, line: str) -> Events | None:
         """Runs a `/command`; the events of a turn if it starts one."""
-        name, *words = line[1:].split()
+        # `/` alone has no words.
+        name, *words = line[1:].split() or [""]
         if name not in COMMANDS:
             note(f"unknown command /{name}; commands are {', '.join('/' + known for known in COMMANDS)}")
             return None
@@ -101,8 +103,10 @@ class Chat:
         """[CHECKPOINT|N] [reuse|rerun|undo]: go back to a checkpoint, or N turns; the history is kept."""
         effects, words = _choice(words)
         words = words or ["1"]
+        # A short number counts turns. The end of an id may be digits only as well, but people copy eight of them.
         checkpoint = await self._turns_back(int(words[0])) if words[0].isdecimal() and len(words[0]) < 4 else words[0]
         if checkpoint is None:
+            # No checkpoint lies before the first input, so there is none to go back to; the old thread stays in the store.
             self.thread_id = self.app.ids.new_id()
             say(f"before the first turn: a new thread {self.thread_id}")
             return
@@ -112,6 +116,7 @@ class Chat:
 
     async def _turns_back(self, count: int) -> str | None:
         """The checkpoint before the last `count` inputs; None before the first."""
+        # Newest first: the last turn is the first of them.
         inputs = [row for row in await self.thread.history() if row.source == "input"]
         if count < 1 or count > len(inputs):
             return None
@@ -126,8 +131,11 @@ class Chat:
         say(f"now on thread {forked.id}; {old} is unchanged")
 
     async def resume(self, words: list[str]) -> Events | None:
-        """Continue an unfinished run."""
-        return None if await self.waits() else self.graph.stream_resume(self.thread_id, budget=self.limits)
+        """Continue an unfinished run, or answer what it asks."""
+        from graphflow.cli.terminal.turn_driver import no_events
+
+        # A thread that waits can't be resumed, only answered: a turn without events begins with its questions.
+        return no_events() if await self.waits() else self.graph.stream_resume(self.thread_id, budget=self.limits)
 
     async def state(self, words: list[str]) -> None:
         """[KEY]: the state, or one key."""
@@ -150,6 +158,7 @@ class Chat:
 
     async def tools(self, words: list[str]) -> None:
         """The agent's tools."""
+        # A tool file may be gone since the agent was loaded.
         found = [self.app.tools.get(name) for name in self.agent.tools]
         rows = [
             (tool.name, tool.effects, (tool.description or "").split("\n")[0]) for tool in found if tool is not None
@@ -162,6 +171,7 @@ class Chat:
     async def model(self, words: list[str]) -> None:
         """[NAME]: show the model, or use another one from the next turn on."""
         if words:
+            # A copy under the same key: the registered agent, and with it every other thread, keeps its model.
             self.agent = self.app.load({**self.agent.data, "key": self.agent.key, "model": words[0]})
             self.graph = self.app.compiled(self.agent)
         from graphflow.models.providers import resolve_provider
@@ -177,6 +187,7 @@ class Chat:
 
     async def help(self, words: list[str]) -> None:
         """This list."""
+        # The docstrings are the help, so neither can be forgotten when a command changes.
         for name, obey in COMMANDS.items():
             say(f"/{name:<8} {obey.__doc__}")
 
@@ -198,6 +209,7 @@ COMMANDS: dict[str, Callable[[Chat, list[str]], Awaitable[Events | None]]] = {
     "help": Chat.help,
     "quit": Chat.quit,
 }
+# A thread begins with its first message; before that these have nothing to read.
 _NEED_THREAD = frozenset({"rewind", "fork", "resume", "state", "history", "save"})
 
 
@@ -208,6 +220,7 @@ async def chat(agent: Agent, thread: ContinueThread = None, approve: Approve = "
         stop(exits.USAGE, "chat needs a terminal", hint=f'graphflow run {agent} "MSG" --thread ID')
     from graphflow.cli.terminal.answer_policy import policy_of
 
+    # Read before the store is opened: wrong usage should cost nothing and touch nothing.
     policy, limits = policy_of(approve), budget_of(budget)
     async with opened() as app:
         loaded = agent_named(app, agent)
@@ -230,6 +243,7 @@ def _prompt(talk: Chat) -> PromptSession[str]:
 
     folder = talk.app.settings.store.path.parent
     folder.mkdir(parents=True, exist_ok=True)
+    # On Tab only: a menu that opens while somebody types covers what the agent said.
     words = WordCompleter([f"/{name}" for name in COMMANDS], sentence=True)
     return PromptSession(
         history=FileHistory(str(folder / ".chat_history")), completer=words, complete_while_typing=False
@@ -284,6 +298,7 @@ async def _converse(talk: Chat, prompt: PromptSession[str]) -> None:
                 events = await talk.obey(line) if line.startswith("/") else talk.begin(line)
                 if events is not None:
                     await _turn(talk, events, interrupts)
+            # A refused command or a failed turn is no reason to lose the conversation.
             except GraphflowError as error:
                 report(error, talk.thread_id)
             except typer.Exit:
@@ -319,8 +334,10 @@ async def _turn(talk: Chat, events: Events | None, interrupts: _Interrupts) -> N
 
     interrupts.presses = 0
     async with asyncio.TaskGroup() as group:
+        # A task of its own, so that Ctrl-C has something to cancel.
         interrupts.turn = group.create_task(talk.turn(events))
         try:
+            # Waited for, not awaited: the cancel of a turn must not become the cancel of the conversation.
             await asyncio.wait([interrupts.turn])
         finally:
             interrupts.turn = None

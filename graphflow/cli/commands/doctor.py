@@ -34,6 +34,7 @@ async def doctor(as_json: AsJson = False) -> int:
     try:
         settings = load_settings()
     except DefinitionError as error:
+        # Every other check needs the settings, so these are all that can be reported.
         findings += [("settings", "error", issue.render()) for issue in error.errors]
     else:
         quiet_logs(settings)
@@ -66,6 +67,7 @@ def _python() -> Iterator[Finding]:
     found, missing = [], []
     for name in LIBRARIES:
         try:
+            # Read from the metadata: importing all of them takes seconds, and a broken one would end the check.
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             missing.append(name)
@@ -113,6 +115,7 @@ async def _open_store(settings: Settings) -> Finding:
         return "store", "error", error.message
     try:
         await store.setup()
+        # Bounded, so that the answer comes at once from a store of any size.
         threads = await store.threads(limit=1000)
         waiting = await store.open_interrupts(limit=1000)
     except GraphflowError as error:
@@ -136,6 +139,7 @@ def _port(settings: Settings) -> Finding:
         try:
             probe.bind((host, port))
         except OSError as error:
+            # No error: the server that has it may be this project's own.
             return "port", "warning", f"{host}:{port}: {error.strerror}; `graphflow serve --port 0` picks a free port"
     return "port", "ok", f"{host}:{port} is free"
 
@@ -144,6 +148,7 @@ def _models(settings: Settings) -> Iterator[Finding]:
     from graphflow.errors import GraphflowError
     from graphflow.models.providers import resolve_provider
 
+    # Names alone: what is shown here ends up in screenshots and bug reports.
     keys = sorted(name for name, value in settings.environ.items() if name.endswith("_API_KEY") and value)
     yield "keys", "ok", f"set: {', '.join(keys)}" if keys else "none set; the scripted model is used"
     try:
@@ -161,6 +166,7 @@ def _agents(settings: Settings) -> Iterator[Finding]:
     from graphflow.service.application import Application
 
     try:
+        # Never opened: agents load without the store, whose state is reported above.
         app = Application(settings)
         app.agents.reload()
     except GraphflowError as error:

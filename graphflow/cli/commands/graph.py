@@ -32,8 +32,10 @@ async def show_graph(
         stop(exits.USAGE, "choose one of --text, --svg, --mermaid and --json")
     async with opened() as app:
         loaded = agent_named(app, agent)
+        # Read before the application closes the store.
         path = await path_taken(await thread_named(app, thread)) if thread else None
     if as_json:
+        # The compiled document with the agent's fields: saved as a file it is the same agent, with the same version.
         say_json(loaded.data)
     else:
         draw = draw_svg if svg else draw_mermaid if mermaid else draw_text

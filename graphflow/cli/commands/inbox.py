@@ -25,6 +25,7 @@ inbox = group("inbox", "Open questions of all threads.", no_args_is_help=False)
 def _without_command(context: typer.Context, as_json: AsJson = False) -> None:
     """Open questions of all threads. Without a command: list."""
     if context.invoked_subcommand is None:
+        # A callback is no command, so it has no error boundary of its own.
         guarded(list_inbox)(as_json=as_json)
 
 
@@ -53,6 +54,7 @@ async def list_inbox(
         for row, interrupt in waiting
     ]
     say_table(("id", "agent", "since", "question"), cells)
+    # One example: commands for all of them would be longer than the list.
     note(f"to answer, for example:\n{answer_lines(waiting[0][1])}")
 
 
@@ -77,6 +79,7 @@ async def answer(
     from graphflow.cli.terminal.answer_policy import policy_of
     from graphflow.cli.terminal.turn_driver import drive_turn
 
+    # Before the store is opened and the answer is given: a broken rules file must not come up after the call ran.
     policy = policy_of(then)
     async with opened() as app:
         row = await _found(app, interrupt_id)
@@ -90,6 +93,7 @@ async def answer(
             value=value,
         )
         graph = await app.graph_of_thread(row.thread_id)
+        # By the id of the row, which may have been given in part.
         events = graph.stream_answer(row.thread_id, {row.interrupt_id: given}, by="local")
         return await drive_turn(graph, row.thread_id, events, policy, as_json=as_json, as_lines=as_lines)
 
@@ -103,6 +107,7 @@ async def _open(app: Application, **filters: Any) -> list[OpenInterrupt]:
     cursor = None
     while True:
         page = await app.store.open_interrupts(cursor=cursor, limit=PAGE, **filters)
+        # The size of the page decides whether another follows, so it is measured before anything is left out.
         rows += [row for row in page if is_question(row.kind)]
         if len(page) < PAGE:
             return rows
@@ -149,8 +154,10 @@ def _answer_value(
             hint=answer_command(interrupt),
         )
     if value is not None:
+        # Most answers are a word, which needs no quotes of JSON inside the quotes of the shell.
         return json_value(value, "--answer") if value.startswith("@") else json_or_text(value)
     if interrupt.kind == "breakpoint" and (approve or terminate):
+        # The two that people try first; a breakpoint has other words for them.
         return {"decision": "continue" if approve else "cancel"}
     if interrupt.kind != "approval":
         stop(exits.USAGE, f"not an approval: {question_line(interrupt)}", hint=answer_command(interrupt))

@@ -17,6 +17,7 @@ from graphflow.json_data import plain
 SCHEMA_FILE = ".graphflow.schema.json"
 """Stored with the agents; files that start with a dot are not loaded."""
 
+# Texts, not documents: people open these files to learn the format, triple quotes for long texts included.
 PLAIN = """\
 {
   "name": "%(name)s",
@@ -101,7 +102,9 @@ def new(
         stop(exits.USAGE, f"{_shown(file)} exists", hint="choose another name, or overwrite it with --force")
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # A key has no character that JSON would escape, so its title may stand in the text as it is.
         file.write_text(TEMPLATES[word] % {"name": _title(key)}, encoding="utf-8")
+        # Written anew each time: it describes the version that is installed now.
         _write_schema(folder / SCHEMA_FILE)
     except OSError as error:
         stop(exits.FAILED, f"{_shown(file)} cannot be written: {error.strerror}", hint="`graphflow doctor`")

@@ -19,6 +19,7 @@ rules = group("rules", "Standing rules about tool calls: allow, ask or deny.", n
 def _without_command(context: typer.Context, as_json: AsJson = False) -> None:
     """Standing rules about tool calls: allow, ask or deny. Without a command: list."""
     if context.invoked_subcommand is None:
+        # A callback is no command, so it has no error boundary of its own.
         guarded(list_rules)(as_json=as_json)
 
 
@@ -29,6 +30,7 @@ async def list_rules(as_json: AsJson = False) -> None:
 
     async with opened() as app:
         await app.runs.ready()
+        # In the order in which the runner asks them, so that the list explains a decision.
         found = await app.rules.standing()
     if as_json:
         say_json([rule_dict(rule) for rule in found])

@@ -35,14 +35,17 @@ async def run(
     from graphflow.cli.terminal.answer_policy import policy_of
     from graphflow.cli.terminal.turn_driver import begin, drive_turn
 
+    # An unset variable of a script: each run would begin a thread of its own, unnoticed.
     if thread == "":
         stop(exits.USAGE, "--thread is empty; it takes a thread id")
     fields = pairs(given or (), "--input")
     if (text := message_text(message)) is not None:
         fields["query"] = text
+    # Read before the store is opened: wrong usage should cost nothing and touch nothing.
     presets, limits, policy = pairs(state or (), "--state"), budget_of(budget, time_limit), policy_of(approve)
     async with opened() as app:
         loaded = agent_named(app, agent)
+        # A graph has its own input schema; every mode begins with a message of the user.
         if loaded.mode != "GRAPH" and not fields.get("query"):
             hint = f'graphflow run {agent} "MSG"; - reads the message from stdin'
             stop(exits.USAGE, f"agent {agent!r} needs a message", hint=hint)

@@ -29,11 +29,12 @@ def schema(
 
 
 def node_schemas() -> dict[str, Any]:
-    """`with` and `out` of every built-in node kind; None accepts anything."""
+    """`with` and `out` of every built-in node kind; null accepts anything."""
     from graphflow.nodes.kinds import NodeKinds
     from graphflow.tools.builtin import builtin_tools
     from graphflow.tools.registry import ToolRegistry
 
+    # The built-in tools are enough: a project's own tools change no node kind.
     kinds = NodeKinds(ToolRegistry(builtins=builtin_tools()))
     found = ((name, kinds.find(name)) for name in kinds.names())
     return {name: {"with": kind.with_schema, "out": kind.out_schema} for name, kind in found if kind is not None}

@@ -33,6 +33,7 @@ async def scripted_model(
     except OSError as error:
         stop(exits.FAILED, f"cannot listen on {host}:{port}: {error.strerror}", hint="--port 0 picks a free port")
     try:
+        # On stdout in the form of a `.env` file: a script can read the port that was picked.
         say(f"LLM_BASE_URL={server.url}")
         say("LLM_MODEL_ID=scripted")
         note("serving the scripted model; Ctrl-C stops it")

@@ -26,12 +26,15 @@ def serve(
 ) -> None:
     """Serve all agents over HTTP. Changed files are reloaded; no configuration is needed."""
     root, flags = _project(folder)
+    # None keeps what the environment and the files say; an empty list would open the server.
     tokens = ",".join(token) if token else None
     settings = settings_of(root, server__host=host, server__port=port, server__tokens=tokens, **flags)
+    # Loaded after the settings, so that a wrong one is reported at once.
     from graphflow.server.loopback import is_loopback
     from graphflow.server.run import serve as serve_forever
     from graphflow.telemetry.logs import set_up_logs
 
+    # The server refuses this too, but has no flag to name; and a warning must come before the first request.
     if not is_loopback(settings.server.host):
         if not settings.server.tokens:
             stop(
@@ -43,6 +46,7 @@ def serve(
     set_up_logs("debug" if Verbosity.verbose else settings.log.level, form=settings.log.format)
 
     def started(url: str) -> None:
+        # The only line on stdout: a script that asked for port 0 reads it.
         say(url)
         note("serving; Ctrl-C stops it; unfinished runs stay at their last checkpoint")
         if open_browser:
@@ -60,5 +64,6 @@ def _project(folder: str | None) -> tuple[str | None, dict[str, Any]]:
     path = Path(folder)
     if not path.is_dir():
         stop(exits.USAGE, f"no folder {folder!r}")
+    # A project has `graphs/`; a folder that has agent files itself is served without a project around it.
     holds_agents = not (path / "graphs").is_dir() and any(path.glob("[!.]*.json"))
     return (None, {"agents__dir": str(path.resolve())}) if holds_agents else (folder, {})

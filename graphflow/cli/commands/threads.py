@@ -77,6 +77,7 @@ async def show_thread(
     """Show the steps of a thread: node, duration, tokens, checkpoint."""
     async with opened_thread(thread) as (_, found):
         state = await found.state()
+        # Oldest first, like the run that it shows.
         rows = (await found.history(limit, all_lineages=everything))[::-1]
         costs = await step_costs(found, rows)
     steps = [step_dict(row, costs.get(row.id, {}), is_head=row.id == state.checkpoint_id) for row in rows]
@@ -119,6 +120,7 @@ async def show_diff(
 ) -> None:
     """Show what changed between two checkpoints, by state key; also across branches."""
     async with opened_thread(thread) as (app, found):
+        # No id has an `@`.
         other_id, _, name = second.rpartition("@")
         other = await thread_named(app, other_id) if other_id else found
         old, new = await checkpoint_named(found, first), await checkpoint_named(other, name)
@@ -135,7 +137,9 @@ async def show_diff(
             say(f"{marks.get(operation['op'], '?')} {key}{operation['path']}{value}")
 
 
+# One module registers them all, so the order of the help does not depend on imports.
 for part in (threads_travel, threads_inspect, threads_storage, threads_migrate):
     part.register(threads)
+# Asked for more often than any other, so they have a short form beside the group's.
 for short_form in (threads_inspect.why, threads_inspect.replay):
     command(root, short_form.__name__)(short_form)

@@ -46,6 +46,7 @@ async def blame(
     if as_json:
         say_json(report)
         return
+    # To recognize the value by; `threads state` prints it whole.
     say(f"{report.key} = {shortened(one_line_json(report.value), 200)}")
     say(f"written by {_writer(report)}")
     for depth, inner in _joined(report):
@@ -155,6 +156,7 @@ async def replay(
     policy, limits = policy_of(approve), budget_of(budget)
     async with opened_thread(thread) as (app, found):
         point = await found.replay_point(until)
+        # On a thread of its own: what happened is evidence, and stays as it is.
         new = await forked(found, point.id, new_id, effect_choices(effects))
         note(f"thread {new.id}: recorded up to {short_id(point.id)} (step {point.step}), runs {', '.join(point.next)}")
         return await continue_thread(

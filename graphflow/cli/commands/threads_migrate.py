@@ -85,12 +85,14 @@ async def _unfinished(app: Application, graph: CompiledGraph, agent_key: str | N
         async for row in threads_in_store(app, agent_key=agent_key)
         if row.head is not None
         and row.facts.document != graph.version
+        # An idle thread takes the newest version with its next input; a running one belongs to its process.
         and app.status_of(row) not in ("idle", "running")
     ]
 
 
 async def _migrate(graph: CompiledGraph, thread_id: str, names: Mapping[str, str], *, dry_run: bool) -> MigrationReport:
     """Migrates one thread, or says why not: a refused thread does not stop the others."""
+    # Planned first: the real one raises for a problem, which would hide what it says of the other threads.
     report = await graph.thread(thread_id).migrate(names, dry_run=True)
     if dry_run or report.problems or report.unchanged:
         return report
@@ -129,6 +131,7 @@ def _sum_up(reports: list[Any], *, dry_run: bool) -> None:
     text = f"{going} of {len(reports)} threads {word}" + (f", {refused} refused" if refused else "")
     note(text + ("; nothing has changed" if dry_run or (refused and not going) else ""))
     if going and not dry_run:
+        # Those without a checkpoint were refused or already there.
         one = next(report for report in reports if report.checkpoint_id is not None)
         step = "graphflow inbox list" if one.status == "waiting" else f"graphflow threads resume {one.thread_id}"
         note(f"next: `{step}`")

@@ -40,6 +40,7 @@ async def rename(
     import msgspec
 
     async with opened_thread(thread) as (app, found):
+        # Facts are written by the owner of the thread: a process that runs it would write the old title back.
         row = await app.runs.take(found.id, create=False)
         facts = msgspec.structs.replace(row.facts, title=title)
         await app.store.commit(found.id, row.fence, row.head, (), facts=facts, release=True)
@@ -63,6 +64,7 @@ async def remove(
                 row = await app.runs.take(each.id, create=False)  # refuses a thread that another process drives
                 await app.store.release(each.id, row.fence)
                 await each.delete()
+                # Transcript and search index lie outside the store.
                 await app.chat_record.delete(each.id)
                 await app.conversations.delete(each.id)
                 note(f"deleted thread {each.id}")
@@ -124,6 +126,7 @@ async def prune(
         stop(exits.USAGE, "name threads, or --all")
     async with opened() as app:
         found = await _chosen(app, thread)
+        # One moment for the question and for the deletion: what was agreed to is what goes.
         since = None if days is None else app.clock.now_ms() - int(days * DAY_MS)
         if not dry_run and not yes and not await _may_prune(found, newest, since):
             note("kept")
@@ -151,6 +154,7 @@ async def _chosen(app: Application, given: list[str] | None) -> list[Thread]:
 
 
 async def _may_prune(found: list[Thread], newest: int | None, since: int | None) -> bool:
+    # Counted by a dry run; where nothing would go, there is nothing to ask.
     total = sum([(await each.prune(newest=newest, since=since, dry_run=True)).checkpoints for each in found])
     what = f"{count(total, 'checkpoint')} of {count(len(found), 'thread')}"
     return not total or await _confirmed(f"delete {what}? This cannot be undone.", f"pruning {what}")
@@ -177,6 +181,7 @@ async def rotate_keys(
         if not isinstance(app.store, EncryptedCheckpointer):
             stop(exits.USAGE, "there is nothing to encrypt with: set store.keys (or store.compression)")
         await app.store.rotate_keys()
+        # The ids of the keys, never the keys.
         names = ", ".join(repr(key.id) for key in app.store.cipher.keys)
     note(f"the store is encrypted under {names.split(', ')[0]}" if names else "the store is compressed")
     if "," in names:

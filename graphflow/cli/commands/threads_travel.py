@@ -35,6 +35,7 @@ async def rewind(
         thread, at = await target_named(app, target)
         if dry_run:
             ids = [row.id for row in await thread.history()]
+            # Newest first. A checkpoint of another branch has nothing after it on this one.
             later = ids.index(at.id) if at.id in ids else 0
             where = f"{at.id} (step {at.step}, {at.node or at.source})"
             note(f"would rewind to {where}; {count(later, 'later checkpoint')} would stay in the tree")
@@ -71,6 +72,7 @@ async def fork(
     if message is not None and not run:
         stop(exits.USAGE, "a message needs --run", hint=f'graphflow threads fork {target} --run "{message}"')
     policy, limits = policy_of(approve), budget_of(budget)
+    # Read before the fork is made: a typing error must not leave one behind.
     values = json_object(edit, "--edit") if edit is not None else None
     async with opened() as app:
         if "@" in target:
@@ -129,6 +131,7 @@ async def resume(
     async with opened() as app:
         found, at = await place_named(app, thread)
         if at is not None:
+            # A checkpoint is gone back to first, as `rewind` does, so its effects need the same choice.
             await found.rewind(at, effects=effect_choices(effects))
         return await continue_thread(app, found.id, policy, limits=limits, as_json=as_json, as_lines=as_lines)
 

@@ -37,6 +37,7 @@ async def usage(
         return
     head = (*axes, "prompt", "completion", "model calls", "tool calls", "seconds", "USD")
     rows = [(*(line[axis] or "-" for axis in axes), *_cells(line)) for line in report["lines"]]
+    # Without an axis the only line is the total already.
     if axes:
         rows.append(("total", *[""] * (len(axes) - 1), *_cells(report["total"])))
     say_table(head, rows, right=tuple(range(len(axes), len(head))))

@@ -31,6 +31,7 @@ def validate(
 
     settings = settings_of()
     quiet_logs(settings)
+    # Never opened: files are checked without a store and without a key.
     app = Application(settings)
     app.agents.reload()
     checked, issues = _checked(app, paths or [])
@@ -57,6 +58,7 @@ def _checked(app: Application, paths: list[str]) -> tuple[int, list[Issue]]:
             stop(exits.USAGE, f"no file or folder {given!r}")
         own = [issue for issue in app.errors() if _lies_in(issue, path)]
         files, found = 0, []
+        # Tool files and viewports are checked when they are loaded, with their folder.
         if not app.toolbox.reads(path):
             files, found = _folder(app, path) if path.is_dir() else _file(app, path)
         count += files + len(app.toolbox.names(path))

@@ -11,7 +11,7 @@ import msgspec
 
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import stop
-from graphflow.json_data import value_text
+from graphflow.masking import value_text
 
 
 def json_or_text(text: str) -> Any:

@@ -121,7 +121,7 @@ class TurnDriver:
         store = self.graph.host.store
         while (row := await store.thread(self.thread_id)) and row.owner:  # noqa: ASYNC110 - another process sends no signal
             await asyncio.sleep(POLL_S)
-        return _nothing()
+        return no_events()
 
 
 async def _begun(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
@@ -140,7 +140,8 @@ async def _begun(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
     return all_of_them()
 
 
-async def _nothing() -> AsyncIterator[Event]:
+async def no_events() -> AsyncIterator[Event]:
+    """A turn in which nothing runs: it begins with what the thread asks."""
     none: tuple[Event, ...] = ()
     for event in none:
         yield event

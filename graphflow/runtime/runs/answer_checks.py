@@ -11,7 +11,7 @@ import msgspec
 from graphflow.errors import AnswerRefused
 from graphflow.graph.core.machine import WAITS, Interrupt, Machine
 from graphflow.graph.definition.json_schema import compile_schema
-from graphflow.json_data import value_text
+from graphflow.masking import value_text
 
 INTERRUPT_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\.\d+")
 
