@@ -1,4 +1,4 @@
-"""History is a tree: look at any checkpoint, compare two, fork, edit, rewind. Nothing that was there changes."""
+"""History is a tree: look at any checkpoint, compare two, fork, edit, rewind. History is immutable."""
 
 from __future__ import annotations
 

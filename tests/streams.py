@@ -20,20 +20,20 @@ Run = tuple[str, str]
 Log = list[tuple[Event, bool]]
 """Events, and whether a driven run has sent them."""
 MOVES = (CheckpointCreate, InterruptRequest, InterruptResolve, RunWaiting)
-"""What is sent when a thread is moved while nobody drives it, and what a new life sends again."""
+"""What is sent when a thread is moved while nobody drives it, and what a new epoch sends again."""
 
 
 class StreamWatch:
-    """The streams of all runs of this process, over all their lives.
+    """The streams of all runs of this process, over all their epochs.
 
-    What a life that was cut off has sent after its last record is void (E1): the next life's first number says where it
+    What an epoch that was cut off has sent after its last record is void (E1): the next epoch's first number says where it
     goes on, and the grammar is taken up from there.
     """
 
     def __init__(self) -> None:
         self.broken: list[str] = []
         self.driven: WeakSet[Executor] = WeakSet()
-        self._lives: WeakKeyDictionary[EventEmitter, _Life] = WeakKeyDictionary()
+        self._epochs: WeakKeyDictionary[EventEmitter, _Epoch] = WeakKeyDictionary()
         self._executors: WeakKeyDictionary[EventEmitter, ref[Executor]] = WeakKeyDictionary()
         self._runs: dict[Run, Log] = {}
 
@@ -45,36 +45,36 @@ class StreamWatch:
         executor = None if known is None else known()
         if executor is None:  # an emitter that a test has made by itself
             return
-        life = self._lives.get(emitter)
-        if life is None:
-            life = self._lives[emitter] = self._life(executor, event)
-        if life.rules is None:
+        epoch = self._epochs.get(emitter)
+        if epoch is None:
+            epoch = self._epochs[emitter] = self._epoch(executor, event)
+        if epoch.rules is None:
             return
         if isinstance(event, RunStart):
-            self._runs[executor.thread_id, event.run_id] = life.log
+            self._runs[executor.thread_id, event.run_id] = epoch.log
         driven = executor in self.driven or not isinstance(event, MOVES)
-        life.log.append((event, driven))
+        epoch.log.append((event, driven))
         try:
-            life.rules.take(event) if driven else life.rules.pass_over(event)
+            epoch.rules.take(event) if driven else epoch.rules.pass_over(event)
         except StreamBroken as broken:
-            life.rules = None
+            epoch.rules = None
             self.broken.append(f"thread {executor.thread_id!r}: {broken.message}")
 
-    def _life(self, executor: Executor, first: Event) -> _Life:
+    def _epoch(self, executor: Executor, first: Event) -> _Epoch:
         if first.seq == 1:
-            return _Life([], StreamRules())
+            return _Epoch([], StreamRules())
         log = self._runs.get((executor.thread_id, executor.machine.run_id))
         if log is None:  # begun by another process
-            return _Life([], None)
+            return _Epoch([], None)
         del log[first.seq - 1 :]
         rules = StreamRules()
         for event, driven in log:
             rules.take(event) if driven else rules.pass_over(event)
         rules.begin_epoch()
-        return _Life(log, rules)
+        return _Epoch(log, rules)
 
 
-class _Life:
+class _Epoch:
     def __init__(self, log: Log, rules: StreamRules | None) -> None:
         self.log, self.rules = log, rules
 
