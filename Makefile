@@ -10,6 +10,8 @@ STAMPS := $(VENV)/.stamps
 # pip options that would send the installation elsewhere than into .venv; index, proxy and certificate options stay.
 unexport PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_NO_DEPS PIP_DRY_RUN PIP_REQUIRE_HASHES PIP_NO_BUILD_ISOLATION
 unexport PYTHONHOME PYTHONPATH PYTHONSTARTUP VIRTUAL_ENV
+# Without compiled files each of the hundreds of processes that the tests start would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # An interpreter of one's own choice: make PYTHON=/path/to/python3.12 run
 CANDIDATES := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
@@ -22,16 +24,25 @@ $(shell rm -rf $(VENV))
 endif
 endif
 
-.PHONY: help run test lint format bench docs site coverage clean
+# One worker for each core; ARGS="-n 0" runs the tests in one process, as a debugger needs it.
+PYTEST := $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal
+
+.PHONY: help run test test-long test-web lint format bench docs site coverage clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
 
 run: $(STAMPS)/run ## a first run: a graph, streamed tokens, an approval, the thread's checkpoints
 	@$(PY) examples/first_run.py
 
-test: $(STAMPS)/test ## every test
-	@$(PY) -m pytest $(ARGS)
+test: $(STAMPS)/test ## every test, the campaigns (kills, random programs, fuzz) in small numbers
+	@$(PYTEST) $(ARGS)
+
+test-long: $(STAMPS)/test ## the campaigns in large numbers: thousands of killed processes and random programs; hours
+	@GRAPHFLOW_CAMPAIGN=long $(PYTEST) -m campaign $(ARGS)
+
+test-web: $(STAMPS)/test ## what needs Node, a browser or other SDKs; a tool that is absent fails
+	@CI=1 $(PYTEST) -m web $(ARGS)
 
 lint: $(STAMPS)/lint ## style, types, layers, spelling
 	@$(PY) -m ruff check .

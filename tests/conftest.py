@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.memory_folder import use_memory
 from tests.postgres import Schemas
+from tests.postgres_server import PostgresServer
 from tests.streams import watched_streams
+
+use_memory()
 
 _OURS = re.compile(
     r"^(GRAPHFLOW|AGENT|MEMORY_CHAT|LLM|TRACE|CIRCUIT)_|_(API_KEY|BASE_URL|MODEL)$"
@@ -33,8 +39,41 @@ def _streams_keep_their_grammar(monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     assert not watch.broken, "\n".join(watch.broken)
 
 
+# --- one PostgreSQL for all workers ----------------------------------------------------------------
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """pytest-xdist, before it starts a worker: all get the same server, which ends with the process that starts them."""
+    if not hasattr(node.config, "shared_postgres"):
+        node.config.shared_postgres = server = PostgresServer()
+        node.config.add_cleanup(server.close)
+        server.start()
+    node.workerinput["postgres"] = str(node.config.shared_postgres.folder)
+
+
 @pytest.fixture(scope="session")
-def schemas() -> Iterator[Schemas]:
-    """A PostgreSQL for the whole session, started by the first test that asks, and empty schemas on it."""
-    with Schemas() as made:
+def postgres(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    """The server of the whole session. Others use it at the same time: take a database (`database()`) or a schema of it."""
+    shared = getattr(request.config, "workerinput", {}).get("postgres")
+    with PostgresServer(folder=Path(shared) if shared else None) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def schemas(postgres: PostgresServer) -> Iterator[Schemas]:
+    """A database of this process on the session's server, and empty schemas in it."""
+    with postgres.database() as url, Schemas(url) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def own_postgres() -> Iterator[PostgresServer]:
+    """A server that nobody else uses, for tests that stop, restart or crash it."""
+    with PostgresServer() as server:
+        yield server
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Campaigns come first: what takes long must not begin when the other workers are done."""
+    items.sort(key=lambda item: item.get_closest_marker("campaign") is None)

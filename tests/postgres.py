@@ -1,4 +1,4 @@
-"""One PostgreSQL per test session, and schemas that are emptied and used again, which is faster than making them."""
+"""Schemas of a PostgreSQL database that are emptied and used again, which is faster than making them."""
 
 from __future__ import annotations
 
@@ -6,31 +6,27 @@ from typing import Any, Self
 
 import psycopg
 
-from tests.postgres_server import PostgresServer
-
 
 class Schemas:
-    """Hands out names of schemas that are empty or not there yet."""
+    """Hands out names of schemas that are empty or not there yet.
 
-    def __init__(self) -> None:
-        self.server = PostgresServer()
+    Args:
+        url: of the database that they lie in.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
         self._connection: psycopg.Connection[Any] | None = None
         self._free: list[str] = []
         self._taken: list[str] = []
         self._made = 0
 
     def __enter__(self) -> Self:
-        self.server.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._connection is not None:
             self._connection.close()
-        self.server.close()
-
-    @property
-    def url(self) -> str:
-        return self.server.url()
 
     def take(self) -> str:
         if self._free:

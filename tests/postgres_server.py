@@ -23,7 +23,7 @@ from typing import Any, Self
 USER = "postgres"
 START_S = 120.0
 """Whoever takes longer does not start at all, on any machine."""
-QUICK = {"fsync": "off", "full_page_writes": "off"}
+QUICK = {"fsync": "off", "full_page_writes": "off", "max_connections": "300"}
 """Settings for tests of everything but durability: what is kept survives every end of the server but the machine's."""
 
 _KEEPER = """
@@ -43,19 +43,26 @@ class PostgresServer:
         settings: of `postgresql.conf`; `QUICK` by default. Pass `{}` where durability is the point.
         parent: where the server's folder is made; default: the system's for temporary files. Keep it short: the path of
             a socket has some 100 characters.
+        folder: of a server that another process has started and will end; it is used, and neither started nor stopped.
     """
 
     def __init__(
-        self, settings: Mapping[str, Any] | None = None, *, parent: str | os.PathLike[str] | None = None
+        self,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        parent: str | os.PathLike[str] | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.settings = dict(QUICK if settings is None else settings)
-        self.folder = Path(tempfile.mkdtemp(prefix="gfpg-", dir=parent))
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="gfpg-", dir=parent))
         self._as = _identity()
         self._keeper: subprocess.Popen[bytes] | None = None
         self._made = False
+        self._is_elsewhere = folder is not None
 
     def __enter__(self) -> Self:
-        self.start()
+        if not self._is_elsewhere:
+            self.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -65,6 +72,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Starts the server and waits until it answers; the first time its folder is filled."""
+        self._must_be_ours()
         programs = _programs(self.folder)
         if not self._made:
             self._fill(programs)
@@ -102,6 +110,7 @@ class PostgresServer:
 
     def stop(self, how: str = "INT") -> None:
         """Stops the server: `INT` ends its connections, `QUIT` is a crash that it recovers from, `KILL` comes from outside."""
+        self._must_be_ours()
         keeper, self._keeper = self._keeper, None
         if keeper is None:
             return
@@ -114,9 +123,14 @@ class PostgresServer:
         self.start()
 
     def close(self) -> None:
-        """Stops the server and removes everything of it."""
-        self.stop("QUIT")
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Stops the server and removes everything of it; one of another process stays."""
+        if not self._is_elsewhere:
+            self.stop("QUIT")
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _must_be_ours(self) -> None:
+        if self._is_elsewhere:
+            raise RuntimeError("other tests use this server: a test that stops one takes the fixture `own_postgres`")
 
     # --- what tests ask for
 

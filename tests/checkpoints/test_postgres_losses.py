@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Any
 
 import pytest
@@ -26,11 +26,19 @@ from graphflow.testing.checkpointer.suite import (
 )
 from tests.checkpoints.postgres_proxy import Proxy, proxy_to
 from tests.postgres import Schemas
+from tests.postgres_server import PostgresServer
+
+
+@pytest.fixture(scope="module")
+def schemas(own_postgres: PostgresServer) -> Iterator[Schemas]:
+    """Of a server that these tests may stop."""
+    with Schemas(own_postgres.url()) as made:
+        yield made
 
 
 @pytest.fixture
-async def proxy(schemas: Schemas) -> AsyncIterator[Proxy]:
-    async with proxy_to(schemas.server.folder) as made:
+async def proxy(own_postgres: PostgresServer) -> AsyncIterator[Proxy]:
+    async with proxy_to(own_postgres.folder) as made:
         yield made
 
 
@@ -211,7 +219,7 @@ async def test_reads_are_done_again(store: PostgresCheckpointer, proxy: Proxy) -
 
 @pytest.mark.parametrize("how", ["INT", "QUIT"])
 async def test_commits_go_on_after_a_restart_of_the_database(
-    direct: PostgresCheckpointer, schemas: Schemas, how: str
+    direct: PostgresCheckpointer, own_postgres: PostgresServer, how: str
 ) -> None:
     drivers = [await drive(direct, f"thread-{n}") for n in range(3)]
     over = asyncio.Event()
@@ -227,8 +235,8 @@ async def test_commits_go_on_after_a_restart_of_the_database(
     async with asyncio.TaskGroup() as group:
         for driver in drivers:
             group.create_task(commit(driver))
-        await asyncio.to_thread(schemas.server.restart, how)
-        await asyncio.to_thread(schemas.server.restart, how)
+        await asyncio.to_thread(own_postgres.restart, how)
+        await asyncio.to_thread(own_postgres.restart, how)
         over.set()
     for driver in drivers:
         assert await numbers(direct, driver.thread_id) == [b"%d" % n for n in range(driver.ordinal)]
@@ -237,16 +245,16 @@ async def test_commits_go_on_after_a_restart_of_the_database(
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
 async def test_a_run_goes_on_over_a_restart_of_the_database(
-    direct: PostgresCheckpointer, schemas: Schemas, durability: str
+    direct: PostgresCheckpointer, own_postgres: PostgresServer, durability: str
 ) -> None:
     seen: list[int] = []
 
     async def work(state: Any) -> dict[str, int]:
         seen.append(state["n"])
         if state["n"] == 20:
-            await asyncio.to_thread(schemas.server.stop, "INT")
+            await asyncio.to_thread(own_postgres.stop, "INT")
         if state["n"] == 40 if durability == "async" else state["n"] == 20:
-            await asyncio.to_thread(schemas.server.start)
+            await asyncio.to_thread(own_postgres.start)
         return {"n": state["n"] + 1}
 
     graph: Any = Graph(
@@ -262,7 +270,7 @@ async def test_a_run_goes_on_over_a_restart_of_the_database(
 
 
 async def test_a_run_fails_cleanly_when_the_database_stays_away_and_goes_on_later(
-    schemas: Schemas, schema: str
+    schemas: Schemas, own_postgres: PostgresServer, schema: str
 ) -> None:
     store = PostgresCheckpointer(schemas.url, schema=schema, patience_s=0.3, synchronous_commit="on")
     seen: list[int] = []
@@ -270,7 +278,7 @@ async def test_a_run_fails_cleanly_when_the_database_stays_away_and_goes_on_late
     async def work(state: Any) -> dict[str, int]:
         seen.append(state["n"])
         if len(seen) == 6:
-            await asyncio.to_thread(schemas.server.stop, "INT")
+            await asyncio.to_thread(own_postgres.stop, "INT")
         return {"n": state["n"] + 1}
 
     graph: Any = Graph(
@@ -282,7 +290,7 @@ async def test_a_run_fails_cleanly_when_the_database_stays_away_and_goes_on_late
     assert error.code == "store_failed"
     assert "can't be reached" in error.message
     assert seen == [0, 1, 2, 3, 4, 5], "nothing runs without its past being durable"
-    await asyncio.to_thread(schemas.server.start)
+    await asyncio.to_thread(own_postgres.start)
     assert (await app.thread("thread").state()).values["n"] == 5  # earlier checkpoints can be read
     await store.close()
 
@@ -293,18 +301,20 @@ async def test_a_run_fails_cleanly_when_the_database_stays_away_and_goes_on_late
     await again.close()
 
 
-async def test_commits_wait_no_longer_than_the_patience_and_none_is_kept_later(schemas: Schemas, schema: str) -> None:
+async def test_commits_wait_no_longer_than_the_patience_and_none_is_kept_later(
+    schemas: Schemas, own_postgres: PostgresServer, schema: str
+) -> None:
     store = PostgresCheckpointer(schemas.url, schema=schema, patience_s=0.2, synchronous_commit="on")
     drivers = [await drive(store, f"thread-{n}") for n in range(20)]
     for driver in drivers:
         await driver.add(b"kept")
-    await asyncio.to_thread(schemas.server.stop)
+    await asyncio.to_thread(own_postgres.stop)
     async with asyncio.timeout(5):  # once for all, not once for each
         promises = [driver.commit(driver.record(b"lost")) for driver in drivers for _ in range(3)]
         errors = [await refused(StoreError, durable) for durable in promises]
         assert any("can't be reached" in error.message for error in errors)
         await refused(StoreError, store.load("thread-0"))
-    await asyncio.to_thread(schemas.server.start)
+    await asyncio.to_thread(own_postgres.start)
     late = drivers[0].commit(drivers[0].record(b"late"))
     await refused(Fenced, late)
     assert await messages(store, "thread-0", count=1) == [b"kept"]
@@ -320,7 +330,7 @@ async def test_ended_sessions_are_replaced(direct: PostgresCheckpointer, schemas
     for n in range(10):
         schemas.run(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE application_name = 'graphflow' AND pid <> pg_backend_pid()"
+            " WHERE application_name = 'graphflow' AND datname = current_database() AND pid <> pg_backend_pid()"
         )
         await driver.add(b"%d" % n)
     assert await numbers(direct) == [b"%d" % n for n in range(10)]

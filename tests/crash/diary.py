@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+MOST_LINES = 5_000
+"""More lines than any life needs: a thread that asks the same question for ever is found by what it does, not by a clock."""
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 
@@ -30,11 +32,16 @@ class Diary:
         size = os.fstat(self._file).st_size
         if size and os.pread(self._file, 1, size - 1) != b"\n":
             os.write(self._file, b"\n")  # a kill cuts a line off where it crosses a page
-        self._life, self._sync = life, sync
+        self._life, self._sync, self._lines = life, sync, 0
 
     def note(self, kind: str, **facts: Any) -> None:
         """`looks, looks again, begin, start, effect, read, queued, durable, sent, answers, killed, error`."""
         os.write(self._file, _encode({"kind": kind, "life": self._life, **facts}) + b"\n")
+        self._lines += 1
+        if kind != "error" and self._lines > MOST_LINES:
+            raise AssertionError(
+                f"life {self._life} goes on for ever: {self._lines} lines, the last one of kind {kind!r}"
+            )
 
     def close(self) -> None:
         os.close(self._file)

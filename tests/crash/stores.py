@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
-from tests.postgres_server import PostgresServer
 
 STORES = ["sqlite", "postgres"]
 SCHEMA = "killed"
@@ -23,24 +20,17 @@ class Place(msgspec.Struct, kw_only=True):
 
     where: str = ""
     """The address of its server."""
-    seeds: int
-    """How many a test run takes."""
-    kills: int
-    """How many processes must have died by then; if fewer have, more seeds follow."""
     boundaries: set[str]
     """Its own, beside those that every store has."""
 
 
-@contextmanager
-def serve_stores() -> Iterator[dict[str, Place]]:
-    """Every kind's place, for as long as the block lasts."""
+def places_of(server: str) -> dict[str, Place]:
+    """Every kind's place, the address of a PostgreSQL database given."""
     statements = {f"sql {word} {side}" for word in ("BEGIN", "INSERT", "UPDATE", "COMMIT") for side in "<>"}
-    places = {"sqlite": Place(seeds=220, kills=550, boundaries=statements)}
-    with PostgresServer() as server:
-        places["postgres"] = Place(
-            where=server.url(), seeds=190, kills=475, boundaries={"trip <", "trip >", "trip answered"}
-        )  # fmt: skip
-        yield places
+    return {
+        "sqlite": Place(boundaries=statements),
+        "postgres": Place(where=server, boundaries={"trip <", "trip >", "trip answered"}),
+    }
 
 
 def prepare_store(kind: str, where: str, folder: str) -> None:

@@ -1,8 +1,8 @@
 """`kill -9` at every boundary of persistence: nothing acknowledged is lost or done again, nothing is written twice.
 
-Real processes are killed, more than a thousand times a run, at a boundary or at any moment, over real stores and under
-both durabilities. Each seed is a graph, the habits of its people, and where its processes die; a seed that fails is
-printed with its boundaries, and its folder stays. A longer soak: `CRASH_SEEDS=6000 CRASH_FIRST=1000 pytest tests/crash`.
+Real processes are killed, hundreds of times a run and thousands of times in `make test-long`, at a boundary or at any
+moment, over real stores and under both durabilities. Each seed is a graph, the habits of its people, and where its
+processes die; a seed that fails is printed with its boundaries, and its folder stays.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.campaign import size
 from tests.crash.sabotage import SABOTAGES
-from tests.crash.stores import STORES, Place, serve_stores
+from tests.crash.stores import STORES, Place, places_of
 from tests.crash.zygote import Job, Outcome
+from tests.postgres_server import PostgresServer
 
 ROOT = Path(__file__).parents[2]
-SEEDS = int(os.environ.get("CRASH_SEEDS", "0"))
-FIRST = int(os.environ.get("CRASH_FIRST", "1"))
+SEEDS = size(60, long=6_000)
+"""How many each store takes."""
+KILLS = SEEDS * 5 // 2
+"""Processes that must have died by then; if fewer have, more seeds follow."""
 ZYGOTES = 2
 FEW, MORE = 20, 10
 """So many seeds follow, so many times, while too few processes have died or nobody at one of the boundaries."""
@@ -36,12 +40,14 @@ BOUNDARIES = {
 }  # fmt: skip
 """Where somebody must have died, whatever the store; a store adds its own (`Place.boundaries`)."""
 
+pytestmark = pytest.mark.campaign
+
 
 @pytest.fixture(scope="module")
-def places() -> Iterator[dict[str, Place]]:
+def places(postgres: PostgresServer) -> Iterator[dict[str, Place]]:
     """Where each kind of store is, its server running."""
-    with serve_stores() as served:
-        yield served
+    with postgres.database() as url:
+        yield places_of(url)
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -49,11 +55,11 @@ def test_a_process_that_is_killed_anywhere_loses_nothing_acknowledged_and_writes
     kind: str, places: dict[str, Place], tmp_path: Path
 ) -> None:
     place = places[kind]
-    enough, due = (0, set()) if SEEDS else (place.kills, BOUNDARIES | place.boundaries)
-    following = itertools.count(FIRST)
+    due = BOUNDARIES | place.boundaries
+    following = itertools.count(1)
     outcomes: list[Outcome] = []
     died: Counter[str] = Counter()
-    seeds, aims = SEEDS or place.seeds, set[str]()
+    seeds, aims = SEEDS, set[str]()
     for number in range(1 + MORE):
         outcomes += killed(
             kind, place, tmp_path / str(number), list(itertools.islice(following, seeds)), aims=sorted(aims)
@@ -63,10 +69,10 @@ def test_a_process_that_is_killed_anywhere_loses_nothing_acknowledged_and_writes
         died = Counter(where.rpartition(" ")[0] for o in outcomes for where in o.kills)
         # How far a process is when its moment comes, its machine decides: who got past one gives way to further seeds.
         seeds, aims = FEW, due - set(died)
-        if died.total() >= enough and not aims:
+        if died.total() >= KILLS and not aims:
             break
     print(f"{kind}: {len(outcomes)} seeds, {died.total()} kills, {sum(o.lives for o in outcomes)} lives; {dict(died)}")  # noqa: T201
-    assert died.total() >= enough
+    assert died.total() >= KILLS
     assert not aims, "nobody ever comes there"
 
 

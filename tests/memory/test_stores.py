@@ -126,7 +126,7 @@ async def test_a_lost_connection_is_opened_anew(memory_tables: PostgresTables, s
     await store.put(("a",), "k", 1)
     schemas.run(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE application_name = 'graphflow' AND pid <> pg_backend_pid()"
+        " WHERE application_name = 'graphflow' AND datname = current_database() AND pid <> pg_backend_pid()"
     )
     item = await store.get(("a",), "k")
     assert item is not None

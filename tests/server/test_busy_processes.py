@@ -17,7 +17,6 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from tests.postgres_server import PostgresServer
 from tests.server.conftest import frames
 from tests.server.swarm import Server, Swarm, swarm
 from tests.service.clients import Client
@@ -32,7 +31,7 @@ async def four(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     with ExitStack() as stack:
         store = []
         if request.param == "postgres":
-            store = [stack.enter_context(PostgresServer()).url()]
+            store = [stack.enter_context(request.getfixturevalue("postgres").database())]
         async with swarm(tmp_path_factory.mktemp("swarm"), store) as made:
             await made.start(4)
             yield made
