@@ -166,12 +166,14 @@ class ChatModelConformance:
         assert (partial.content, partial.tool_calls) == ("ab", ())
 
     async def test_a_provider_that_falls_silent_is_left_when_the_time_is_up(self, open_model: OpenModel) -> None:
-        model = await open_model(Script(turns=(ScriptTurn(text="a", hang=True),)))
-        async with asyncio.timeout(_LIMIT_S):
-            # Real time: a remote model's timers run in its client, where a test can't reach them.
-            heard, error = await _until_error(model, timeout_s=0.2)
+        model = await open_model(Script(turns=(ScriptTurn(text="a", hang=True),) * 3))
+        # On a busy machine a short limit may end before the first delta; the promise is about the silence after it.
+        for limit_s in (0.2, 2.0, _LIMIT_S):
+            heard, error = await _until_error(model, timeout_s=limit_s)
+            assert error.code == "timeout"
+            if heard:
+                break
         assert heard == [TextDelta("a")]
-        assert error.code == "timeout"
 
     async def test_a_consumer_may_leave_early(self, open_model: OpenModel) -> None:
         model = await open_model(Script(turns=(ScriptTurn(text="abc", piece=1, hang=True),)))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from graphflow.graph.definition.document import decode_document
 from graphflow.graph.drawing.layout import Box, Group, JoinMark, Layout, layout, shorten, units
 from graphflow.graph.drawing.sugiyama import LayeredRows, crossings, order_rows
+from tests.campaign import size
 from tests.drawing.documents import branches, chain, document, fan, react, review
 from tests.graph.random_documents import RandomDocument, random_documents
 
@@ -145,7 +146,8 @@ def test_groups_hold_their_boxes_and_nothing_overlaps():
     check_places(layout(branches()))
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.campaign
+@settings(max_examples=size(40, long=2_000), deadline=None)
 @given(random_documents(asks=True))
 def test_any_nesting_of_bodies_is_laid_out_without_overlap(made: RandomDocument):
     definition = decode_document(made.document)
@@ -226,7 +228,8 @@ def test_crossings_that_need_not_be_are_undone():
     assert crossings(rows) == 0
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.campaign
+@settings(max_examples=size(60, long=3_000), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=24))
 def test_any_graph_is_laid_out_with_every_way_on_leading_down(pairs):
     nodes = {f"n{i}": {"use": "model", "next": [{"to": f"n{b}"} for a, b in pairs if a == i]} for i in range(9)}

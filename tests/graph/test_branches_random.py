@@ -56,6 +56,7 @@ from graphflow.graph.core.ticks import (
 )
 from graphflow.graph.core.transition import advance, full_path
 from graphflow.graph.validation.validate import check_document
+from tests.campaign import size
 from tests.graph.random_documents import REDUCERS, RandomDocument, random_documents
 from tests.graph.reference import Call, Failure, Record, answer, interpret, work
 
@@ -243,7 +244,8 @@ def finished(records: dict[str, list[Record]], plan: Plan) -> dict[str, list[Rec
 
 
 @given(random_documents(asks=True), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@pytest.mark.campaign
+@settings(max_examples=size(150, long=7_500), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_every_interleaving_and_crash_gives_what_running_one_by_one_gives(made: RandomDocument, random: Random) -> None:
     checked, plan = plan_of(made)
     expected = interpret(checked, reducers=REDUCERS)
@@ -272,7 +274,8 @@ def waits_for(document: Any, random: Random) -> None:
 
 
 @given(random_documents(), st.randoms(use_true_random=False))
-@settings(max_examples=80, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@pytest.mark.campaign
+@settings(max_examples=size(80, long=4_000), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_the_recorded_order_of_ticks_gives_the_same_winners_again(made: RandomDocument, random: Random) -> None:
     waits_for(made.document, random)
     waits_for(made.graphs, random)

@@ -21,13 +21,15 @@ from graphflow import Graph, load_graph
 from graphflow.errors import DefinitionError
 from graphflow.graph.builder import append, branch_only, each_run, max_, merge, messages, min_, sum_, union
 from graphflow.graph.validation.validate import check_document
+from tests.campaign import size
 from tests.graph.random_documents import RandomDocument, random_documents
 
 # --- there and back
 
 
 @given(random_documents(asks=True))
-@settings(max_examples=80)
+@pytest.mark.campaign
+@settings(max_examples=size(80, long=4_000))
 def test_what_is_exported_and_imported_is_the_same_document_with_the_same_hash(made: RandomDocument):
     graph = Graph.from_json(made.document)
     again = Graph.from_json(graph.to_json())

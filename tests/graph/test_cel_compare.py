@@ -16,6 +16,7 @@ from graphflow.graph.expressions import compiler
 from graphflow.graph.expressions.cel_library import CelError, compile_program
 from graphflow.graph.expressions.compiler import compile_expression
 from graphflow.graph.expressions.environment import Environment
+from tests.campaign import size
 
 DOCUMENT = decode_document(
     {
@@ -103,7 +104,8 @@ def is_accepted(source: str) -> bool:
     return True
 
 
-@settings(max_examples=300)
+@pytest.mark.campaign
+@settings(max_examples=size(300, long=15_000))
 @given(sources, values, values)
 def test_a_condition_gives_what_cel_gives(source: str, a: Any, b: Any) -> None:
     assume(is_accepted(source))
@@ -116,7 +118,8 @@ whole = (
 )
 
 
-@settings(max_examples=300)
+@pytest.mark.campaign
+@settings(max_examples=size(300, long=15_000))
 @given(whole, whole, st.sampled_from("+-*/%"), whole)
 def test_whole_numbers_are_reckoned_as_cel_does_to_the_last_bit(a: int, b: int, operator: str, literal: int) -> None:
     scope = {"out": {}, "state": {"n": a, "m": b, "any": b}}
@@ -270,7 +273,8 @@ typed = (
 """But for a bare `state.f`: that one gives the very object, an integer too."""
 
 
-@settings(max_examples=400)
+@pytest.mark.campaign
+@settings(max_examples=size(400, long=20_000))
 @given(typed, STATE)
 @example("state.s == 'a'", {"s": "a\0b"})
 @example("state.s + state.t", {"s": "a\0b", "t": "c"})

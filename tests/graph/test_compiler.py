@@ -17,6 +17,7 @@ from graphflow.errors import DefinitionError
 from graphflow.graph.core.plan_builder import build_plan
 from graphflow.graph.definition.source import Source, parse_source, read_source
 from graphflow.graph.validation.validate import CheckedDocument, check_document
+from tests.campaign import size
 from tests.graph.documents import FakeKind, FakeKinds, document
 
 BROKEN = Path(__file__).parent / "broken"
@@ -540,7 +541,8 @@ def test_arbitrary_data_is_checked_or_refused(data):
         check_document(data, FakeKinds())
 
 
-@settings(max_examples=200)
+@pytest.mark.campaign
+@settings(max_examples=size(200, long=10_000))
 @given(
     st.dictionaries(
         st.sampled_from(["a", "b"]), st.dictionaries(st.sampled_from(KEYS), DOCUMENT_LIKE, max_size=5), max_size=2

@@ -16,6 +16,7 @@ from graphflow.graph.core.ticks import Input, NodeSucceeded
 from graphflow.graph.core.transition import advance, full_path
 from graphflow.graph.validation.validate import check_document
 from graphflow.nodes.kinds import NodeKinds
+from tests.campaign import size
 
 PROPERTIES = {
     "n": {"type": "integer", "default": 0},
@@ -74,7 +75,8 @@ ticks = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150)
+@pytest.mark.campaign
+@settings(max_examples=size(150, long=7_500))
 @given(st.lists(st.tuples(ticks, st.integers(-1, 3)), max_size=12))
 def test_every_tick_gives_the_same_by_both_ways(path: list[tuple[dict[str, Any], int]]) -> None:
     machine, at = begun(PLAN), 5

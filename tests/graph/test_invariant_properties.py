@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from graphflow.graph.core.transition import advance
 from graphflow.graph.definition.document import decode_document
 from graphflow.graph.invariants.model_checker import path_around, path_exceeding, path_to_trap
 from graphflow.graph.validation.validate import check_document
+from tests.campaign import size
 from tests.graph.documents import FakeKinds, document
 
 NAMES = ("a", "b", "c", "d")
@@ -76,7 +78,8 @@ def breaks_before(walk: list[Step], node: str, first: str) -> bool:
     return False
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.campaign
+@settings(max_examples=size(150, long=7_500), suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(), st.sampled_from(NAMES), st.sampled_from(NAMES))
 def test_a_way_around_is_found_exactly_when_some_walk_is_one(data, node, first):
     found = path_around(decode_document(data), {node: 1}, frozenset((first,)))
@@ -84,7 +87,8 @@ def test_a_way_around_is_found_exactly_when_some_walk_is_one(data, node, first):
     assert (None if found is None else len(found)) == shortest
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.campaign
+@settings(max_examples=size(150, long=7_500), suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(), st.sampled_from(NAMES), st.integers(0, 2))
 def test_too_many_entries_are_found_exactly_when_some_walk_has_them(data, node, count):
     found = path_exceeding(decode_document(data), {node: 1}, count)
@@ -92,7 +96,8 @@ def test_too_many_entries_are_found_exactly_when_some_walk_has_them(data, node, 
     assert (None if found is None or len(found) > LONGEST + 1 else len(found)) == shortest
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.campaign
+@settings(max_examples=size(100, long=5_000), suppress_health_check=[HealthCheck.too_slow])
 @given(graphs())
 def test_a_trap_is_found_exactly_when_some_walk_enters_one(data):
     def routes_lead_to_end(name: str) -> bool:
@@ -112,7 +117,8 @@ def test_a_trap_is_found_exactly_when_some_walk_enters_one(data):
     assert (None if found is None else len(found)) == min(trapped, default=None)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.campaign
+@settings(max_examples=size(150, long=7_500), suppress_health_check=[HealthCheck.too_slow])
 @given(
     graphs(),
     st.lists(st.tuples(st.integers(0, 1), st.booleans()), max_size=12),

@@ -15,6 +15,7 @@ from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView
 from graphflow.graph.definition import json_schema
 from graphflow.graph.definition.json_schema import check_schema, check_sketch, compile_schema, has_holes
 from graphflow.graph.definition.types import Hole
+from tests.campaign import size
 
 DECISION = {
     "type": "object",
@@ -201,7 +202,8 @@ def alone(schema, value):
         return compile_schema(schema).errors(value)
 
 
-@settings(max_examples=300)
+@pytest.mark.campaign
+@settings(max_examples=size(300, long=15_000))
 @given(SCHEMA, VALUE)
 def test_our_lines_and_the_library_agree_on_flat_schemas(schema, value):
     assert compile_schema(schema).is_flat
@@ -209,7 +211,8 @@ def test_our_lines_and_the_library_agree_on_flat_schemas(schema, value):
     assert (alone(schema, value) == []) == jsonschema_rs.is_valid(schema, value)
 
 
-@settings(max_examples=300)
+@pytest.mark.campaign
+@settings(max_examples=size(300, long=15_000))
 @given(SCHEMA, PYTHON_VALUE)
 def test_a_flat_schema_finds_the_same_whether_the_library_is_loaded_or_not(schema, value):
     """Values that JSON can't hold included."""

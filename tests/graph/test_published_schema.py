@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from graphflow.graph.definition.document import Branch, GraphDefinition, GraphRef, Join, NodeDefinition, document_schema
 from graphflow.graph.definition.struct_validation import check_shape
 from graphflow.modes.definition import agent_schema
+from tests.campaign import size
 from tests.graph.random_documents import RandomDocument, random_documents
 from tests.graph.test_regions import NESTED
 
@@ -22,7 +23,8 @@ VALIDATOR = jsonschema_rs.validator_for(json.dumps(SCHEMA))
 
 
 @given(random_documents(asks=True))
-@settings(max_examples=60)
+@pytest.mark.campaign
+@settings(max_examples=size(60, long=3_000))
 def test_the_schema_takes_every_random_document(made: RandomDocument):
     for document in (made.document, *made.graphs.values()):
         assert VALIDATOR.is_valid(document)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from graphflow.graph.validation.validate import check_document
+from tests.campaign import size
 from tests.graph.random_documents import REDUCERS, RandomDocument, RandomKinds, random_documents
 from tests.graph.reference import Call, Failure, Gave, Outcome, interpret
 
@@ -29,14 +30,16 @@ def name_and_state(call: Call) -> Gave:
 
 
 @given(random_documents(asks=True))
-@settings(max_examples=60)
+@pytest.mark.campaign
+@settings(max_examples=size(60, long=3_000))
 def test_the_compiler_accepts_every_random_document(made: RandomDocument):
     checked = check_document(made.document, made.kinds)
     assert check_document(checked.data, made.kinds).digest == checked.digest
 
 
 @given(random_documents(asks=True))
-@settings(max_examples=60)
+@pytest.mark.campaign
+@settings(max_examples=size(60, long=3_000))
 def test_the_reference_ends_and_gives_the_same_each_time(made: RandomDocument):
     checked = check_document(made.document, made.kinds)
     first, second = (interpret(checked, reducers=REDUCERS) for _ in range(2))

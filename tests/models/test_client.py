@@ -114,14 +114,18 @@ async def test_cancelling_while_the_provider_is_silent_is_a_cancellation_and_no_
     assert task.cancelled()
 
 
-async def test_a_slow_consumer_uses_up_no_idle_time(open_client: OpenClient) -> None:
-    limits = Limits(first_data_s=0.05, idle_s=0.05, total_s=20)
+async def test_a_slow_consumer_uses_up_no_idle_time(open_client: OpenClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = Limits(first_data_s=60, idle_s=60, total_s=6_000)
+    loop = asyncio.get_running_loop()
+    clock, passed = loop.time, 0.0
+    monkeypatch.setattr(loop, "time", lambda: clock() + passed)
     async with raw_server(stream(delta(content="a"), delta(content="b"), STOP)) as server:
         heard = []
         async with aclosing(open_client(server.url, limits=limits).stream(ASK)) as deltas:
             async for delta_ in deltas:
                 heard.append(delta_)
-                await asyncio.sleep(0.1)
+                passed += 100
+                await asyncio.sleep(0.01)  # every timer of the last hundred seconds fires
     assert heard[:-1] == [TextDelta("a"), TextDelta("b")]
 
 

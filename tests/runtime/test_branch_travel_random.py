@@ -20,6 +20,7 @@ from graphflow.graph.validation.validate import check_document
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.history.blame import Blame
 from graphflow.runtime.thread import Thread
+from tests.campaign import size
 from tests.graph.random_documents import SLOTS, RandomDocument, random_documents
 from tests.runtime.test_branches_against_the_reference import WorkingKinds
 
@@ -58,9 +59,14 @@ async def true_to(found: Blame, text: str) -> None:
     assert text.startswith((f"{found.path}/{node}#{found.visit}:", f"{found.path}/{node}#{found.visit}?"))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("stored", ["memory", "sqlite"])
 @given(made=random_documents(), draw=st.randoms(use_true_random=False))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=size(30, long=1_500),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 def test_a_fork_at_any_checkpoint_ends_as_the_run_did_and_leaves_it_untouched(
     stored: str, made: RandomDocument, draw: random.Random
 ) -> None:

@@ -17,6 +17,7 @@ from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.graph.validation.validate import check_document
 from graphflow.runtime.compiled_graph import CompiledGraph
+from tests.campaign import size
 from tests.graph.random_documents import REDUCERS, RandomDocument, RandomKinds, random_documents
 from tests.graph.reference import Call, Failure, interpret, number_of, work
 
@@ -59,9 +60,14 @@ class WorkingKinds(RandomKinds):
         self.kinds: dict[str, Any] = {"work": WorkKind("work"), "node:choose": WorkKind("node")}
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("stored", [False, True], ids=["without a store", "with a store"])
 @given(made=random_documents())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=size(60, long=3_000),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 def test_a_run_comes_to_what_the_reference_comes_to(stored: bool, made: RandomDocument):
     wanted = interpret(check_document(made.document, made.kinds), reducers=REDUCERS)
     kinds = WorkingKinds(made)

@@ -23,6 +23,7 @@ from graphflow.graph.core.machine import Interrupt
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.launch import launch_answer
 from graphflow.testing import FakeIds
+from tests.campaign import size
 from tests.launching import launch
 
 STATE = {
@@ -214,13 +215,15 @@ def _plain(item: Any) -> Any:
 QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
 
 
-@settings(max_examples=40, **QUICK)  # type: ignore[arg-type]
+@pytest.mark.campaign
+@settings(max_examples=size(40, long=2_000), **QUICK)  # type: ignore[arg-type]
 @given(plan=stages, seed=st.integers(0, 1 << 30))
 def test_in_whatever_order_questions_are_answered_everything_runs_once(plan: Any, seed: int) -> None:
     check(plan, seed, "memory", live=False)
 
 
-@settings(max_examples=30, **QUICK)  # type: ignore[arg-type]
+@pytest.mark.campaign
+@settings(max_examples=size(30, long=1_500), **QUICK)  # type: ignore[arg-type]
 @given(plan=stages, seed=st.integers(0, 1 << 30))
 def test_the_same_while_processes_hold_the_questions_and_let_go(plan: Any, seed: int) -> None:
     check(plan, seed, "memory", live=True)

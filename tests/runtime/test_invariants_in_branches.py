@@ -20,6 +20,7 @@ from graphflow.graph.invariants.properties import MOST
 from graphflow.graph.validation.validate import check_document
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeClock
+from tests.campaign import size
 from tests.graph.random_documents import RandomDocument, random_documents
 from tests.runtime.test_branches_against_the_reference import WorkingKinds
 from tests.runtime.test_invariants_kept import review
@@ -64,7 +65,8 @@ class Watching:
 
 
 @given(made=random_documents())
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.campaign
+@settings(max_examples=size(60, long=3_000), deadline=None, suppress_health_check=list(HealthCheck))
 def test_whatever_a_run_breaks_is_refused(made: RandomDocument):
     """The other way round: what is proved is never broken."""
     kinds = WorkingKinds(made)

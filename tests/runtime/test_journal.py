@@ -21,6 +21,7 @@ from graphflow.checkpoints.loading import load_thread
 from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.graph.core.machine import Machine
 from graphflow.testing import FakeIds, collect
+from tests.campaign import size
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import asking, loop
 
@@ -106,7 +107,8 @@ SCHEMA = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.campaign
+@settings(max_examples=size(60, long=3_000), deadline=None)
 @given(writes)
 def test_any_writes_read_back_as_they_were_reduced(steps: list[dict[str, Any]]) -> None:
     graph = Graph(SCHEMA)

@@ -27,13 +27,14 @@ from graphflow.server.app import create_app
 from graphflow.server.openapi import LISTS
 from graphflow.server.routes import operators
 from graphflow.server.run import Server, make_server
+from tests.campaign import size
 from tests.server.conftest import serving
 from tests.server.test_users import OPS, with_tokens
 from tests.service.conftest import make_application
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 QUICK = settings(
-    max_examples=20, deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate],
+    max_examples=size(20, long=1_000), deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 
@@ -59,6 +60,7 @@ def background(folder: Path) -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.campaign
 def test_whatever_the_page_allows_is_answered_as_it_says(folder: Path) -> None:
     with background(folder) as url, httpx.Client(base_url=url) as client:
         api = schemathesis.openapi.from_url(f"{url}/openapi.json")

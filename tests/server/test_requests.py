@@ -19,6 +19,7 @@ from graphflow.server.app import create_app
 from graphflow.server.auth import parse_tokens
 from graphflow.server.bodies import QueryBody, ResumeBody, SubmitBody, parse
 from graphflow.server.run import make_server
+from tests.campaign import size
 from tests.server.conftest import ask, serving, take
 from tests.service.conftest import make_application
 
@@ -211,7 +212,8 @@ _FIELDS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.campaign
+@settings(max_examples=size(150, long=7_500), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.dictionaries(_FIELDS, _JSON, max_size=5), st.binary(max_size=20))
 def test_any_body_is_read_or_refused_with_its_fields(value: dict[str, Any], noise: bytes) -> None:
     for model in (QueryBody, SubmitBody, ResumeBody):
