@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from graphflow.approval_mode import ApprovalMode
 from graphflow.graph.definition.document import GraphDefinition
 
 Compute = Literal["LOW", "MEDIUM", "HIGH"]
 Output = Literal["PLAIN", "REASONING_SUMMARY"]
 ToolPolicy = Literal["DISALLOW", "ALLOW", "REQUIRE"]
 Verify = Literal["NONE", "SECOND_PASS_FIX"]
-Approval = Literal["AUTO", "REQUIRE_APPROVAL", "DISABLED"]
 
 GRAPH = "GRAPH"
 """What an agent that spells its graph out shows as its mode; never written in a file."""
@@ -184,7 +184,7 @@ class AgentFields(_AgentPart, frozen=True, kw_only=True):
     """Names of the tools that the agent may call."""
     keywords: tuple[str, ...] = ()
     """Adds the tools that are registered with one of these words."""
-    approval: Approval | dict[str, Approval] | None = None
+    approval: ApprovalMode | dict[str, ApprovalMode] | None = None
     """When a tool call needs a person: one word, or a word by tool name with `*` for the rest."""
     context: dict[str, Any] | None = None
     """Reserved; checked, and not used by this version."""

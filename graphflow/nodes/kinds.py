@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from graphflow.nodes.functions import FunctionKind, NodeKind
 
@@ -18,6 +18,14 @@ class AgentLookup(Protocol):
 
     def document(self, key: str) -> Mapping[str, Any] | None:
         """The document of `KEY` or `KEY@VERSION` as plain JSON data, or None."""
+
+
+@runtime_checkable
+class ListedAgents(AgentLookup, Protocol):
+    """An `AgentLookup` that can also list what it finds."""
+
+    def keys(self) -> Sequence[str]:
+        """The keys of all documents."""
 
 
 _TOOL_KINDS = ("model", "plan", "stage", "summary", "task", "tools", "verify")
@@ -143,8 +151,7 @@ class NodeKinds:
 
     def graph_keys(self) -> Sequence[str]:
         """Keys that a document may refer to, for hints."""
-        keys = getattr(self.agents, "keys", None)
-        return () if keys is None else keys()
+        return self.agents.keys() if isinstance(self.agents, ListedAgents) else ()
 
     def reducer(self, name: str) -> Callable[[Any, Any], Any] | None:
         """The function of `"x-reducer": "fn:NAME"`: a registered reducer, or a registered function."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextvars import copy_context
 from functools import cache, partial, wraps
 from queue import SimpleQueue
@@ -13,8 +13,8 @@ from threading import Event
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from graphflow.errors import NodeFailed
 from graphflow.graph.engine.node_run import NodeRun
+from graphflow.graph.engine.suspension import NodeRunOver
 from graphflow.tools.run_in_thread import guard_stop_iteration
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class ThreadContext:
 
     def _begin(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
         if self._over.is_set():
-            raise NodeFailed(f"node {self._ctx.node!r} is over: what its function still does counts for nothing")
+            raise self._ended()
 
         async def act() -> Any:
             out = method(*args, **kwargs)
@@ -112,5 +112,11 @@ class ThreadContext:
     def _result(self, call: Future[Any]) -> Any:
         try:
             return call.result()
+        # A cancelled call of a future is an `Exception`: a function that catches those would go on and act.
+        except CancelledError:
+            raise self._ended() from None
         finally:
             self._calls.discard(call)
+
+    def _ended(self) -> NodeRunOver:
+        return NodeRunOver(f"node {self._ctx.node!r} is over: what its function still does counts for nothing")

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
+from graphflow.approval_mode import ApprovalMode
+
 
 def _setting(
     default: Any,
@@ -85,7 +87,7 @@ class ToolsSettings:
         (),
         "Python modules whose tools, functions and nodes are registered; importable from the folder of `graphflow.toml`. Also `[tools] modules`.",
     )
-    approval_mode: Literal["AUTO", "REQUIRE_APPROVAL", "DISABLED"] | None = _setting(
+    approval_mode: ApprovalMode | None = _setting(
         None, "Approval for agents that say nothing of it.", env="AGENT_TOOLS_APPROVAL_MODE"
     )
     hold_ms: int = _setting(

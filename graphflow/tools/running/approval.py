@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from graphflow.graph.engine.context import digest_of
 from graphflow.tools.context import RunnerContext, Terminated
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
 
-ApprovalMode = Literal["AUTO", "REQUIRE_APPROVAL", "DISABLED"]
 DECISIONS = ("approve", "edit", "reject", "respond", "terminate")
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from graphflow.approval_mode import ApprovalMode
 from graphflow.errors import BudgetExceeded
 from graphflow.messages import ToolCall, ToolMessage
 from graphflow.tools.context import RunnerContext
@@ -20,7 +21,7 @@ from graphflow.tools.envelope import completed, from_record, record_of
 from graphflow.tools.port import Tool, refused_result
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.result import ArgumentsRefused, ToolResult
-from graphflow.tools.running.approval import ApprovalMode, approval_key
+from graphflow.tools.running.approval import approval_key
 from graphflow.tools.running.approval_gate import ApprovalGate, rule_key
 from graphflow.tools.running.arguments import parse_arguments, result_value
 from graphflow.tools.running.calls import as_called, find_tool, one_too_many, source_facts, unique_keys
