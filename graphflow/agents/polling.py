@@ -49,7 +49,7 @@ async def folder_changes(
             async for _ in _watched(folder, suffix, interval_ms):
                 yield
         except (OSError, RuntimeError) as error:  # watchfiles raises both, by cause
-            # Once: the message would otherwise come with every interval. A missing folder is no fault.
+            # Once: the message would otherwise come with every interval. A missing folder is not an error.
             if not reported and await asyncio.to_thread(folder.is_dir):
                 reported = True
                 log.info("agents: %s can't be watched (%s); checking every %d ms", folder, error, interval_ms)

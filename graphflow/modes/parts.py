@@ -37,7 +37,7 @@ def answering_node(system_prompt: str, policies: Policies, **with_: Any) -> dict
 
 def last_node(system_prompt: str, policies: Policies, **with_: Any) -> dict[str, Any]:
     """An answering node without tools and without a turn after it."""
-    # `lastTurn` beside no tools: a model may call one all the same, and the call then needs a result before the run ends.
+    # `lastTurn` although there are no tools: a model may call one all the same, and the call then needs a result before the run ends.
     return answering_node(system_prompt, policies, **with_, tools=[], lastTurn=True)
 
 
@@ -80,7 +80,7 @@ def calling_node(name: str, system_prompt: str, policies: Policies, *, offers: b
         **answering_node(
             system_prompt,
             policies,
-            # Named, as a node with a prompt of its own sends no conversation unless it is told to.
+            # Named, as a node with a prompt of its own sends no conversation by itself.
             messages="${state.messages}",
             prompt=f"${{{again} ? '{NUDGE}' : ''}}",
             toolChoice=f"${{{none_yet} ? 'required' : 'auto'}}",

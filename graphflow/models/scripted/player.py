@@ -163,8 +163,8 @@ class _ScriptScene:
             return "" if shared else self._fill(rule.untold or self._script.otherwise.text, self._known(rule))
         last = rule.steps[-1].tool
         # Only the last step's results make the lines; earlier steps only prepared it.
-        told = [result for tool, result in own if tool == last] or [result for _, result in own]
-        lines = [self._line(rule, result) for result in told if result]
+        shown = [result for tool, result in own if tool == last] or [result for _, result in own]
+        lines = [self._line(rule, result) for result in shown if result]
         return self._fill(rule.answer, {**self._known(rule), "results": "\n".join(lines)})
 
     def _known(self, rule: ScriptRule) -> dict[str, str]:

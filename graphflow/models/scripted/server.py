@@ -89,7 +89,7 @@ class ScriptedServer:
     """Every request so far, for tests."""
     sent: int = 0
     """Deltas that were sent so far."""
-    _faults: deque[ScriptedError] = field(default_factory=deque)
+    _due_errors: deque[ScriptedError] = field(default_factory=deque)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _listener: asyncio.Server | None = None
 
@@ -99,7 +99,7 @@ class ScriptedServer:
 
     def fail_next(self, error: ScriptedError, times: int = 1) -> None:
         """Answers the next `times` chat requests by this error, whatever the script says."""
-        self._faults.extend([error] * times)
+        self._due_errors.extend([error] * times)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Listens; port 0 takes a free one.
@@ -139,8 +139,8 @@ class ScriptedServer:
 
     # --- what the connections ask ----------------------------------------------------------------
 
-    def next_fault(self) -> ScriptedError | None:
-        return self._faults.popleft() if self._faults else None
+    def next_error(self) -> ScriptedError | None:
+        return self._due_errors.popleft() if self._due_errors else None
 
     async def before_delta(self) -> None:
         """Waits at the gate, then counts one delta."""
@@ -258,21 +258,21 @@ class _HttpConnection:
         except (ValueError, msgspec.MsgspecError) as error:
             await self._error(400, str(error))
             return
-        # After the check of the request: a refused request must not use up a fault.
-        fault = self._server.next_fault()
-        if fault is not None:
-            await self._fault(fault)
+        # After the check of the request: a refused request must not use up an error.
+        due = self._server.next_error()
+        if due is not None:
+            await self._scripted_error(due)
             return
         play = self._server.model.perform(request.messages, request.tools, request.options)
         # Nothing was sent yet, so the error can have its real status.
         if play.error is not None and not play.deltas:
-            await self._fault(play.error)
+            await self._scripted_error(play.error)
         elif request.stream:
             await self._while_connected(self._stream(recorded, request, play))
         else:
             await self._while_connected(self._complete(recorded, request, play))
 
-    async def _fault(self, error: ScriptedError) -> None:
+    async def _scripted_error(self, error: ScriptedError) -> None:
         body = msgspec.json.encode(error_payload(error))
         await self._whole(error.status, body, **{k.lower(): v for k, v in error.headers.items()})
 
@@ -304,7 +304,7 @@ class _HttpConnection:
         if play.cut:
             raise _ClientGone("the script cuts the connection")
         if play.error is not None:
-            await self._fault(play.error)
+            await self._scripted_error(play.error)
             return
         turn = TurnAccumulator()
         for delta in (*play.deltas, play.finish):

@@ -187,7 +187,9 @@ def _place(effect: Effect) -> tuple[str, str, int, str]:
 # --- the choices for them ------------------------------------------------------------------------
 
 
-def choose(effects: Sequence[Effect], given: Choices, what: str, allowed: Sequence[str] = CHOICES) -> dict[str, Choice]:
+def resolve_choices(
+    effects: Sequence[Effect], given: Choices, what: str, allowed: Sequence[str] = CHOICES
+) -> dict[str, Choice]:
     """Effect id → its choice; none for those that were taken back.
 
     Raises:

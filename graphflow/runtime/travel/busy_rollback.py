@@ -8,7 +8,7 @@ from graphflow.checkpoints.loading import Loaded, load_thread
 from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.errors import CheckpointNotFound, ThreadBusy
 from graphflow.graph.core.machine import Machine
-from graphflow.runtime.history.effects import CHOICES, Choices, choose, effects_behind
+from graphflow.runtime.history.effects import CHOICES, Choices, effects_behind, resolve_choices
 from graphflow.runtime.runs.concurrency import TRIES, CheckedInput
 from graphflow.runtime.runs.live_runs import LiveRuns, PreparedRun
 from graphflow.runtime.runs.run_host import RunHost
@@ -54,7 +54,7 @@ async def _roll_back(host: RunHost, runs: LiveRuns, thread_id: str, effects: Cho
         return
     target = await _before_run(runs, head, run_id)
     # Raises before anything is cancelled, so a refused rollback leaves the run alone.
-    choose(await effects_behind(runs.store, head, target), effects, "rollback", CHOICES)
+    resolve_choices(await effects_behind(runs.store, head, target), effects, "rollback", CHOICES)
     await runs.preempt(thread_id)
     # Meanwhile the run may have ended and another begun; only the one whose effects were judged is rolled back.
     row = await runs.store.thread(thread_id)

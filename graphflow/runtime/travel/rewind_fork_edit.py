@@ -25,8 +25,8 @@ from graphflow.runtime.history.effects import (
     Choice,
     Choices,
     Effect,
-    choose,
     effects_behind,
+    resolve_choices,
     reuse_rows,
     spared,
 )
@@ -74,7 +74,7 @@ class Travel:
         target = await self._load(checkpoint_id, logs=False)
         host, runs = self._host, self._host.need_runs()
         found = await effects_behind(runs.store, head, target)
-        choices = choose(found, effects, "fork", allowed=("reuse", "rerun"))
+        choices = resolve_choices(found, effects, "fork", allowed=("reuse", "rerun"))
         await self._plan(target)  # a missing version is refused before the new thread is there
         new_id = new_id or host.ids.new_id()
         facts = msgspec.structs.replace(target.row.facts, status="stopped", run_id=None, updated_at=host.clock.now_ms())
@@ -149,7 +149,7 @@ class Travel:
         runs = self._host.need_runs()
         head = await self._load(logs=False)
         found = await effects_behind(runs.store, head, target_of(head))
-        choices = choose(found, effects, what, CHOICES)
+        choices = resolve_choices(found, effects, what, CHOICES)
         await self._preempt(runs, cancel)
         row = await runs.take(self._id, create=False)
         try:
@@ -158,7 +158,7 @@ class Travel:
             if row.head != head.row.head:
                 head = await self._load(logs=False)
                 found = await effects_behind(runs.store, head, target_of(head))
-                choices = choose(found, effects, what, CHOICES)
+                choices = resolve_choices(found, effects, what, CHOICES)
             if undone := [effect for effect in found if choices.get(effect.id) == "undo"]:
                 row = await undo_effects(self._host, runs, row, await self._load(), undone)
         except BaseException:
