@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable
+
+MAX_COMPARED = 20
+"""Words that one search compares in full; of more, those that begin or end most like the wrong one."""
 
 
 def nearest(wrong: str, allowed: Iterable[str], *, likeness: float = 0.6) -> str | None:
@@ -12,11 +16,24 @@ def nearest(wrong: str, allowed: Iterable[str], *, likeness: float = 0.6) -> str
     sought, folded = wrong.casefold(), dict[str, str]()
     for word in sorted(allowed):
         folded.setdefault(word.casefold(), word)
+    # A comparison takes 50 µs. A document of thousands of nodes with a wrong name in each would take minutes.
+    if len(folded) > MAX_COMPARED:
+        folded = {word: folded[word] for word in _alike(sought, folded)}
     near = difflib.get_close_matches(sought, folded, n=3, cutoff=likeness)
     if not near:
         return None
     swapped = [word for word in near if sorted(word) == sorted(sought)]  # the same letters in another order come first
     return folded[(swapped or near)[0]]
+
+
+def _alike(sought: str, words: Iterable[str]) -> list[str]:
+    """The words that begin or end most like this one: its neighbours in the order of their letters, and from behind."""
+    out: list[str] = []
+    for turn in (1, -1):
+        lined = sorted(word[::turn] for word in words)
+        at, reach = bisect(lined, sought[::turn]), MAX_COMPARED // 4
+        out += [word[::turn] for word in lined[max(0, at - reach) : at + reach]]
+    return out
 
 
 def meant(wrong: str, allowed: Iterable[str]) -> str | None:

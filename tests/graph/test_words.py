@@ -34,3 +34,10 @@ def test_swapped_letters_and_other_cases_are_seen_through(wrong, allowed, right)
 
 def test_a_long_list_is_cut_and_says_so():
     assert listed([f"n{i}" for i in range(30)], limit=2) == "one of n0, n1, … (30 in all)"
+
+
+def test_among_many_words_the_meant_one_is_found_by_its_beginning_or_its_end():
+    """Only a few are compared in full: a document of thousands of nodes must not take minutes to refuse."""
+    many = [f"node_{number}" for number in range(3_000)]
+    assert nearest("nodr_1257", many) == "node_1257"
+    assert nearest("node_1257x", many) == "node_1257"

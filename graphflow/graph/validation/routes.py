@@ -21,6 +21,10 @@ _NEVER_GOTO = frozenset({"model", "tools", "tool", "agent", "fn", "verify", "pla
 """Kinds whose functions return a value, never a `Goto`."""
 
 
+_ANYWHERE = "any node"
+"""Stands for every node where it is not known which one a route means; no valid name contains a space."""
+
+
 def _edges_of(name: str, node: NodeDefinition) -> Iterator[Successor]:
     """Every way out of a node, into the bodies of its branches too."""
     yield from routes_of(name, node)
@@ -104,9 +108,11 @@ class _Ways:
 
 
 def _ways(context: ValidationContext) -> _Ways:
-    ways = _Ways({END: [], FAIL: []}, {END: [], FAIL: []}, {END: [], FAIL: []}, {})
-    anywhere = [*context.nodes, *RESERVED_NODES]
-    every = set(anywhere)
+    every = {*context.nodes, *RESERVED_NODES}
+    # One stop on the way to everywhere, and not an edge to each node from each: those would grow with the square.
+    anywhere = {_ANYWHERE: [*context.nodes, *RESERVED_NODES]}
+    ends: dict[str, list[str]] = {END: [], FAIL: []}
+    ways = _Ways({**ends, **anywhere}, ends.copy(), {**ends, **anywhere}, {})
     for name, node in context.nodes.items():
         targets = list(dict.fromkeys(edge.to for edge in routes_of(name, node)))
         begun = list(dict.fromkeys(edge.to for edge in _edges_of(name, node)))
@@ -114,7 +120,7 @@ def _ways(context: ValidationContext) -> _Ways:
         lost = lost or is_map_without(context, name, "do")
         if lost or not every.issuperset(begun):
             # One wrong name must not make half of the graph unreachable: such a node may lead anywhere.
-            ways.possible[name], ways.known[name], ways.opened[name] = anywhere, [], anywhere
+            ways.possible[name], ways.known[name], ways.opened[name] = [_ANYWHERE], [], [_ANYWHERE]
             continue
         ways.possible[name] = ways.known[name] = targets
         ways.opened[name] = begun
