@@ -205,7 +205,7 @@ class GraphBuilder(Generic[S]):
         waits = after or {}
         if unknown := [branch for branch in waits if branch not in branches]:
             raise ValueError(
-                f"`after` names {unknown[0]!r}, which is no branch of {name!r}; it has {', '.join(branches)}"
+                f"`after` names {unknown[0]!r}, which is not a branch of {name!r}; it has {', '.join(branches)}"
             )
         made = {
             branch: {"do": _body(do), "after": list(waits[branch])} if waits.get(branch) else _branch(do)
@@ -281,6 +281,7 @@ class GraphBuilder(Generic[S]):
         graph._schema, graph._budget = data.pop("state", None), data.pop("budget", None)
         graph._start, graph._nodes = data.pop("start", None), dict(nodes)
         graph._fields = data
+        # Into both tables: only the nodes say which of the two a name is, and graphs inside may use it as either.
         named = functions if isinstance(functions, Mapping) else {_name_of(made): made for made in functions}
         graph._own.nodes.update(named)
         graph._own.functions.update(named)

@@ -186,7 +186,7 @@ class ModelTurn:
             self.ctx.state.get("messages", ()), "this call was not run: the budget is used up"
         ):
             # The tool may have run and its event been sent before the limit; model and readers must see the same result.
-            told = await self.ctx.told_result(reply.tool_call_id)
+            told = await self.ctx.announced_result(reply.tool_call_id)
             if told is not None:
                 reply = msgspec.structs.replace(reply, content=str(told), error=False)
             else:

@@ -209,7 +209,7 @@ def test_a_registered_graph_may_be_a_body_with_its_input():
 
 
 def test_after_names_branches_of_the_node():
-    with pytest.raises(ValueError, match="'c', which is no branch of 'both'; it has a, b"):
+    with pytest.raises(ValueError, match="'c', which is not a branch of 'both'; it has a, b"):
         Graph().parallel("both", {"a": "x", "b": "y"}, after={"c": ["a"]})
 
 

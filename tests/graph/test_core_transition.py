@@ -742,7 +742,7 @@ def test_a_compiled_document_and_its_drawing(snapshot: SnapshotAssertion) -> Non
         }
         for name, node in plan.nodes.items()
     }
-    assert {"limits": plan.limits, "then": plan.then, "nodes": nodes} == snapshot
+    assert {"limits": plan.limits, "onExceeded": plan.on_exceeded, "nodes": nodes} == snapshot
     assert draw_text(plan.document) == snapshot
 
 

@@ -85,7 +85,7 @@ async def test_a_node_that_streams_what_is_no_text_fails_and_says_so(text: Any) 
 
     events = await collect(graph.compile().stream())
     assert events[-1].type == "run.error"
-    assert f"node 'speak' streams {text!r}, which is no text" in events[-1].error["message"]  # type: ignore[attr-defined]
+    assert f"node 'speak' streams {text!r}, which is not a str" in events[-1].error["message"]  # type: ignore[attr-defined]
     assert [e.type for e in events if e.type.startswith("content.")] == [
         "content.start",
         "content.delta",

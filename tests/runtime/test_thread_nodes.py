@@ -97,7 +97,7 @@ async def test_what_the_context_refuses_is_raised_in_the_function() -> None:
         return {}
 
     result = await compiled(speak).run()
-    assert result.state["log"][0] == "node 'speak' streams 5, which is no text; give it as a str"
+    assert result.state["log"][0] == "node 'speak' streams 5, which is not a str; convert it first"
 
 
 async def test_leaving_the_run_ends_a_function_at_the_call_it_waits_in_and_at_any_later_one() -> None:

@@ -94,7 +94,7 @@ def usage_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[s
     }
 
 
-def told_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+def shown_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     """The usage as events show it: an unknown value is null, never 0.
 
     Tokens are null if any call was not counted; the cost is left out if the cost of any call is unknown.
@@ -111,4 +111,4 @@ def known_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     """A usage for people: a cost that is not known is None there, and not left out."""
     if not usage.get("modelCalls"):
         return dict(usage)
-    return {**told_usage(usage), "costUsd": None if usage.get("unpricedCalls") else usage.get("costUsd", 0.0)}
+    return {**shown_usage(usage), "costUsd": None if usage.get("unpricedCalls") else usage.get("costUsd", 0.0)}

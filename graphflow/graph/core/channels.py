@@ -21,7 +21,7 @@ class Update(msgspec.Struct):
     """What a set of writes does to a frame's values, after reduction."""
 
     sets: dict[str, Any]
-    """Key → the new value, for every channel that is no log."""
+    """Key → the new value, for every channel that is not a log."""
     logs: dict[str, list[LogEntry]]
     """Key → new log entries."""
     merges: dict[str, dict[str, Any]]
@@ -129,7 +129,7 @@ class StateSchema:
             channel = self.channels.get(key)
             if channel is None:
                 known = ", ".join(sorted(self.channels)) or "none"
-                raise StateError(f"{key!r} is no state key; the schema has {known}", key=key)
+                raise StateError(f"{key!r} is not a state key; the schema has {known}", key=key)
             if channel.reduce == "replace":
                 channel.check(value)
                 update.sets[key] = freeze(value)

@@ -131,7 +131,7 @@ def _has_finished(work: UnitOfWork, frame: Frame, name: str) -> bool:
 
 
 def _fan_frame(work: UnitOfWork, frame: Frame) -> Frame | None:
-    """The frame that stands on the fan whose branch this frame is; None when it is no branch of its own graph."""
+    """The frame that stands on the fan whose branch this frame is; None when it is not a branch of its own graph."""
     parent = work.table.get(frame.parent)
     return parent if parent is not None and parent.graph == frame.graph else None
 

@@ -84,7 +84,7 @@ def enter(
     if plan.monitor is not None:
         plan.monitor.note_entered(work, number, name)
     # The wrap-up node runs once (E11). `work.before`, because the tick that enters it sets `wrapping` itself.
-    if number == ROOT and name == work.plan.then and work.before.wrapping and not work.resting:
+    if number == ROOT and name == work.plan.on_exceeded and work.before.wrapping and not work.resting:
         fail_frame(work, number, _wrapped_up(work, name).as_dict(name))
     elif stop:
         _break(work, number, "after", stop)
@@ -328,7 +328,7 @@ def fail_frame(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
         work.moves.append(PendingMove(frame, FAIL, "failed", error=error))
         fail(work, frame.parent, error)
         return
-    then = work.plan.then
+    then = work.plan.on_exceeded
     if error["code"] == "budget_exceeded" and then is not None and not work.get("wrapping"):
         root = work.table[ROOT]
         # The open node at the root is left for good; its `node.start` needs an end.

@@ -144,7 +144,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     start: str
     schema: StateSchema
     limits: dict[str, Any]
-    then: str | None
+    on_exceeded: str | None
+    """The node that wraps up once the budget is used up."""
     before: frozenset[str]
     after: frozenset[str]
     input_schema: dict[str, Any]

@@ -73,9 +73,7 @@ def choose_route(
     if goto is not None:
         if goto not in {route.to for route in node.routes}:
             allowed = ", ".join(route.to for route in node.routes)
-            raise NodeFailed(
-                f"node {node.name!r} returned Goto({goto!r}), which is no declared route; declared: {allowed}"
-            )
+            raise NodeFailed(f"node {node.name!r} returned Goto({goto!r}), which is not one of its routes: {allowed}")
         return PendingMove(frame, goto, None, own, joined)
     routes = node.routes
     first = routes[0]

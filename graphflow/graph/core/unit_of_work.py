@@ -223,10 +223,6 @@ class UnitOfWork:
         else:
             join(earlier, patch)
 
-    def close(self, number: int) -> None:
-        """Ends a frame and all below it; only node runs that are under way are notified."""
-        self._close([*self.below(number), number])
-
     def close_children(self, number: int) -> None:
         """Ends every frame below this one; the frame itself is no longer open."""
         self._close(self.below(number))
@@ -236,6 +232,7 @@ class UnitOfWork:
             self.change(number, {"status": "ready", "opened": None, "join": None})
 
     def _close(self, numbers: Sequence[int]) -> None:
+        """Ends these frames; only node runs that are under way are notified."""
         for number in numbers:
             frame = self.table.pop(number)
             self.count_unfinished(number)

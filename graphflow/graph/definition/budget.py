@@ -20,4 +20,5 @@ LIMIT_NAMES = {
 
 def limits_of(budget: Budget) -> dict[str, Any]:
     """The budget's figures by their names in expressions; figures without a limit are left out."""
+    # Left out and not null: a condition that reads a limit which nobody has set fails, and does not compare with null.
     return {name: value for name, field in LIMIT_NAMES.items() if (value := getattr(budget, field)) is not None}

@@ -19,6 +19,8 @@ DEFAULT_INPUT_SCHEMA: dict[str, Any] = {"type": "object", "properties": {"query"
 """The input of a document that declares none (E9)."""
 
 
+# Strict: a misspelt key that is ignored would silently change what an agent does. Without defaults: the hash covers
+# what was written, so a new key with a default leaves every stored hash as it is (E23).
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """Base of every part of a document: strict, immutable, written without defaults."""
 

@@ -51,6 +51,7 @@ def loops(edges: Edges) -> list[list[str]]:
         while work:
             name, targets = work[-1]
             for target in targets:
+                # A wrong name leads nowhere; it is reported as such, and not as part of a cycle.
                 if target not in order:
                     continue
                 if target not in index:
@@ -72,12 +73,14 @@ def loops(edges: Edges) -> list[list[str]]:
                     on_stack.difference_update(part)
                     if len(part) > 1 or name in edges[name]:
                         parts.append(sorted(part, key=order.__getitem__))
+    # In the order of the document and not of the search: messages must not depend on how it walks.
     return sorted(parts, key=lambda part: order[part[0]])
 
 
 def back_edges(out: Sequence[Sequence[tuple[int, int]]], roots: Sequence[int]) -> set[int]:
     """Ids of the edges that close a cycle, found depth-first from `roots`; `out[v]` is `(edge id, target)` in order."""
     found: set[int] = set()
+    # With a stack of its own: a drawing of a thousand nodes in a row would pass the recursion limit.
     open_, done = [False] * len(out), [False] * len(out)
     for root in roots:
         if done[root]:
@@ -105,6 +108,7 @@ def one_cycle(edges: Edges, within: Iterable[str]) -> list[str]:
 
     names = list(within)
     graph = _graph(edges).subgraph(names)
+    # networkx walks from one node: the first that lies on a cycle decides which one is shown, the same each time.
     for name in names:
         try:
             found = nx.find_cycle(graph, name)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, NoReturn
 
 from graphflow.graph.definition.json_pointer import escape
 
+# Whatever walks the data later recurses as deep as the text is nested.
 MAX_NESTING = 100
-MAX_FAULTS = 50
+# One broken place often makes many errors; of more than these nobody reads the rest.
+MAX_ISSUES = 50
 _QUOTES = '"""'
 _WHERE_THREE_QUOTED = "three quotation marks are for keys whose name contains systemPrompt; write \\n for a line break"
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+# Takes in more than any JSON word, so that `None`, `0x1F` and `1_000` are reported whole and not letter by letter.
 _WORD = re.compile(r"[-+]?[A-Za-z_$][A-Za-z0-9_$]*|[-+.]?[0-9][-+.0-9A-Za-z_]*")
 _CLEAN = re.compile(r'[^"\\\x00-\x1f]*')
 _UNICODE = re.compile(r"[0-9A-Fa-f]{4}")
@@ -79,10 +82,10 @@ class _Scanner:
 
     def issue(self, at: int, pointer: str, message: str, hint: str | None = None) -> None:
         self.out.errors.append((at, pointer, message, hint))
-        if len(self.out.errors) >= MAX_FAULTS:
+        if len(self.out.errors) >= MAX_ISSUES:
             raise _Stop
 
-    def stop(self, at: int, pointer: str, message: str, hint: str | None = None) -> None:
+    def stop(self, at: int, pointer: str, message: str, hint: str | None = None) -> NoReturn:
         self.out.errors.append((at, pointer, message, hint))
         raise _Stop
 
@@ -124,7 +127,6 @@ class _Scanner:
         word = _WORD.match(text, at)
         if word is None:
             self.no_value(at, pointer)
-        assert word is not None
         found, end = word.group(), word.end()
         if found in _WORDS:
             return _WORDS[found], end
@@ -134,7 +136,7 @@ class _Scanner:
         self.issue(at, pointer, *_wrong_word(found))
         return None, end
 
-    def no_value(self, at: int, pointer: str) -> None:
+    def no_value(self, at: int, pointer: str) -> NoReturn:
         text = self.text
         if at >= len(text):
             self.stop(at, pointer, "the text ends where a value should be", "close every bracket and quotation mark")
@@ -150,6 +152,7 @@ class _Scanner:
                 self.issue(at, pointer, f"{_short(match.group())} is too large for a number")
                 return None
             return value
+        # Before `int`, which takes quadratic time for long digits and refuses the longest with an error of its own.
         if len(match.group()) > 400:
             self.issue(at, pointer, f"a whole number of {len(match.group())} digits is too large")
             return None
@@ -191,7 +194,7 @@ class _Scanner:
             at = self.separator(at, pointer, "}", '"')
         return out, at + 1
 
-    def no_key(self, at: int, pointer: str) -> None:
+    def no_key(self, at: int, pointer: str) -> NoReturn:
         text = self.text
         if at >= len(text):
             self.stop(at, pointer, "the text ends inside an object", "close every bracket and quotation mark")
@@ -215,11 +218,11 @@ class _Scanner:
         if at >= len(text):
             what = "an object" if closing == "}" else "a list"
             self.stop(at, pointer, f"the text ends inside {what}", "close every bracket and quotation mark")
+        found = f"expected ',' or {closing!r}, found {_shown(text, at)}"
+        if text[at] not in openers:
+            self.stop(at, pointer, found)
         # A value follows, so only the comma is missing: the scan can go on and find more errors.
-        if text[at] in openers:
-            self.issue(at, pointer, f"expected ',' or {closing!r}, found {_shown(text, at)}", "put a comma before it")
-            return at
-        self.stop(at, pointer, f"expected ',' or {closing!r}, found {_shown(text, at)}")
+        self.issue(at, pointer, found, "put a comma before it")
         return at
 
     def string(self, at: int, pointer: str) -> tuple[str, int]:
@@ -274,6 +277,7 @@ class _Scanner:
             low = _UNICODE.match(text, at + 8)
             if low is not None and 0xDC00 <= (second := int(low.group(), 16)) < 0xE000:
                 return chr(0x10000 + ((code - 0xD800) << 10) + (second - 0xDC00)), at + 12
+        # Half a pair has no UTF-8 form: no store and no provider could take the text.
         if 0xD800 <= code < 0xE000:
             self.issue(
                 at, pointer, f"\\u{digits.group()} is half of a surrogate pair", "write both halves, or the character"
@@ -286,6 +290,7 @@ class _Scanner:
         end = self.text.find(_QUOTES, at + 3)
         if end < 0:
             self.stop(at, pointer, "three-quoted text without its end", f"close it with {_QUOTES}")
+        # A file saved on Windows must give the same prompt, and so the same version hash.
         body = self.text[at + 3 : end].replace("\r\n", "\n")
         body = body.removeprefix("\n").removesuffix("\n")
         return body, end + 3

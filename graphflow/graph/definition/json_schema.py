@@ -21,7 +21,7 @@ from graphflow.graph.definition.json_pointer import escape
 from graphflow.graph.definition.types import JSON_TYPES, Hole, declared_types, fits, json_type, show, show_types
 from graphflow.suggestions import choose, meant, nearest
 
-MAX_FAULTS = 100
+MAX_ISSUES = 100
 MAX_DEPTH = 100
 
 _ANNOTATIONS = frozenset(
@@ -76,7 +76,7 @@ def compile_schema(schema: Mapping[str, Any] | bool) -> Checker:
 def check_schema(schema: Any) -> list[Issue]:
     """What is wrong with the schema itself; pointers are relative to it.
 
-    A key that is no keyword is an error only when it looks like a misspelt one: JSON Schema allows others.
+    A key that is not a keyword is an error only when it looks like a misspelt one: JSON Schema allows others.
     """
     issues = _first(_check_schema(schema, "", 0))
     if issues or _is_flat(schema):
@@ -95,6 +95,7 @@ def check_sketch(sketch: Any, schema: Any) -> list[Issue]:
     """
     if not isinstance(schema, Mapping) or (has_holes(sketch) and not _is_flat(schema)):
         return []
+    # Flat schemas never by the library here, even where it is loaded: it knows no holes.
     return compile_schema(schema).errors(sketch) if not _is_flat(schema) else _first(_check(sketch, schema, "", 0))
 
 
@@ -270,7 +271,7 @@ def _first(issues: Iterator[Issue]) -> list[Issue]:
     out = []
     for issue in issues:
         out.append(issue)
-        if len(out) >= MAX_FAULTS:
+        if len(out) >= MAX_ISSUES:
             break
     return out
 
@@ -359,8 +360,9 @@ def _check_lists(schema: Mapping[str, Any], pointer: str) -> Iterator[Issue]:
 
 
 def _check_bounds(schema: Mapping[str, Any], pointer: str) -> Iterator[Issue]:
-    for key in _BOUNDS & schema.keys():
-        bound = schema[key]
+    for key, bound in schema.items():
+        if key not in _BOUNDS:
+            continue
         number = json_type(bound) in ("integer", "number")
         if not number or (not key.endswith("imum") and (bound < 0 or bound != int(bound))):
             yield _issue(f"{pointer}/{key}", f"expected a number, not {show(bound)}")
@@ -418,6 +420,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _refuse_to_fetch(uri: str) -> Any:
+    # A document must not make this process open an address or a file.
     raise ValueError(f"{uri} is another document; put the schema under `$defs`")
 
 

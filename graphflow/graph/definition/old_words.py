@@ -36,6 +36,7 @@ Found = list[tuple[tuple[str, ...], str, str]]
 def renewed(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Found]:
     """The document with new words for its old ones (itself if it has none), and the old ones."""
     found: Found = []
+    # Only where the format had these words: a state key, a node or an argument of the user may well be called `then`.
     out = _renamed(document, DOCUMENT_KEYS, (), found)
     if isinstance(budget := out.get("budget"), Mapping):
         out["budget"] = _renamed(budget, BUDGET_KEYS, ("budget",), found)

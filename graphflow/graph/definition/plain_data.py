@@ -13,12 +13,14 @@ MAX_NESTING = 100
 
 
 def plain_data(value: Any) -> tuple[Any, list[Issue]]:
-    """A copy of dicts, lists, text, numbers, booleans and null; what is no JSON becomes null with an error."""
+    """A copy of dicts, lists, text, numbers, booleans and null; what is not JSON becomes null, with an error."""
     issues: list[Issue] = []
     return _plain(value, "", 0, issues), issues
 
 
 def _plain(value: Any, pointer: str, depth: int, issues: list[Issue]) -> Any:
+    # Before `int`, of which `True` is an instance; a subclass of `int`, such as an `IntEnum`, becomes its number
+    # below.
     if value is None or value is True or value is False:
         return value
     if isinstance(value, str):

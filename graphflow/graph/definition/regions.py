@@ -1,7 +1,7 @@
 """Regions: which nodes the branches of `map` and `parallel` nodes run in (spec 2.1 rule 5, E10).
 
 A branch's body is the region reachable from its `do` up to `end` and `fail`. A fan (a `map` or `parallel` node) inside
-a region has regions of its own; they are no part of the outer one. The main flow is what `start` and `budget.onExceeded`
+a region has regions of its own; they are not part of the outer one. The main flow is what `start` and `budget.onExceeded`
 reach without entering a body. Loads neither checks nor networkx: the plan is built with it too (E20).
 """
 
@@ -116,6 +116,8 @@ def routes_of(name: str, node: NodeDefinition) -> Iterator[Successor]:
             yield Successor(to, f"{pointer}/next/choose/{index}", len(node.next.choose) == 1)
     elif isinstance(node.next, tuple):
         for index, route in enumerate(node.next):
+            # The only entry counts as taken each time, whatever its `if`: a last entry with an `if` is an error of its
+            # own.
             yield Successor(route.to, f"{pointer}/next/{index}/to", len(node.next) == 1)
     else:
         yield Successor(node.next or END, f"{pointer}/next", True)
@@ -180,10 +182,10 @@ class _Surveyor:
             main |= self._claim(self._document.start, None)
         # Bodies before the wrap-up node: a node that both reach belongs to the body, and the budget route is the error.
         self._open_fans(main)
-        self._claim_then(main)
+        self._claim_wrap_up(main)
         self._open_fans(main)
         self._open_fans(self._nodes)  # unreachable fans get their bodies too
-        return self._made(main)
+        return self._result(main)
 
     def _claim(self, entry: str, key: tuple[str, str] | None) -> set[str]:
         """Claims the reachable nodes that no region owns; an edge to any other node is a crossing."""
@@ -237,7 +239,7 @@ class _Surveyor:
             found |= nodes
         return found
 
-    def _claim_then(self, main: set[str]) -> None:
+    def _claim_wrap_up(self, main: set[str]) -> None:
         then = self._document.budget.on_exceeded
         if then is None or then not in self._nodes or then in main:
             return
@@ -246,7 +248,7 @@ class _Surveyor:
         else:
             main |= self._claim(then, None)
 
-    def _made(self, main: set[str]) -> Survey:
+    def _result(self, main: set[str]) -> Survey:
         out = Survey(main=frozenset(main))
         out.regions = {name: {} for name in self._nodes if name in self._done and is_fan(self._nodes[name])}
         for (fan, branch), region in self._claims.items():

@@ -89,8 +89,9 @@ def read_source(path: str | Path, *, strict: bool = True) -> Source:
     """The source behind a file.
 
     Raises:
-        DefinitionError: the file can't be read, is not UTF-8, or is no JSON.
+        DefinitionError: the file can't be read, is not UTF-8, or is not JSON.
     """
+    # Bytes and not text: the place of the first byte that is not UTF-8 is part of the error.
     name = str(path)
     try:
         content = Path(path).read_bytes()
@@ -133,6 +134,7 @@ def _syntax_issue(source: Source, found: tuple[int, str, str, str | None]) -> Is
 
 
 def _about_key(issue: Issue) -> bool:
+    # By the text, because an `Issue` does not say whether it means the key or the value; both phrases are ours.
     return issue.message.startswith("unknown key ") or " can't name a " in issue.message
 
 

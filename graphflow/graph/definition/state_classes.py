@@ -99,6 +99,7 @@ def _fields(state: type) -> dict[str, Any]:
             "define it at the top of the module, beside the class"
         ) from error
     if dataclasses.is_dataclass(state):
+        # The hints also hold `ClassVar` and `InitVar`, of which an instance keeps nothing.
         names = {field.name for field in dataclasses.fields(state)}
     else:
         models = getattr(state, "model_fields", None)  # of a pydantic model
@@ -173,6 +174,7 @@ def _property(key: str, hint: Any, default: Any) -> dict[str, Any]:
     names = _type_names(hint)
     if names:
         out = {"type": names[0] if len(names) == 1 else names, **out}
+    # Messages are written in their wire form; the items of the hint are the Python classes.
     if out.get("x-reducer") != "messages" and (items := _items(hint)) is not None:
         out["items"] = items
     if default is not ...:

@@ -20,11 +20,11 @@ from graphflow.graph.definition.json_pointer import escape
 from graphflow.graph.definition.types import TYPE_NAMES, json_type, show
 from graphflow.suggestions import choose, meant
 
-MAX_FAULTS = 1_000
+MAX_ISSUES = 1_000
 
 
 def check_shape(data: Any, struct_type: type) -> list[Issue]:
-    """Every place where the data does not fit the struct, at most `MAX_FAULTS`; `[]` means that msgspec converts it.
+    """Every place where the data does not fit the struct, at most `MAX_ISSUES`; `[]` means that msgspec converts it.
 
     Args:
         data: plain JSON data.
@@ -33,11 +33,12 @@ def check_shape(data: Any, struct_type: type) -> list[Issue]:
     issues: list[Issue] = []
     for issue in _check(data, _type_info(struct_type), ""):
         issues.append(issue)
-        if len(issues) >= MAX_FAULTS:
+        if len(issues) >= MAX_ISSUES:
             break
     return issues
 
 
+# msgspec describes a type anew at each call, and every document asks for the same few.
 @functools.lru_cache(maxsize=256)
 def _type_info(kind: type) -> mi.Type:
     return mi.type_info(kind)
@@ -53,7 +54,7 @@ def _check(value: Any, kind: mi.Type, pointer: str) -> Iterator[Issue]:
             yield from _union(value, kind, pointer)
         case mi.LiteralType():
             # The types must match too: in Python `True == 1`, in JSON they differ.
-            if not any(value is word or (type(value) is type(word) and value == word) for word in kind.values):
+            if not any(type(value) is type(word) and value == word for word in kind.values):
                 yield _literal_issue(value, kind, pointer)
         case mi.DictType():
             yield from _dict(value, kind, pointer)

@@ -55,6 +55,7 @@ def json_type(value: Any) -> str:
     """The JSON type of a value (`integer` for a whole number); a foreign one gives its Python name."""
     if value is None:
         return "null"
+    # Before `int`: for Python `True` is one, for JSON it is not.
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int):
@@ -98,16 +99,13 @@ def show_types(names: Iterable[str]) -> str:
 
 def show(value: Any, width: int = 60) -> str:
     """A value shortened for a message, in JSON's words where it has one; secrets are masked."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     # Loaded with the first message: most documents and values have no error.
     from graphflow.masking import mask
 
-    text = (
-        {None: "null", True: "true", False: "false"}.get(value)
-        if value is None or value is True or value is False
-        else None
-    )
     # Masked before it is cut: nothing recognizes the head of a secret.
-    text = text or repr(mask(value))
+    text = repr(mask(value))
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
@@ -125,6 +123,7 @@ def parse_duration_ms(text: str) -> int:
     Raises:
         ValueError: for anything else; years and months have no fixed length and are refused.
     """
+    # The length bounds the numbers too: longer ones could be infinite as floats.
     match = _DURATION.fullmatch(text) if len(text) <= 64 else None
     if match is None:
         raise ValueError(
@@ -136,6 +135,7 @@ def parse_duration_ms(text: str) -> int:
         for unit, value in match.groupdict().items()
         if value is not None
     )
+    # Expiry times are 64-bit milliseconds; and beyond a century it is a slip of the pen.
     if total > 100 * 366 * 86_400_000:
         raise ValueError(f"{show(text)} is longer than a hundred years")
     return round(total)

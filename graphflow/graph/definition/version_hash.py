@@ -58,6 +58,7 @@ def _write(value: Any, out: list[str]) -> None:
     elif isinstance(value, str):
         out.append(encode_basestring(value))
     elif isinstance(value, int):
+        # `int` first: the text of an `IntEnum` member is its name in some versions of Python.
         out.append(str(int(value)))
     elif isinstance(value, float):
         out.append(_number(value))

@@ -72,6 +72,7 @@ class Coordinates:
                 (self._middle[piece], self._row_top[row] + self._height[row]),
             ]
         points.append((self._port(chain[-1], edge, below=False), self._top[chain[-1]]))
+        # Chains run downwards; a route that goes back is drawn from its lower end.
         if chain[0] != self._ends[edge][0]:
             points.reverse()
         return tuple((px(x), px(y)) for x, y in points)

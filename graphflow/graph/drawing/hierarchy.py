@@ -116,6 +116,7 @@ class _HierarchyBuilder:
         for name in own:
             level.links += self._links(level, name)
         known = {item.id for item in level.items}
+        # `end`, `fail` and names without a node get a box on each level that leads there: no line crosses a group.
         for link in level.links:
             if link.ends[1] not in known:
                 known.add(link.ends[1])

@@ -285,6 +285,7 @@ def shorten(condition: str | None, limit: int = LABEL_UNITS) -> str | None:
     text = re.sub(r"\bstate\.", "", " ".join(condition.split()))
     if units(text) <= limit:
         return text
+    # Letter by letter: a slice would count wide characters as one.
     while units(text) > limit - 1:
         text = text[:-1]
     return text.rstrip() + "…"

@@ -42,12 +42,14 @@ def draw_text(document: GraphDefinition, path: PathTaken | None = None) -> str:
     plan = layout(document)
     routes = _routes_by_source(plan)
     depth = {group.id: group.depth + 1 for group in plan.groups}
+    # Of each node the box of its own: the `end` of a body, say, has none and stands in the routes.
     nodes = [box for box in plan.nodes if box.form not in (*RESERVED_NODES, "unknown") and box.id == box.name]
     names = {box.name: "  " * depth.get(box.group or "", 0) + box.name for box in nodes}
     joins = {join.fan: f"⋈ {join.title}" for join in plan.joins}
     name_width = max((units(name) for name in names.values()), default=0)
     kind_width = max((units(box.kind) for box in nodes), default=0)
-    marks = {box.name: _mark(box.name, path) for box in nodes}
+    visits = path.visits() if path else Counter[str]()
+    marks = {box.name: _mark(visits[box.name], current=path is not None and box.name in path.current) for box in nodes}
     mark_width = max(map(len, marks.values()), default=0)
     lines = []
     for box in nodes:
@@ -105,11 +107,8 @@ def _text_route(edge: Edge) -> str:
     return f"{_ARROWS[edge.kind]} {edge.target}" + (f" [{label}]" if label else "")
 
 
-def _mark(name: str, path: PathTaken | None) -> str:
-    if path is None:
-        return ""
-    count = path.visits()[name]
-    mark = "▶" if name in path.current else "✓" if count else ""
+def _mark(count: int, *, current: bool) -> str:
+    mark = "▶" if current else "✓" if count else ""
     return mark + (str(count) if count > 1 else "")
 
 

@@ -179,5 +179,6 @@ def _colour(box: Box) -> str:
 
 def _escape(text: str) -> str:
     """Text for XML: markup escaped, and characters that XML 1.0 has no place for replaced."""
+    # One such character, from a description, and a browser shows an error instead of the picture.
     legal = "".join(c if c >= " " and c not in "\ufffe\uffff" and not "\ud800" <= c <= "\udfff" else " " for c in text)
     return _escape_html(legal)

@@ -193,7 +193,7 @@ class Context:
 
     def _text(self, text: str) -> str:
         if not isinstance(text, str):
-            raise NodeFailed(f"node {self.node!r} streams {text!r:.80}, which is no text; give it as a str")
+            raise NodeFailed(f"node {self.node!r} streams {text!r:.80}, which is not a str; convert it first")
         return text
 
     def emit(self, data: Any) -> MaybeReady:

@@ -121,7 +121,7 @@ class NodeRun(UsageMeter):
             self.blocks.tool_result(call_id, text)
         await self._room()
 
-    async def told_result(self, call_id: str) -> Any:
+    async def announced_result(self, call_id: str) -> Any:
         """The result of a call as it was sent to readers; None if none was sent yet."""
         told = self._run.events.calls
         await told.learn()

@@ -9,7 +9,7 @@ from typing import Any
 
 from graphflow.errors import NodeFailed, NodeTimeout, error_dict
 from graphflow.events import NodeEnd, NodeError, NodeStart
-from graphflow.graph.core.budget import told_usage
+from graphflow.graph.core.budget import shown_usage
 from graphflow.graph.core.commands import Ended, Erred, Started
 from graphflow.graph.core.immutable import freeze
 from graphflow.graph.core.machine import Frame, Interrupt
@@ -159,7 +159,7 @@ class NodeRuns:
         event: NodeEnd | NodeError
         if isinstance(over, Ended):
             writes = list(over.writes) or None
-            usage = told_usage(used) if used else None
+            usage = shown_usage(used) if used else None
             event = NodeEnd(
                 node=over.node, node_run_id=node_run_id, duration_ms=duration_ms, writes=writes, usage=usage
             )
@@ -224,7 +224,7 @@ class NodeRuns:
         """The tick of a node that gave `out`.
 
         Raises:
-            NodeFailed: a `node:` function returned something that is no update.
+            NodeFailed: a `node:` function returned something that is not an update.
         """
         updates, goto = None, None
         if node.returns_updates:

@@ -145,6 +145,7 @@ def _environment(variables: int) -> Any:
     return cel.NewEnv(variables=names)
 
 
+# Bounded: a server that loads documents for months must not keep the programs of all of them.
 @functools.lru_cache(maxsize=4096)
 def compile_program(text: str, variables: int) -> Program:
     """The program behind a text whose variables are `d0`, `i0`, …; at most `variables` of each type.
@@ -296,6 +297,7 @@ def literal(value: Any) -> str:
         case bytes():
             return 'b"' + "".join(f"\\x{byte:02x}" for byte in value) + '"'
         case float():
+            # Through text: CEL has no literal for infinity and NaN.
             return f"double('{value!r}')"
         case None | True | False:
             return {None: "null", True: "true", False: "false"}[value]

@@ -86,12 +86,9 @@ def compile_expression(source: str, environment: Environment, *, check: bool = T
         outline = parser.parse(source)
     except ExpressionSyntaxError as error:
         raise DefinitionError([_issue(source, error.message, error.at, error.hint, "syntax")]) from None
-    try:
-        kind = _check(outline, environment) if check else _known_type(outline.root, environment)
-        evaluate = _compose(outline, outline.root, environment)
-        return Expression(source, tuple(_refs(outline)), kind, evaluate, is_constant=isinstance(outline.root, Constant))
-    except ExpressionSyntaxError as error:
-        raise DefinitionError([_issue(source, error.message, error.at, error.hint, "syntax")]) from None
+    kind = _check(outline, environment) if check else _known_type(outline.root, environment)
+    evaluate = _compose(outline, outline.root, environment)
+    return Expression(source, tuple(_refs(outline)), kind, evaluate, is_constant=isinstance(outline.root, Constant))
 
 
 def _issue(source: str, message: str, at: int, hint: str | None = None, kind: str = "type") -> Issue:
@@ -122,6 +119,7 @@ def _compose(outline: Outline, node: Node, environment: Environment) -> Evaluate
             return _reader(node, environment)
         case ListOf(items=items):
             parts = [_compose(outline, item, environment) for item in items]
+            # `[out.message]` is how nearly every log is written: no loop for its one item.
             if len(parts) == 1:
                 only = parts[0]
                 return lambda scope: [only(scope)]
@@ -139,6 +137,7 @@ def _choice(outline: Outline, node: Choice, environment: Environment) -> Evaluat
     condition, then, other = (_compose(outline, part, environment) for part in (node.condition, node.then, node.other))
 
     def evaluate(scope: Scope) -> Any:
+        # No truthiness, as in CEL: a condition that is not a boolean is an error and never a branch (E16).
         chosen = condition(scope)
         if chosen is True:
             return then(scope)
@@ -257,6 +256,7 @@ def rewrite(outline: Outline, start: int, end: int, type_of: Callable[[Path], st
         if not start <= path.start < end:
             continue
         kind = type_of(path)
+        # The same path twice is one variable: it is read and converted once.
         same = (path.variable, path.steps, path.test, kind)
         name = names.get(same)
         if name is None:

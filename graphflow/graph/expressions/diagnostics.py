@@ -71,5 +71,6 @@ def _decimal_hint(outline: Outline, at: int) -> str:
     """Names the whole-number literal that is nearest to the operator."""
     if not outline.integers:
         return "one side is a number with decimals: convert the other with double(…)"
+    # CEL names only the operator, so the literal beside it is a guess: the nearest one.
     _, literal = min(outline.integers, key=lambda found: abs(found[0] - at))
     return f"one side is a number with decimals: write {literal}.0 instead of {literal}"

@@ -85,6 +85,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         """The CEL type that the path is declared with; only types that the engine itself guarantees."""
         if path.test:
             return "bool" if path.test == "has" else "int"
+        # Only a key itself has a type that holds: a write checks the top-level type of its value and nothing below it.
         if len(path.steps) != 1:
             return "dyn"
         step = path.steps[0]

@@ -29,6 +29,7 @@ from graphflow.graph.expressions.ast import (
     Unary,
 )
 
+# Caps of the format: this parser, the library and everything that walks the tree recurse as deep as a text is nested.
 MAX_CHARACTERS = 1_000
 MAX_NESTING = 24
 
@@ -45,7 +46,7 @@ _BINDING = {"||": 1, "&&": 2, **dict.fromkeys((*COMPARISONS, "in"), 3), "+": 4, 
 
 
 class ExpressionSyntaxError(ValueError):
-    """The text is no CEL; `at` is the offset of the place."""
+    """The text is not CEL; `at` is the offset of the place."""
 
     def __init__(self, message: str, at: int, hint: str | None = None) -> None:
         super().__init__(message)
@@ -102,7 +103,7 @@ def parse(text: str) -> Outline:
     """The outline of an expression.
 
     Raises:
-        ExpressionSyntaxError: the text is no CEL, or passes a cap of spec 2.1 rule 7.
+        ExpressionSyntaxError: the text is not CEL, or passes a cap of spec 2.1 rule 7.
     """
     if len(text) > MAX_CHARACTERS:
         raise ExpressionSyntaxError(
@@ -232,6 +233,7 @@ class _Parser:
 
     def _step(self, node: Node, step: PathStep, start: int) -> Node:
         """The path with one more step; after anything but a path, CEL evaluates the step."""
+        # In `(a).b` the parentheses belong to the span, and a path that is read by reference has none.
         if isinstance(node, Path) and not node.test and self.text[start] != "(":
             path = Path(node.variable, (*node.steps, step), start, self._last_end)
             self.paths[self.paths.index(node)] = path
@@ -270,12 +272,11 @@ class _Parser:
     def _arguments(self, *, macro: bool = False) -> list[Node]:
         """The arguments in parentheses; a macro's first one names a variable for the others."""
         self._expect("(")
-        bound = 0
-        if macro and self.token[0] == "name" and self._peek()[1] == ",":
+        bound = macro and self.token[0] == "name" and self._peek()[1] == ","
+        if bound:
             # The variable of a macro hides a path of the same name, so it must not be read from the scope.
             self._bound.append(self._take()[1])
             self._take()
-            bound = 1
         out: list[Node] = []
         while not self._is(")"):
             out.append(self.expression())
@@ -334,6 +335,7 @@ class _Parser:
         if name in ("has", "size") and len(arguments) == 1:
             path = arguments[0]
             if isinstance(path, Path) and not path.test and self.text[path.start] != "(":
+                # `has(a["b"])` is an error in CEL, so CEL reports it; only `has(a.b)` is answered here.
                 if name == "size" or (
                     path.steps and isinstance(path.steps[-1], str) and self.text[self._before_end()] != "]"
                 ):
@@ -364,6 +366,7 @@ class _Parser:
                 self._expect(",")
         self._take()
         plain = [(k.value, v) for k, v in entries if isinstance(k, Constant) and k.type == "string"]
+        # CEL refuses a key that is given twice; a dict would keep the last one.
         if len(plain) != len(entries) or len({key for key, _ in plain}) != len(plain):
             return Opaque(at, self._last_end)
         return MapOf(tuple(plain), at, self._last_end)

@@ -48,6 +48,7 @@ def _plain(path: Path, nested: Callable[[Index], Read]) -> Read:
     variable, steps = path.variable, path.steps
     if variable == "usage" and len(steps) == 1:
         figure = steps[0]
+        # A counter that nothing has used yet is 0 and not missing.
         return lambda scope: scope["usage"].get(figure, 0)
     if variable == "state" and len(steps) == 1 and isinstance(steps[0], str):
         return _state_key(steps[0])
@@ -101,6 +102,7 @@ def _field(value: Any, step: Any) -> Any:
             return value[step]
         raise LookupError
     if isinstance(step, str) and _has_fields(value):
+        # Public fields only: a document must not reach methods or the insides of Python objects.
         for name in (step, _snake(step)):
             if not name.startswith("_") and name in _field_names(type(value)):
                 return getattr(value, name)
@@ -153,6 +155,7 @@ def _presence(path: Path, nested: Callable[[Index], Read]) -> Read:
     last = path.steps[-1]
 
     def read(scope: Mapping[str, Any]) -> bool:
+        # As in CEL, a missing parent is an error and not a false: `has(out.a.b)` asks about `b` alone.
         value = parent(scope)
         if isinstance(value, Mapping):
             return last in value

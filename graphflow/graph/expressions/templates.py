@@ -123,6 +123,7 @@ def _text(text: str, environment: Environment, check: bool, pointer: str, issues
                 continue
             try:
                 pieces.append(_folded(compile_expression(piece, environment, check=check)))
+            # The other expressions are compiled all the same, so that one load reports every error of the text.
             except DefinitionError as error:
                 sound = False
                 issues += [_moved(issue, pointer) for issue in error.errors]
@@ -185,7 +186,7 @@ def render(value: Any) -> str:
     if isinstance(plain, str):
         return plain
     if isinstance(plain, bytes):
-        raise TypeError("bytes are no text")
+        raise TypeError("bytes are not text")
     return msgspec.json.encode(plain).decode()
 
 
@@ -220,6 +221,7 @@ def _closing(text: str, start: int) -> int:
     """Offset of the `}` that closes an expression, past braces and texts inside it."""
     depth = 0
     try:
+        # By tokens: a text literal inside the expression may contain braces.
         for kind, word, at in parser.tokens(text, start):
             if kind != "op":
                 continue

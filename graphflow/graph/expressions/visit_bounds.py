@@ -75,6 +75,7 @@ def _compared(visits: Node, word: str, number: Node, limits: Mapping[str, Any]) 
             most = limits.get(name)
     match visits:
         case Path(variable="visits", steps=(str(node),)) if isinstance(most, int | float):
+            # One more than the number: `<=` and `>` still change at the number itself.
             compare, enough = COMPARISONS[word], max(0, int(most) + 1)
             return VisitBound(lambda counts: compare(counts[node], most) if node in counts else None, ((node, enough),))
     return None

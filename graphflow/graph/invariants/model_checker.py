@@ -36,7 +36,7 @@ class ControlGraph:
     def __init__(self, document: GraphDefinition) -> None:
         self.document = document
         self.nodes = document.nodes
-        self.then = document.budget.on_exceeded
+        self.on_exceeded = document.budget.on_exceeded
         found = survey(document)
         self.regions: dict[str, list[Region]] = {}
         for fan, regions in found.regions.items():
@@ -120,12 +120,13 @@ class _Around:
         graph = self._graph
         if name in graph.regions:
             self._open(name)
+        # Once Y has finished everything may follow, so the search ends there.
         elif name not in self._first:
             for _, target in graph.routes(name):
                 self._reach(target, name, "")
         for why, target in graph.unfinished(name):
             self._reach(target, name, why)
-        self._reach(graph.then, name, "budget")
+        self._reach(graph.on_exceeded, name, "budget")
 
     def _open(self, fan: str) -> None:
         """Opens a fan's branches; if the join need not wait for all of them, the path goes on at once."""
@@ -135,12 +136,14 @@ class _Around:
         fails = (graph.nodes[fan].join or Join()).on_error == "fail"
         for region in regions:
             entry: Place = region.entry if region.entry is not None else ("ended", fan, region.branch)
+            # Where failures are collected or skipped, a branch may open although one that it waits for has failed.
             ends = {("ended", fan, branch) for branch in before[region.branch]} if fails else set()
             self._when(ends, entry, fan)
         ends = {("ended", fan, region.branch) for region in regions} if strict else set()
         self._when(ends, ("joined", fan), fan)
 
     def _when(self, ends: set[tuple[str, str, str]], place: Place, fan: str) -> None:
+        # Reached once is enough: the search only asks what can happen, not how often.
         missing: set[Place] = {end for end in ends if end not in self._from}
         if not missing:
             self._reach(place, next(iter(sorted(ends)), fan), "")
@@ -194,13 +197,13 @@ class _Counting:
 
     def __init__(self, graph: ControlGraph, weights: Mapping[str, int], count: int) -> None:
         self._graph, self._weights, self._count = graph, weights, count
-        figures = limits_of(graph.document.budget)
+        limits = limits_of(graph.document.budget)
         self._conditions: dict[str, VisitBound | None] = {}
         caps: dict[str, int] = {}
         for node in graph.nodes.values():
             for route in node.next if isinstance(node.next, tuple) else ():
                 if route.when is not None and route.when not in self._conditions:
-                    known = self._conditions[route.when] = visit_bound(route.when, figures)
+                    known = self._conditions[route.when] = visit_bound(route.when, limits)
                     for name, most in () if known is None else known.thresholds:
                         if name in graph.nodes:
                             caps[name] = max(caps.get(name, 0), most)
@@ -262,8 +265,8 @@ class _Counting:
         for why, target in graph.unfinished(place):
             yield why, self._enter(target, counts, wrapped)
         yield from self._abandoned(place, counts, wrapped)
-        if graph.then is not None and not wrapped:
-            yield "budget", self._enter(graph.then, counts, wrapped=True)
+        if graph.on_exceeded is not None and not wrapped:
+            yield "budget", self._enter(graph.on_exceeded, counts, wrapped=True)
 
     def _routes(self, name: str, counts: tuple[int, ...]) -> Iterator[Place]:
         """Routes that may be taken at these counts: the first that surely holds is the last."""
@@ -349,8 +352,8 @@ def path_to_trap(document: GraphDefinition) -> Trace | None:
     for name in document.nodes:
         for place, target in _ways(graph, name):
             forward.setdefault(place, []).append((target, ""))
-        if graph.then is not None:
-            forward.setdefault(name, []).append((graph.then, "budget"))
+        if graph.on_exceeded is not None:
+            forward.setdefault(name, []).append((graph.on_exceeded, "budget"))
     reach(document.start, None, "")
     while rest:
         at = rest.popleft()

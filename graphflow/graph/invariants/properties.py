@@ -76,6 +76,7 @@ def parse(text: str) -> Property:
 
 
 def _count(text: str, count: str) -> int:
+    # The length before `int`: thousands of digits take quadratic time, and Python refuses the longest.
     if not (count.isascii() and count.isdigit()) or len(count.lstrip("0")) > len(str(MOST)) or int(count) > MOST:
         raise PropertySyntaxError(
             f"{show(text)}: {show(count)} is not a whole number from 0 to {MOST}",
@@ -172,6 +173,7 @@ def _bodies(name: str, node: NodeDefinition) -> Iterator[tuple[str, int]]:
     for body in bodies_of(name, node):
         if isinstance(body.do, GraphRef):
             key = body.do.graph if isinstance(body.do.graph, str) else body_name(name, body.branch)
+            # A map opens its body for each item, and how many come is not known before the run.
             yield key, attempts if node.parallel is not None else UNBOUNDED
 
 

@@ -33,7 +33,7 @@ def check_regions(context: ValidationContext) -> None:
             _check_join(context, name, node)
     _check_nesting(context)
     for crossing in context.survey.crossings:
-        _tell_crossing(context, crossing)
+        _report_crossing(context, crossing)
     _check_writers(context)
 
 
@@ -56,6 +56,7 @@ def _check_map(context: ValidationContext, name: str, node: NodeDefinition) -> N
         return
     check_name(context, f"{pointer}/as", node.as_, "map's item")
     for region in context.survey.around(name):
+        # A map in its own body is reported by `_check_nesting`.
         if context.nodes[region.fan].as_ == node.as_ and region.fan != name:
             message = f"`as` can't be {node.as_!r}: the map {region.fan!r} around this one has an item of that name"
             context.issue(f"{pointer}/as", message, "choose another name, so that the body can read both")
@@ -78,6 +79,7 @@ def _check_parallel(context: ValidationContext, name: str, node: NodeDefinition)
                 context.issue(place, f"branch {branch!r} can't wait for itself", "remove it", kind="graph")
             elif other not in branches:
                 context.issue(place, f"no branch of {name!r} is named {other!r}", choose(other, branches))
+    # Without a branch that waits for itself: it was reported above, and would be reported again as a cycle.
     after = {b: [o for o in body.after if o != b] if isinstance(body, Branch) else [] for b, body in branches.items()}
     for part in loops({b: [o for o in others if o in after] for b, others in after.items()}):
         cycle = one_cycle(after, part)
@@ -146,7 +148,7 @@ def _check_nesting(context: ValidationContext) -> None:
         context.issue(at("nodes", cycle[0]), message, hint, kind="graph")
 
 
-def _tell_crossing(context: ValidationContext, crossing: Crossing) -> None:
+def _report_crossing(context: ValidationContext, crossing: Crossing) -> None:
     to, owner = crossing.to, _in_words(crossing.owner)
     if crossing.source is None:
         message = f"budget.onExceeded names {to!r}, which is in {owner}; it ends the whole run"
@@ -175,7 +177,7 @@ def _fan_of(crossing: Crossing) -> str:
 
 def _check_writers(context: ValidationContext) -> None:
     """Rejects parallel branches that replace the same key: which value stays would be chance (rule 4)."""
-    told: set[str] = set()
+    reported: set[str] = set()
     keys = {key for key in context.state if _is_replaced(context, key)}
     if not keys:
         return
@@ -184,10 +186,11 @@ def _check_writers(context: ValidationContext) -> None:
         node = context.nodes[fan]
         writes = {branch: dict(_writes(context, region, keys, order)) for branch, region in branches.items()}
         if node.map is not None:
+            # One at a time there is an order, and the last write counts.
             if node.max != 1:
-                _tell_body(context, fan, writes.get("", {}), told)
+                _report_body(context, fan, writes.get("", {}), reported)
         else:
-            _tell_branches(context, fan, branches, writes, told)
+            _report_branches(context, fan, branches, writes, reported)
 
 
 def _is_replaced(context: ValidationContext, key: str) -> bool:
@@ -208,6 +211,7 @@ def _writes(
                 if key in keys and key not in seen:
                     seen.add(key)
                     yield key, at("nodes", name, "set", key)
+            # A fan that lies in its own body, an error of its own, would be walked for ever.
             if name in context.survey.regions and name not in opened:
                 opened.add(name)
                 rest += context.survey.regions[name].values()
@@ -216,10 +220,11 @@ def _writes(
 _REMEDY = 'give the key a reducer ("x-reducer": "append", "sum", …), or mark it "x-scope": "branch" if only the branch needs it'
 
 
-def _tell_body(context: ValidationContext, fan: str, writes: Mapping[str, str], told: set[str]) -> None:
+def _report_body(context: ValidationContext, fan: str, writes: Mapping[str, str], reported: set[str]) -> None:
     for key, pointer in writes.items():
-        if pointer not in told:
-            told.add(pointer)
+        # Every fan around the node sees the same write; one error is enough.
+        if pointer not in reported:
+            reported.add(pointer)
             message = (
                 f"state key {key!r} takes one writer at a time, and every branch of {fan!r} ({at('nodes', fan, 'map')}) "
                 f"writes it here ({pointer})"
@@ -227,12 +232,12 @@ def _tell_body(context: ValidationContext, fan: str, writes: Mapping[str, str], 
             context.issue(pointer, message, f'{_REMEDY}, or let {fan!r} run one at a time: "max": 1', kind="graph")
 
 
-def _tell_branches(
+def _report_branches(
     context: ValidationContext,
     fan: str,
     branches: Mapping[str, Region],
     writes: Mapping[str, Mapping[str, str]],
-    told: set[str],
+    reported: set[str],
 ) -> None:
     before = predecessors({branch: region.after for branch, region in branches.items()})
     first: dict[str, list[tuple[str, str]]] = {}
@@ -242,8 +247,8 @@ def _tell_branches(
             # Branches that wait for each other never run at once, so the later one may overwrite.
             rival = next((o for o in others if o[0] not in before[branch] and branch not in before[o[0]]), None)
             others.append((branch, pointer))
-            if rival is not None and pointer not in told:
-                told.add(pointer)
+            if rival is not None and pointer not in reported:
+                reported.add(pointer)
                 message = (
                     f"state key {key!r} takes one writer at a time, and branches {rival[0]!r} ({rival[1]}) and "
                     f"{branch!r} ({pointer}) of {fan!r} both write it"

@@ -18,7 +18,7 @@ from graphflow.graph.definition.document import Budget, GraphDefinition, NodeDef
 from graphflow.graph.definition.json_pointer import unescape
 from graphflow.graph.definition.kinds import Kinds
 from graphflow.graph.definition.regions import Survey, survey
-from graphflow.graph.definition.struct_validation import MAX_FAULTS, check_shape
+from graphflow.graph.definition.struct_validation import MAX_ISSUES, check_shape
 from graphflow.graph.expressions.environment import ANY_VARIABLE, Environment
 from graphflow.suggestions import nearest
 
@@ -59,6 +59,7 @@ class ValidationContext:
     @functools.cached_property
     def survey(self) -> Survey:
         """The document's regions and who owns each node."""
+        # Computed once: most checks ask for it, and the document does not change under them.
         return survey(self.document)
 
     def is_lost(self, node: str, *keys: str) -> bool:
@@ -94,10 +95,10 @@ def open_context(data: Mapping[str, Any], kinds: Kinds) -> ValidationContext:
     """The context of a document, its shape errors already in it."""
     issues = check_shape(data, GraphDefinition)
     lost_top, lost = _lost_parts(issues)
-    if len(issues) >= MAX_FAULTS:  # there may be more anywhere, so no other check can rely on a part
+    if len(issues) >= MAX_ISSUES:  # there may be more anywhere, so no other check can rely on a part
         lost_top |= set(_TOP_KEYS)
         issues.append(
-            Issue(pointer="", message=f"only the first {MAX_FAULTS} errors are reported", hint="fix these first")
+            Issue(pointer="", message=f"only the first {MAX_ISSUES} errors are reported", hint="fix these first")
         )
     # What is left always converts: each part with an error of shape was set aside above.
     document = _readable(data, lost_top, lost)
@@ -137,6 +138,7 @@ def is_map_without(context: ValidationContext, name: str, key: Literal["as", "do
     node = context.nodes[name]
     if context.is_lost(name, key):
         return True
+    # With `map` unreadable the node may be one: what its body could name is then not known.
     missing = node.as_ is None if key == "as" else node.do is None
     return missing and (node.map is not None or context.is_lost(name, "map"))
 

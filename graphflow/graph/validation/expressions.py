@@ -108,6 +108,7 @@ class _ExpressionRules:
         for key, source in node.set.items():
             pointer = at("nodes", name, "set", key)
             expression = self._compiled(pointer, source, environment)
+            # Also for an expression with errors: the key is meant to be written, and a warning would say the opposite.
             self.use.written.setdefault(key, pointer)
             if key not in self.context.environment.state:
                 if self.context.knows_state:
@@ -270,8 +271,10 @@ def check_state_use(context: ValidationContext, usage: StateUse) -> None:
     """
     if any((node.use or "").startswith("node:") for node in context.nodes.values()):
         return
+    # What could not be read may read or write any key.
     if context.lost or context.lost_top:
         return
+    # Without `result` and messages the state itself is the output (E9): every key is read.
     whole_state_shown = context.document.result is None and "messages" not in context.state
     for key, schema in context.state.items():
         if key == "messages":

@@ -31,6 +31,7 @@ def check_invariants(context: ValidationContext, subgraphs: Mapping[str, Checked
     if "invariants" in context.lost_top:
         return
     broken = any(issue.severity == "error" for issue in context.errors)
+    # A node that could not be read may be the one that a property names.
     unsure = not context.nodes or any(context.is_lost(name, *NODE_FORMS) for name in context.nodes)
     for index, text in enumerate(context.document.invariants):
         pointer = at("invariants", index)
@@ -84,6 +85,7 @@ def _prove(context: ValidationContext, pointer: str, found: Property, subgraphs:
 
 
 def _bound(document: GraphDefinition, weights: Mapping[str, int], name: str, count: int) -> str:
+    # A single entry that may weigh too much is the cause that no condition on visits can mend.
     heavy = [node for node, weight in weights.items() if weight > count]
     if heavy and count:
         return f"one run of {heavy[0]!r} may use {name!r} more than {count} times, and a proof can't bound that"

@@ -17,6 +17,7 @@ def unpriced(document: GraphDefinition, kinds: Kinds) -> list[str]:
     priced = getattr(kinds, "priced", None)
     out = []
     for provider, model in dict.fromkeys(_called(document)):
+        # A name that an expression gives at run time may be that of a model without a price.
         chosen_late = any("${" in name for name in (provider, model) if name is not None)
         if chosen_late or priced is None or not priced(provider, model):
             out.append(f"{provider or 'auto'}/{model or 'its default model'}")
@@ -29,5 +30,6 @@ def _called(document: GraphDefinition) -> Iterator[tuple[str | None, str | None]
     for node in nodes:
         given: Mapping[str, Any] = node.with_ if isinstance(node.with_, Mapping) else {}
         yield given.get("providerKey", document.provider_key), given.get("model", document.model)
+    # Python nodes open the model that the document names.
     if not nodes:
         yield document.provider_key, document.model

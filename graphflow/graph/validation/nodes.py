@@ -71,6 +71,7 @@ def _check_form(context: ValidationContext, pointer: str, name: str, node: NodeD
     form = forms[0]
     written = context.data["nodes"][name]
     for key in written:
+        # Keys that no form takes are unknown keys, which the shape has reported.
         if key != form and key not in _KEYS_OF[form] and key not in NODE_FORMS and key in _ALL_KEYS:
             owners = [owner for owner, keys in _KEYS_OF.items() if key in keys]
             hint = f"it belongs to nodes with {' or '.join(owners)}; remove it"
@@ -179,6 +180,7 @@ def _unknown_use(context: ValidationContext, pointer: str, use: str) -> None:
     """A `use` that nothing is registered for; code and import paths get their own words (spec 2.1 rule 9)."""
     known = context.kinds.names()
     word, colon, name = use.partition(":")
+    # Before any hint: the nearest registered name would suggest that code is allowed in another spelling.
     if looks_like_code(use, known):
         hint = 'register the function in Python (graphflow.toml lists the modules) and write its name: "fn:NAME" or "node:NAME"'
         context.issue(
@@ -210,6 +212,7 @@ def looks_like_code(use: str, known: Iterable[str]) -> bool:
     """Whether a name that is not registered was meant as Python: `os:system`, `fn:os.path.join`, `python:…`."""
     word, colon, name = use.partition(":")
     words = {*_KIND_WORDS, *(other.partition(":")[0] for other in known)}
+    # A misspelt kind (`tol:bash`) is not code; a word that is near to none is most likely a module.
     if colon and word not in words and nearest(word, words) is None:
         return True
     if word in ("agent", "tool") and colon:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from graphflow.graph.definition import graph_queries as questions
+from graphflow.graph.definition import graph_queries
 from graphflow.graph.definition.document import END, FAIL, RESERVED_NODES, Budget, Choose, NodeDefinition
 from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.regions import Successor, bodies_of, routes_of
 from graphflow.graph.validation.context import ValidationContext, is_map_without
 from graphflow.suggestions import choose
 
-_FIGURES = tuple(field for field in msgspec.structs.fields(Budget) if field.name != "on_exceeded")
+_LIMITS = tuple(field for field in msgspec.structs.fields(Budget) if field.name != "on_exceeded")
 
 _NEVER_GOTO = frozenset({"model", "tools", "tool", "agent", "fn", "verify", "plan", "wait"})
 """Kinds whose functions return a value, never a `Goto`."""
@@ -140,9 +140,9 @@ def _check_graph(context: ValidationContext) -> None:
 def _check_endless(context: ValidationContext, ways: _Ways) -> set[str]:
     """Cycles of routes that are taken each time; gives their nodes."""
     out: set[str] = set()
-    for part in questions.loops(ways.sure):
+    for part in graph_queries.loops(ways.sure):
         out.update(part)
-        cycle = questions.one_cycle(ways.sure, part)
+        cycle = graph_queries.one_cycle(ways.sure, part)
         context.issue(
             at("nodes", cycle[0], "next"),
             f"the cycle {show_cycle(cycle)} has no condition, so it never ends",
@@ -159,9 +159,9 @@ def show_cycle(cycle: list[str]) -> str:
 
 def _check_reach(context: ValidationContext, ways: _Ways, endless: set[str]) -> None:
     start = context.document.start
-    met = questions.reachable(ways.opened, _starts(context))
-    finishing = questions.leading_to(ways.possible, (END, FAIL))
-    into_endless = questions.leading_to(ways.possible, endless)
+    met = graph_queries.reachable(ways.opened, _starts(context))
+    finishing = graph_queries.leading_to(ways.possible, (END, FAIL))
+    into_endless = graph_queries.leading_to(ways.possible, endless)
     for name in context.nodes:
         if name not in met:
             message = f"no route leads to node {name!r}"
@@ -170,7 +170,8 @@ def _check_reach(context: ValidationContext, ways: _Ways, endless: set[str]) -> 
         elif name not in finishing and name not in into_endless:
             message = f"no path from node {name!r} reaches 'end'"
             context.issue(at("nodes", name), message, 'give it a route to "end"', kind="graph")
-    if start in context.nodes and start in finishing and END not in questions.reachable(ways.possible, [start]):
+    # Only where some path ends at all: a graph that never does is reported node by node above.
+    if start in context.nodes and start in finishing and END not in graph_queries.reachable(ways.possible, [start]):
         message = f"every path from {start!r} ends in 'fail'"
         context.issue("/start", message, 'give some node a route to "end"', kind="graph")
 
@@ -189,20 +190,22 @@ def _check_bounds(context: ValidationContext, ways: _Ways) -> None:
     # A budget with an error of its own may well hold the missing limit.
     if any(key.partition(".")[0] == "budget" for key in context.lost_top):
         return
-    found = questions.loops(ways.known)
+    # Known routes only: a cycle through a misspelt name would be a second error about one mistake.
+    found = graph_queries.loops(ways.known)
     if not found:
         return
-    figures = [field.name for field in _FIGURES if getattr(context.document.budget, field.name) is not None]
-    if not figures:
-        cycle = questions.one_cycle(ways.known, found[0])
-        names = ", ".join(field.encode_name for field in _FIGURES)
+    limits = [field.name for field in _LIMITS if getattr(context.document.budget, field.name) is not None]
+    if not limits:
+        cycle = graph_queries.one_cycle(ways.known, found[0])
+        names = ", ".join(field.encode_name for field in _LIMITS)
         context.issue(
             at("nodes", cycle[0]),
             f"the cycle {show_cycle(cycle)} has no budget that ends it",
             f'add "budget": {{"maxSteps": 60}}; limits are {names}',
             kind="graph",
         )
-    elif figures == ["max_rounds"] and not _names_rounds(context):
+    # Rounds are data for conditions (E11): nothing in the engine ends a run by them.
+    elif limits == ["max_rounds"] and not _names_rounds(context):
         context.issue(
             "/budget/maxRounds",
             "maxRounds ends nothing: no condition names limits.rounds",

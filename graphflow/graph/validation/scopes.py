@@ -18,7 +18,7 @@ from graphflow.graph.validation.context import ValidationContext, is_map_without
 OUTCOMES = ("done", "failed")
 """What `status` of a branch may be in a fan's `out`; one that was cancelled or skipped is left out."""
 
-TOLD = 8
+MAX_DESCRIBED = 8
 """Depth to which outputs of nested branches have a schema; below it any name is accepted."""
 
 OutSchema = Callable[[str, NodeDefinition, int], Any]
@@ -36,7 +36,7 @@ class ScopeMap:
             for name, node in context.nodes.items()
             if node.map is not None and node.as_ and not is_map_without(context, name, "do")
         }
-        self._roots: dict[tuple[str, ...], Environment] = {}
+        self._environments: dict[tuple[str, ...], Environment] = {}
 
     def at(self, node: str) -> Environment:
         """The variables at a node, for its own expressions."""
@@ -54,14 +54,14 @@ class ScopeMap:
     def _within(self, fans: list[str]) -> Environment:
         maps = [fan for fan in fans if self._context.nodes[fan].as_]
         # Nodes of one region see the same variables, so their environment is built once.
-        known = self._roots.get(tuple(maps))
+        known = self._environments.get(tuple(maps))
         if known is None:
             items = {
                 str(self._context.nodes[fan].as_): self._item(fan, maps[place + 1 :]) for place, fan in enumerate(maps)
             }
             absent = {name: why for name, why in self._reasons.items() if name not in items}
             known = self._context.environment.without(**absent).having(**items)
-            self._roots[tuple(maps)] = known
+            self._environments[tuple(maps)] = known
         return known
 
     def _item(self, fan: str, around: list[str]) -> Any:
@@ -82,7 +82,7 @@ def fan_schema(
     context: ValidationContext, name: str, node: NodeDefinition, out_schema: OutSchema, depth: int
 ) -> dict[str, Any] | None:
     """The schema of a fan's output: a list for a map, an object by branch name for a parallel (E10)."""
-    if depth >= TOLD:
+    if depth >= MAX_DESCRIBED:
         return None
     regions = context.survey.regions.get(name, {})
     branches = {branch: _branch_schema(context, region, out_schema, depth) for branch, region in regions.items()}
@@ -94,6 +94,7 @@ def fan_schema(
 def _branch_schema(
     context: ValidationContext, region: Region | None, out_schema: OutSchema, depth: int
 ) -> dict[str, Any]:
+    # A body with several ends gives the output of whichever came last, so nothing is known of it.
     last = _last_nodes(context, region)
     known = len(last) == 1 and region is not None and not _opens(context, last[0], region)
     out = out_schema(last[0], context.nodes[last[0]], depth + 1) if known else None

@@ -83,6 +83,7 @@ def _check_key(context: ValidationContext, key: str, schema: Any, definitions: A
         message = f"the schema of a state key is an object, not {show(schema)}"
         context.issue(pointer, message, 'as in {"type": "string", "default": ""}', kind="shape")
         return
+    # A `$ref` of a key refers to the definitions that stand beside all keys.
     whole = schema if definitions is None else {**schema, "$defs": definitions}
     issues = check_schema(whole)
     context.take(pointer, issues)
@@ -131,6 +132,7 @@ def _check_reducer(context: ValidationContext, pointer: str, reduce: Any, schema
         context.issue(place, f"{show(reduce)} is not a reducer", choose(str(reduce), (*REDUCERS, "fn:NAME")))
         return
     takes, declared = _TAKES.get(reduce, ()), declared_types(schema)
+    # Null is left aside: a nullable key begins without a value, and its first write gives one.
     if takes and declared and not set(declared) - {"null"} <= set(takes):
         hint = f"give the key the type {takes[0]!r}, or another reducer"
         message = f"reducer {reduce!r} is for {show_types(takes)}, and the key's type is {show_types(declared)}"
@@ -141,8 +143,7 @@ def _check_default(context: ValidationContext, pointer: str, reduce: Any, schema
     default = schema["default"]
     if default is None and isinstance(reduce, str) and reduce in LIST_REDUCERS:
         return  # an empty log
-    bare = {key: value for key, value in schema.items() if not key.startswith("x-")}
-    context.take(pointer + "/default", compile_schema(bare).errors(default))
+    context.take(pointer + "/default", compile_schema(schema).errors(default))
 
 
 def check_input(context: ValidationContext) -> None:

@@ -63,8 +63,7 @@ class _Compiler:
     """One call of `check_document`: graphs that several nodes name are checked once."""
 
     def __init__(self, kinds: Kinds, file: str | None) -> None:
-        self._kinds = kinds
-        self._file = file
+        self._kinds, self._file = kinds, file
         self._known: dict[str, CheckedDocument | DefinitionError] = {}
 
     def check(self, source: Source | Mapping[str, Any], above: tuple[str, ...]) -> CheckedDocument:
@@ -75,6 +74,7 @@ class _Compiler:
             issues = [*source.errors, *issues]
         if not isinstance(data, Mapping):
             raise DefinitionError(self._placed(source, issues or [_no_object(given)]))
+        # Checked by its new words, so that one old word is one error and not all that an unknown key leads to.
         data, outdated = renewed(data)
         context = open_context(data, self._kinds)
         context.errors[:0] = issues
@@ -105,6 +105,7 @@ class _Compiler:
         subgraphs: dict[str, CheckedDocument],
         agents: dict[str, CheckedDocument],
     ) -> CheckedDocument:
+        # Through JSON and back: what is hashed and stored is exactly what a reader of the store gets.
         document = decode_document(dict(data))
         plain = msgspec.json.decode(msgspec.json.encode(encode_document(_without_defaults(document))))
         graphs = {f"graph:{key}": sub.digest for key, sub in subgraphs.items()}
@@ -146,6 +147,7 @@ class _Compiler:
     def _named(
         self, context: ValidationContext, pointer: str, key: str, above: tuple[str, ...]
     ) -> CheckedDocument | None:
+        # Before the look-up: a graph that contains itself would be loaded for ever.
         if key in above:
             cycle = [*above[above.index(key) :]]
             context.issue(
@@ -167,7 +169,7 @@ class _Compiler:
         found = self._known.get(key)
         if found is None:
             try:
-                found = _Nested(self._kinds, self._known).check(data, (*above, key))
+                found = self._nested().check(data, (*above, key))
             except DefinitionError as error:
                 found = error
             # Errors are kept too: a broken graph is checked once, and reported at every node that names it.
@@ -186,10 +188,16 @@ class _Compiler:
         self, context: ValidationContext, pointer: str, data: Mapping[str, Any], above: tuple[str, ...]
     ) -> CheckedDocument | None:
         try:
-            return _Nested(self._kinds, self._known).check(data, above)
+            return self._nested().check(data, above)
         except DefinitionError as error:
             context.take(pointer, error.errors)
             return None
+
+    def _nested(self) -> _Compiler:
+        """The compiler of a graph inside this one: it shares what is known, and leaves places to the outer one."""
+        inner = _Compiler(self._kinds, None)
+        inner._known = self._known
+        return inner
 
     # --- identities and places
 
@@ -203,20 +211,10 @@ class _Compiler:
 
     def _placed(self, source: Any, issues: Iterable[Issue]) -> list[Issue]:
         """Each error once, with its place, in the order of the text."""
-        locate = source.locate if isinstance(source, Source) else _as_it_is
         once = list(dict.fromkeys(replace(issue, file=issue.file or self._file) for issue in issues))
-        placed = [locate(issue) for issue in once]
-        if isinstance(source, Source):
-            placed.sort(key=lambda issue: (issue.line or 0, issue.column or 0))
-        return placed
-
-
-class _Nested(_Compiler):
-    """A compiler for a graph inside another: shares what is known, leaves places to the outer one."""
-
-    def __init__(self, kinds: Kinds, known: dict[str, CheckedDocument | DefinitionError]) -> None:
-        super().__init__(kinds, None)
-        self._known = known
+        if not isinstance(source, Source):
+            return once
+        return sorted(map(source.locate, once), key=lambda issue: (issue.line or 0, issue.column or 0))
 
 
 def _without_defaults(value: Any) -> Any:
@@ -239,10 +237,6 @@ def _without_defaults(value: Any) -> Any:
 @functools.cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[Any, ...]:
     return msgspec.structs.fields(kind)
-
-
-def _as_it_is(issue: Issue) -> Issue:
-    return issue
 
 
 def _old_word(found: tuple[tuple[str, ...], str, str]) -> Issue:
@@ -304,6 +298,7 @@ def _orders(document: GraphDefinition) -> dict[str, list[str]]:
 
 def _names(document: GraphDefinition) -> Iterable[str]:
     """Every registered name that the document holds, as `WORD:NAME`."""
+    # Kinds without a name (`model`, `tools`) have no version of their own.
     for node in document.nodes.values():
         if node.use is not None and ":" in node.use:
             yield node.use

@@ -200,7 +200,7 @@ class _Reader:
         told = _told(now.error)
         if any(matches(codes, str(told["code"])) and target == to for codes, target in node.errors):
             return "error", told
-        return ("budget" if to == self.plan.then else "error"), told
+        return ("budget" if to == self.plan.on_exceeded else "error"), told
 
     def _looked_at(self, frame: Frame, node: PlanNode) -> tuple[Condition, ...]:
         refs = tuple(ref for route in node.routes if route.when is not None for ref in route.when.refs)
