@@ -333,7 +333,7 @@ def _branch(do: Body) -> Any:
 
 
 def _plain(value: Any, around: tuple[GraphBuilder[Any], ...]) -> Any:
-    """Plain JSON data; graphs become their documents. Sets are sorted, so that the version never depends on hash order."""
+    """Plain JSON data: graphs become documents, sets are sorted, so that no version depends on hash order."""
     if isinstance(value, GraphBuilder):
         return value._document(around)
     if isinstance(value, Mapping):

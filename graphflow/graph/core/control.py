@@ -166,7 +166,7 @@ def _forget(work: UnitOfWork, reuse: dict[str, Any]) -> None:
 
 
 def _ask_anew(work: UnitOfWork, run_id: str, *, same_run: bool) -> None:
-    """Issues every open interrupt anew: the id contains the checkpoint that opens it, so an old answer is stale (E8)."""
+    """Issues every open interrupt anew, under an id of the new checkpoint: an old answer is stale (E8)."""
     for interrupt in list(work.open_interrupts().values()):
         again = msgspec.structs.replace(
             interrupt,

@@ -114,7 +114,7 @@ class Branches:
         work.opening.remove(opened)
 
     def _open_alike(self, work: UnitOfWork, number: int, node: PlanNode, fan: FanOut, join: JoinState) -> bool:
-        """Opens many branches of a map at once; whether there were any. The result is as from `_next` and `_open_branch`.
+        """Opens many branches of a map at once, as `_next` and `_open_branch` would; whether there were any.
 
         Only for branches that begin with a node that simply runs: no breakpoint, invariant or nested fan.
         """
@@ -289,7 +289,7 @@ def _in_order(fan: FanOut, join: JoinState) -> list[Frame]:
 
 
 def _writes_of(ended: Sequence[Frame], plan: Plan) -> dict[str, list[Any]]:
-    """Key → what these branches wrote to it, branch after branch; without failed branches and keys with `x-scope: branch`."""
+    """Key → what these branches wrote to it, in order; not from failed ones, and no key with `x-scope: branch`."""
     out: dict[str, list[Any]] = {}
     channels = plan.schema.channels
     for frame in ended:

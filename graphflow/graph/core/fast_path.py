@@ -1,7 +1,8 @@
 """Fast path for the most common tick: a node has succeeded, and the next node of its frame begins, or its branch ends
 while others still run. No interrupt is open, and nothing is counted but steps.
 
-It returns what `transition.full_path` returns, in a third of the time, and leaves everything else to it: interrupts, breakpoints, recorded operations, usage, joins, the end of a graph, a used-up budget, a failure of any kind.
+It returns what `transition.full_path` returns, in a third of the time, and leaves everything else to it: interrupts,
+breakpoints, recorded operations, usage, joins, the end of a graph, a used-up budget, a failure of any kind.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def _goes_straight(tick: NodeSucceeded, frame: Frame, home: Plan, node: PlanNode
 def _written(
     machine: Machine, frame: Frame, home: Plan, node: PlanNode, tick: NodeSucceeded
 ) -> tuple[State, BranchState | None, Update | None, dict[str, list[Any]] | None]:
-    """The frame's state and branch after the node's writes, the update, and the raw values that a branch keeps for its join.
+    """The state and branch after the node's writes, the update, and the raw values that a branch keeps.
 
     Raises:
         NodeFailed, ExpressionFailed: a value can't be computed or written.
@@ -140,7 +141,7 @@ def _taken(
 def _moved_on(
     machine: Machine, frame: Frame, state: State, branch: BranchState | None, home: Plan, to: str, steps: int
 ) -> tuple[Frames, int, dict[str, int] | None] | None:
-    """The frames with this one at its next node, the visit number, and the count to store; None if it can't go there."""
+    """The frames with this one at its next node, its visit, and the count to store; None if it can't go there."""
     target, limit = home.nodes.get(to), machine.limits.get("steps")
     # Every frame of the table holds a step in reserve. At the limit the full path makes the error.
     if target is None or (limit is not None and steps + len(machine.frames) > limit):

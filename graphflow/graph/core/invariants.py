@@ -1,4 +1,4 @@
-"""The invariant monitor: enforces a document's `invariants` at run time where the proof does not apply (spec 2.1 rule 10).
+"""The invariant monitor: enforces `invariants` at run time where the proof does not apply (spec 2.1 rule 10).
 
 A proof covers what the graph does by itself; not an edit, a skipped breakpoint, a migration, or a limit that a request
 raised. The monitor keeps its marks in the `visits` of frames, under keys that no node can have (they contain a space):
@@ -112,7 +112,7 @@ def _error(node: str, text: str, why: str) -> dict[str, Any]:
 
 
 def _has_finished(work: UnitOfWork, frame: Frame, name: str) -> bool:
-    """Whether Y has finished before this moment, as the frame sees it: in it, or before the branches around it opened."""
+    """Whether Y has finished by now, as the frame sees it: in it, or before the branches around it opened."""
     if f"finished {name}" in frame.visits:
         return True
     parent = _fan_frame(work, frame)

@@ -156,9 +156,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     interrupts: dict[str, Interrupt] = msgspec.field(default_factory=dict)
     limits: dict[str, Any] = msgspec.field(default_factory=dict)
     usage: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Since the run's input: promptTokens, completionTokens, reasoningTokens, cachedTokens, modelCalls, toolCalls, costUsd,
-    activeMs (updated when the run rests), and three counts of model calls: without token counts from the provider
-    (uncountedCalls), cut off (cutOffCalls), and with an unknown cost (unpricedCalls)."""
+    """Since the run's input: promptTokens, completionTokens, reasoningTokens, cachedTokens, modelCalls, toolCalls,
+    costUsd, activeMs (updated when the run rests), and three counts of model calls: without token counts from the
+    provider (uncountedCalls), cut off (cutOffCalls), and with an unknown cost (unpricedCalls)."""
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     """Breakpoints of this run, the document's included."""
@@ -184,8 +184,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     signals: tuple[tuple[str, Any], ...] = ()
     """`(name, payload)` of signals that came before their `wait` node was reached, oldest first."""
     reuse: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Write effects of a past that was left with `effects: reuse`, by id: where each was and its record, or only where it
-    was if it may be done again (E8). What runs again takes up their results; what matches none is asked about."""
+    """Write effects of a past that was left with `effects: reuse`, by id: where each was and its record, or only where
+    it was if it may be done again (E8). What runs again takes up their results; what matches none is asked about."""
 
     @property
     def root(self) -> Frame:

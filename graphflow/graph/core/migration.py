@@ -1,7 +1,8 @@
-"""Migrates a thread to another version of its document: what would change, what prevents it, and the tick (spec 2.4, E17).
+"""Migrates a thread to another version: what would change, what prevents it, and the tick (spec 2.4, E17).
 
-`plan_migration` is pure and finds every problem at once; what it found goes into a `Migrated` tick, which the core applies as
-one checkpoint. Node names are mapped, states get the keys that are new, open questions are issued anew (E8).
+`plan_migration` is pure and finds every problem at once; what it found goes into a `Migrated` tick, which the core
+applies as one checkpoint. Node names are mapped, states get the keys that are new, open questions are issued anew
+(E8).
 """
 
 from __future__ import annotations

@@ -29,11 +29,11 @@ from graphflow.graph.core.unit_of_work import UnitOfWork, Written, followed
 from graphflow.graph.definition.document import END, FAIL
 
 WRAP_UP_STEPS = 1_000
-"""Nodes that may finish after the budget's `onExceeded` node is entered: far more than a wrap-up needs, and a cycle still ends."""
+"""Nodes that may finish once `onExceeded` is entered: far more than a wrap-up needs, and a cycle still ends."""
 
 
 MOST_PASSED = 1_000
-"""Nodes of one frame that one tick may pass without running any: `map`s over empty lists, or nodes that fail to open."""
+"""Nodes of a frame that one tick may pass without running any: `map`s over empty lists, nodes that fail to open."""
 
 
 def enter(
@@ -319,9 +319,9 @@ def _route_error(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
 
 
 def fail_frame(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
-    """Passes a failure on that nothing in the frame handles: to the join, the node above, the budget's `onExceeded`, or the run."""
+    """Passes on a failure that the frame does not handle: to the join, the node above, `onExceeded`, or the run."""
     frame = work.table[number]
-    # From the inside out: a join, an open node above, the budget's `onExceeded`. The first that handles the failure ends it.
+    # From the inside out: a join, an open node above, `onExceeded`. The first that handles the failure ends it.
     if frame.branch is not None and branches.lose_branch(work, number, error):
         return
     if frame.parent >= 0 and _taken_above(work, frame.parent, error):

@@ -120,13 +120,13 @@ class PlanNode(msgspec.Struct, frozen=True, kw_only=True):
     bare: bool = False
     """Nothing but its function with the state is called: no arguments, time limit or record."""
     plain: bool = False
-    """Whatever it gives, its routes lead to a `use` node or the end, nothing is remembered of the way, and no property is
-    kept: `fast_path` may take its ticks.
+    """Whatever it gives, its routes lead to a `use` node or the end, nothing is remembered of the way, and no property
+    is kept: `fast_path` may take its ticks.
     """
 
 
 class Monitor(Protocol):
-    """What keeps the document's `invariants` properties while it runs; `work` is the tick's `UnitOfWork`, which knows the plan."""
+    """What keeps the document's `invariants` while it runs; `work` is the tick's `UnitOfWork`."""
 
     def note_entered(self, work: Any, number: int, name: str) -> None: ...
     def note_finished(self, work: Any, number: int, node: PlanNode) -> None: ...

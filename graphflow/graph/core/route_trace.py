@@ -1,8 +1,8 @@
 """Moves: the record of a tick that leads several nodes to their next one.
 
-A tick that ends a branch may complete its join, and with it the node that opened it, and so on upwards; frames that end on
-the way are gone after it. The record then keeps a short form of each node's route and writes for `why` and `blame`
-(spec 2.5). For a single move the patch holds all of it.
+A tick that ends a branch may complete its join, and with it the node that opened it, and so on upwards; frames that
+end on the way are gone after it. The record then keeps a short form of each node's route and writes for `why` and
+`blame` (spec 2.5). For a single move the patch holds all of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from graphflow.graph.core.plan import PlanNode
 from graphflow.graph.definition.old_words import renewed_code
 
 Writes = dict[str, Any]
-"""Key → how many entries a log got, in a branch how many items; or the list of what was written, in short; or of a `merge` map its changed entries."""
+"""Key → how many entries a log got, in a branch how many items; or the list of what was written, in short; or of a
+`merge` map its changed entries."""
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):

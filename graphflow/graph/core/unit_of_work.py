@@ -274,13 +274,13 @@ class UnitOfWork:
         return number
 
     def new_node_run_id(self) -> str:
-        """An id for a node that stays open while frames below it run; it cannot clash with the ids of other node runs."""
+        """An id for a node that stays open while frames below it run; unlike those of all other node runs."""
         self.made += 1
         tick_id = self.tick.id or f"open{self.get('begun')}"  # without a store few ticks have one
         return f"{tick_id}.{self.made}"
 
     def new_interrupt_id(self) -> str:
-        """An id that contains the checkpoint that opens the interrupt, so that an old answer is stale after a rewind (E8)."""
+        """An id with the checkpoint that opens the interrupt in it: after a rewind an old answer is stale (E8)."""
         self.made += 1
         return f"{self.tick.id}.{self.made}"
 
@@ -297,7 +297,7 @@ class UnitOfWork:
             self.add_usage(usages.get(number))
 
     def _count_time(self) -> None:
-        """Adds the active time since the run last rested to the usage; only runs that called a model or a tool count it."""
+        """Adds the active time since the run last rested; only runs that called a model or a tool count it."""
         active_ms = self.get("active_ms") - self.usage.get("activeMs", 0)
         if active_ms:
             self.add_usage({"activeMs": active_ms})
@@ -314,7 +314,7 @@ class UnitOfWork:
             status = "waiting" if waits and self.open_interrupts() else "running"
             if status != self.before.status or "status" in fields:
                 fields["status"] = status
-        # `activeMs` is updated when the run rests: with every step, each record would store one more number for nothing.
+        # `activeMs` is updated when the run rests: otherwise each record would store one more number for nothing.
         if before.status == "running" and self.usage and fields.get("status", "running") != "running":
             self._count_time()
         if self.usage is not before.usage:

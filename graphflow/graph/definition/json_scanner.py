@@ -205,7 +205,7 @@ class _Scanner:
         self.stop(at, pointer, f"expected a key, found {_shown(text, at)}")
 
     def separator(self, at: int, pointer: str, closing: str, openers: str) -> int:
-        """The offset after the comma, or of the closing bracket; a missing comma before a value is reported and skipped."""
+        """The offset after the comma, or of the closing bracket; a comma that is missing is reported and skipped."""
         text = self.text
         at = self.space(at)
         if text.startswith(closing, at):

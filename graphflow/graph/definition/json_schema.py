@@ -392,7 +392,7 @@ def _accepted(value: Any, schema: Any) -> bool:
     if "jsonschema_rs" not in sys.modules:
         return False
     try:
-        # By its text, for a checker is often made for one value only, and the library takes longer to compile than to check.
+        # By its text: a checker is often made for one value only, and compiling takes longer than checking.
         validator = _flat_validator(msgspec.json.encode(schema))
         return validator is not None and _is_plain(value) and validator.is_valid(value)
     except (ValueError, TypeError, OverflowError, RecursionError):

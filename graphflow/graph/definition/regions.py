@@ -1,8 +1,9 @@
 """Regions: which nodes the branches of `map` and `parallel` nodes run in (spec 2.1 rule 5, E10).
 
 A branch's body is the region reachable from its `do` up to `end` and `fail`. A fan (a `map` or `parallel` node) inside
-a region has regions of its own; they are not part of the outer one. The main flow is what `start` and `budget.onExceeded`
-reach without entering a body. Loads neither checks nor networkx: the plan is built with it too (E20).
+a region has regions of its own; they are not part of the outer one. The main flow is what `start` and
+`budget.onExceeded` reach without entering a body. Loads neither checks nor networkx: the plan is built with it too
+(E20).
 """
 
 from __future__ import annotations
@@ -197,7 +198,7 @@ class _Surveyor:
                 if edge.to not in self._nodes or edge.to in claimed:
                     continue
                 if edge.to in self._owner:
-                    # The first to reach a node owns it. Claiming from outside inwards makes that the outermost, so errors name the inner route.
+                    # Claimed from outside inwards: the outermost region owns a node, and errors name the inner route.
                     if self._owner[edge.to] != key:
                         self._crossings.append((edge, name, False, key))
                     continue

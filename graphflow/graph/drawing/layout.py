@@ -270,7 +270,7 @@ def form_of(name: str, document: GraphDefinition) -> str:
     return next((form for form in ("use", "ask", "map", "parallel", "graph") if getattr(node, form) is not None), "use")
 
 
-# --- labels and sizes --------------------------------------------------------------------------------------------------
+# --- labels and sizes -----------------------------------------------------------------------------
 
 
 def units(text: str) -> int:

@@ -81,7 +81,7 @@ def draw_svg(document: GraphDefinition, path: PathTaken | None = None) -> str:
     return render_svg(layout(document), visits=path.visits(), current=path.current, steps=path.steps())
 
 
-# --- text --------------------------------------------------------------------------------------------------------------
+# --- text -----------------------------------------------------------------------------------------
 
 _ARROWS = {"normal": "→", "conditional": "→", "back": "↺", "error": "✗", "branch": "⇉"}
 _TEXT_LABEL = 72
@@ -116,7 +116,7 @@ def _pad(text: str, width: int) -> str:
     return text + " " * (width - units(text))
 
 
-# --- Mermaid -----------------------------------------------------------------------------------------------------------
+# --- Mermaid --------------------------------------------------------------------------------------
 
 _SHAPES = {
     "ask": ("{{", "}}"),

@@ -15,7 +15,7 @@ ORDER_SWEEPS = 8
 PLACE_SWEEPS = 40
 """Passes over all rows; more do not change pictures of usual size."""
 LARGE = 2_000
-"""Number of vertices above which fewer passes run: details no longer matter in such a picture, the waiting time does."""
+"""Vertices above which fewer passes run: in such a picture details do not matter, the waiting time does."""
 STRAIGHTNESS = 4.0
 """Weight of a piece of an edge against a node when it is placed under its neighbour: long edges stay straight."""
 

@@ -1,4 +1,4 @@
-"""Questions that this process holds: for how long, which calls wait for the answers, and when it releases them (E12)."""
+"""Questions that this process holds: for how long, which calls wait for them, and when it lets go (E12)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class AnswerWaiters:
         return self._hold_ms if interrupt.hold_ms is None else interrupt.hold_ms
 
     def long_enough(self, wait_ms: int) -> int:
-        """How long to hold a run for a wait of this length: until after its end, or 0 if that is longer than the hold time."""
+        """How long to hold a run for a wait of this length: past its end, or 0 if that takes too long."""
         return wait_ms + 5_000 if wait_ms <= self._hold_ms else 0
 
     def would_hold(self) -> bool:

@@ -207,7 +207,7 @@ class Blocks:
         self._emit(ToolResultEvent(tool_id=call_id, result=text))
 
     def action_result(self, call_id: str, param: Any, result: Any) -> None:
-        """`action.end`, then the parsed arguments once (if they parse), then the result; no effect when readers have it."""
+        """`action.end`, the parsed arguments once (if they parse), the result; no effect when readers have it."""
         if call_id in self._told.answered:
             return
         self._told.answered[call_id] = result

@@ -1,7 +1,8 @@
 """The commits of one epoch: written in order; the events that follow each are sent once it is durable (E1, E7).
 
-Nothing is started or announced before its record is written: after a crash in between it would happen twice, or readers
-would have seen something that never was. So an executor commits first, starts what the commit allows, and announces last.
+Nothing is started or announced before its record is written: after a crash in between it would happen twice, or
+readers would have seen something that never was. So an executor commits first, starts what the commit allows, and
+announces last.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ class Context:
     `content`, `reasoning` and `emit` send their event when called; awaiting what they return lets a slow
     consumer set the pace.
 
-    Every instance is a `NodeRun` (`node_run.py`), which adds what the engine itself and the built-in kinds use: a second
-    object per node run would cost every step.
+    Every instance is a `NodeRun` (`node_run.py`), which adds what the engine itself and the built-in kinds use: a
+    second object per node run would cost every step.
     """
 
     __slots__ = ("_blocks", "_run", "attempt", "node", "state", "visit")

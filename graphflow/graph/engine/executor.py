@@ -72,7 +72,7 @@ class Executor:
         self._holding: list[asyncio.TimerHandle] = []
         """While the run waits: until when this process waits with it, and when a question expires."""
         self.resuming: Event | None = None
-        """`run.resume`, sent once: after the interrupts that the next tick resolves, before anything else (spec 3.3)."""
+        """`run.resume`, sent once: after what the next tick resolves, before anything else (spec 3.3)."""
         self.together = False
         """Further ticks are fed at once, before anything runs: the thread is not given back in between."""
         self.abandoned = False
@@ -230,7 +230,7 @@ class Executor:
         return self.waiters.nobody_works() and self.tasks.loop in (None, asyncio.current_task())
 
     def _passed_through(self, begun: list[StartCommand], over: Ended | Erred) -> bool:
-        """Whether a node ended in the tick that opened it (a `map` over an empty list); if so, sends both its events."""
+        """Whether a node ended in the tick that opened it (a `map` over nothing); if so, sends both its events."""
         for command in begun:
             if isinstance(command, Started) and command.frame == over.frame:
                 self.runs.pass_through(command, over)
@@ -316,7 +316,7 @@ class Executor:
                 return
 
     async def _settle(self) -> None:
-        """Waits until everything is durable and sent; a waiting run then sends `run.waiting` and releases the thread."""
+        """Waits until all is durable and sent; a waiting run then sends `run.waiting` and releases the thread."""
         if self.machine.status == "waiting":
             self.run.closed = True  # an answer from now on loads the thread anew
         await self.commits.acknowledged()

@@ -128,7 +128,7 @@ class NodeRun(UsageMeter):
         return told.answered.get(call_id)
 
     async def whole_call(self, call_id: str, name: str, arguments: str, *, action: bool = False, **facts: Any) -> None:
-        """Streams a call that no model has streamed, unless readers have it already; `facts` are further fields of its start."""
+        """Streams a call that no model has streamed, unless readers have it; `facts` are further fields of its start."""
         await self._run.events.calls.learn()
         if self.alive:
             self.blocks.whole_call(call_id, name, arguments, action=action, **facts)

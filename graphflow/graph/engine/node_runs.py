@@ -53,7 +53,7 @@ class NodeRuns:
         return {n: ctx.partial(status) for n, ctx in self._by_frame.items() if ctx.partial is not None}
 
     def _settle(self, ctx: NodeRun) -> None:
-        """Takes the ended node run off the uncounted usage: the tick that ended it has counted it, or it does not count."""
+        """Takes an ended node run off the uncounted usage: the tick that ended it has counted what counts."""
         if ctx.usage and (usage := ctx.uncounted):
             self._run.note_used({name: -value for name, value in usage.items()})
             self._run.set_usage(ctx.frame, None)

@@ -75,10 +75,10 @@ class Run:
         self.feed: Callable[[AnyTick], None] = _over
         """The executor's, while it drives the run."""
         self.usage: MutableMapping[int, dict[str, Any]] = {}
-        """Frame → what its node run has used and no record holds yet. Ticks carry this very table, so it is never changed in
-        place; `copied` shares the unchanged parts of a large one."""
+        """Frame → what its node run has used and no record holds yet. Ticks carry this very table, so it is never
+        changed in place; `copied` shares the unchanged parts of a large one."""
         self.used: dict[str, Any] = {}
-        """All of `usage` in one sum: counted with the machine's, so that parallel node runs can't exceed a limit together."""
+        """All of `usage` in one sum: with the machine's, so that parallel node runs can't pass a limit together."""
         self._wake = LightEvent()
         self._idle = False
 

@@ -96,7 +96,7 @@ class Scheduler:
         return run.machine.durability != "sync" and len(run.pending) <= MAX_UNACKNOWLEDGED
 
     def _over(self, number: int, task: asyncio.Task[None]) -> None:
-        """Forgets a finished task. It is a callback because a task cancelled before its first step never runs a `finally`."""
+        """Forgets a finished task; a callback, because a task cancelled before its first step runs no `finally`."""
         if self.running.get(number) is task:
             del self.running[number]
         if not task.cancelled() and (error := task.exception()) is not None:

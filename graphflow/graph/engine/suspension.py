@@ -18,8 +18,8 @@ class Suspended(BaseException):
 class NodeRunOver(asyncio.CancelledError):
     """The node run is over, cancelled say, and what is left of its code asks for an operation or an answer.
 
-    Nothing has been done: an act that can't be recorded would be done again by the next run. A `CancelledError`, so that
-    code that cleans up passes it on as it passes on the cancellation itself.
+    Nothing has been done: an act that can't be recorded would be done again by the next run. A `CancelledError`, so
+    that code that cleans up passes it on as it passes on the cancellation itself.
     """
 
 

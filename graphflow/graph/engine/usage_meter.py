@@ -52,7 +52,7 @@ class UsageMeter(Context):
                 check_spending(machine.limits, total)
 
     def charge_model_call(self, until_end: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Counts a model call as `charge` does, plus a provisional usage until it ends; returns the usage without that."""
+        """Counts a model call as `charge` does, plus a provisional usage; returns the usage without the latter."""
         self._afford("modelCalls", 1)
         used = {"modelCalls": 1}
         before = add_usage(self.usage or {}, used)
@@ -85,7 +85,7 @@ class UsageMeter(Context):
         self._run.set_usage(self.frame, self.uncounted)
 
     def restate(self, usage: dict[str, Any] | None) -> None:
-        """Sets what this node run has used; nothing of it counts for the run's limits before it is added (`add_usage`)."""
+        """Sets what this node run has used; it counts for the run's limits only once it is added (`add_usage`)."""
         self.usage = usage
         if self.alive:
             self._run.set_usage(self.frame, self.uncounted)

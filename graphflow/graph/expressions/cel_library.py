@@ -73,13 +73,13 @@ class Program:
             CelError: what the evaluation ended in.
         """
         try:
-            # A shared arena keeps every value that was converted into it: a state full of messages must not stay behind.
+            # A shared arena keeps every value converted into it: a state full of messages must not stay behind.
             result = self._eval(data=data, arena=None if _holds_collection(data) else _arena())
         except RuntimeError as error:  # the library's C++ exceptions, as for text with half a surrogate pair
             raise CelError(_undecorated(str(error))) from None
         value = result.plain_value()
         kind = type(value)
-        # Most results are one of these, and an error never is: asking the library for the type would cost more than the rest.
+        # Most results are one of these, and an error never is; asking for the type costs more than the rest.
         if kind is bool or kind is int or kind is float or value is None:
             return value
         return _result(result, value)

@@ -137,7 +137,7 @@ def _compared(left: _Operand, word: str, right: _Operand) -> Evaluate:
             if kind is int:
                 alike = not numbers and _LEAST <= a <= _MOST and _LEAST <= b <= _MOST
             elif kind is str:
-                # CEL compares code points and so does Python, but half a surrogate pair is an error there: only ASCII is surely whole.
+                # Both compare code points, but half a surrogate pair is an error in CEL: only ASCII is surely whole.
                 alike = a.isascii() and b.isascii()
             else:
                 alike = kind is float or (kind is bool and equality) or (a is None and nulls)

@@ -1,8 +1,9 @@
-"""Proofs over the finite control graph (spec 2.1 rule 10): each gives the shortest path that breaks a property, or None.
+"""Proofs over the control graph (spec 2.1 rule 10): each gives the shortest path that breaks a property, or None.
 
-The control graph has every path that a run can take by itself: routes and `Goto` choices, error routes (also those of the
-fans around a branch), expiries, and the budget's `onExceeded`, from any node and once. What people do from outside, skipping
-at a breakpoint, editing, migrating, is not part of the graph: there the monitor enforces the property at run time.
+The control graph has every path that a run can take by itself: routes and `Goto` choices, error routes (also those of
+the fans around a branch), expiries, and the budget's `onExceeded`, from any node and once. What people do from
+outside, skipping at a breakpoint, editing, migrating, is not part of the graph: there the monitor enforces the
+property at run time.
 
 Conditions are ignored, except for what they say about `visits` when entries are counted: `visits.judge < 3` bounds a
 cycle, and so does `visits.judge < limits.rounds` if the document's budget has that limit.
@@ -232,7 +233,7 @@ class _Counting:
             situation, entered = at
             if entered > self._count:
                 return entered, _shown(_path(sources, at))
-            # A heavier path has reached this situation since; everything that follows from here follows from that one too.
+            # A heavier path has reached this situation since; what follows from here follows from that one too.
             if best[situation] > entered:
                 continue
             for why, following in self._following(situation):

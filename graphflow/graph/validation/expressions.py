@@ -178,7 +178,7 @@ class _ExpressionRules:
                 self.context.take(pointer, check_sketch(sketch, self.inputs.get(body_name(name, body.branch))))
 
     def _check_visits(self) -> None:
-        """Warnings: `visits` counts entries in one frame, and a body's frame never stands on nodes outside it (E10, E11)."""
+        """Warnings: `visits` counts entries in one frame, and that of a body never stands outside it (E10, E11)."""
         home = self.context.survey.home
         for node, counted, pointer in self.use.visits:
             here, there = None if node is None else home.get(node), home.get(counted)
@@ -220,7 +220,9 @@ class _ExpressionRules:
         return expression
 
     def _arguments(self, pointer: str, value: Any, environment: Environment) -> Mapping[str, Any] | None:
-        """The sketch of an object of arguments; None where only a run tells, and for what is no object, which is an error."""
+        """The sketch of an object of arguments; None where only a run can tell, and where it is not an object: an
+        error.
+        """
         sketch = self._templated(pointer, value, environment)
         if isinstance(sketch, Mapping):
             return sketch

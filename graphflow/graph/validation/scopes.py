@@ -1,6 +1,4 @@
-"""Which variables exist where: `as` names in the body of their map only, and what the output of a fan looks like (spec 2.1
-rule 7, E10).
-"""
+"""Which variables exist where, `as` names in the body of their map only, and what a fan gives (spec 2.1 rule 7, E10)."""
 
 from __future__ import annotations
 

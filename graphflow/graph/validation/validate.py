@@ -1,7 +1,7 @@
 """Parse → check: a document against every rule of the format, all errors at once (spec 2.3).
 
-`core/plan_builder.py` builds what runs from the result. Each module of this package checks its own part, so that an error
-in one part never hides those of another.
+`core/plan_builder.py` builds what runs from the result. Each module of this package checks its own part, so that an
+error in one part never hides those of another.
 """
 
 from __future__ import annotations
