@@ -162,3 +162,69 @@ def test_a_path_in_the_place_of_a_store_is_refused_with_the_store_to_write() -> 
     graph.node(name="work")(lambda state: {})
     with pytest.raises(TypeError, match=r"SqliteCheckpointer\('threads.db'\)"):
         graph.compile(checkpointer="threads.db").run_sync({}, thread_id="t")  # type: ignore[arg-type]
+
+
+class Asking:
+    """A node that asks beside a busy branch, so that the run goes on while nobody holds the question."""
+
+    def __init__(self, compile_graph: Compile, *, cleans_up: bool = False) -> None:
+        self.left, self.fed, self.answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.cleans_up = cleans_up
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.done: list[str] = []
+        graph = Graph(Counter)
+        graph.node(name="asks")(self.asks)
+        graph.node(name="busy")(self.busy)
+        graph.parallel("both", {"a": "asks", "b": "busy"}).start("both")
+        self.app = compile_graph(graph)
+
+    async def asks(self, state: Any, ctx: Context) -> dict[str, Any]:
+        self.tasks.append(asyncio.create_task(self._pay(ctx)))  # noqa: TID251 - what user code may do
+        try:
+            await ctx.ask("Pay?", hold_ms=0)
+        finally:
+            self.left.set()
+            if self.cleans_up:
+                await self.fed.wait()
+        self.answered.set()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        return {}
+
+    async def busy(self, state: Any) -> dict[str, Any]:
+        await self.answered.wait()
+        return {}
+
+    async def _pay(self, ctx: Context) -> None:
+        await self.answered.wait()
+        await ctx.step("pay", self._act, effects="none")
+
+    async def _act(self) -> None:
+        self.done.append("paid")
+        await asyncio.sleep(0)
+
+    async def answer_while_it_is_left(self) -> str:
+        """The status of the thread at the end; the question is answered in the very turn in which the node is left."""
+        live = await launch(self.app, {}, "t", hold_ms=60_000)
+        await self.left.wait()
+        (question,) = live.executor.machine.interrupts
+        live.executor.answer(question, True, "answered")
+        self.fed.set()
+        async with asyncio.timeout(5):
+            await live.over.wait()
+        return (await self.app.thread("t").state()).status
+
+
+@pytest.mark.parametrize("cleans_up", [False, True], ids=["just left", "still cleaning up"])
+async def test_an_answer_that_comes_while_its_node_is_being_left_enters_the_node_again(
+    compile_graph: Compile, cleans_up: bool
+) -> None:
+    """The node's task is not over yet, but nothing in it takes the answer any more."""
+    asking = Asking(compile_graph, cleans_up=cleans_up)
+    assert (await asking.answer_while_it_is_left(), len(asking.tasks)) == ("idle", 2)
+
+
+async def test_what_a_node_left_behind_is_refused_once_the_node_is_entered_again(compile_graph: Compile) -> None:
+    """Its code begins the same work anew: only one of the two may act."""
+    asking = Asking(compile_graph)
+    await asking.answer_while_it_is_left()
+    assert (asking.done, [task.cancelled() for task in asking.tasks]) == (["paid"], [True, False])

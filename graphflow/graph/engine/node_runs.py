@@ -82,6 +82,7 @@ class NodeRuns:
             again.started = ctx.started
             # The code runs from its beginning, so keys and counts start again; only what was used is kept.
             again.continue_from(ctx)
+            ctx.alive = False  # what the code left behind would do the same work a second time
             return again
         if started is not None and started.node_run_id:
             node_run_id = started.node_run_id

@@ -42,8 +42,9 @@ class Scheduler:
 
     def add(self, number: int) -> None:
         """Marks the frame's node as ready, unless its coroutine is alive: the answer has then woken it already."""
-        ctx = self.runs.get(number)
-        if ctx is None or not ctx.alive or (self._here != number and number not in self.running):
+        ctx, task = self.runs.get(number), self.running.get(number)
+        # A task that is done stays in `running` until its callback has its turn.
+        if ctx is None or not ctx.alive or (self._here != number and (task is None or task.done())):
             self.ready[number] = None
 
     def _next(self) -> int:
@@ -156,6 +157,9 @@ class Scheduler:
             if is_suspension(left):
                 ctx.close_blocks()
                 ctx.record_usage()
+                # An answer that came while the node was being left woke nobody: `add` saw its coroutine alive.
+                if ctx.alive and run.machine.frames[number].status == "ready":
+                    self.ready[number] = None
                 return
             if not isinstance(left, ExceptionGroup):
                 raise
