@@ -53,7 +53,7 @@ MEANINGS = {
     "plan.create": "The agent made a plan.",
     "plan.update": "The status of a task changed.",
     "run.start": "The run begins, before the first byte of a model.",
-    "run.complete": "The run succeeded; `finishReason` says how it ended.",
+    "run.complete": "The run succeeded; [`finishReason`](../how-to/agents.md#rounds-and-the-end-of-a-run) says how it ended.",
     "run.cancel": "The run was cancelled.",
     "run.error": "The run failed. Its state is kept, and the thread can be resumed.",
     "run.waiting": "The run waits for an answer. The response ends, the thread stays.",

@@ -39,32 +39,30 @@ class ServerSettings:
     )
     tokens: tuple[str, ...] = _setting(
         (),
-        "Bearer tokens that may call the API, `SECRET` or `NAME[@USER]:SCOPES:SECRET` each; none lets everybody in who reaches"
-        " it. See [operations](../how-to/deploy.md).",
+        "Bearer tokens that may call the API, `SECRET` or `NAME[@USER]:SCOPES:SECRET` each. Empty: no"
+        " token is needed. See [deploy](../how-to/deploy.md#authentication-and-authorization).",
         env="GRAPHFLOW_TOKENS",
         secret=True,
     )
-    cors_origins: tuple[str, ...] = _setting((), "Origins that browsers may call from; none turns CORS off.")
+    cors_origins: tuple[str, ...] = _setting((), "Origins that browsers may call from. Empty: CORS is off.")
     max_body_bytes: int = _setting(
         16_777_216, "Largest request body; a larger one is refused with 413.", unit="bytes", least=1
     )
     max_requests_per_minute: int | None = _setting(
         None,
-        "Requests that a token may make in a minute; more are refused with 429. None: as many as it likes.",
+        "Requests that a token may make in a minute; more are refused with 429. None: no limit.",
         least=1,
     )
     max_runs: int | None = _setting(
         None,
-        "Runs at once in this process; a further one is refused with 503. None: as many as come.",
+        "Concurrent runs of this process; a further one is refused with 503. None: no limit.",
         unit="runs",
         least=1,
     )
-    max_queued: int = _setting(
-        1_000, "Inputs that may wait for their turn on one thread; a further one is refused with 503.", least=1
-    )
-    heartbeat_s: float = _setting(15.0, "Pause after which a silent stream gets a comment line.", unit="s", least=0.1)
+    max_queued: int = _setting(1_000, "Queued inputs of one thread; a further one is refused with 503.", least=1)
+    heartbeat_s: float = _setting(15.0, "Silence after which a stream sends a comment line.", unit="s", least=0.1)
     shutdown_grace_s: float = _setting(
-        10.0, "Time that running nodes get to finish when the server stops.", unit="s", least=0
+        10.0, "Time for running nodes to finish when the server stops.", unit="s", least=0
     )
 
 
@@ -73,7 +71,7 @@ class AgentsSettings:
     dir: Path = _setting(Path("graphs"), "Folder of the agent files.", env="AGENT_EXTERNAL_DIR")
     refresh_interval_ms: int = _setting(
         10_000,
-        "How often the folders are looked through where the system reports no changes.",
+        "How often the folders are scanned if the system does not report changes.",
         env="AGENT_REFRESH_INTERVAL_MS",
         unit="ms",
         least=100,
@@ -88,7 +86,7 @@ class ToolsSettings:
         "Python modules whose tools, functions and nodes are registered; importable from the folder of `graphflow.toml`. Also `[tools] modules`.",
     )
     approval_mode: ApprovalMode | None = _setting(
-        None, "Approval for agents that say nothing of it.", env="AGENT_TOOLS_APPROVAL_MODE"
+        None, "Approval for agents that do not set it.", env="AGENT_TOOLS_APPROVAL_MODE"
     )
     hold_ms: int = _setting(
         300_000,
@@ -99,22 +97,22 @@ class ToolsSettings:
     )
     max_result_chars: int = _setting(
         50_000,
-        "Characters of a tool's result that the model is given; the whole is kept in the thread.",
+        "Characters of a tool's result that the model receives; the thread keeps the whole result.",
         env="AGENT_TOOLS_MAX_RESULT_CHARS",
         least=1,
     )
     legacy_adapter: bool = _setting(True, "Convert tool results of the older dict format.", env="ENABLE_LEGACY_ADAPTER")
     mcp_servers: str | None = _setting(
-        None, "MCP servers as JSON, beside `[mcp.NAME]`.", env="MCP_SERVERS", reserved=True
+        None, "MCP servers as JSON, in addition to `[mcp.NAME]`.", env="MCP_SERVERS", reserved=True
     )
     circuit_failure_threshold: int = _setting(
         3,
-        "Straight failures after which a tool is left alone.",
+        "Consecutive failures after which a tool is not called.",
         env="CIRCUIT_FAILURE_THRESHOLD",
         least=1,
     )
     circuit_recovery_s: float = _setting(
-        300.0, "How long it is left alone.", env="CIRCUIT_RECOVERY_TIMEOUT", unit="s", least=0
+        300.0, "How long it is not called.", env="CIRCUIT_RECOVERY_TIMEOUT", unit="s", least=0
     )
 
 
@@ -124,7 +122,7 @@ class BashSettings:
         Path(), "Folder in which the `bash` tool runs its commands.", env="AGENT_BASH_WORKING_DIRECTORY"
     )
     allowed_paths: tuple[str, ...] = _setting(
-        (), "Further folders that commands may name.", env="AGENT_BASH_ALLOWED_PATHS"
+        (), "Other folders that commands may name.", env="AGENT_BASH_ALLOWED_PATHS"
     )
     allow_network: bool = _setting(
         False, "Let commands of the code agent use the network.", env="BASH_ALLOW_NETWORK", reserved=True
@@ -135,7 +133,7 @@ class BashSettings:
 class HttpSettings:
     hosts: tuple[str, ...] = _setting(
         (),
-        "Hosts that `http_request` may call; `.example.com` names all below it. None: any that is public.",
+        "Hosts that `http_request` may call; `.example.com` includes all subdomains. Empty: every public host.",
     )
     methods: tuple[str, ...] = _setting(
         ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"), "Methods that `http_request` may use."
@@ -143,27 +141,27 @@ class HttpSettings:
     private_hosts: tuple[str, ...] = _setting(
         (), "Hosts that `http_request` may call although their addresses are private."
     )
-    max_bytes: int = _setting(1_048_576, "What `http_request` reads of an answer.", unit="bytes", least=1)
-    timeout_s: float = _setting(30.0, "How long a call of `http_request` may take.", unit="s", least=0.1)
+    max_bytes: int = _setting(1_048_576, "Most bytes of a response that `http_request` reads.", unit="bytes", least=1)
+    timeout_s: float = _setting(30.0, "Time limit of a call of `http_request`.", unit="s", least=0.1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LlmSettings:
     provider: str | None = _setting(None, "Provider of agents that name none.", env="LLM_PROVIDER")
     api_key: str | None = _setting(
-        None, "Key for the provider; wins over the provider's own.", env="LLM_API_KEY", secret=True
+        None, "Key for the provider; has priority over the provider's own variable.", env="LLM_API_KEY", secret=True
     )
     base_url: str | None = _setting(None, "Address of an OpenAI-compatible server, with its `/v1`.", env="LLM_BASE_URL")
     model_id: str | None = _setting(None, "Model of agents that name none.", env="LLM_MODEL_ID")
     timeout_s: float = _setting(
         120.0,
-        "How long a model call may take to its first data, and between data.",
+        "Longest wait for the first data of a model call, and between data.",
         env="LLM_TIMEOUT",
         unit="s",
         least=0.1,
     )
     max_retries: int = _setting(
-        2, "Retries, not tries, before anything was streamed.", env="LLM_MAX_RETRIES", least=0, most=20
+        2, "Retries (not attempts) before anything was streamed.", env="LLM_MAX_RETRIES", least=0, most=20
     )
     interaction_log_enabled: bool = _setting(
         True, "Log model calls: a summary at info, each delta at debug.", env="AGENT_LLM_INTERACTION_LOG_ENABLED"
@@ -175,28 +173,28 @@ class LlmSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSettings:
-    path: Path = _setting(Path("checkpoints/threads.db"), "The embedded store of threads.")
+    path: Path = _setting(Path("checkpoints/threads.db"), "File of the SQLite store.")
     url: str | None = _setting(
         None,
-        "A PostgreSQL in the place of the embedded store, `postgresql://user:password@host/database`; needs"
+        "PostgreSQL instead of SQLite, `postgresql://user:password@host/database`; needs"
         " `graphflow[postgres]`. See [stores](../how-to/stores.md).",
         env="GRAPHFLOW_CHECKPOINTS",
         secret=True,
     )
-    db_schema: str = _setting("graphflow", "Schema of that database which the store has to itself.")
+    db_schema: str = _setting("graphflow", "Schema of that database; only the store uses it.")
     durability: Literal["async", "sync"] = _setting(
         "async", "`sync` commits each step before the next node starts, `async` while it runs."
     )
     keys: tuple[str, ...] = _setting(
         (),
-        "Keys that what users said is encrypted with in the store, `ID:BASE64` each; the first writes, all of them read. See"
+        "Encryption keys, `ID:BASE64` each; the first encrypts, all of them decrypt. See"
         " [encryption](../how-to/encryption.md).",
         secret=True,
     )
-    compression: bool = _setting(False, "Compress what is stored (zstd), before it is encrypted.")
+    compression: bool = _setting(False, "Compress stored data (zstd) before encryption.")
     lease_ms: int = _setting(
         15_000,
-        "For how long a process takes a thread; others may take it when it was not renewed, three times in that.",
+        "Lease of a process on a thread, renewed three times in that period; then others may take the thread.",
         unit="ms",
         least=300,
     )
@@ -204,27 +202,25 @@ class StoreSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySettings:
-    chat_dir: Path = _setting(Path("checkpoints/chats"), "Folder of the chat records.", env="MEMORY_CHAT_DIR")
-    chat_k: int = _setting(20, "Runs of a chat that the model is shown.", env="MEMORY_CHAT_K", unit="runs", least=1)
-    chat_charset: str = _setting("UTF-8", "Encoding of the chat records.", env="MEMORY_CHAT_CHARSET")
+    chat_dir: Path = _setting(Path("checkpoints/chats"), "Folder of the transcripts.", env="MEMORY_CHAT_DIR")
+    chat_k: int = _setting(20, "Runs of a chat that the model sees.", env="MEMORY_CHAT_K", unit="runs", least=1)
+    chat_charset: str = _setting("UTF-8", "Encoding of the transcripts.", env="MEMORY_CHAT_CHARSET")
     chat_action_tools: tuple[str, ...] = _setting(
-        (), "Tools whose calls are recorded as actions.", env="MEMORY_CHAT_ACTION_TOOLS"
+        (), "Tools whose calls appear in transcripts as actions.", env="MEMORY_CHAT_ACTION_TOOLS"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class UploadsSettings:
-    dir: Path = _setting(Path("checkpoints/uploads"), "Folder of the files that users bring along, by chat.")
+    dir: Path = _setting(Path("checkpoints/uploads"), "Folder of uploaded files, by chat.")
     max_bytes: int = _setting(16_777_216, "Largest upload; a larger one is refused with 413.", unit="bytes", least=1)
-    max_chat_bytes: int = _setting(
-        268_435_456, "What the uploads of one chat may hold together.", unit="bytes", least=1
-    )
+    max_chat_bytes: int = _setting(268_435_456, "Total size of the uploads of one chat.", unit="bytes", least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogSettings:
     level: Literal["debug", "info", "warning", "error"] = _setting(
-        "info", "Least severe line that is logged; each model delta is one at debug."
+        "info", "Lowest level that is logged; each model delta is a line at debug."
     )
     format: Literal["console", "json"] = _setting("console", "Lines for people, or one JSON object per line.")
 
@@ -244,7 +240,7 @@ class TraceSettings:
 class ContextSettings:
     window: int = _setting(
         200_000,
-        "Context window of models that are not known.",
+        "Context window of unknown models.",
         env="CONTEXT_WINDOW",
         unit="tokens",
         least=1_000,
@@ -252,14 +248,14 @@ class ContextSettings:
     )
     compression_threshold: float = _setting(
         0.8,
-        "Share of the window at which older rounds are summarised.",
+        "Share of the window at which older rounds are summarized.",
         env="COMPRESSION_THRESHOLD",
         least=0.1,
         most=1,
         reserved=True,
     )
     min_retain_rounds: int = _setting(
-        10, "Rounds that are never summarised.", env="MIN_RETAIN_ROUNDS", unit="rounds", least=1, reserved=True
+        10, "Rounds that are never summarized.", env="MIN_RETAIN_ROUNDS", unit="rounds", least=1, reserved=True
     )
 
 

@@ -23,7 +23,7 @@ async def chats(
     agent_key: Annotated[str | None, Query(alias="agentKey")] = None,
     q: Annotated[str | None, Query(max_length=500)] = None,
 ) -> Response:
-    """Chats, newest first; with `q` those that hold each of its words, in their names or in what was said."""
+    """Chats, newest first; with `q` those that contain each of its words, in the name or in what was said."""
     user = caller_of(request).user
     lines, following = await service.chats(
         application(request), cursor=cursor, limit=limit, agent_key=agent_key, user=user, query=q
@@ -37,5 +37,5 @@ async def chat(
     chat_id: Annotated[str, Query(alias="chatId")],
     raw_messages: Annotated[bool, Query(alias="includeRawMessages")] = False,
 ) -> Response:
-    """One chat: its history as events."""
+    """One chat: its history as events; a `finishReason` of `stop` is `end_turn` here."""
     return success(await service.chat(application(request), chat_id, raw_messages=raw_messages))

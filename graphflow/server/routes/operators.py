@@ -23,7 +23,7 @@ async def health() -> Response:
 
 @router.get("/api/ready", summary="Check that the server takes requests")
 async def ready(request: Request) -> Response:
-    """The store is open and new runs are taken."""
+    """The store is open and new runs are accepted."""
     app = application(request)
     if app.stopping:
         return failure(503, "the server is stopping")
@@ -42,7 +42,7 @@ async def ready(request: Request) -> Response:
     responses={200: {"content": {"text/plain": {}}, "description": "Prometheus text."}},
 )
 async def metrics(request: Request) -> Response:
-    """The figures of this process and its store, over all users; not for a token that sees one user's threads alone."""
+    """Metrics of this process and its store, over all users; refused to a token of one user."""
     for_all_users(request)
     found: ServerMetrics = request.app.state.metrics
     return Response(await found.page(application(request)), media_type=CONTENT_TYPE)

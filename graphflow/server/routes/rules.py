@@ -40,7 +40,7 @@ async def listed(request: Request) -> Response:
 
 @router.post("/rules", summary="Add a rule", dependencies=[Depends(needs("admin"))], openapi_extra=schema(RuleBody))
 async def add(request: Request, given: Annotated[RuleBody, Depends(body(RuleBody))]) -> Response:
-    """A new rule."""
+    """Adds a rule."""
     for_all_users(request)
     app = application(request)
     await app.runs.ready()
@@ -50,7 +50,7 @@ async def add(request: Request, given: Annotated[RuleBody, Depends(body(RuleBody
 
 @router.delete("/rules/{rule_id}", summary="Remove a rule", dependencies=[Depends(needs("admin"))])
 async def remove(request: Request, rule_id: str) -> Response:
-    """Takes a rule away."""
+    """Deletes a rule."""
     for_all_users(request)
     app = application(request)
     await app.runs.ready()
@@ -63,5 +63,5 @@ async def remove(request: Request, rule_id: str) -> Response:
     "/threads/{thread_id}/decisions", summary="List decisions of a thread", dependencies=[Depends(needs("read"))]
 )
 async def decided(request: Request, thread_id: str) -> Response:
-    """Every decision about calls of a thread: who, when, what was shown, what ran."""
+    """Every decision about tool calls of a thread: who decided, when, what was shown, what ran."""
     return success(await decisions(application(request), thread_id))

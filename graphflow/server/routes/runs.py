@@ -25,7 +25,7 @@ router = APIRouter(prefix="/api", tags=["runs"])
     "/query", summary="Start a run", dependencies=[Depends(needs("run"))], openapi_extra=schema(QueryBody), **EVENTS
 )
 async def start(request: Request, given: Annotated[QueryBody, Depends(body(QueryBody))]) -> Response:
-    """Starts a run: its events, or with `stream: false` one JSON body once it rests."""
+    """Starts a run and streams its events, or with `stream: false` returns one JSON body when it ends or waits."""
     caller, context = caller_of(request), application(request)
     # The room counts while the run is being begun; then the run itself counts.
     with room_for_run(request):
@@ -43,7 +43,7 @@ async def start(request: Request, given: Annotated[QueryBody, Depends(body(Query
     "/submit", summary="Answer an interrupt", dependencies=[Depends(needs("answer"))], openapi_extra=schema(SubmitBody)
 )
 async def answer(request: Request, given: Annotated[SubmitBody, Depends(body(SubmitBody))]) -> Response:
-    """Answers what a run waits for; what is not accepted changes nothing and says why."""
+    """Answers an interrupt; an answer that is not accepted changes nothing, and the response says why."""
     if (asked := given.interrupt_id or given.tool_id) is None:
         raise bad_argument("interruptId", "give `interruptId` or `toolId` of the `interrupt.request` that is answered")
     wanted = SubmitRequest(
@@ -72,7 +72,7 @@ async def events(
     lastEventId: str | None = None,  # noqa: N803 - the wire's name
     events: str | None = None,
 ) -> Response:
-    """Replays what the client has missed, then goes on live."""
+    """Sends the events that the client missed, then live events."""
     families = families_of(events)
     queued = await find_queued(application(request), run_id)
     # A queued input has no events yet: its stream waits for the turn.

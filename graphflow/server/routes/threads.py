@@ -24,7 +24,7 @@ READ, RUN, ADMIN = [Depends(needs("read"))], [Depends(needs("run"))], [Depends(n
 
 @router.get("/threads/{thread_id}", summary="Get a thread", dependencies=READ)
 async def summary(request: Request, thread_id: str) -> Response:
-    """Head checkpoint, status, what waits, usage."""
+    """Head checkpoint, status, open interrupts, usage."""
     return success(await service.summary(application(request), thread_id))
 
 
@@ -73,7 +73,7 @@ async def blame(
 async def why(
     request: Request, thread_id: str, checkpoint_id: Annotated[str | None, Query(alias="checkpointId")] = None
 ) -> Response:
-    """Which condition, with which values, took the edge behind a checkpoint."""
+    """Which condition, with which values, chose the route after a checkpoint."""
     return success(await service.why(application(request), thread_id, checkpoint_id))
 
 
@@ -107,7 +107,7 @@ async def edit(request: Request, thread_id: str, given: Annotated[EditBody, Depe
     "/threads/{thread_id}/rewind", summary="Rewind a thread", dependencies=ADMIN, openapi_extra=schema(RewindBody)
 )
 async def rewind(request: Request, thread_id: str, given: Annotated[RewindBody, Depends(body(RewindBody))]) -> Response:
-    """Commits a new head that goes on from a checkpoint."""
+    """Commits a new head that continues from a checkpoint."""
     options: dict[str, Any] = {"effects": given.effects, "cancel": given.cancel, "by": caller_of(request).name}
     checkpoint_id = await service.rewind(application(request), thread_id, given.checkpoint_id, **options)
     return success({"threadId": thread_id, "checkpointId": checkpoint_id})
@@ -140,7 +140,7 @@ async def resume(
     thread_id: str,
     given: Annotated[ResumeBody, Depends(body(ResumeBody, optional=True))],
 ) -> Response:
-    """Goes on from the head or from a checkpoint, with or without answers."""
+    """Continues from the head or from a checkpoint, with or without answers."""
     app = application(request)
     with nullcontext() if given.answers else room_for_run(request):
         begun = await resume_thread(
@@ -160,33 +160,33 @@ async def resume(
 
 @router.post("/threads/{thread_id}/cancel", summary="Cancel a run", dependencies=RUN)
 async def cancel(request: Request, thread_id: str) -> Response:
-    """Stops the run that drives or waits on the thread."""
+    """Cancels the thread's run, whether it is running or waiting."""
     return success({"threadId": thread_id, "cancelled": await service.cancel(application(request), thread_id)})
 
 
 @router.post("/threads/{thread_id}/signal", summary="Send a signal", dependencies=RUN, openapi_extra=schema(SignalBody))
 async def signal(request: Request, thread_id: str, given: Annotated[SignalBody, Depends(body(SignalBody))]) -> Response:
-    """Wakes a `wait` node; a signal that comes before its node is kept for it while the run lasts."""
+    """Wakes a `wait` node; a signal that arrives before its node is kept until the run ends."""
     woken = await send_signal(application(request), thread_id, given.name, given.payload)
     return success({"threadId": thread_id, "name": given.name, "woken": woken})
 
 
 @router.get("/threads/{thread_id}/queue", summary="List queued inputs", dependencies=READ)
 async def queue(request: Request, thread_id: str) -> Response:
-    """The inputs that wait for their turn, in order."""
+    """Queued inputs, in order."""
     return success(await service.queue(application(request), thread_id))
 
 
 @router.delete("/threads/{thread_id}/queue/{run_id}", summary="Remove a queued input", dependencies=RUN)
 async def withdraw(request: Request, thread_id: str, run_id: str) -> Response:
-    """Takes an input out of the queue before its run begins."""
+    """Removes an input from the queue before its run begins."""
     withdrawn = await withdraw_run(application(request), thread_id, run_id)
     return success({"threadId": thread_id, "runId": run_id, "withdrawn": withdrawn})
 
 
 @router.delete("/threads/{thread_id}", summary="Delete a thread", dependencies=ADMIN)
 async def delete(request: Request, thread_id: str) -> Response:
-    """Deletes everything of a thread."""
+    """Deletes a thread and everything that belongs to it."""
     await service.delete(application(request), thread_id)
     return success({"threadId": thread_id, "deleted": True})
 
@@ -201,7 +201,7 @@ async def inbox(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Response:
-    """What waits for people, oldest first."""
+    """Open interrupts, oldest first."""
     lines, following = await read_inbox(
         application(request),
         owner=owner,

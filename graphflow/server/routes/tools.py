@@ -33,7 +33,7 @@ async def tool_result(
     chat_id: Annotated[str, Query(alias="chatId")],
     tool_id: Annotated[str, Query(alias="toolId")],
 ) -> Response:
-    """The whole result of a call, also where the model was shown a part of it."""
+    """The whole result of a call, even if the model received only a part of it."""
     return success(await service.tool_result(application(request), chat_id, tool_id))
 
 

@@ -45,7 +45,7 @@ BODY: dict[str, Any] = {
 
 @router.post("/upload", summary="Upload a file", dependencies=[Depends(needs("run"))], openapi_extra=BODY)
 async def upload(request: Request) -> Response:
-    """Keeps a file under a chat; queries refer to it by id, and the chat's next run reports it."""
+    """Stores a file for a chat; queries refer to it by id, and the chat's next run reports it."""
     app = application(request)
     async with _form(request, app.settings.uploads.max_bytes + ROOM) as form:
         file = form.get("file")

@@ -26,7 +26,7 @@ async def usage(
         service.AXES
     ),
 ) -> Response:
-    """Tokens, calls, time and cost by day, agent and model; not for a token that sees one user's threads alone."""
+    """Tokens, calls, time and cost by day, agent and model; refused to a token of one user."""
     for_all_users(request)
     axes = tuple(axis.strip() for axis in by.split(",") if axis.strip())
     told = await service.usage(application(request), since=since, until=until, agent_key=agent_key, by=axes)
