@@ -117,9 +117,8 @@ def test_every_curl_command_of_the_other_pages_works(served: tuple[str, Path]) -
     url, folder = served
     first = [command for command in shown_commands() if "/api/query" in command]
     assert len(first) >= 2
-    for body in ('{"agentKey": "demo_form", "chatId": "leave"', '{"agentKey": "shipment", "chatId": "order"'):
-        message = body + ', "message": "I need sick leave", "stream": false}'
-        run(f"curl localhost:8080/api/query -d '{message}'", url, folder, {})
+    order = '{"agentKey": "shipment", "chatId": "order", "message": "one book", "stream": false}'
+    run(f"curl localhost:8080/api/query -d '{order}'", url, folder, {})
     for command in first:
         run(command, url, folder, {})
     for command in shown_commands():
@@ -144,7 +143,7 @@ def chosen(name: str, ids: dict[str, str], url: str) -> dict[str, str]:
     """The ids of the command's own thread."""
     if name == "POST /api/submit":
         waiting = data(f"{url}/api/inbox", threadId="leave")[0]
-        return ids | {"RUN": waiting["runId"], "TOOL": waiting["toolId"]}
+        return ids | {"RUN": waiting["runId"], "INTERRUPT": waiting["interruptId"], "TOOL": waiting["toolId"]}
     if name.startswith("DELETE /api/threads/{thread_id}/queue"):
         return ids | {"QUEUED": data(f"{url}/api/threads/report/queue")[0]["runId"]}
     return ids
