@@ -213,7 +213,7 @@ def crash() -> str:
             (2, 1, "take the thread"),
             (1, 2, "snapshot, patches, list items"),
             (2, 2, "node 3 runs again"),
-            (2, 1, "its recorded operations do not"),
+            (1, 2, "results of its recorded operations"),
         ],
     )
 

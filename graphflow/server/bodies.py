@@ -46,7 +46,8 @@ class JsonBody(BaseModel):
     """Wire names are camelCase; an unknown field is refused, so that a misspelt option is never ignored."""
 
     # Strict: `"false"` as text would otherwise be taken for false, and a number for an id.
-    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, strict=True)
+    # The docstring under a field is its description in OpenAPI.
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, strict=True, use_attribute_docstrings=True)
 
 
 class QueryBody(JsonBody):
@@ -54,22 +55,34 @@ class QueryBody(JsonBody):
 
     message: str = Field(min_length=1, description="What the user says.")
     request_id: Id | None = None
+    """An id of the client, returned in the events; absent: a new one."""
     chat_id: str | None = Field(None, description="The thread; a new one when absent.")
     agent_key: str | None = Field(None, description="Absent: the chat's own; `auto`: the first by key.")
     role: str = Field("user", max_length=64)
+    """Who speaks, readable as `input.role`. Default: `user`."""
     references: list[Any] | None = None
+    """Uploaded files, `{"id": …}` each; readable as `input.references`."""
     params: dict[str, Any] | None = None
+    """Further input, readable as `input.params`."""
     scene: Any = None
+    """Any value of the client, readable as `input.scene`."""
     stream: bool = Field(True, description="false answers with one JSON body.")
     events: list[EventFamily] | None = Field(None, description="Families to stream; default all.")
     budget: dict[str, Any] | None = None
+    """Limits that replace those of the agent."""
     max_rounds: int | None = Field(None, ge=1, le=1_000_000, description="Limit of the agent's rounds.")
     interrupt_before: list[str] = []
+    """Nodes before which the run stops for a person; `*` is all."""
     interrupt_after: list[str] = []
+    """Nodes after which the run stops for a person; `*` is all."""
     on_waiting: Literal["reject", "cancel", "answer"] = "reject"
+    """What to do if the thread waits. Default: `reject`."""
     on_busy: Literal["reject", "enqueue", "interrupt", "rollback"] = "reject"
+    """What to do if a run is active. Default: `reject`."""
     effects: EffectChoices | None = None
+    """For `rollback`: the choice for writes that it passes over."""
     on_disconnect: Literal["keep", "cancel"] = "keep"
+    """Whether the run continues when the client leaves. Default: `keep`."""
 
     def to_request(self) -> RunRequest:
         """The run that is asked for; a run that is returned as one body is not held open for answers."""
@@ -105,59 +118,86 @@ class SubmitBody(JsonBody):
     model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["interruptId"]}, {"required": ["toolId"]}]})
 
     chat_id: Id
+    """The thread."""
     run_id: Id
+    """The run that asked."""
     interrupt_id: Id | None = Field(None, description="The interrupt, or its tool call. Give this or `toolId`.")
     tool_id: Id | None = Field(None, description="The tool call, or its interrupt. Give this or `interruptId`.")
     payload: Any
+    """The answer; must match `schema` of the `interrupt.request`."""
     request_id: Id | None = None
+    """An id of the client, returned in `request.submit`."""
     view_id: str | None = None
+    """The view in which the person answered; passed on in `request.submit`."""
 
 
 class SignalBody(JsonBody):
     """`POST /api/threads/{id}/signal`."""
 
     name: str = Field(min_length=1, max_length=256)
+    """The name that the `wait` node gives."""
     payload: Any = None
+    """Any JSON value; `out.payload` of the `wait` node."""
 
 
 class EditBody(JsonBody):
     """`PATCH /api/threads/{id}/state`."""
 
     values: dict[str, Any]
+    """State key to new value; goes through the reducers."""
     as_node: str | None = None
+    """The node that counts as the writer; its routes decide what runs next."""
     path: str | None = None
+    """The frame to edit, such as `fan#1[2]`; absent: the root."""
     replace: list[str] = []
+    """Keys whose value is replaced instead of reduced."""
     checkpoint_id: Id | None = None
+    """The checkpoint to edit; absent: the head."""
     effects: EffectChoices | None = None
+    """The choice for writes behind the checkpoint."""
     cancel: bool = False
+    """Cancel a live run first, instead of refusing with 409."""
 
 
 class RewindBody(JsonBody):
     """`POST /api/threads/{id}/rewind`."""
 
     checkpoint_id: Id
+    """The checkpoint to continue from."""
     effects: EffectChoices | None = None
+    """The choice for writes behind the checkpoint."""
     cancel: bool = False
+    """Cancel a live run first, instead of refusing with 409."""
 
 
 class ForkBody(JsonBody):
     """`POST /api/threads/{id}/fork`."""
 
     checkpoint_id: Id | None = None
+    """The last checkpoint to share; absent: the head."""
     thread_id: Id | None = None
+    """Id of the new thread; absent: a new one."""
     effects: EffectChoices | None = None
+    """The choice for writes behind the checkpoint; `undo` is not allowed."""
 
 
 class ResumeBody(JsonBody):
     """`POST /api/threads/{id}/resume`."""
 
     answers: dict[str, Any] | None = None
+    """Answers by interrupt id."""
     checkpoint_id: Id | None = None
+    """The checkpoint to continue from; absent: the head."""
     effects: EffectChoices | None = None
+    """The choice for writes behind the checkpoint."""
     budget: dict[str, Any] | None = None
+    """Limits that replace those of the run."""
     stream: bool = True
+    """`false` returns one JSON body."""
     events: list[EventFamily] | None = None
+    """Families to stream; default: all."""
     on_disconnect: Literal["keep", "cancel"] = "keep"
+    """Whether the run continues when the client leaves. Default: `keep`."""
 
 
 def body(model: type[M], *, optional: bool = False) -> Callable[[Request], Awaitable[M]]:
