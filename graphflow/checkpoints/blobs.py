@@ -1,4 +1,4 @@
-"""The blobs of rows, changed where they stand: for encryption, exports and imports."""
+"""The blobs of rows: their size, and how they are changed where they stand, for encryption, exports and imports."""
 
 from __future__ import annotations
 
@@ -36,3 +36,11 @@ def changed_record(record: Record, change: Rewrite) -> Record:
 
 def changed_interrupt(row: OpenInterrupt, change: Rewrite) -> OpenInterrupt:
     return _replace(row, data=change(Place("interrupt", f"{row.thread_id} {row.interrupt_id}"), row.data))
+
+
+def stored_size(record: Record) -> int:
+    """Stored bytes of the record, its items and its snapshot."""
+    size = len(record.meta) + len(record.data)
+    for item in record.items:
+        size += len(item.data)
+    return size if record.snapshot is None else size + len(record.snapshot)

@@ -306,6 +306,3 @@ def _systems(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if system is not None:
             out[line["runId"]] = system
     return out
-
-
-__all__ = ["ChatRecorder", "read_run"]

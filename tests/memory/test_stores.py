@@ -14,9 +14,10 @@ from graphflow.errors import StoreError
 from graphflow.memory.conversations import ConversationStore, InMemoryConversations, SqlConversations
 from graphflow.memory.postgres_tables import PostgresTables
 from graphflow.memory.sqlite_tables import SqliteTables
-from graphflow.memory.store import InMemoryStore, SqlStore, Store
+from graphflow.memory.store import SqlStore, Store
 from graphflow.testing import FakeClock
 from graphflow.testing.conversation_store_conformance import ConversationStoreConformance
+from graphflow.testing.in_memory_store import InMemoryStore
 from graphflow.testing.store_conformance import StoreConformance
 from tests.postgres import Schemas
 

@@ -11,7 +11,7 @@ middle of a run.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -349,21 +349,20 @@ class EncryptedCheckpointer:
     async def read_items(
         self, chain: Sequence[tuple[int, int]], frame: int, channel: str, count: int, *, start: int = 0
     ) -> list[bytes]:
-        rows = await (await self._ready()).read_items(chain, frame, channel, count, start=start)
-        return self._entries(rows, Log(frame, channel, count, start), dict(chain))
+        return (await self.read_logs(chain, [Log(frame, channel, count, start)]))[0]
 
     async def read_logs(
         self, chain: Sequence[tuple[int, int]], logs: Sequence[Log]
     ) -> list[list[bytes]]:  # fmt: skip
         found = await (await self._ready()).read_logs(chain, logs)
-        upto = dict(chain)
-        return [self._entries(rows, log, upto) for rows, log in zip(found, logs, strict=True)]
-
-    def _entries(self, rows: Iterable[bytes], log: Log, upto: Mapping[int, int]) -> list[bytes]:
-        opened, frame, channel = self.cipher.decrypt, log.frame, log.channel
+        # Which lineage an entry comes from is not known here: the blob names it, and it has to lie on the chain.
+        upto, opened = dict(chain), self.cipher.decrypt
         return [
-            opened(Place("item", "", 0, ordinal, frame, channel), row, upto)
-            for ordinal, row in enumerate(rows, log.start)
+            [
+                opened(Place("item", "", 0, n, log.frame, log.channel), row, upto)
+                for n, row in enumerate(rows, log.start)
+            ]
+            for rows, log in zip(found, logs, strict=True)
         ]
 
     async def read_records(self, thread_id: str, *, lineage: int, after: int, upto: int) -> list[Record]:

@@ -9,15 +9,14 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints import errors
+from graphflow.checkpoints.blobs import changed_record, item_place, stored_size
 from graphflow.checkpoints.export import LooseItem
 from graphflow.checkpoints.ids import check_text, clean_title
 from graphflow.checkpoints.pruning import PruneChange
 from graphflow.checkpoints.rows import (
     ListedRecord,
     Log,
-    LogItem,
     OpenInterrupt,
-    Place,
     Record,
     Rewrite,
     ThreadFacts,
@@ -30,18 +29,8 @@ class LineageRows:
     """A lineage with its rows."""
 
     __slots__ = (
-        "cut",
-        "ids",
-        "indexed",
-        "logs",
-        "number",
-        "order",
-        "parent",
-        "pruned",
-        "records",
-        "snapshots",
-        "thread_id",
-    )
+        "cut", "ids", "indexed", "logs", "number", "order", "parent", "pruned", "records", "snapshots", "thread_id"
+    )  # fmt: skip
 
     def __init__(self, number: int, order: int, thread_id: str, parent: LineageRows | None, cut: int) -> None:
         self.number = number
@@ -156,28 +145,11 @@ class LineageRows:
         """Replaces every blob by what `change` gives for it."""
         for index, record in enumerate(self.records):
             if record is not None:
-                self.records[index] = self._rewritten(record, change)
+                self.records[index] = changed_record(record, change)
         for (frame, channel), log in self.logs.items():
             for ordinal, (written, data) in log.items():
-                place = Place("item", "", self.number, ordinal, frame, channel, written)
+                place = item_place(self.number, ordinal, frame, channel, written)
                 log[ordinal] = (written, change(place, data))
-
-    def _rewritten(self, record: Record, change: Rewrite) -> Record:
-        number, written = self.number, record.ordinal
-        items = [
-            LogItem(
-                i.frame,
-                i.channel,
-                i.ordinal,
-                change(Place("item", "", number, i.ordinal, i.frame, i.channel, written), i.data),
-            )
-            for i in record.items
-        ]
-        snapshot = record.snapshot
-        if snapshot is not None:
-            snapshot = change(Place("snapshot", "", number, written), snapshot)
-        data = change(Place("record", record.id, number, written), record.data)
-        return msgspec.structs.replace(record, data=data, items=tuple(items), snapshot=snapshot)
 
     def _replace(self, ordinal: int, **fields: Any) -> None:
         record = self.records[ordinal - 1]
@@ -392,13 +364,3 @@ def _parent(lineage: LineageRows | None, ordinal: int) -> str | None:
         upto = lineage.cut
         lineage = lineage.parent
     return None
-
-
-def stored_size(record: Record) -> int:
-    """Bytes of the record, its items and its snapshot."""
-    return (
-        len(record.meta)
-        + len(record.data)
-        + sum(len(item.data) for item in record.items)
-        + (0 if record.snapshot is None else len(record.snapshot))
-    )

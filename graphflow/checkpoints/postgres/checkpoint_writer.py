@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from graphflow.checkpoints import errors
+from graphflow.checkpoints.blobs import stored_size
 from graphflow.checkpoints.commit_queue import Promise
 from graphflow.checkpoints.ids import clean_title
 from graphflow.checkpoints.postgres.driver import native
@@ -56,14 +57,6 @@ BEGIN_LINEAGE = Statement("SELECT @.begin_lineage($1, $2, $3, $4)", "ltli")
 _ADD_SNAPSHOT = Statement("INSERT INTO @.snapshots (lineage, ordinal, data) VALUES ($1, $2, $3)", "liy")
 _CLOSE_INTERRUPTS = Statement("DELETE FROM @.interrupts WHERE thread = $1 AND id = ANY($2)", "tT")
 _CONSUME = Statement("SELECT @.consume($1, $2)", "lt")
-
-
-def size_of(record: Record) -> int:
-    """Stored bytes of the record, its items and its snapshot."""
-    size = len(record.meta) + len(record.data)
-    for item in record.items:
-        size += len(item.data)
-    return size if record.snapshot is None else size + len(record.snapshot)
 
 
 class PostgresEpoch:
@@ -142,7 +135,7 @@ def calls_of(run: RecordRun, epoch: PostgresEpoch) -> list[Call]:
         for record in records:
             calls.append(
                 _ADD_RECORD(
-                    *guard, head, record.ordinal, size_of(record), record.checkpoint, record.effect, record.id,
+                    *guard, head, record.ordinal, stored_size(record), record.checkpoint, record.effect, record.id,
                     record.meta, record.data,
                 )
             )  # fmt: skip
@@ -186,7 +179,7 @@ def rows_of(records: Sequence[Record]) -> list[bytes]:
         array(TEXT, [text(record.id) for record in records]),
         array(BOOLEAN, [boolean(record.checkpoint) for record in records]),
         array(BOOLEAN, [boolean(record.effect) for record in records]),
-        array(INTEGER, [integer(size_of(record)) for record in records]),
+        array(INTEGER, [integer(stored_size(record)) for record in records]),
         array(BYTEA, [record.meta for record in records]),
         array(BYTEA, [record.data for record in records]),
         *(_NO_ITEMS if not items else [

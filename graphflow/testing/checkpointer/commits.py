@@ -35,9 +35,11 @@ class Committing(Suite):
             durable = driver.commit(driver.record(b"%d" % n))
             durable.when_done(lambda n=n: order.append(n))  # type: ignore[misc]
             promises.append(durable)
+        # Awaiting the last one has to be enough: whatever came before it is durable by then.
         await promises[-1]
         assert all(durable.done for durable in promises)
         await asyncio.sleep(0)
+        # The turn above is for the callbacks, which run on the loop and not in a thread of the store.
         assert order == list(range(50))
         assert await messages(store, "thread", count=50) == [b"%d" % n for n in range(50)]
 
@@ -62,6 +64,7 @@ class Committing(Suite):
 
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(wait())
+            # One turn, so that the waiter is cancelled inside the promise and not before it looks at it.
             await asyncio.sleep(0)
             waiting.cancel()
         await durable
@@ -95,6 +98,7 @@ class Committing(Suite):
         """M2, W7: what lost left nothing."""
         driver = await drive(store)
         await driver.add(b"first")
+        # The second writer has loaded the same head, so both follow the rules as far as each can see.
         head, ordinal = driver.head, driver.ordinal
         winner = driver.commit(driver.record(b"winner"))
         driver.head, driver.ordinal, driver.counts = head, ordinal, {(0, "messages"): 1}
@@ -109,12 +113,14 @@ class Committing(Suite):
         driver = await drive(store)
         good = await driver.add(b"good")
         lost = Record(id=new_id(), lineage=driver.lineage, ordinal=2, checkpoint=True, meta=b"", data=b"")
+        # Not awaited: the later commit has to fail by the fence alone, before anybody has heard of the first failure.
         store.commit("thread", driver.fence, "another head", [lost], facts=facts())
         later = driver.commit(driver.record(b"later"))
         await refused(Fenced, later)
         row = await store.thread("thread")
         assert row is not None
         assert row.head == good.id
+        # An epoch with a failed commit is over; the next one goes on from what is durable.
         again = await drive(store, now=NOW + LEASE + 1)
         assert (await again.add()).ordinal == 2
 
@@ -125,6 +131,7 @@ class Committing(Suite):
         await old.add(b"old")
         new = await drive(store, now=NOW + LEASE + 1, owner="other")
         await refused(Fenced, old.commit(old.record(b"late")))
+        # Another channel: the old epoch may have had the same ordinals of `messages` in mind.
         await new.add(channel="notes")
         assert [r.id for r in await store.list_checkpoints("thread")] == [new.ids[0], old.ids[0]]
 
@@ -149,9 +156,11 @@ class Committing(Suite):
         driver, other = await drive(store), await drive(store, "other")
         await driver.add(b"kept")
         interrupt = OpenInterrupt(interrupt_id="i", thread_id="thread", run_id="r", kind="ask", node="n")
+        # The first record breaks no rule: when the gap shows, its rows may be in the transaction already.
         fine = driver.record(b"lost", opened=(interrupt,))
         driver.ordinal += 1
         gap = driver.record(b"after a gap")
+        # Commits of another thread before and after it, which a store may put into the same transaction.
         mixed = (
             other.commit(other.record()),
             driver.commit(fine, gap, facts=facts(run_id="r")),
@@ -172,6 +181,7 @@ class Committing(Suite):
     async def test_records_outside_the_heads_lineage_are_refused(self, store: Checkpointer) -> None:
         driver = await drive(store)
         await driver.add()
+        # A lineage that nobody began: a journal whose `begins` got lost would name it.
         driver.lineage += 1000
         await refused(StoreError, driver.commit(driver.record()))
 
@@ -179,6 +189,7 @@ class Committing(Suite):
     async def test_an_entrys_ordinal_is_never_used_twice(self, store: Checkpointer) -> None:
         driver = await drive(store)
         await driver.add(b"first")
+        # As a journal that has counted wrong: a log with two entries of one ordinal could not be read back.
         driver.counts.clear()
         await refused(StoreError, driver.commit(driver.record(b"again")))
         assert await messages(store, "thread", count=1) == [b"first"]
@@ -211,6 +222,7 @@ class Committing(Suite):
                 failures.append(error)
                 raise
 
+        # Threads with loops of their own, while this loop goes on: connections and callbacks must not be shared between them.
         workers = [threading.Thread(target=run, args=(f"thread-{n}",)) for n in range(4)]
         for worker in workers:
             worker.start()

@@ -39,6 +39,7 @@ class Exports(Suite):
         await store.delete_thread("thread")
         assert await store.import_thread(stream(lines)) == "thread"
         assert await picture(store, "thread") == before
+        # The first line has owner and lease too, which no copy takes along.
         assert [{**line, "thread": None} for line in await lines_of(store, "thread")] == [
             {**line, "thread": None} for line in lines
         ]
@@ -66,6 +67,7 @@ class Exports(Suite):
         await fork.add(b"fork")
         before = await picture(store, "fork")
         lines = await lines_of(store, "fork")
+        # Both: what the fork shared with its source must come from the file.
         await store.delete_thread("fork")
         await store.delete_thread("thread")
         await store.import_thread(stream(lines))
@@ -80,6 +82,7 @@ class Exports(Suite):
         row = await store.thread("copy")
         assert row is not None
         assert (row.owner, row.lease_until, row.fence) == (None, 0, driver.fence)
+        # A fence never goes back, so that a driver of the original can not pass for one of the copy.
         assert (await drive(store, "copy")).fence == driver.fence + 1
 
     @promise
@@ -95,12 +98,14 @@ class Exports(Suite):
             [*lines, lines[-1]],
             [{**lines[0], "version": 99}, *lines[1:]],
             [{**lines[0], "version": 0}, *lines[1:]],
+            # JSON has `true` where Python sees the integer 1.
             [{**lines[0], "version": True}, *lines[1:]],
             ["no object", *lines[1:]],  # type: ignore[list-item]
             [{**lines[0], "thread": {**lines[0]["thread"], "head": "elsewhere"}}, *lines[1:]],
             [{**lines[0], "thread": {**lines[0]["thread"], "lineage": None}}, *lines[1:]],
             [lines[0], {"kind": "surprise"}, *lines[2:]],
             [lines[0], {**lines[1], "kind": "record"}, *lines[2:]],
+            # The count at the end fits these two: only a look at the rows finds them.
             _doubled(lines, "lineage"),
             _doubled(lines, "record"),
         ]
@@ -115,6 +120,7 @@ class Exports(Suite):
         for n in range(5):
             await driver.add(b"%d" % n)
         lines = []
+        # A commit between any two lines, so that reading anew for each part of the thread would show.
         async for line in store.export_thread("thread"):
             lines.append(line)
             await driver.add(b"later")
@@ -132,6 +138,7 @@ class Exports(Suite):
 
         async def kept(folder: Path) -> None:
             store = self.make(folder)
+            # Setting up and closing have no effect the second time; several users of one store do so.
             await store.setup()
             await store.setup()
             await rich_thread(store)

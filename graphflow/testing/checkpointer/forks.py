@@ -43,6 +43,7 @@ class Forks(Suite):
         assert stored is not None
         assert stored.chain == ((source.lineage, 2), (fork.lineage, 1))
         assert await store.load("fork", source.ids[0]) is not None
+        # What the source did after the cut is not the past of the fork, and the other way round.
         assert await store.load("fork", source.ids[3]) is None
         assert await store.load("thread", fork.ids[0]) is None
         assert (await store.list_checkpoints("fork"))[0].parent == source.ids[1]
@@ -113,6 +114,7 @@ class Forks(Suite):
         assert await store.find_run("run of other") == "other"
         assert await store.queued("other") is not None
         again = await drive(store)
+        # Nobody drove it when it was deleted, so no fence has to outlive it.
         assert again.fence == 1
         await again.add(b"anew")
         assert await messages(store, "thread", count=1) == [b"anew"]
@@ -134,6 +136,7 @@ class Forks(Suite):
         stored = await store.load("fork")
         assert stored is not None
         assert stored.snapshot == b"s"
+        # The source went first: its rows up to the cut belong to the fork now, those behind it to nobody.
         beyond = await refused(
             StoreError, store.read_items([(source.lineage, 4)], 0, "messages", 4)
         )  # what only the deleted thread reached is gone
@@ -147,6 +150,7 @@ class Forks(Suite):
 
     @promise
     async def test_deleting_forks_in_any_order_keeps_the_rest_readable(self, store: Checkpointer) -> None:
+        # A store that frees a parent before its last child loses rows in some of these orders only.
         for order in itertools.permutations(("thread", "fork", "fork of fork")):
             source = await drive(store)
             for n in range(3):

@@ -29,6 +29,7 @@ class History(Suite):
         """P14, G8, L1, L5."""
         driver = await drive(store)
         for n in range(4):
+            # One without a checkpoint in between: parents pass over it.
             await driver.add(b"12345", meta=b"step %d" % n, checkpoint=n != 2)
         ids = [driver.ids[n] for n in (0, 1, 3)]
         lines = await store.list_checkpoints("thread")
@@ -70,6 +71,7 @@ class History(Suite):
     async def test_order_is_that_of_commits_also_when_clocks_go_back(self, store: Checkpointer) -> None:
         """M6."""
         driver = await drive(store)
+        # Ids that do not grow with the ordinals, as a clock makes them that was set back: a search by halves alone misses some.
         ids = [new_id() for _ in range(8)]
         skewed = [ids[n] for n in (4, 5, 0, 1, 6, 2, 7, 3)]
         for checkpoint_id in skewed:
@@ -114,6 +116,7 @@ class History(Suite):
         driver = await drive(store)
         first = driver.lineage
         for n in range(1, 6):
+            # One before and one behind the cut at 3, which a search for the newest would take.
             await driver.add(snapshot=b"snapshot %d" % n if n in {2, 4} else None)
         driver.begin(first, 3)
         await driver.add()
@@ -127,6 +130,7 @@ class History(Suite):
         driver = await drive(store)
         await driver.add(b"0")
         chain = [(driver.lineage, 1)]
+        # Deep, because stores walk a chain by recursion or in pages.
         for n in range(1, 70):
             driver.begin(driver.lineage, 1)
             await driver.add(b"%d" % n)
@@ -154,6 +158,7 @@ class History(Suite):
     @promise
     async def test_a_lineage_needs_a_known_parent_and_a_number_of_its_own(self, store: Checkpointer) -> None:
         driver, old = await rewound(store)
+        # Its own old number: the driver would write into the branch that it has left.
         driver._begins = Lineage(number=old, thread_id="thread")
         driver.ordinal, driver.lineage = 0, old
         await refused(StoreError, driver.commit(driver.record()))

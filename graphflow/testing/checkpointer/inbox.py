@@ -37,6 +37,7 @@ class Inbox(Suite):
         )  # fmt: skip
         await driver.add(opened=(asked,))
         assert await store.open_interrupts() == [asked]
+        # Closing what is not open has no effect: a store may have lost it to a prune or an import.
         await driver.add(closed=(asked.interrupt_id, "never opened"))
         assert await store.open_interrupts() == []
 
@@ -63,12 +64,14 @@ class Inbox(Suite):
         await drivers[0].add(closed=(first[-1].interrupt_id,))
         second = await store.open_interrupts(limit=3, cursor=first[-1].cursor)
         assert [i.interrupt_id for i in second] == ["i3", "i4", "i5"]
+        # Thirty digits are more than an integer of 64 bits; U+0663 is a digit to Python and to no database.
         for cursor in ("no cursor", "", "1", ":i", "-1:i", "1.5:i", "9" * 30 + ":i", "\u0663:i"):
             await refused(StoreError, store.open_interrupts(cursor=cursor))
 
     @promise
     async def test_a_thread_is_whose_it_was_made_for_whatever_is_committed(self, store: Checkpointer) -> None:
         assert await store.assign("thread", "ann", now=NOW) == "ann"
+        # The first to name a user wins: whose a thread is must not change under those who may see it.
         assert await store.assign("thread", "bob", now=NOW + 1) == "ann"
         driver = await drive(store)
         await driver.add(b"one")
@@ -104,6 +107,7 @@ class Inbox(Suite):
     @promise
     async def test_a_run_is_found_by_its_id(self, store: Checkpointer) -> None:
         driver = await drive(store)
+        # The same run in two commits: stores write the index only when it changes.
         for run in ("run-1", "run-1", "run-2"):
             driver.commit(driver.record(), facts=facts(run_id=run))
         await store.flush()
@@ -116,6 +120,7 @@ class Inbox(Suite):
             driver = await drive(store, f"thread-{n}")
             new = facts(status=status, updated_at=NOW + n * 10, agent_key=f"agent-{n % 2}")
             await driver.commit(driver.record(), facts=new, release=True)
+        # An older thread changes last: order and filters have to follow the facts, not the time of making.
         driver = await drive(store, "thread-1")
         await driver.commit(driver.record(), facts=facts(status="idle", updated_at=NOW + 99, agent_key="agent-1"))
 
@@ -146,6 +151,7 @@ class Inbox(Suite):
         assert positions == sorted(set(positions))
         assert await store.queued("thread") == (positions[0], b"0")
         assert [await store.dequeue("thread") for _ in range(4)] == [b"0", b"1", b"2", None]
+        # Also when the queue was empty: a position that comes twice would consume somebody else's input.
         assert await store.enqueue("thread", b"again", now=NOW) > positions[-1]
         assert await store.dequeue("other") == b"other"
         await refused(ThreadNotFound, store.enqueue("nobody", b"x", now=NOW))
@@ -202,6 +208,7 @@ class Inbox(Suite):
     async def test_what_is_withdrawn_is_gone_once(self, store: Checkpointer) -> None:
         driver = await drive(store)
         first, second = [await store.enqueue("thread", b"%d" % n, now=NOW) for n in range(2)]
+        # The thread has to fit too, or a caller could withdraw what waits on a thread that it may not see.
         assert not await store.withdraw("other", first)
         assert [await store.withdraw("thread", first), await store.withdraw("thread", first)] == [True, False]
         await refused(Fenced, driver.commit(driver.record(), consumes=first))
@@ -254,6 +261,7 @@ async def fill_inbox(store: Checkpointer) -> list[Driver]:
             node="n",
             owner="ann" if n % 2 == 0 else "bob",
             role="admin" if n % 4 == 0 else None,
+            # Two at each moment, so that a page may end between equals.
             opened_at=NOW + n // 2,
             due_at=NOW + 100 + n if n in {1, 2, 3} else None,
         )

@@ -43,6 +43,7 @@ class Leases(Suite):
 
     @promise
     async def test_of_many_at_once_one_takes_the_thread(self, store: Checkpointer) -> None:
+        # Which of them wins is open; that nine lose is not.
         results = await asyncio.gather(
             *(store.take("thread", owner=f"owner-{n}", now=NOW, lease_ms=LEASE) for n in range(10)),
             return_exceptions=True,
@@ -54,6 +55,7 @@ class Leases(Suite):
         for thread_id, owner in (("a", "me"), ("b", "me"), ("c", "you")):
             await store.take(thread_id, owner=owner, now=NOW, lease_ms=LEASE)
         await store.renew("me", lease_until=NOW + 2 * LEASE)
+        # The second renewal lies in the past: a lease is never made shorter.
         await store.renew("me", lease_until=NOW)
         assert [row.lease_until - NOW for row in [await store.thread(t) for t in "abc"] if row] == [
             30_000,
@@ -64,6 +66,7 @@ class Leases(Suite):
     @promise
     async def test_releasing_gives_the_thread_back_unless_the_fence_is_old(self, store: Checkpointer) -> None:
         await store.take("thread", owner="me", now=NOW, lease_ms=LEASE)
+        # A fence that is not the thread's, and a thread that is not there: neither may take the lease from its owner.
         await store.release("thread", 7)
         await store.release("nobody", 1)
         await refused(ThreadBusy, store.take("thread", owner="you", now=NOW, lease_ms=LEASE))
@@ -81,6 +84,7 @@ class Leases(Suite):
     @promise
     async def test_nothing_is_committed_after_giving_back(self, store: Checkpointer) -> None:
         driver = await drive(store)
+        # Both are queued before the first is durable, so the release counts in the order of the calls.
         promises = [driver.commit(driver.record(), release=True), driver.commit(driver.record())]
         await promises[0]
         await refused(Fenced, promises[1])
@@ -95,6 +99,7 @@ class Leases(Suite):
         await store.delete_thread("thread")
         assert await store.thread("thread") is None
         assert await store.threads() == []
+        # A namesake that began with the fence 1 would let the old driver in.
         new = await drive(store)
         assert new.fence > old.fence
         await refused(Fenced, old.commit(old.record(b"into the wrong thread")))

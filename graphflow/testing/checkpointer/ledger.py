@@ -23,6 +23,7 @@ class Ledger(Suite):
         await one.add(spent=line(day=2, model=""))
         await two.add(spent=line(prompt_tokens=7, active_ms=3))
         await two.add(spent=line(agent_key="other"))
+        # Beyond 32 bits: costs are in 10⁻¹² USD, of which a few tenths of a cent fill an integer.
         both = line(prompt_tokens=22, unpriced=1, active_ms=3, model_calls=3, cost=2**40 + 2_000)
         assert await store.spent() == [both, line(agent_key="other"), line(day=2, model="")]
         mine = line(prompt_tokens=15, unpriced=1, model_calls=2, cost=2**40 + 1_000)
@@ -46,6 +47,7 @@ class Ledger(Suite):
             driver = await drive(store, name)
             await driver.add(spent=line())
             await store.release(name, driver.fence)
+        # Two of them: their lines fall together under the empty name and have to be added, not replaced.
         await store.delete_thread("one")
         await store.delete_thread("two")
         assert await store.spent() == [line(model_calls=3, cost=3_000)]

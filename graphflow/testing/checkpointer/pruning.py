@@ -40,6 +40,7 @@ class Pruning(Suite):
         pruned = await store.prune("thread", Keep(newest=5))
         assert [line.id for line in await store.list_checkpoints("thread")] == driver.ids[:14:-1]
         assert (pruned.checkpoints, pruned.kept) == (15, 5)
+        # The report counts rows, not checkpoints.
         assert pruned.records == 11  # 1 to 11: the 12th has the snapshot of the five
         assert pruned.size > 0
         after = await pictures(store, "thread", driver.ids)
@@ -54,6 +55,7 @@ class Pruning(Suite):
         await store.prune("thread", Keep(newest=1))
         await driver.add(b"8")  # the epoch that drives it does not notice
         assert await messages(store, "thread", count=9) == [b"%d" % n for n in range(9)]
+        # A new owner reads the pruned thread from the store and remembers nothing of it.
         again = await drive(store, now=NOW + LEASE)
         again.counts = {(0, "messages"): 9}
         await again.add(b"9")
@@ -74,6 +76,7 @@ class Pruning(Suite):
     @promise
     async def test_a_prune_by_time_reads_it_from_the_ids(self, store: Checkpointer) -> None:
         driver = await drive(store)
+        # UUIDv7: the first 48 bits are the milliseconds since 1970.
         ids = [f"{1000 + n:012x}" for n in range(4)]
         ids = [f"{text[:8]}-{text[8:]}-7000-8000-{n:012x}" for n, text in enumerate(ids)]
         for id_ in ids:
@@ -98,6 +101,7 @@ class Pruning(Suite):
     async def test_a_prune_to_nothing_keeps_the_head(self, store: Checkpointer) -> None:
         """N5."""
         driver = await long_thread(store, 4)
+        # A record behind the last checkpoint, as a crash leaves it: the head is not always a checkpoint.
         tail = driver.record(b"4", checkpoint=False)
         await driver.commit(tail)
         await store.prune("thread", Keep(newest=0))
@@ -123,6 +127,7 @@ class Pruning(Suite):
         source = await long_thread(store, 10, snapshots=(2, 9))
         fork = await forked(store, source, 4)
         await fork.add(b"fork")
+        # It has no record of its own yet, so only the row of its lineage names the cut.
         fresh = await forked(store, source, 6, thread_id="fresh")
         await store.delete_thread("nobody")
         await store.prune("thread", Keep(newest=1))
@@ -222,6 +227,7 @@ class Pruning(Suite):
         await driver.add()
         driver.begin(old, 1, counts={(0, "messages"): 1})
         await driver.add(b"new")
+        # A record that exists, one that does not, and a lineage that nobody has.
         keep = Keep(newest=1, records=((old, 3), (old, 77), (12345, 1)))
         assert (await store.prune("thread", keep)).records == 2
         assert [r.id for r in await store.read_records("thread", lineage=old, after=2, upto=3)] == [result.id]
@@ -241,6 +247,7 @@ class Pruning(Suite):
         await refused(
             CheckpointNotFound, store.fork(driver.ids[4], "thread", "fork", number=next_number(), facts=facts())
         )
+        # The driver still knows the checkpoint; only the store can tell that it went.
         driver.begin(driver.lineage, 5, counts={(0, "messages"): 5})  # loaded before the prune
         error = await refused(StoreError, driver.commit(driver.record(b"lost")))
         assert "pruned" in error.message
@@ -272,6 +279,7 @@ class Pruning(Suite):
     async def test_deleting_a_checkpoint_leaves_those_after_it_whole(self, store: Checkpointer) -> None:
         driver = await long_thread(store, 6, snapshots=(3,))
         before = await pictures(store, "thread", driver.ids)
+        # Neighbours, and around the snapshot of the third.
         for position in (1, 2, 4):
             await store.delete_checkpoint("thread", driver.ids[position])
             before[driver.ids[position]] = None
@@ -311,6 +319,7 @@ class Pruning(Suite):
     @promise
     async def test_whatever_is_pruned_what_is_left_reads_as_before(self, store: Checkpointer) -> None:
         """Random trees of threads that go back, fork, are pruned, lose checkpoints and are deleted."""
+        # Seeded, so that a failure can be had again; few, since every store runs them.
         for seed in range(3):
             await _wander(store, random.Random(seed), f"{seed}.")  # noqa: S311 – not secret
             for row in await store.threads(limit=100):
@@ -390,6 +399,7 @@ async def _take_away(
         try:
             await store.delete_checkpoint(name, draw.choice(shown))
         except GraphflowError as error:
+            # Refusals are allowed here (somebody stands on it): what counts is that nothing else has changed.
             if error.code != "invalid_input":
                 raise
         if await store.thread(name) is None:

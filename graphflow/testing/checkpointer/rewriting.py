@@ -22,6 +22,7 @@ class Rewriting(Suite):
         await store.put_note("size", b"")
         await store.put_note("colour", b"green")
         assert (await store.note("colour"), await store.note("size")) == (b"green", b"")
+        # A store may keep notes and documents in one table; their names must not meet.
         assert await store.document("colour") is None
 
     @promise
@@ -45,6 +46,7 @@ class Rewriting(Suite):
         await driver.add(data=b"patch 3", snapshot=b"later")
         await driver.commit(facts=facts(title="Title"))
         await forked(store, driver, 1)
+        # Leaves an entry whose record is gone, which a rewrite by records alone would pass over.
         await store.prune("thread", Keep(newest=1))
         await store.put_document("sha256:1", b"document")
         await store.enqueue("thread", b"input", now=0)
@@ -56,6 +58,7 @@ class Rewriting(Suite):
             return b"<" + blob + b">"
 
         after, pages = await store.rewrite(change, limit=2), 1
+        # Pages of two, so that cursors cross from one table into the next.
         while after is not None:
             after, pages = await store.rewrite(change, after=after, limit=2), pages + 1
             assert pages < 50

@@ -19,6 +19,7 @@ S = TypeVar("S", bound="Suite")
 
 NOW = 1_700_000_000_000
 LEASE = 15_000
+# Counted and not drawn, so that a failing test reads the same each time.
 _numbers = itertools.count(1)
 
 
@@ -72,6 +73,7 @@ class Driver:
         return Record(lineage=self.lineage, ordinal=self.ordinal, **fields)
 
     def commit(self, *records: Record, **options: Any) -> Durable:
+        # Moved on before anything is durable, as a journal does: the next commit expects the head of this one.
         begins, self._begins = self._begins, None
         options = {"facts": facts(), "begins": begins, **options}
         durable = self.store.commit(self.thread_id, self.fence, self.head, records, **options)
@@ -144,6 +146,7 @@ def promise(test: Callable[[S, Checkpointer], Coroutine[Any, Any, None]]) -> Cal
         store = suite.make(folder)
         await store.setup()
         try:
+            # For a store that hangs: no promise takes a second.
             async with asyncio.timeout(60):
                 await test(suite, store)
         finally:
@@ -153,6 +156,7 @@ def promise(test: Callable[[S, Checkpointer], Coroutine[Any, Any, None]]) -> Cal
         with tempfile.TemporaryDirectory() as folder:
             asyncio.run(kept(self, Path(folder)))
 
+    # By hand, since `functools.wraps` would show runners the signature with `store`, which they take for a fixture.
     run.__name__, run.__qualname__, run.__doc__, run.__module__ = (
         test.__name__,
         test.__qualname__,
