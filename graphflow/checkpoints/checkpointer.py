@@ -120,7 +120,7 @@ class Checkpointer(Protocol):
         `before` is a checkpoint id; only older ones are returned. An unknown thread has none.
 
         Raises:
-            CheckpointNotFound: `before` is no checkpoint of them.
+            CheckpointNotFound: `before` is not one of them.
         """
 
     async def read_records(self, thread_id: str, *, lineage: int, after: int, upto: int) -> list[Record]:
@@ -221,7 +221,7 @@ class Checkpointer(Protocol):
         """Open interrupts whose `due_at` is not later than `before` (epoch ms)."""
 
     async def put_document(self, digest: str, document: bytes) -> None:
-        """Keeps a document under its hash; the second time is no effect."""
+        """Keeps a document under its hash; calling it again has no effect."""
 
     async def document(self, digest: str) -> bytes | None: ...
 

@@ -60,7 +60,7 @@ EXTENSIONS = {
     TUPLE: "tuple",  # an array
     SET: "set",  # an array, sorted by its bytes
     FROZENSET: "frozenset",  # the same
-    PAIRS: "map",  # an array of [key, value], where a key is no str
+    PAIRS: "map",  # an array of [key, value], where a key is not a str
     TEXT: "text",  # UTF-8 with surrogates passed, where a str has lone ones
     DATETIME: "datetime",  # [ISO 8601, zone key or None, fold]
     DATE: "date",  # ISO 8601
@@ -397,7 +397,7 @@ def _read_fields(data: memoryview) -> Any:
     for kind in _TEXTED:
         if kind.__name__ == name:
             return kind(**fields)
-    raise ValueError(f"{name!r} is no message")
+    raise ValueError(f"{name!r} is not a message")
 
 
 _READERS: dict[int, Callable[[memoryview], Any]] = {

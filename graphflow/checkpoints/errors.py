@@ -67,7 +67,7 @@ def nothing_to_keep(thread_id: str, newest: int | None, since: int | None) -> Gr
 def pruned_parent(number: int, parent: int, cut: int) -> StoreError:
     return StoreError(
         f"lineage {number} would begin at record {cut} of lineage {parent}, which was pruned meanwhile:"
-        " load the thread anew and choose another checkpoint"
+        " load the thread again and choose another checkpoint"
     )
 
 
@@ -100,7 +100,7 @@ def fenced_released(thread_id: str, fence: int) -> Fenced:
 
 def fenced_head(thread_id: str, expected: str | None, head: str | None) -> Fenced:
     return Fenced(
-        f"the head of thread {thread_id!r} is {head!r}, not {expected!r}: load the thread anew",
+        f"the head of thread {thread_id!r} is {head!r}, not {expected!r}: load the thread again",
         threadId=thread_id,
         expected=expected,
         head=head,

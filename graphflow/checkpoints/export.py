@@ -104,14 +104,14 @@ async def from_lines(lines: AsyncIterator[Mapping[str, Any]]) -> ThreadCopy:
     The whole thread is held in memory, because a store takes it in one transaction.
 
     Raises:
-        StoreError: `store_version_unsupported` for a newer format; `store_failed` for anything that is no whole export.
+        StoreError: `store_version_unsupported` for a newer format; `store_failed` for anything that is not a whole export.
     """
     copy: ThreadCopy | None = None
     count, ended = 0, False
     async for line in lines:
         count += 1
         if not isinstance(line, Mapping):
-            raise StoreError(f"line {count} of the export is no object, but {line!r:.80}")
+            raise StoreError(f"line {count} of the export is not a JSON object but {line!r:.80}")
         kind = line.get("kind")
         if ended:
             raise StoreError(f"line {count} follows the end of the export: one file holds one thread")
@@ -227,7 +227,9 @@ _T = TypeVar("_T")
 
 def _head(line: Mapping[str, Any]) -> ThreadCopy:
     if line.get("kind") != FORMAT:
-        raise StoreError(f"the first line has kind {line.get('kind')!r}, not {FORMAT!r}: this is no exported thread")
+        raise StoreError(
+            f"the first line has kind {line.get('kind')!r}, not {FORMAT!r}: this is not an exported thread"
+        )
     version = line.get("version")
     # `isinstance` would accept JSON's `true`.
     if type(version) is not int or version < 1:

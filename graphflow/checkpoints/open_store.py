@@ -11,7 +11,7 @@ def open_store(settings: StoreSettings) -> Checkpointer:
     """PostgreSQL at `url`, else SQLite at `path`, encrypted if keys or compression say so; nothing is read yet.
 
     Raises:
-        StoreError: the URL can't be read, a key is no key, or an extra is not installed. Texts have no password.
+        StoreError: the URL can't be read, a key is invalid, or an extra is not installed. Texts have no password.
     """
     store = _postgres(settings) if settings.url else _sqlite(settings)
     if not settings.keys and not settings.compression:
@@ -30,7 +30,9 @@ def _sqlite(settings: StoreSettings) -> Checkpointer:
 def _postgres(settings: StoreSettings) -> Checkpointer:
     assert settings.url is not None
     if not settings.url.startswith(("postgresql://", "postgres://")):
-        raise StoreError("setting store.url names no PostgreSQL: it begins postgresql:// (its value is not shown)")
+        raise StoreError(
+            "setting store.url is not a PostgreSQL URL: it has to begin with postgresql:// (its value is not shown)"
+        )
     try:
         from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
 

@@ -55,7 +55,7 @@ class OwnerLock:
         _locks.add(self)
 
     def acquire(self) -> None:
-        """Takes the OS lock; the second time is no effect. Sweeps away what dead owners left."""
+        """Takes the OS lock; calling it again has no effect. Sweeps away what dead owners left."""
         if self._handle is not None or fcntl is None:
             return
         path = self.folder / self.id.rpartition("/")[2]

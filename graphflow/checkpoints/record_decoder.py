@@ -143,7 +143,7 @@ def _read_body(data: bytes) -> RecordBody:
     source, node, frame, at, machine, frames, interrupts, facts = content
     seq, tail, events = codec.decode(data[end:])
     if not (type(seq) is type(tail) is int and _LISTS.issuperset(map(type, events))):
-        raise TypeError("its log is no list of events")
+        raise TypeError("its log is not a list of events")
     complete(events)
     _check_known(machine, _MACHINE_FIELDS)
     fields = {_MACHINE_FIELDS[code]: _machine_value(code, value) for code, value in machine.items()}

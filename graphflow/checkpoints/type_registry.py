@@ -158,7 +158,7 @@ def _dump_and_load(cls: type) -> tuple[Callable[[Any], Any], Callable[[Any], Any
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return (lambda value: value._asdict()), lambda content: cls(**content)
     raise ValueError(
-        f"{cls.__qualname__} is no dataclass, struct, pydantic model, enum or named tuple: pass dump= and load= too"
+        f"{cls.__qualname__} is not a dataclass, struct, pydantic model, enum or named tuple: pass dump= and load= too"
     )
 
 

@@ -318,7 +318,7 @@ def _checked_charset(charset: str) -> str:
             return charset
         issue = "does not write ASCII as one byte a character, so lines could not be told apart"
     except LookupError:
-        issue = "is no encoding that Python knows"
+        issue = "is not an encoding that Python knows"
     raise GraphflowError(f"memory.chat_charset is {charset!r}, which {issue}; use UTF-8", code="invalid_input")
 
 
@@ -372,7 +372,7 @@ def _split(data: bytes) -> Iterator[tuple[int, bytes]]:
     """(offset, line) of every line, the last also without its end."""
     offset = 0
     for raw in data.split(b"\n"):
-        # The empty rest after the last line break is no line.
+        # The empty rest after the last line break is not a line.
         if raw or offset + len(raw) < len(data):
             yield offset, raw
         offset += len(raw) + 1

@@ -395,7 +395,7 @@ def _demand(kept: bool, rule: str) -> None:
 def _block_id(event: ev.Event) -> str:
     """The id of the block that an event is of; "" for other events."""
     for name in ("content_id", "reasoning_id", "tool_id", "action_id"):
-        # `request.submit` names the call that it answers and is no piece of it.
+        # `request.submit` names the call that it answers and is not a piece of it.
         if (key := getattr(event, name, None)) is not None and not isinstance(event, ev.RequestSubmit):
             return str(key)
     return ""

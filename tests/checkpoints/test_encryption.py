@@ -140,8 +140,8 @@ def test_compression_makes_texts_small_and_leaves_noise_as_it_is() -> None:
         ([NEW, ":AAAA"], "key 2 has no id"),
         (["short:AAAA"], "'short' has 3 bytes, 32"),
         (["odd:not base64!"], "'odd' is not base64"),
-        ([NEW, NEW], "'new' is there twice"),
-        ([NEW, "same:" + NEW[4:]], "'same' is there twice"),
+        ([NEW, NEW], "'new' is given twice"),
+        ([NEW, "same:" + NEW[4:]], "'same' is given twice"),
     ],
 )
 def test_a_wrong_key_is_refused_by_its_name_and_never_shown(keys: list[str], words: str) -> None:

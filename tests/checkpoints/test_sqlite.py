@@ -399,7 +399,7 @@ async def test_damage_that_sqlite_can_not_put_into_words_is_named_all_the_same(s
 @pytest.mark.parametrize(
     ("make", "code", "words"),
     [
-        (lambda path: path.write_bytes(b"no database at all" * 100), "store_failed", "no SQLite database"),
+        (lambda path: path.write_bytes(b"no database at all" * 100), "store_failed", "not a SQLite database"),
         (lambda path: sqlite3.connect(path).execute("CREATE TABLE other (x)"), "store_failed", "another program"),
         (lambda path: path.mkdir(), "store_failed", "could not be opened"),
         (lambda path: path.parent.joinpath("file").touch(), None, ""),

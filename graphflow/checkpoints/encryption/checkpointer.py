@@ -71,7 +71,7 @@ class EncryptedCheckpointer:
         compression: compress blobs that gain by it.
 
     Raises:
-        StoreError: a key is no key, or `graphflow[encryption]` is not installed.
+        StoreError: a key is invalid, or `graphflow[encryption]` is not installed.
     """
 
     def __init__(self, store: Checkpointer, keys: Sequence[str] = (), *, compression: bool = False) -> None:
@@ -106,7 +106,7 @@ class EncryptedCheckpointer:
     # --- opening and closing ---
 
     async def setup(self, *, encrypted: bool = False) -> None:
-        """Opens the store and compares its note on encryption with the keys; the second time is no effect.
+        """Opens the store and compares its note on encryption with the keys; calling it again has no effect.
 
         Raises:
             StoreError: a key is missing or wrong, or the store holds blobs that are not encrypted.

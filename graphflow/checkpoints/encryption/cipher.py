@@ -70,12 +70,12 @@ def parse_keys(texts: Iterable[str]) -> tuple[Key, ...]:
     """Keys from `ID:BASE64` texts, the one that writes first.
 
     Raises:
-        StoreError: a text is no key; it is named by its id or position, never shown.
+        StoreError: a text is not a key; it is named by its id or position, never shown.
     """
     keys = [_parse(position, text) for position, text in enumerate(texts, 1)]
     for number, key in enumerate(keys):
         if any(key.id == other.id or key.mark == other.mark for other in keys[:number]):
-            raise StoreError(f"key {key.id!r} is there twice: every id and every key once")
+            raise StoreError(f"key {key.id!r} is given twice: each id and each key may appear only once")
     return tuple(keys)
 
 
@@ -105,7 +105,7 @@ class Cipher:
         compression: compress blobs that gain by it, before they are encrypted.
 
     Raises:
-        StoreError: a key is no key, or a library is missing.
+        StoreError: a key is invalid, or a library is missing.
     """
 
     def __init__(self, keys: Sequence[str] = (), *, compression: bool = False) -> None:

@@ -97,7 +97,7 @@ class PostgresCheckpointer(SqlCheckpointer):
     # --- opening and closing ---
 
     async def setup(self, *, encrypted: bool = False) -> None:
-        """Opens the database and makes or migrates the schema; the second time is no effect."""
+        """Opens the database and makes or migrates the schema; calling it again has no effect."""
         self._encrypted = self._encrypted or encrypted
         await self._here()
 

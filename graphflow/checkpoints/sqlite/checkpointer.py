@@ -79,7 +79,7 @@ class SqliteCheckpointer(SqlCheckpointer):
     # --- opening and closing ---
 
     async def setup(self, *, encrypted: bool = False) -> None:
-        """Opens the file, makes or migrates its schema, and starts the threads; the second time is no effect."""
+        """Opens the file, makes or migrates its schema, and starts the threads; calling it again has no effect."""
         if self._owner_lock.forked:
             raise forked(self.path)
         with self._opening:

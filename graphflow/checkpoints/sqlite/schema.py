@@ -180,7 +180,7 @@ _REASONS: dict[int | None, str] = {
     sqlite3.SQLITE_FULL: "the disk is full: make room, then resume the thread",
     sqlite3.SQLITE_READONLY: "the file or its folder is read-only: make it writable for this user",
     sqlite3.SQLITE_CANTOPEN: "the file can't be opened: the folder must exist and be writable for this user",
-    sqlite3.SQLITE_NOTADB: "the file is no SQLite database: choose another file, or restore it from a backup",
+    sqlite3.SQLITE_NOTADB: "the file is not a SQLite database: choose another file, or restore it from a backup",
     sqlite3.SQLITE_CORRUPT: "the file is damaged: restore it from a backup; `PRAGMA integrity_check` says where",
     sqlite3.SQLITE_IOERR: "the disk reported an error: look at the system's log",
 }

@@ -37,7 +37,7 @@ class Worker(ABC):
         """Serves the entries until there is a None; a `StoreError` ends it and becomes everybody's answer."""
 
     def start(self) -> None:
-        """Starts the thread; the second time is no effect."""
+        """Starts the thread; calling it again has no effect."""
         with self._starting:
             if not self._started:
                 self._started = True
@@ -62,7 +62,7 @@ class Worker(ABC):
             self._rung = False
 
     def stop(self) -> None:
-        """Serves what is queued, then ends the thread and waits for it; the second time is no effect."""
+        """Serves what is queued, then ends the thread and waits for it; calling it again has no effect."""
         self.entries.append(None)
         self.ring()
         if self._thread.is_alive() and self._thread is not threading.current_thread():

@@ -181,7 +181,7 @@ class Inbox(Suite):
         ]  # fmt: skip
         assert [q.position for q in await store.queue("thread")] == [signal, first]
         assert [q.body for q in await store.queue(kind="input", limit=1)] == [b"first"]
-        assert await store.queued("thread") == (first, b"first"), "a signal is no input"
+        assert await store.queued("thread") == (first, b"first"), "a signal is not an input"
         assert await store.queue("nobody") == [] and await store.queue(owner="nobody") == []
         assert [q.body for q in await store.queue(owner="owner", kind="signal")] == [b"signal"]
 
