@@ -213,8 +213,8 @@ class CompiledGraph:
         return [task.result() for task in tasks]
 
     def thread(self, thread_id: str) -> Thread:
-        # Imported here: a plain run loads neither history nor time travel.
         """History, states and time travel of one thread."""
+        # Imported here: a plain run loads neither history nor time travel.
         from graphflow.runtime.thread import Thread
 
         return Thread(self.host, thread_id)

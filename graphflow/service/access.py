@@ -26,7 +26,7 @@ LOCAL = Caller()
 
 async def sees(context: ServiceContext, caller: Caller, thread_id: str) -> bool:
     """Whether the caller may see the thread; one that does not exist yet counts as visible."""
-    if caller.user is None or not CHAT_ID.fullmatch(thread_id):  # what is no id is refused where it is read
+    if caller.user is None or not CHAT_ID.fullmatch(thread_id):  # anything else is refused where it is read as an id
         return True
     await context.runs.ready()
     row = await context.store.thread(thread_id)

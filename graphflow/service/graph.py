@@ -51,8 +51,8 @@ class Graph(GraphBuilder[S]):
                 with these names.
 
         Raises:
-            DefinitionError: the text is no JSON object, or its nodes are none. Other errors are reported when the graph
-                is compiled.
+            DefinitionError: the text is not a JSON object, or its nodes are not objects. Other errors are reported when the
+                graph is compiled.
         """
         graph: Graph[Any] = super().from_json(source, functions)
         return graph

@@ -51,7 +51,7 @@ def checked_chat_id(chat_id: str, field: str = "chatId") -> str:
     """The id itself.
 
     Raises:
-        GraphflowError: `invalid_input` for anything that is no thread id (spec 3.4).
+        GraphflowError: `invalid_input` for anything that is not a thread id (spec 3.4).
     """
     # Ids become names of folders and files, so no id may contain "..".
     if not CHAT_ID.fullmatch(chat_id) or ".." in chat_id:

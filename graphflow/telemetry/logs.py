@@ -2,7 +2,7 @@
 
 `set_up_logs` is called once by a process that owns its terminal (the command line, the server);
 as a library graphflow configures nothing, and code anywhere logs by `structlog.get_logger()`.
-Imported lazily: structlog is no part of `import graphflow`.
+Imported lazily: structlog is not part of `import graphflow`.
 """
 
 from __future__ import annotations

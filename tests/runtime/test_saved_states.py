@@ -55,6 +55,16 @@ async def test_unchanged_values_are_not_stored_again(store: Checkpointer) -> Non
     assert sizes[1] > 5000
 
 
+@pytest.mark.parametrize(("old", "new"), [(1, True), (True, 1), ([1], [True]), ({"x": 0}, {"x": False}), (1, 1.0)])
+async def test_a_value_that_python_takes_for_the_old_one_is_stored_all_the_same(
+    store: Checkpointer, old: object, new: object
+) -> None:
+    states = SavedStates(store)
+    await states.save("t", {"value": old})
+    await states.save("t", {"value": new})
+    assert repr(await states.load_latest("t")) == repr({"value": new})
+
+
 async def test_a_graphs_thread_is_read_and_edited(compile_graph: Compile, store: Checkpointer) -> None:
     app = compile_graph(chain("a", "b")[0])
     await app.run(thread_id="t")

@@ -59,9 +59,17 @@ async def tell(state: Any, ctx: Any) -> None:
     await ctx.content("told")
 
 
-def compiled(store: Checkpointer | None, **nodes: Any) -> CompiledGraph:
+class FallingIds(FakeIds):
+    """Ids of which none is greater than the one before."""
+
+    def new_id(self) -> str:
+        *head, last = super().new_id().split("-")
+        return "-".join([*head, f"{0xFFFFFFFFFFFF - int(last, 16):012x}"])
+
+
+def compiled(store: Checkpointer | None, ids: FakeIds | None = None, **nodes: Any) -> CompiledGraph:
     functions = {"make": make, "work": work, "tell": tell, **nodes}
-    return load_graph(DOCUMENT, checkpointer=store, nodes=functions, ids=FakeIds())
+    return load_graph(DOCUMENT, checkpointer=store, nodes=functions, ids=ids or FakeIds())
 
 
 def told(events: list[Event]) -> list[str]:
@@ -234,12 +242,15 @@ async def test_a_fork_tells_the_plan_under_its_own_chat(store: Checkpointer) -> 
     assert {event.chat_id for event in events if event.type.startswith("plan.")} == {"u"}  # type: ignore[attr-defined]
 
 
-async def test_a_rewind_to_a_question_tells_the_task_that_asks_before_the_answer_comes(store: Checkpointer) -> None:
+@pytest.mark.parametrize("ids", [FakeIds, FallingIds])
+async def test_a_rewind_to_a_question_tells_the_task_that_asks_before_the_answer_comes(
+    store: Checkpointer, ids: type[FakeIds]
+) -> None:
     async def asks(state: Any, ctx: Any) -> dict[str, Any]:
         await ctx.ask("May I?", schema={"type": "string"})
         return dict(await work(state, ctx))
 
-    app = compiled(store, work=asks)
+    app = compiled(store, ids(), work=asks)
     await app.run({}, "t")
     thread = app.thread("t")
     [waiting] = [c.id for c in await thread.history() if c.source == "ask"]

@@ -124,9 +124,8 @@ def on_edited(work: UnitOfWork, tick: Edited) -> None:
         if work.moves:
             work.moves[0] = msgspec.structs.replace(work.moves[0], own=values)
     _forget(work, tick.reuse)
-    same_run = tick.run_id == work.before.run_id
-    work.fields["run_id"] = tick.run_id
-    _ask_anew(work, tick.run_id, same_run=same_run)
+    work.fields["run_id"] = work.before.run_id if tick.same_run else tick.id
+    _ask_anew(work, same_run=tick.same_run)
     _rest(work)
 
 
@@ -146,13 +145,13 @@ def on_moved(work: UnitOfWork, tick: Moved) -> None:
     """A rewind or fork: unfinished frames run again, open interrupts are issued anew (E8)."""
     work.source, work.facts = tick.source, tick.facts
     work.node = work.before.root.node if work.before.frames else ""
-    work.fields["run_id"] = tick.run_id
+    work.fields["run_id"] = tick.id
     work.fields.pop("active_ms", None)
     _forget(work, tick.reuse)
     for frame in list(work.table.values()):
         if frame.status in ("backoff", "failed"):
             work.change(frame.number, {"status": "ready", "attempt": 1})
-    _ask_anew(work, tick.run_id, same_run=False)
+    _ask_anew(work, same_run=False)
     _rest(work)
 
 
@@ -165,13 +164,13 @@ def _forget(work: UnitOfWork, reuse: dict[str, Any]) -> None:
             work.change(frame.number, {"operations": {}})
 
 
-def _ask_anew(work: UnitOfWork, run_id: str, *, same_run: bool) -> None:
+def _ask_anew(work: UnitOfWork, *, same_run: bool) -> None:
     """Issues every open interrupt anew, under an id of the new checkpoint: an old answer is stale (E8)."""
     for interrupt in list(work.open_interrupts().values()):
         again = msgspec.structs.replace(
             interrupt,
             id=work.new_interrupt_id(),
-            run_id=run_id,
+            run_id=work.fields["run_id"],
             reissue_of=interrupt.id,
             opened_at=work.tick.at,
             node_run_id=interrupt.node_run_id if same_run else "",

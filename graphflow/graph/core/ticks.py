@@ -131,8 +131,8 @@ class Cancel(Tick):
 
 class Edited(Tick):
     values: dict[str, Any]
-    run_id: str
-    """The run that goes on from it: the same while the thread waits, else another."""
+    same_run: bool
+    """The run that waits goes on from it; else it begins another, as `Moved` does."""
     as_node: str | None = None
     frame: int = ROOT
     replace: tuple[str, ...] = ()
@@ -142,10 +142,9 @@ class Edited(Tick):
 
 
 class Moved(Tick):
-    """A rewind or fork made this machine the head (E8)."""
+    """A rewind or fork made this machine the head (E8). The run that it begins has the id of this tick."""
 
     source: str
-    run_id: str
     reuse: dict[str, Any] = msgspec.field(default_factory=dict)
     facts: dict[str, Any] | None = None
     """By whom, and the choices about effects (E8)."""

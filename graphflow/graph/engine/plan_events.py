@@ -112,10 +112,13 @@ _GOES_ON = ("running", "waiting")
 
 
 def _is_moved(machine: Machine) -> bool:
-    """Whether the run has only waited since the rewind, fork or edit that began it: its questions are older (E8)."""
+    """Whether the run has only waited since the rewind, fork or edit that began it (E8)."""
     if machine.status != "waiting":
         return False
-    return any(i.reissue_of is not None and i.id < machine.run_id for i in machine.interrupts.values())
+    # A move gives its run its own id, and the ids of the questions that it issues anew begin with that.
+    return any(
+        i.reissue_of is not None and i.id.rpartition(".")[0] == machine.run_id for i in machine.interrupts.values()
+    )
 
 
 def _marked(plan: Plan) -> tuple[str, frozenset[str]] | None:

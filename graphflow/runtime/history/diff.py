@@ -48,7 +48,13 @@ def _own(frame: Frame, machine: Machine) -> Mapping[str, Any]:
     if frame.branch is None or parent is None or parent.graph != frame.graph:
         return frame.state
     above = parent.state
-    return {key: value for key, value in frame.state.items() if value is not above.get(key) and value != above.get(key)}
+    return {key: value for key, value in frame.state.items() if key not in above or differ(above[key], value)}
+
+
+def differ(old: Any, new: Any) -> bool:
+    """Whether two values of a state differ; other than with `==`, `1` differs from `true` and from `1.0`."""
+    # Values are frozen, so the same object means no change, and large values are not walked.
+    return old is not new and bool(json_patch(thaw(old), thaw(new)))
 
 
 def json_patch(old: Any, new: Any, pointer: str = "") -> list[dict[str, Any]]:

@@ -236,7 +236,8 @@ def _words(effects: Sequence[Effect], given: Choices, what: str, allowed: Sequen
             raise GraphflowError(text, code="invalid_input")
         if name != "*" and name not in known:
             raise GraphflowError(
-                f"effects names {name!r}, which is no write effect that this {what} passes over", code="invalid_input"
+                f"effects names {name!r}, which is not a write effect that this {what} passes over",
+                code="invalid_input",
             )
     return words
 

@@ -21,6 +21,7 @@ from graphflow.graph.core.patches import items_of
 from graphflow.graph.core.plan import FanOut, Plan
 from graphflow.graph.core.route_trace import Move, read_moves
 from graphflow.graph.definition.document import END
+from graphflow.runtime.history.diff import differ
 from graphflow.runtime.history.state_paths import MISSING, parse, written_at, written_in
 from graphflow.runtime.history.walk import Chain, chain_before, folded_before, machine_before, node_ends, walk_back
 
@@ -94,7 +95,7 @@ class Tracer:
             if wrote is not MISSING:
                 # The part was still the same before this record, so an older record may have written it; only a
                 # difference ends the search.
-                if found is not None and wrote != seen:
+                if found is not None and differ(seen, wrote):
                     break
                 found, seen = At(chain, record, body), wrote
                 if not self.parts:
@@ -243,7 +244,7 @@ class Tracer:
         """The same where a reducer drops or replaces items: the first (`union`) or last (`messages`) branch with this one."""
         for branch in branches if branches[0].reduce == "union" else reversed(branches):
             for ordinal, item in branch.items:
-                if item == value and branch.frame is not None:
+                if branch.frame is not None and not differ(item, value):
                     return await self.entry(branch.chain, branch.counts, branch.frame, ordinal, value)
         for branch in branches:
             for move in reversed(branch.moves):
@@ -276,7 +277,7 @@ class Tracer:
                 return (out[0],)
         # Only the branch that gave the value counts; the others lost the comparison.
         if reduce in ("min", "max"):
-            out = [each for each in out if each.value == value]
+            out = [each for each in out if not differ(each.value, value)]
         return tuple(reversed(out))
 
     async def _writes_in(self, branch: Wrote, frame: Frame, value: Any, only_last: bool) -> list[Blame]:

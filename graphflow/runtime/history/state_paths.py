@@ -24,7 +24,7 @@ def parse(expression: str) -> tuple[str, tuple[Part, ...]]:
     """The state key and the way into its value.
 
     Raises:
-        StateError: it is no path.
+        StateError: it is not a path.
     """
     text = expression.strip()
     text = text if text.startswith("[") else f".{text}"
@@ -34,7 +34,7 @@ def parse(expression: str) -> tuple[str, tuple[Part, ...]]:
         match = _PART.match(text, at)
         if match is None:
             raise StateError(
-                f"{expression!r} is no path into the state, from {text[at:]!r} on: write state.KEY, .name, [index]",
+                f"{expression!r} is not a path into the state, from {text[at:]!r} on: write state.KEY, .name, [index]",
                 code="invalid_input",
             )
         name, index = match["name"], match["index"]
@@ -51,7 +51,7 @@ def read(value: Any, parts: Sequence[Part]) -> Any:
     for part in parts:
         try:
             if isinstance(value, Mapping) or (isinstance(part, int) and isinstance(value, Sequence)):
-                value = value[part]  # type: ignore[index] # an index where it is no mapping
+                value = value[part]  # type: ignore[index] # an index where it is not a mapping
             else:
                 # Messages are structs: their fields are attributes.
                 value = getattr(value, str(part))

@@ -22,6 +22,7 @@ from graphflow.runtime.queue_codec import encode_queued
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.live_runs import LiveRuns, PreparedRun
 from graphflow.runtime.runs.outbox import Outbox
+from graphflow.runtime.runs.preconditions import waits_for_answers
 
 TRIES = 5
 """How often an interrupting input tries to take a thread that others take too."""
@@ -113,10 +114,7 @@ async def _how_to_free(runs: LiveRuns, thread_id: str, new: CheckedInput | None,
     if new.request.on_busy == "enqueue" or new.consumes is not None:
         return None
     open_ = await runs.store.open_interrupts(thread_id=thread_id)
-    raise ThreadWaiting(
-        f"thread {thread_id!r} waits for {len(open_)} answer(s); answer first, or pass onWaiting: cancel",
-        interrupts=[{"interruptId": i.interrupt_id, "kind": i.kind, "node": i.node} for i in open_],
-    )
+    raise waits_for_answers(thread_id, ((i.interrupt_id, i.kind, i.node) for i in open_))
 
 
 async def check_turn(runs: LiveRuns, new: CheckedInput, row: ThreadRow) -> None:

@@ -83,6 +83,19 @@ def check_outcomes(thread_id: str, machine: Machine) -> None:
         )
 
 
+def waits_for_answers(thread_id: str, questions: Iterable[tuple[str, str, str]]) -> ThreadWaiting:
+    """The refusal of new input while questions are open.
+
+    Args:
+        questions: (id, kind, node) of each.
+    """
+    open_ = [{"interruptId": name, "kind": kind, "node": node} for name, kind, node in questions]
+    return ThreadWaiting(
+        f"thread {thread_id!r} waits for {len(open_)} answer(s); answer first, or pass onWaiting: cancel",
+        interrupts=open_,
+    )
+
+
 def check_unfinished(machine: Machine) -> None:
     """Raises `nothing_to_resume` for a thread that rests or waits for people."""
     if machine.status == "idle":

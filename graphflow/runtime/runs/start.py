@@ -14,7 +14,7 @@ import msgspec
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.rows import Lineage, ThreadFacts
-from graphflow.errors import GraphflowError, ThreadWaiting
+from graphflow.errors import GraphflowError
 from graphflow.events import RunStart
 from graphflow.graph.core.immutable import freeze
 from graphflow.graph.core.machine import Machine
@@ -32,6 +32,7 @@ from graphflow.runtime.runs.preconditions import (
     check_outcomes,
     check_state,
     overdue_in,
+    waits_for_answers,
 )
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.runs.taking import Taking, make_executor, taken
@@ -137,11 +138,7 @@ async def _close_questions(taking: Taking, on_waiting: str, loaded: Loaded) -> L
     """New input never silently drops a question: it is refused, or the questions are closed on record."""
     row, machine = taking.row, loaded.machine
     if on_waiting != "cancel":
-        open_ = [{"interruptId": i.id, "kind": i.kind, "node": i.node} for i in machine.interrupts.values()]
-        raise ThreadWaiting(
-            f"thread {row.thread_id!r} waits for {len(open_)} answer(s); answer first, or pass onWaiting: cancel",
-            interrupts=open_,
-        )
+        raise waits_for_answers(row.thread_id, ((i.id, i.kind, i.node) for i in machine.interrupts.values()))
     plan = await taking.pinned()
     journal = ThreadJournal(taking.runs.store, row, row.facts, loaded=loaded, keep=True)
     executor = make_executor(taking.host, plan, machine, journal, seq=loaded.seq)

@@ -98,11 +98,10 @@ class Travel:
             if checkpoint_id is None:
                 target = await runs.load_head(row)
             waits = checkpoint_id is None and target.machine.status == "waiting"
-            tick = Edited(
-                id=self._host.ids.new_id(),
-                at=self._host.clock.now_ms(),
+            tick = self._host.tick(
+                Edited,
                 values=edit.values,
-                run_id=target.machine.run_id if waits else self._host.ids.new_id(),
+                same_run=waits,
                 as_node=edit.as_node,
                 frame=frame_at(target.machine, edit),
                 replace=edit.replace,
@@ -124,7 +123,7 @@ class Travel:
             id="",
             at=target.machine.last_at,
             values=edit.values,
-            run_id=target.machine.run_id,
+            same_run=True,
             as_node=edit.as_node,
             frame=frame_at(target.machine, edit),
             replace=edit.replace,
@@ -178,15 +177,8 @@ class Travel:
         return Lineage(number=self._host.new_lineage(), thread_id=self._id, parent=parent, cut=cut)
 
     def _moved(self, source: str, found: Sequence[Effect], choices: Mapping[str, Choice], by: str | None) -> Moved:
-        ids, clock = self._host.ids, self._host.clock
-        return Moved(
-            id=ids.new_id(),
-            at=clock.now_ms(),
-            source=source,
-            run_id=ids.new_id(),
-            reuse=reuse_rows(found, choices),
-            facts=_facts(choices, by),
-        )
+        reuse, facts = reuse_rows(found, choices), _facts(choices, by)
+        return Moved(id=self._host.ids.new_id(), at=self._host.clock.now_ms(), source=source, reuse=reuse, facts=facts)
 
     async def _commit(
         self,

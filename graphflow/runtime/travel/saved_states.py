@@ -24,6 +24,7 @@ from graphflow.graph.core.patches import apply_patch
 from graphflow.graph.definition.document import END
 from graphflow.graph.engine.ports import Clock, Ids
 from graphflow.runtime.clock_and_ids import SystemClock, Uuid7Ids
+from graphflow.runtime.history.diff import differ
 from graphflow.runtime.runs.lease_keeper import LEASE_MS
 
 
@@ -70,7 +71,9 @@ class SavedStates:
     def _commit(self, machine: Machine, loaded: Loaded | None, state: Mapping[str, Any], at: int) -> Commit:
         root = machine.frames.get(ROOT)
         old = root.state if root is not None else State()
-        changed = {k: freeze(v) for k, v in state.items() if k not in old or thaw(old[k]) != thaw(freeze(v))}
+        given = {k: freeze(v) for k, v in state.items()}
+        # Not `!=`: to Python 1 equals True, and what was saved as one of them is to be loaded as it.
+        changed = {k: v for k, v in given.items() if k not in old or differ(old[k], v)}
         logs = {k for number, k in (loaded.counts if loaded is not None else {}) if number == ROOT}
         update = Update(
             {k: v for k, v in changed.items() if k not in logs},

@@ -35,7 +35,7 @@ class AgentFolder:
 
     def write(self, key: str, config: Mapping[str, Any]) -> tuple[bool, str]:
         """See `AgentFiles.write`; `key` holds no path separator."""
-        # Checked first: a broken agent is never written.
+        # Checked first: a broken agent is never written. With the key that the file's name will give it.
         self._load({**config, "key": key})
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / f"{key}.json"

@@ -15,6 +15,7 @@ def agents(context: ServiceContext, *, tag: str | None = None, q: str | None = N
     """Every agent, by key; a refused file with its first error, also when an earlier version stays active."""
     refused = {invalid.key: invalid for invalid in context.agents.invalid()}
     lines = {agent.key: _line(agent) for agent in context.agents.list()}
+    # A refused file may have an active version or not: either way there is one line for its key.
     for key, invalid in refused.items():
         lines.setdefault(key, _missing(key))["invalid"] = issue_of(invalid)
     found = [line for _, line in sorted(lines.items())]
@@ -27,6 +28,7 @@ def agent(context: ServiceContext, key: str) -> dict[str, Any]:
     Raises:
         AgentNotFound: names the agents that exist.
     """
+    # Imported here: only this function draws.
     from graphflow.graph.drawing.layout import layout
     from graphflow.graph.drawing.render import draw_mermaid
 
@@ -72,6 +74,7 @@ def _missing(key: str) -> dict[str, Any]:
 def issue_of(invalid: InvalidAgent) -> dict[str, Any]:
     """The first error of a refused file: `{file, line, column, pointer, message}`."""
     issue = invalid.errors[0]
+    # An error that was not found in the text itself names no file, but clients show one.
     return {**issue_dict(issue), "file": issue.file or invalid.file}
 
 

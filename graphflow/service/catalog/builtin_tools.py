@@ -30,7 +30,7 @@ def registered_tools(
         allowed_paths=tuple(Path(path) for path in settings.bash.allowed_paths),
     )
     http = HttpPolicy(
-        hosts=settings.http.hosts or None,
+        hosts=settings.http.hosts or None,  # an empty list is the default: any public host
         methods=settings.http.methods,
         private_hosts=settings.http.private_hosts,
         max_bytes=settings.http.max_bytes,
@@ -38,6 +38,7 @@ def registered_tools(
     )
     folder = AgentFolder(Path(settings.agents.dir), settings.folder, load)
     registry = ToolRegistry(builtins=[*builtin_tools(bash=bash, http=http), agent_file_tool(folder), *memory])
+    # After the built-in ones: of a name that is used twice, the error then names the tool that was added.
     for tool in more:
         registry.register(tool)
     return registry

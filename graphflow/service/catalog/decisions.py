@@ -45,6 +45,7 @@ async def decisions(context: ServiceContext, thread_id: str) -> list[dict[str, A
 
 
 async def _bodies(context: ServiceContext, thread_id: str, chain: Chain) -> AsyncIterator[RecordBody]:
+    # Page by page: a long thread is never in memory as a whole.
     for lineage, last in chain:
         for after in range(0, last, PAGE):
             upto = min(after + PAGE, last)
@@ -83,6 +84,7 @@ def _by_person(body: RecordBody, interrupt: Interrupt) -> dict[str, Any]:
 
 
 def _by_rule(body: RecordBody, operation: Operation) -> dict[str, Any]:
+    # The rule may be gone by now, so the record has what it said when it decided.
     record = thaw(operation.result)
     out = {
         "at": record["at"],

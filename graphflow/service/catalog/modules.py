@@ -54,6 +54,8 @@ def import_modules(names: Sequence[str], folder: Path) -> Offered:
                 modules.append((index, importlib.import_module(name)))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module does when imported is its error
                 issues.append(_issue(index, name, folder, error))
+    # By identity: a tool that one module imports from another counts once, and of two tools with one name both reach the
+    # registry, which rejects them.
     tools: dict[int, Tool] = {}
     offers: dict[Registration, Callable[..., Any]] = {}
     for index, module in modules:
@@ -63,6 +65,7 @@ def import_modules(names: Sequence[str], folder: Path) -> Offered:
                 tools[id(value)] = value
             elif (offer := registration_of(value)) is not None and offers.setdefault(offer, value) is not value:
                 issues.append(_twice(index, offer, offers[offer], value))
+    # All errors at once: whoever fixes one module wants to know of the next.
     if issues:
         raise DefinitionError(issues)
     functions, nodes = ({o.name: f for o, f in offers.items() if o.word == word} for word in ("fn", "node"))
@@ -98,4 +101,5 @@ def _importable(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        # By value, the first one: a module may have put entries of its own before it.
         sys.path.remove(entry)

@@ -95,6 +95,7 @@ class StandingRules:
             found = found or any(rule.id == rule_id for rule in rules)
             return [rule for rule in rules if rule.id != rule_id]
 
+        # `without` may run again on newer rules, from which another process has removed the rule: it was there all the same.
         await self._change(without)
         return found
 
@@ -106,6 +107,7 @@ class StandingRules:
                 at = now + parse_duration_ms(expires)
             else:
                 moment = datetime.fromisoformat(expires)
+                # Without a zone it would mean the server's, which its author may not know.
                 if moment.tzinfo is None:
                     raise _wrong("expires", f"{expires!r} has no zone; write 2026-01-31T12:00:00Z, or a duration: PT1H")
                 at = round(moment.timestamp() * 1000)
@@ -123,6 +125,7 @@ class StandingRules:
 
     async def _change(self, change: Callable[[Rules], Rules]) -> None:
         """Applies a change to the newest rules, again when another process was faster."""
+        # Compare-and-swap on the note: rules of two processes must not overwrite each other.
         while True:
             note, now = await self._load(), self._clock.now_ms()
             # Expired rules go with the next change, so the note does not grow with them.

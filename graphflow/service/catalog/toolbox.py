@@ -47,6 +47,7 @@ class Toolbox:
             is_whole=_is_whole_viewport,
             interval_ms=interval_ms,
         )
+        # Read at once, not by `refresh`: agents are checked against the tools before anything runs.
         folder = self._tool_folder
         self.files = next_tool_files(ToolFiles(), folder.folder, folder.read(), registered)
         self.viewports = next_viewports(Viewports(), self._viewport_folder.folder, self._viewport_folder.read())
@@ -97,6 +98,7 @@ class Toolbox:
 
     def _tell(self) -> None:
         """Logs what is newly wrong."""
+        # Compared with the last time, or every look at the folder would log the same errors again.
         texts = [issue.render() for issue in self.errors()]
         for text in texts:
             if text not in self._told:
@@ -123,4 +125,5 @@ def _is_json(name: str, content: bytes | str) -> bool:
 
 def _is_whole_viewport(name: str, content: bytes | str) -> bool:
     """An HTML file does not tell whether it is whole, but that an empty one is not."""
+    # Editors truncate before they write, so the empty file is the state that a reader is most likely to catch.
     return bool(content) if PurePath(name).suffix == ".html" else _is_json(name, content)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from graphflow.checkpoints.loading import load_thread
@@ -28,6 +27,7 @@ def tools(context: ServiceContext) -> list[dict[str, Any]]:
         line = lines.get(refused.name)
         if line is not None and "invalid" not in line:
             line["invalid"] = issue
+        # A second refused description of the same name would hide behind the first.
         else:
             others.append({**_missing(refused.name, refused.kind), "invalid": issue})
     return sorted([*lines.values(), *others], key=lambda line: str(line["name"]))
@@ -106,13 +106,10 @@ async def tool_result(context: ServiceContext, chat_id: str, tool_id: str) -> di
     loaded = await load_thread(context.store, chat_id)
     if loaded is None or loaded.row.head is None:
         raise ThreadNotFound(f"no chat has the id {chat_id!r}")
+    # Only the root's: the messages of a subgraph are gone once it ends.
     messages = loaded.machine.frames[ROOT].state.get("messages", ())
-    for message in _newest_first(messages):
+    for message in reversed(messages):
         if isinstance(message, ToolMessage) and message.tool_call_id == tool_id:
             result = message.content if message.whole is None else message.whole
             return {"toolId": tool_id, "toolName": message.name, "result": result, "cut": message.whole is not None}
     raise ThreadNotFound(f"chat {chat_id!r} has no result of a call {tool_id!r:.160}")
-
-
-def _newest_first(messages: Any) -> Iterator[Any]:
-    return (messages[index] for index in range(len(messages) - 1, -1, -1))

@@ -40,7 +40,7 @@ def parse_position(text: str | None) -> Position | None:
     """A `Last-Event-ID`.
 
     Raises:
-        GraphflowError: `invalid_input` when it is no `<epoch>-<seq>`.
+        GraphflowError: `invalid_input` when it is not `<epoch>-<seq>`.
     """
     if text is None or not text.strip():
         return None

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from graphflow.checkpoints.checkpointer import owner_liveness
-from graphflow.checkpoints.rows import Queued, ThreadRow
+from graphflow.checkpoints.rows import Queued
 from graphflow.errors import GraphflowError
 from graphflow.events import Event
 from graphflow.runtime.compiled_graph import CompiledGraph
@@ -211,13 +211,13 @@ async def _next(context: ServiceContext, chat_id: str) -> None:
     if first is None or row is None or context.stopping or context.runs.is_driven(row):
         return
     queued = decode_queued(Queued(thread_id=chat_id, position=first[0], kind="input", body=first[1], at=0))
-    if queued.holder is not None and not await _is_lost(context, chat_id, queued, first[0]):
+    if queued.holder is not None and not await _is_lost(context, chat_id, queued.holder):
         return
     # The run that a crash cut off came before every queued input, so it goes first.
     if row.facts.status == "running" and await _goes_on(context, chat_id):
         return
     try:
-        _settle(context, chat_id, first[0], await _begin(context, chat_id, row, queued, first[0]))
+        _settle(context, chat_id, first[0], await _begin(context, chat_id, queued, first[0]))
     except GraphflowError as refusal:
         if refusal.code in LATER:
             log.debug("thread %s: the next input waits on: %s", chat_id, refusal.message)
@@ -241,9 +241,7 @@ async def _goes_on(context: ServiceContext, chat_id: str) -> bool:
     return True
 
 
-async def _begin(
-    context: ServiceContext, chat_id: str, row: ThreadRow, queued: RunRequest, position: int
-) -> StartedRun:
+async def _begin(context: ServiceContext, chat_id: str, queued: RunRequest, position: int) -> StartedRun:
     graph = await _graph(context, chat_id, queued.agent_key)
     preamble: list[Event] = [*await announced(context, chat_id, queued.run_id)]
     if queued.query is not None:
@@ -260,11 +258,11 @@ async def _graph(context: ServiceContext, chat_id: str, agent_key: str | None) -
     return await context.graph_of_thread(chat_id)
 
 
-async def _is_lost(context: ServiceContext, chat_id: str, queued: RunRequest, position: int) -> bool:
+async def _is_lost(context: ServiceContext, chat_id: str, holder: str) -> bool:
     """Whether a caller that wanted to drive its run itself is surely gone, or did not take its turn."""
     store = context.store
     liveness = owner_liveness(store)
-    if liveness is not None and queued.holder is not None and liveness.is_dead(queued.holder):
+    if liveness is not None and liveness.is_dead(holder):
         return True
     entries = await store.queue(chat_id, kind="input", limit=1)
     row = await store.thread(chat_id)

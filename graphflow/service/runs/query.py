@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from graphflow.checkpoints.rows import OpenInterrupt, ThreadRow
-from graphflow.errors import AgentNotFound, AnswerRefused, ThreadBusy, ThreadWaiting
+from graphflow.errors import AgentNotFound, AnswerRefused, ThreadBusy
 from graphflow.events import ChatStart, Event, RequestQuery, RequestSubmit
 from graphflow.graph.core.machine import WAITS
 from graphflow.runtime.compiled_graph import CompiledGraph
@@ -16,6 +16,7 @@ from graphflow.runtime.launch import launch, launch_answer
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.answer_checks import questions_of
 from graphflow.runtime.runs.live_runs import LiveRun
+from graphflow.runtime.runs.preconditions import waits_for_answers
 from graphflow.service import uploads
 from graphflow.service.access import LOCAL, Caller, claim
 from graphflow.service.context import ServiceContext
@@ -150,10 +151,7 @@ def input_of(said: RequestQuery, schema: Mapping[str, Any]) -> dict[str, Any]:
 async def _answer_live_question(request: RunRequest, said: RequestQuery, live: LiveRun, caller: Caller) -> StartedRun:
     interrupts = questions_of(live.executor.machine)
     if request.on_waiting != "answer":
-        raise ThreadWaiting(
-            f"thread {live.thread_id!r} waits for {len(interrupts)} answer(s); answer first, or pass onWaiting",
-            interrupts=[{"interruptId": i.id, "kind": i.kind, "node": i.node} for i in interrupts],
-        )
+        raise waits_for_answers(live.thread_id, ((i.id, i.kind, i.node) for i in interrupts))
     interrupt_id = _only_ask([(i.id, i.kind) for i in interrupts])
     after = live.executor.seq
     submit = _as_submit(said, live.run_id, interrupt_id)

@@ -65,7 +65,7 @@ async def resume(
 
 
 async def _must_stand_at(context: ServiceContext, thread_id: str, checkpoint_id: str) -> None:
-    """Answers belong to what is open at the head; to name the head beside them is no rewind."""
+    """Answers belong to what is open at the head; naming the head with them does not rewind."""
     await context.runs.ready()
     row = await context.store.thread(thread_id)
     if row is not None and row.head != checkpoint_id:

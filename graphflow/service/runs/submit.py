@@ -154,7 +154,7 @@ async def _unknown(context: ServiceContext, request: SubmitRequest, current_run:
 
 
 async def _asked(context: ServiceContext, request: SubmitRequest) -> list[InterruptRequest]:
-
+    # A run id of another chat must not show what was asked there.
     if await context.store.find_run(request.run_id) != request.chat_id:
         return []
     log = await log_of_run(context, request.chat_id, request.run_id)
