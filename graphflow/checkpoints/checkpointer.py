@@ -262,6 +262,9 @@ class Checkpointer(Protocol):
     ) -> list[Queued]:
         """What is queued, oldest first: on one thread, of one kind, on the threads that this owner drives."""
 
+    async def queue_size(self, kind: str) -> int:
+        """How many entries of one kind are queued, on all threads."""
+
     async def queues(self, now: int) -> list[str]:
         """Ids of threads with something queued that no living owner drives at `now` (epoch ms)."""
 

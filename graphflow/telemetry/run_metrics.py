@@ -92,7 +92,7 @@ class ServerMetrics:
         await context.runs.ready()
         self.active.set(len(context.runs.by_thread))
         self.waiting.set(await _waiting_threads(context))
-        self.queued.set(len(await context.store.queue(kind="input", limit=1_000_000)))
+        self.queued.set(await context.store.queue_size("input"))
         return render(value for value in vars(self).values() if isinstance(value, Metric))
 
 

@@ -230,6 +230,9 @@ class EncryptedCheckpointer:
     async def find_run(self, run_id: str) -> str | None:
         return await (await self._ready()).find_run(run_id)
 
+    async def queue_size(self, kind: str) -> int:
+        return await (await self._ready()).queue_size(kind)
+
     async def queues(self, now: int) -> list[str]:
         return await (await self._ready()).queues(now)
 

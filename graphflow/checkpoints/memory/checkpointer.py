@@ -452,6 +452,10 @@ class MemoryCheckpointer:
             chosen = (row for row in rows if owner in (None, self._tables.threads[row.thread_id].owner))
             return [row for row, _ in zip(chosen, range(limit), strict=False)]
 
+    async def queue_size(self, kind: str) -> int:
+        with self._lock:
+            return sum(1 for _ in self._tables.queue.rows(kind=kind))
+
     async def queues(self, now: int) -> list[str]:
         with self._lock:
             rows = (self._tables.threads[name] for name in self._tables.queue.threads())

@@ -151,6 +151,9 @@ class SqlCheckpointer(ABC):
     ) -> list[Queued]:
         return await self._ask(lambda: lists.queue(thread_id, kind, owner, limit))
 
+    async def queue_size(self, kind: str) -> int:
+        return await self._ask(lambda: lists.queue_size(kind))
+
     async def queues(self, now: int) -> list[str]:
         rows = await self._ask(lists.queues)
         # A dead owner's lease need not run out first (E2).

@@ -64,6 +64,7 @@ _QUEUE = SharedStatement(
     "dttl",
     "dityi",
 )
+_QUEUE_SIZE = SharedStatement("SELECT count(*) FROM @.inputs WHERE kind = $1", "t", "i")
 _QUEUES = SharedStatement(
     "SELECT t.id, t.owner, t.lease_until FROM @.threads t JOIN (SELECT thread, min(position) AS first FROM @.inputs"
     " GROUP BY thread) q ON t.id = q.thread ORDER BY q.first",
@@ -126,6 +127,11 @@ def note(name: str) -> Work[bytes | None]:
 
 def queue(thread_id: str | None, kind: str | None, owner: str | None, limit: int) -> Work[list[Queued]]:
     return [queue_row(row) for row in (yield from one(_QUEUE(thread_id, kind, owner, limit)))]
+
+
+def queue_size(kind: str) -> Work[int]:
+    rows = yield from one(_QUEUE_SIZE(kind))
+    return int(rows[0][0])
 
 
 def queues() -> Work[list[tuple[str, str | None, int]]]:
