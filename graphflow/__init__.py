@@ -166,6 +166,7 @@ def load_graph(
     Raises:
         DefinitionError: with all errors, each with its place.
     """
+    # The highest layer: importing it here would load all of graphflow with its first name.
     from graphflow.service.library import load
 
     return load(

@@ -38,7 +38,7 @@ ERROR_CODES: dict[str, str] = {
     "invalid_input": "The run's input does not fit the document's input schema.",
     "timeout": "A node, tool or run took longer than its limit.",
     "rate_limit": "The provider asked to slow down (HTTP 429).",
-    "provider_error": "The provider answered with an error, or with something that is no answer.",
+    "provider_error": "The provider answered with an error, or with something that is not a completion.",
     "stream_truncated": "The provider's stream ended without a finish reason.",
     "connection": "The provider or server could not be reached, or the connection broke.",
     "tool_error": "A tool failed where its failure fails the node.",
@@ -66,15 +66,15 @@ ERROR_CODES: dict[str, str] = {
     "answer_invalid": "The answer does not fit the interrupt's schema.",
     "answer_ambiguous": "Several interrupts are open, and the answer does not say which one it is for.",
     "effects_need_choice": "Write effects lie behind the checkpoint; choose for all or for each: `reuse` their results, `rerun` or `undo` them.",
-    "undo_failed": "What takes a write effect back failed; the thread stays where it was.",
+    "undo_failed": "Undoing a write effect failed; the thread stays where it was.",
     "store_failed": "The store could not be read or written.",
     "store_version_unsupported": "The store was made by a newer version.",
     "fenced": "Another process took this thread; the older epoch stopped.",
     "not_serializable": "A value can't be stored.",
     "overloaded": "The server has too many runs, or the thread too many queued inputs; retry after `retryAfterMs`.",
-    "too_large": "A file is larger than may be kept.",
+    "too_large": "A file is larger than the limit.",
     "too_many_requests": "The token has used up its requests for now; ask again after `retryAfterMs`.",
-    "shutting_down": "The server shuts down and begins nothing new.",
+    "shutting_down": "The server is shutting down and starts no new runs.",
     "internal": "A defect of graphflow itself.",
 }
 """Code → meaning: the closed list behind `error.code` everywhere."""
@@ -85,6 +85,7 @@ TOOL_ERROR_CODES = frozenset(
 )
 """Closed list behind `envelope.error.code` (spec 8.3)."""
 
+# Failures outside graphflow, which may pass by themselves; what an author did wrong comes back every time.
 RETRYABLE_CODES = frozenset({"timeout", "rate_limit", "provider_error", "stream_truncated", "connection"})
 ROUTABLE_CODES = (
     "timeout", "rate_limit", "provider_error", "connection", "tool_error", "validation",
@@ -96,6 +97,7 @@ ROUTABLE_CODES = (
 class GraphflowError(Exception):
     """Root of all errors: a stable `code`, a text with the value and the next step, and facts in `detail`."""
 
+    # A subclass or a caller that names no code has forgotten it: that is a defect.
     code = "internal"
 
     def __init__(self, message: str, *, code: str | None = None, retryable: bool | None = None, **detail: Any) -> None:
@@ -144,6 +146,7 @@ class Issue:
         return f"{head}: {self.message}" + (f" ({self.hint})" if self.hint else "")
 
     def as_dict(self) -> dict[str, Any]:
+        # Left out, not null: an error without a file has no place to point to.
         return {k: v for k, v in self.__dict__.items() if v is not None}
 
 
@@ -241,6 +244,7 @@ def error_dict(error: BaseException, node: str | None = None) -> dict[str, Any]:
     """The wire form of any exception; a foreign one becomes `node_error` with its type and message, without secrets."""
     if isinstance(error, GraphflowError):
         return error.as_dict(node)
+    # Loaded when a foreign exception comes: its patterns would slow down every import of graphflow.
     from graphflow.masking import mask_text
 
     text = mask_text(str(error))

@@ -362,6 +362,7 @@ STREAM_ENDS: tuple[type[Event], ...] = (*TERMINAL, RunWaiting)
 
 def _concrete(base: type[Event]) -> dict[str, type[Event]]:
     out: dict[str, type[Event]] = {}
+    # From the classes themselves, so that a new event can't be forgotten in a second list.
     for cls in base.__subclasses__():
         tag = cls.__struct_config__.tag
         if isinstance(tag, str) and not cls.__name__.startswith("_"):
@@ -387,6 +388,7 @@ def event_dict(event: Event) -> dict[str, Any]:
 
 def decode_event(data: bytes | str | dict[str, Any]) -> Event:
     """An event from its JSON; raises `ValueError` for an unknown type."""
+    # By hand, not as a union of msgspec: the message then names the unknown type and not the whole union.
     raw = data if isinstance(data, dict) else msgspec.json.decode(data)
     cls = EVENT_TYPES.get(raw.get("type", ""))
     if cls is None:

@@ -76,6 +76,7 @@ class _Teller:
         if identity in self._within:
             self._left = min(self._left, MAX_PIECES)
         self._left -= 1
+        # A value that holds itself ends at its second appearance; a deep or an endless one at a bound.
         if identity in self._within or depth > MAX_DEPTH or self._left < 0:
             return "…"
         self._within.add(identity)
@@ -93,6 +94,7 @@ class _Teller:
             return str(value)
         if isinstance(value, int):
             return int(value) if value.bit_length() <= MAX_BITS else "…"
+        # JSON has no infinity and no NaN; null is what msgspec writes for them too.
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else None
         if isinstance(value, Mapping):

@@ -89,7 +89,7 @@ _FIELDS: dict[type, tuple[tuple[str, tuple[type, ...]], ...]] = {
     ),
     ToolCall: (("id", _TEXT), ("name", _TEXT), ("arguments", _TEXT)),
 }
-_SAID = {_TEXT: "text", _MAYBE_TEXT: "text or None", _ITEMS: "a tuple", (bool,): "True or False"}
+_SAID = {_TEXT: "text", _MAYBE_TEXT: "text or null", _ITEMS: "a list", (bool,): "true or false"}
 
 
 def misfit(message: Message | ToolCall) -> str | None:
@@ -100,10 +100,12 @@ def misfit(message: Message | ToolCall) -> str | None:
     for name, types in _FIELDS[type(message)]:
         value = getattr(message, name)
         if not isinstance(value, types):
-            return f"the {name} of {type(message).__name__} must be {_SAID[types]}, not {value!r:.80}"
+            from graphflow.masking import value_text  # its patterns would slow down every import of graphflow
+
+            return f"the {name} of {type(message).__name__} must be {_SAID[types]}, not {value_text(value)}"
     calls: Sequence[Any] = message.tool_calls if isinstance(message, AIMessage) else ()
     for call in calls:
-        wrong = misfit(call) if isinstance(call, ToolCall) else f"{call!r:.80} is no ToolCall"
+        wrong = misfit(call) if isinstance(call, ToolCall) else f"{call!r:.80} is not a ToolCall"
         if wrong is not None:
             return f"tool_calls of AIMessage: {wrong}"
     return None
@@ -116,6 +118,7 @@ def to_wire(message: Message, *, replay_reasoning: bool = False) -> dict[str, An
     """
     if isinstance(message, AIMessage):
         out: dict[str, Any] = {"role": "assistant", "content": message.content or None}
+        # Without calls the text stays a string, even an empty one: null means "only calls" to a provider.
         if message.tool_calls:
             out["tool_calls"] = [
                 {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
@@ -193,6 +196,7 @@ def _text(content: Any) -> str:
         return ""
     if isinstance(content, str):
         return content
+    # Parts of other kinds (images, files) have no text; what they say is lost here, as the state keeps text.
     if isinstance(content, Sequence):
         return "".join(str(part.get("text") or "") if isinstance(part, Mapping) else str(part) for part in content)
     return str(content)

@@ -17,7 +17,6 @@ from graphflow.cli.terminal.console import note, stop
 if TYPE_CHECKING:
     from graphflow.agents.loader import LoadedAgent
     from graphflow.checkpoints.rows import ThreadRow
-    from graphflow.runtime.compiled_graph import CompiledGraph
     from graphflow.runtime.thread import CheckpointInfo, Thread
     from graphflow.service.application import Application
     from graphflow.settings import Settings
@@ -95,11 +94,6 @@ def agent_named(app: Application, given: str) -> LoadedAgent:
     if refused is not None:
         raise DefinitionError(refused.errors)
     return app.agents.get(given)
-
-
-def graph_named(app: Application, given: str) -> CompiledGraph:
-    """The graph of an agent's key, or of a file, ready to run on the store."""
-    return app.compiled(agent_named(app, given))
 
 
 async def thread_named(app: Application, given: str) -> Thread:

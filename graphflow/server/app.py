@@ -9,8 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import Depends, FastAPI
 
-from graphflow.server import cors as origins
-from graphflow.server import envelope, openapi
+from graphflow.server import cors, envelope, openapi
 from graphflow.server.access_log import AccessLog
 from graphflow.server.auth import parse_tokens
 from graphflow.server.rate_limits import RateLimit, RunLimit
@@ -38,6 +37,7 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
             metrics.listen(application)
             if watch:
                 application.watch()
+            # It lives as long as the server: a task group would wrap the `yield`, and a cancel would then cross it.
             sweeper = asyncio.ensure_future(sweep(application))  # noqa: TID251 - ended below
             try:
                 yield
@@ -68,8 +68,9 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
     for module in (runs, agents, tools, rules, chats, uploads, threads, operators, usage, pages):
         app.include_router(module.router)
     openapi.install(app)
-    origins.allow(app, settings.cors_origins)
-    app.add_middleware(AccessLog, metrics=metrics)  # the outermost
+    cors.allow(app, settings.cors_origins)
+    # The outermost, so that requests that CORS refuses are counted and logged as well.
+    app.add_middleware(AccessLog, metrics=metrics)
     return app
 
 

@@ -13,7 +13,7 @@ from fastapi import HTTPException, Request, Security
 from fastapi.security import HTTPBearer
 
 from graphflow.errors import DefinitionError, Issue
-from graphflow.server import cors as origins
+from graphflow.server import cors
 from graphflow.server.rate_limits import RateLimit
 from graphflow.service.access import LOCAL, Caller, check_chat, check_run, check_thread
 
@@ -58,7 +58,7 @@ def parse_tokens(entries: Iterable[str]) -> tuple[BearerToken, ...]:
             )
         token = BearerToken(name=name, scopes=frozenset(scopes), digest=_digest(secret.encode()), user=user)
         if (other := tokens.setdefault(token.digest, token)) != token:
-            raise _issue(f"tokens {other.name!r} and {name!r} have one secret", "give each a secret of its own")
+            raise _issue(f"tokens {other.name!r} and {name!r} have the same secret", "give each its own")
     return tuple(tokens.values())
 
 
@@ -77,7 +77,7 @@ def needs(scope: str) -> Callable[..., Awaitable[None]]:
         tokens: tuple[BearerToken, ...] = request.app.state.tokens
         # Without tokens a browser is the only guard, and it does not stop a page from sending a request.
         if not tokens and "origin" in request.headers:
-            origins.check(request, request.app.state.application.settings.server.cors_origins)
+            cors.check(request, request.app.state.application.settings.server.cors_origins)
         caller = request.scope["caller"] = _let_in(request, tokens, scope) if tokens else LOCAL
         rate: RateLimit | None = request.app.state.rate
         # After the token was accepted, so that strangers can't use up a token's requests.
@@ -102,7 +102,7 @@ def for_all_users(request: Request) -> None:
         HTTPException: 403.
     """
     if caller_of(request).user is not None:
-        raise HTTPException(403, "a token of one user has no part in what concerns everybody")
+        raise HTTPException(403, "this route concerns all users, and the token is of one user")
 
 
 def _let_in(request: Request, tokens: tuple[BearerToken, ...], scope: str) -> Caller:

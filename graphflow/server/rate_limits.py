@@ -37,7 +37,7 @@ class RateLimit:
             # A refused request costs nothing, or a client that keeps asking would never get in.
             self._buckets[name] = (left, now)
             raise GraphflowError(
-                f"{name!r} has made its {self._per_minute} requests of this minute; ask again later",
+                f"{name!r} may make {self._per_minute} requests a minute and has made them; wait for `retryAfterMs`",
                 code="too_many_requests",
                 retryAfterMs=max(1, round((1 - left) / per_second * 1000)),
             )
@@ -60,7 +60,7 @@ class RunLimit:
         """
         if len(context.runs.by_thread) + self._beginning >= self._most:
             raise GraphflowError(
-                f"the server has {self._most} runs under way, which is as many as it takes; try again in a moment",
+                f"{self._most} runs are active, the limit of this server (`server.max_runs`); try again in a moment",
                 code="overloaded",
                 retryAfterMs=RETRY_MS,
             )

@@ -15,7 +15,7 @@ MESSAGES = {"type": "object", "properties": {"messages": {"type": "array", "x-re
 
 WIRE_FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"role": "robot", "content": "x"}, "role 'robot'"),
-    ({"role": "user", "content": "x", "id": 5}, "the id of HumanMessage must be text or None, not 5"),
+    ({"role": "user", "content": "x", "id": 5}, "the id of HumanMessage must be text or null, not 5"),
     ({"role": "user", "content": "x", "name": ["a"]}, "the name of HumanMessage"),
     ({"role": "tool", "content": "x", "tool_call_id": 4}, "the tool_call_id of ToolMessage must be text, not 4"),
     ({"role": "assistant", "reasoning_content": 4}, "the reasoning of AIMessage"),
@@ -27,11 +27,11 @@ WIRE_FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"role": "assistant", "tool_calls": [{"id": 3, "name": "f"}]}, "the id of ToolCall must be text, not 3"),
 ]
 STRUCT_FAULTS: list[tuple[Any, str]] = [
-    (AIMessage(content=None), "the content of AIMessage must be text, not None"),  # type: ignore[arg-type]
+    (AIMessage(content=None), "the content of AIMessage must be text, not null"),  # type: ignore[arg-type]
     (HumanMessage(content=["a"]), "the content of HumanMessage"),  # type: ignore[arg-type]
-    (AIMessage(tool_calls=[{"id": "1"}]), "is no ToolCall"),  # type: ignore[arg-type]
+    (AIMessage(tool_calls=[{"id": "1"}]), "is not a ToolCall"),  # type: ignore[arg-type]
     (AIMessage(tool_calls=(ToolCall(id="1", name="f", arguments={}),)), "the arguments of ToolCall"),  # type: ignore[arg-type]
-    (ToolMessage(tool_call_id="1", content="x", error="no"), "the error of ToolMessage must be True or False"),  # type: ignore[arg-type]
+    (ToolMessage(tool_call_id="1", content="x", error="no"), "the error of ToolMessage must be true or false"),  # type: ignore[arg-type]
 ]
 
 

@@ -148,7 +148,7 @@ def test_a_token_keeps_no_secret_and_two_do_not_share_one() -> None:
     assert (user.name, user.user, sorted(user.scopes)) == ("two", "ann@example.org", ["answer", "run"])
     assert bare.scopes == {"read", "run", "answer", "admin"}
     assert not [word for word in ("hidden", "other", "third") if word in repr((named, user, bare))]
-    with pytest.raises(DefinitionError, match="'a' and 'b' have one secret") as refused:
+    with pytest.raises(DefinitionError, match="'a' and 'b' have the same secret") as refused:
         parse_tokens(["a:read:hidden", "b:run:hidden"])
     assert "hidden" not in str(refused.value)
 

@@ -30,8 +30,8 @@ async def list_rules(as_json: AsJson = False) -> None:
 
     async with opened() as app:
         await app.runs.ready()
-        # In the order in which the runner asks them, so that the list explains a decision.
-        found = await app.rules.standing()
+        # The store lists them by age; a call is checked against those of its thread first.
+        found = sorted(await app.rules.standing(), key=lambda rule: (rule.thread_id is None, rule.agent_key is None))
     if as_json:
         say_json([rule_dict(rule) for rule in found])
         return

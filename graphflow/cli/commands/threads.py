@@ -140,6 +140,6 @@ async def show_diff(
 # One module registers them all, so the order of the help does not depend on imports.
 for part in (threads_travel, threads_inspect, threads_storage, threads_migrate):
     part.register(threads)
-# Asked for more often than any other, so they have a short form beside the group's.
+# Both also stand at the top level, where a reader of `graphflow --help` looks for them.
 for short_form in (threads_inspect.why, threads_inspect.replay):
     command(root, short_form.__name__)(short_form)

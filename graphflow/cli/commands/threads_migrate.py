@@ -9,7 +9,7 @@ import typer
 
 from graphflow.cli.command import command
 from graphflow.cli.options import AsJson, DryRun
-from graphflow.cli.startup import graph_named, opened, thread_named, threads_in_store
+from graphflow.cli.startup import agent_named, opened, thread_named, threads_in_store
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import note, say, say_json, stop
 
@@ -51,7 +51,7 @@ async def migrate(
     if (thread is None) != every:
         stop(exits.USAGE, "name one THREAD, or --all", hint=f"graphflow threads migrate --all --to {to} --dry-run")
     async with opened() as app:
-        graph = graph_named(app, to)
+        graph = app.compiled(agent_named(app, to))
         await app.runs.ready()
         if thread is not None:
             found = [(await thread_named(app, thread)).id]

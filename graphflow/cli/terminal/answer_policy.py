@@ -62,6 +62,7 @@ class Policy:
         """Answers to all of them; None leaves the thread waiting; `ANSWERED_ELSEWHERE` if another process was faster."""
         answers: Answers = {}
         questions = [interrupt for interrupt in interrupts if is_question(interrupt.kind)]
+        # A thread that waits for a signal or a time only: there is nobody to ask.
         if not questions:
             return None
         for interrupt in questions:
@@ -72,6 +73,7 @@ class Policy:
                     value = await ask_person(interrupt, lambda: still_open(interrupts))
                 except AnsweredElsewhere:
                     return ANSWERED_ELSEWHERE
+            # One question that stays open keeps the run waiting, so the answers to the others are not given either.
             if value is None:
                 return None
             answers[interrupt.id] = value
@@ -92,6 +94,7 @@ class Policy:
 
 def policy_of(word: str) -> Policy:
     """The policy of `--approve ask|deny|all|rules.json`."""
+    # The words win over a file of that name; `./ask` names the file.
     if word in ("ask", "deny", "all"):
         return Policy((AnswerRule(decision=_WORDS[word]),))
     if not Path(word).is_file():
@@ -108,6 +111,7 @@ def _rules(path: Path) -> tuple[AnswerRule, ...]:
         rules = msgspec.convert(data, tuple[AnswerRule, ...])
         for rule in rules:
             for pattern in rule.arguments.values():
+                # Now, not at the first call: a broken pattern must not end a run in its middle.
                 re.compile(pattern)
     except (OSError, msgspec.DecodeError, re.error) as error:
         stop(

@@ -26,6 +26,7 @@ def json_value(given: str, option: str) -> Any:
     """Inline JSON, or JSON from `@FILE`, from stdin (`@-`), or from a plain `.json` file name."""
     if given.startswith("@"):
         return _decoded(_content(given[1:], option), option, given)
+    # JSON never ends like this, so the `@` may be left out.
     if given.endswith(".json") and Path(given).is_file():
         return _decoded(_content(given, option), option, given)
     return _decoded(given, option, given)
@@ -65,6 +66,7 @@ def budget_of(given: Iterable[str] | None, timeout_s: float | None = None) -> di
 
 def effect_choices(given: str | None) -> str | dict[str, str] | None:
     """`--effects`: one word for all, or `ID=WORD,…,*=WORD`."""
+    # A word is checked where the choices are known: they depend on the effects.
     if given is None or "=" not in given:
         return given
     choices = [part.partition("=") for part in given.split(",")]

@@ -41,6 +41,7 @@ def exit_code(code: str, retryable: bool = False) -> int:
 
 def exit_code_of(error: GraphflowError) -> int:
     """The exit code of an error that refuses a command: a value that does not fit the state was then given, not written by a node."""
+    # Inside a run the same code is a node's failure (1); here no run has begun.
     return USAGE if error.code == "state_error" else exit_code(error.code, error.retryable)
 
 

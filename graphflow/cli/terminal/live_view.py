@@ -177,6 +177,7 @@ class TerminalView:
         self._nodes[event.node_run_id] = _Node(event.node, depth, time.monotonic())
 
     def _on_node_end(self, event: ev.NodeEnd) -> None:
+        # A node that waited for an answer may have begun in another process.
         node = self._nodes.pop(event.node_run_id, None) or _Node(event.node, 0, 0.0)
         self._done += 1
         self._last_text = node.text or self._last_text
@@ -234,6 +235,7 @@ class TerminalView:
         name = self._calls[call_id].name if call_id in self._calls else "tool"
         text = result if isinstance(result, str) else one_line_json(result)
         node = next(reversed(self._nodes.values()), None)
+        # Cut to a line: the whole result is in the state.
         line = f"⚙ {name} → {shortened(text, 2 * TAIL)}"
         if node is not None:
             node.notes.append((line, "magenta"))

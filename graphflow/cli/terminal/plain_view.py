@@ -38,6 +38,7 @@ class TextView:
     def pause(self) -> None: ...
 
     def finish(self, result: RunResult) -> None:
+        # A run that failed or waits has no result; what it said so far must not be taken for one.
         if result.status == "completed":
             say(output_text(result))
         say_ending(result)
@@ -58,6 +59,7 @@ class LinesView(TextView):
 
     def show(self, event: Event) -> None:
         sys.stdout.write(encode_event(event).decode() + "\n")
+        # A reader of the pipe follows the run as it goes; without this it would get blocks of 8 KiB.
         sys.stdout.flush()
 
     def finish(self, result: RunResult) -> None:

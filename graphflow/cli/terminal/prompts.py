@@ -76,6 +76,7 @@ async def _edited(arguments: Any, still_open: StillOpen) -> Any:
         shown = value if isinstance(value, str) else one_line_json(value)
         given = await read_line(f"  {name} [{shown}]: ", still_open)
         if given:
+            # A text that looks like a number stays a text where it was one.
             out[name] = given if isinstance(value, str) else json_or_text(given)
     return out
 
@@ -127,6 +128,7 @@ async def _value(name: str, schema: Mapping[str, Any], still_open: StillOpen, *,
 
 
 def _typed(given: str, kind: Any) -> Any:
+    # Words, since `json.decode("yes")` is an error and an empty line must not mean no.
     if kind == "boolean":
         return {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}.get(given.lower())
     if kind in ("integer", "number", "object", "array"):

@@ -62,7 +62,7 @@ def _by_id(machine: Machine, answers: Any) -> Mapping[str, Any]:
     if not open_:
         raise AnswerRefused("the thread waits for no answer; nothing has changed", code="interrupt_not_found")
     raise AnswerRefused(
-        f"{len(open_)} interrupts are open, so a bare answer fits none of them surely; answer by id: {', '.join(open_)}",
+        f"{len(open_)} interrupts are open, so a bare answer does not say which of them it is for; answer by id: {', '.join(open_)}",
         code="answer_ambiguous",
         interrupts=list(open_),
     )

@@ -152,6 +152,7 @@ def outcome(begun: StartedRun) -> dict[str, Any]:
             "the server stopped before the run's end; resume it", code="shutting_down", runId=begun.run_id
         )
     result = result_from(executor.plan, executor.machine, begun.chat_id, executor.checkpoint_id)
+    # A resumed run has no request of its own.
     ids = {"requestId": begun.request_id, "chatId": begun.chat_id}
     return {key: value for key, value in ids.items() if value is not None} | result_dict(result)
 

@@ -18,6 +18,7 @@ router = APIRouter(tags=["operators"])
 @router.get("/api/health", summary="Check that the process is alive")
 async def health() -> Response:
     """The process answers."""
+    # Without a look at the store: an orchestrator that restarts the process would not mend a database.
     return success({"status": "ok"})
 
 
@@ -26,6 +27,7 @@ async def ready(request: Request) -> Response:
     """The store is open and new runs are accepted."""
     app = application(request)
     if app.stopping:
+        # A load balancer stops sending before the listener closes, so no client meets a refused connection.
         return failure(503, "the server is stopping")
     try:
         await app.runs.ready()

@@ -23,9 +23,11 @@ _NETLOC = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
 async def start_page(request: Request) -> Response:
     """What this server serves; with tokens configured, only what needs none."""
     needs_token = bool(request.app.state.tokens)
+    # The page itself asks for no token, so with tokens it must not say what is behind them.
     agents = () if needs_token else application(request).agents.list()
     body: dict[str, str] = {"agentKey": agents[0].key} if agents else {}
     token = ' -H "Authorization: Bearer $GRAPHFLOW_TOKEN"' if needs_token else ""
+    # Quoted for the shell: the agent's key comes from a file name.
     given = shlex.quote(json.dumps(body | {"message": "Hello"}, ensure_ascii=False))
     command = f"curl -N '{address(request)}/api/query'{token} -d {given}"
     if needs_token:

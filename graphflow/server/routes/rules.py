@@ -44,6 +44,7 @@ async def add(request: Request, given: Annotated[RuleBody, Depends(body(RuleBody
     for_all_users(request)
     app = application(request)
     await app.runs.ready()
+    # The fields of the body are the parameters, so a new one needs no third list of names.
     rule = await app.rules.add(**given.model_dump(), by=caller_of(request).name)
     return success(rule_dict(rule))
 

@@ -44,6 +44,7 @@ async def start(request: Request, given: Annotated[QueryBody, Depends(body(Query
 )
 async def answer(request: Request, given: Annotated[SubmitBody, Depends(body(SubmitBody))]) -> Response:
     """Answers an interrupt; an answer that is not accepted changes nothing, and the response says why."""
+    # Not a required field: the reference gateway's clients know only `toolId`.
     if (asked := given.interrupt_id or given.tool_id) is None:
         raise bad_argument("interruptId", "give `interruptId` or `toolId` of the `interrupt.request` that is answered")
     wanted = SubmitRequest(
@@ -69,6 +70,7 @@ async def events(
     request: Request,
     run_id: str,
     last_event_id: Annotated[str | None, Header()] = None,
+    # `EventSource` of a browser sends the header only when it reconnects by itself; a page that reloads has the query.
     lastEventId: str | None = None,  # noqa: N803 - the wire's name
     events: str | None = None,
 ) -> Response:

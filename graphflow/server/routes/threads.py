@@ -142,6 +142,7 @@ async def resume(
 ) -> Response:
     """Continues from the head or from a checkpoint, with or without answers."""
     app = application(request)
+    # An answer goes on with a run that was let in once; refusing it would lose what a person has written.
     with nullcontext() if given.answers else room_for_run(request):
         begun = await resume_thread(
             app,

@@ -84,6 +84,7 @@ async def _form(request: Request, most: int) -> AsyncIterator[FormData]:
                 raise bad_argument(name, "given more than once")
         yield form
     finally:
+        # Also for a refused form: its file lies on disk by then.
         await form.close()
 
 
@@ -93,4 +94,5 @@ def _text(form: FormData, name: str) -> str | None:
         raise bad_argument(name, "must be text, not a file")
     if value is not None and len(value) > 256:
         raise bad_argument(name, "must have at most 256 characters")
+    # An empty field of an HTML form means that nobody filled it in.
     return value or None

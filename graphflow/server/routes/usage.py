@@ -27,6 +27,7 @@ async def usage(
     ),
 ) -> Response:
     """Tokens, calls, time and cost by day, agent and model; refused to a token of one user."""
+    # The sums have no user in them, so there is nothing to filter by.
     for_all_users(request)
     axes = tuple(axis.strip() for axis in by.split(",") if axis.strip())
     told = await service.usage(application(request), since=since, until=until, agent_key=agent_key, by=axes)

@@ -82,7 +82,7 @@ async def _refuse_when_full(context: ServiceContext, chat_id: str) -> None:
     most = context.settings.server.max_queued
     if len(await context.store.queue(chat_id, kind="input", limit=most)) >= most:
         raise GraphflowError(
-            f"{most} inputs wait on thread {chat_id!r}, which is as many as it takes; try again later",
+            f"{most} inputs wait on thread {chat_id!r}, the most that a thread takes; try again later",
             code="overloaded",
             retryAfterMs=FULL_RETRY_MS,
         )
