@@ -158,7 +158,7 @@ def load_graph(
     Args:
         source: a path of a `.json` file, a document as a mapping, or a key.
         checkpointer: where its threads live; without one nothing is kept.
-        tools: tools beside the built-in ones: `@tool` functions or `Tool`s.
+        tools: tools in addition to the built-in ones: `@tool` functions or `Tool`s.
         model: a `ChatModel` for every `model` node; by default chosen by provider key and environment.
         functions: Python functions behind `fn:NAME`, of nodes and of reducers.
         nodes: Python functions behind `node:NAME`.

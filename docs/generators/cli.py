@@ -73,7 +73,7 @@ def _metavar(param: Any) -> str:
 
 
 def _usage(argument: Any) -> str:
-    name = _metavar(argument) + ("..." if argument.nargs != 1 else "")
+    name = _metavar(argument).rstrip(".") + ("..." if argument.nargs != 1 else "")
     return name if argument.required or name.startswith("[") else f"[{name}]"
 
 

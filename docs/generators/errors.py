@@ -85,7 +85,10 @@ REMEDIES: dict[str, tuple[str, str]] = {
         "Rewind, or let the required node run first.",
     ),
     "middleware_error": ("A middleware hook raised.", "No hook exists in this version; the code is reserved."),
-    "cancelled": ("Somebody cancelled the run, or the client of an attached stream left.", "Send a new input."),
+    "cancelled": (
+        "Somebody cancelled the run, or the client of an attached stream left.",
+        "Resume the thread, or send a new input.",
+    ),
     "rejected": ("A person rejected what the run was about to do.", "The run is over; send a new input."),
     "state_error": (
         "A node returned a key that the state does not declare, or a value of another type.",

@@ -272,7 +272,7 @@ class GraphBuilder(Generic[S]):
         source: str | bytes | PathLike[str] | Mapping[str, Any],
         functions: Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]] = (),
     ) -> Any:
-        """The builder of a document, to run or to go on building."""
+        """The builder of a document, to compile or to extend."""
         data = dict(_read(source))
         nodes = data.pop("nodes", {})
         if not isinstance(nodes, Mapping):

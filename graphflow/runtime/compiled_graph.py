@@ -111,7 +111,7 @@ class CompiledGraph:
         return self._streamed(lambda audience: prepare_run(self.host, request, audience))
 
     async def answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> RunResult:
-        """Commits answers, by interrupt id or bare while exactly one question is open, and goes on.
+        """Commits answers, by interrupt id or without an id while exactly one question is open, and continues.
 
         Raises:
             AnswerRefused: unknown, stale, ambiguous or ill-typed; nothing has changed.
@@ -130,7 +130,7 @@ class CompiledGraph:
         effects: Choices = None,
         budget: Mapping[str, Any] | None = None,
     ) -> RunResult:
-        """Goes on from the head, or from a checkpoint after a rewind to it.
+        """Continues from the head, or from a checkpoint after a rewind to it.
 
         Raises:
             GraphflowError: `nothing_to_resume` when the thread has no unfinished run.

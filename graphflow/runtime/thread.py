@@ -183,7 +183,7 @@ class Thread:
     async def rewind(
         self, checkpoint_id: str, *, effects: Choices = None, cancel: bool = False, by: str | None = None
     ) -> str:
-        """Commits a new head that goes on from the checkpoint; what came later stays in the tree. Its id.
+        """Commits a new head that continues from the checkpoint; later checkpoints stay in the tree. Its id.
 
         Args:
             effects: how to treat the `write` effects behind it: `reuse` their results where the same calls come
@@ -251,7 +251,7 @@ class Thread:
     # --- signals and the queue
 
     async def signal(self, name: str, payload: Any = None) -> bool:
-        """Wakes the oldest `wait` node of this name, and goes on; whether there was one.
+        """Wakes the oldest `wait` node of this name and continues; returns whether there was one.
 
         Else the signal is kept for a `wait` that the run still comes to; new input forgets it. The run goes on detached in
         this process, or in the one that drives it, which processes the signal within a second.
@@ -267,7 +267,7 @@ class Thread:
         return [decode_queued(entry) for entry in await store.queue(self.id, kind="input", limit=10_000)]
 
     async def withdraw(self, run_id: str) -> bool:
-        """Removes an input from the queue before its run has begun; False when it is no longer there."""
+        """Removes an input from the queue before its run begins; False if it is not in the queue."""
         store = await self._store()
         for entry in await store.queue(self.id, kind="input", limit=10_000):
             if decode_queued(entry).run_id == run_id:

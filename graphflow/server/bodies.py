@@ -66,8 +66,8 @@ class QueryBody(JsonBody):
     """Further input, readable as `input.params`."""
     scene: Any = None
     """Any value of the client, readable as `input.scene`."""
-    stream: bool = Field(True, description="false answers with one JSON body.")
-    events: list[EventFamily] | None = Field(None, description="Families to stream; default all.")
+    stream: bool = Field(True, description="`false` returns one JSON body.")
+    events: list[EventFamily] | None = Field(None, description="Families to stream; default: all.")
     budget: dict[str, Any] | None = None
     """Limits that replace those of the agent."""
     max_rounds: int | None = Field(None, ge=1, le=1_000_000, description="Limit of the agent's rounds.")

@@ -45,7 +45,7 @@ class Application(ServiceContext):
         settings: default: those of the current folder and environment.
         checkpointer: default: PostgreSQL at `settings.store.url` if that is given, else SQLite at `settings.store.path`.
         models: opens models; default: by provider key and environment.
-        tools: further tools, beside the built-in ones and what `settings.tools.modules` offer.
+        tools: tools in addition to the built-in ones and those of `settings.tools.modules`.
     """
 
     toolbox: Toolbox

@@ -43,7 +43,7 @@ class Graph(GraphBuilder[S]):
         source: str | bytes | PathLike[str] | Mapping[str, Any],
         functions: Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]] = (),
     ) -> Graph[Any]:
-        """The builder of a document, to run or to go on building.
+        """The builder of a document, to compile or to extend.
 
         Args:
             source: JSON text, a file's path (`Path`), or plain data.

@@ -41,8 +41,8 @@ class SqliteCheckpointer(SqlCheckpointer):
     """A `Checkpointer` in one SQLite file; may be used from several event loops and threads.
 
     Args:
-        path: the file; it and its folder are made when missing. Beside it lie `-wal` and `-shm` while it is open, and
-            the folder `.owners` while somebody drives a thread.
+        path: the file; created with its folder if missing. Next to it are `-wal` and `-shm` while it is open, and
+            the folder `.owners` while a process drives a thread.
         synchronous: `FULL` (default) keeps every acknowledged commit through a power failure; `NORMAL` keeps them
             through a crash of the process only and is faster for lone commits. `OFF` and `EXTRA` as in SQLite.
         busy_timeout_s: how long a transaction waits for another process's.

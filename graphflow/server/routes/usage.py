@@ -22,9 +22,7 @@ async def usage(
     since: DayQuery = None,
     until: DayQuery = None,
     agent_key: Annotated[str | None, Query(alias="agentKey")] = None,
-    by: Annotated[str, Query(description="Which of `day`, `agentKey`, `model` tell lines apart.")] = ",".join(
-        service.AXES
-    ),
+    by: Annotated[str, Query(description="Group by these of `day`, `agentKey`, `model`.")] = ",".join(service.AXES),
 ) -> Response:
     """Tokens, calls, time and cost by day, agent and model; refused to a token of one user."""
     # The sums have no user in them, so there is nothing to filter by.
