@@ -58,8 +58,8 @@ TABLE = [
     ("dead_end", 1, "graph", "/nodes/wait_here/next", 25, "give one of its routes a"),
     ("default_of_another_type", 1, "type", "/state/properties/score/default", 9, ""),
     ("default_route_not_last", 1, "graph", "/nodes/answer/next/0", 11, "give it an `if`, or make it"),
-    ("duplicate_key", 1, "syntax", "/nodes/answer", 6, "the first stands at line 5,"),
-    ("duplicate_key_and_more", 3, "syntax", "/start", 4, "the first stands at line 3,"),
+    ("duplicate_key", 1, "syntax", "/nodes/answer", 6, "the first is at line 5,"),
+    ("duplicate_key_and_more", 3, "syntax", "/start", 4, "the first is at line 3,"),
     ("empty_file", 1, "syntax", "", 1, "a file holds one JSON object"),
     ("empty_routes", 1, "graph", "/nodes/answer/next", 10, 'write "end", or one {"to":'),
     ("environment_name_in_with", 1, "reference", "/nodes/answer/with/prompt", 8, "read the environment"),
@@ -441,7 +441,7 @@ def test_graphs_in_graphs_are_checked_to_a_depth_that_is_told():
 
     assert isinstance(check(document({"a": {"graph": "g1"}}), chain(100)), CheckedDocument)
     (issue,) = issues_of(document({"a": {"graph": "g1"}}), chain(400))
-    assert issue.message.endswith("graph 'g101' stands more than 100 graphs deep")
+    assert issue.message.endswith("graph 'g101' is nested more than 100 graphs deep")
 
 
 def test_a_graph_in_place_is_checked_with_lines_of_the_same_file():

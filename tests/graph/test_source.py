@@ -118,8 +118,8 @@ def test_lines_after_a_three_quoted_prompt_are_counted_rightly():
     ("text", "place", "message", "hint"),
     [
         ('{"a": 1, "a": 2}', (1, 10), "key 'a' is given twice", "line 1, column 2"),
-        ('{"a": [1, 2,]}', (1, 12), "a comma stands before ']'", "remove the comma"),
-        ('{"a": 1,}', (1, 8), "a comma stands before '}'", "remove the comma"),
+        ('{"a": [1, 2,]}', (1, 12), "unexpected comma before ']'", "remove the comma"),
+        ('{"a": 1,}', (1, 8), "unexpected comma before '}'", "remove the comma"),
         ('{"a": 1 "b": 2}', (1, 9), "expected ',' or '}'", "put a comma"),
         ('{"a": Infinity}', (1, 7), "Infinity is not a JSON number", "null"),
         ('{"a": 1e999}', (1, 7), "too large", None),

@@ -51,8 +51,8 @@ def check_spending(limits: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
 
 def uncounted(figure: str, limit: Any) -> BudgetExceeded:
     return BudgetExceeded(
-        f"the budget limits {figure} to {limit}, and the provider did not say what its last turn has used, so the limit"
-        " can't be kept; limit maxModelCalls instead",
+        f"the budget limits {figure} to {limit}, and the provider did not report the usage of its last turn, so the"
+        " limit can't be enforced; limit maxModelCalls instead",
         figure=figure,
         limit=limit,
         used=None,

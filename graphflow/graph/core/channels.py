@@ -1,8 +1,6 @@
-"""State: frozen values, append logs, the schema of a graph's keys, and their reducers (spec 2.1, E4, E22).
+"""The keys of a graph's state: their types and defaults, and the reducers that combine writes (spec 2.1, E4).
 
-Values are shared by reference between machines, nodes and checkpoints, so they must never change in
-place: mappings and lists are frozen when they are written, and a frozen value is passed by identity.
-An append channel is a `ListView`: a window on a list that only grows.
+Values are frozen when they are written (`immutable.py`).
 """
 
 from __future__ import annotations

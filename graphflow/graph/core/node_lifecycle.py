@@ -179,8 +179,8 @@ def _wrapped_up(work: UnitOfWork, then: str) -> BudgetExceeded:
 
 def _circle(node: str) -> NodeFailed:
     return NodeFailed(
-        f"the way leads to node {node!r} again and again, and nothing runs on it: its nodes open nothing, or can't be opened; "
-        "put a node that runs on the circle, or a condition that ends it"
+        f"a cycle leads to node {node!r} again and again, and nothing runs on it: its nodes open nothing, or can't be opened; "
+        "add a node that runs, or a condition that ends the cycle"
     )
 
 

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from graphflow.graph.core.channels import StateSchema
-from graphflow.graph.definition.document import (
-    GraphDefinition,
-    Retry,
-)
+from graphflow.graph.definition.document import GraphDefinition, Retry
 from graphflow.graph.expressions.compiler import Expression
 from graphflow.graph.expressions.templates import Template
 

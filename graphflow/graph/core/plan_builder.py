@@ -12,6 +12,8 @@ import msgspec
 
 from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.core.channels import StateSchema, channel_of
+from graphflow.graph.core.plan import CompiledRoute, FanOut, Plan, PlanBranch, PlanNode, Question
+from graphflow.graph.definition.budget import limits_of
 from graphflow.graph.definition.document import (
     DEFAULT_INPUT_SCHEMA,
     END,
@@ -33,10 +35,6 @@ if TYPE_CHECKING:
     from graphflow.graph.core.invariants import InvariantMonitor
     from graphflow.graph.definition.checked_document import CheckedDocument
     from graphflow.graph.definition.kinds import Kinds
-
-
-from graphflow.graph.core.plan import CompiledRoute, FanOut, Plan, PlanBranch, PlanNode, Question
-from graphflow.graph.definition.budget import limits_of
 
 
 def build_plan(checked: CheckedDocument, kinds: Kinds, *, key: str = "", graphs: dict[str, Plan] | None = None) -> Plan:

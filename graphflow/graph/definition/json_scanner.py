@@ -141,7 +141,7 @@ class _Scanner:
         if at >= len(text):
             self.stop(at, pointer, "the text ends where a value should be", "close every bracket and quotation mark")
         if text[at] == "'":
-            self.stop(at, pointer, "text stands in double quotation marks", "write \"…\" instead of '…'")
+            self.stop(at, pointer, "text must be in double quotation marks", "write \"…\" instead of '…'")
         self.stop(at, pointer, f"expected a value, found {_shown(text, at)}")
 
     def number(self, at: int, pointer: str, match: re.Match[str]) -> Any:
@@ -180,9 +180,7 @@ class _Scanner:
             below = f"{pointer}/{escape(key)}"
             if key in out:
                 line, column = self.line_column(self.out.keys[below])
-                self.issue(
-                    begin, below, f"key {key!r} is given twice", f"the first stands at line {line}, column {column}"
-                )
+                self.issue(begin, below, f"key {key!r} is given twice", f"the first is at line {line}, column {column}")
             else:
                 self.out.keys[below] = begin
             at = self.space(at)
@@ -200,7 +198,7 @@ class _Scanner:
             self.stop(at, pointer, "the text ends inside an object", "close every bracket and quotation mark")
         if text[at] == "'" or text[at].isalpha() or text[at] == "_":
             self.stop(
-                at, pointer, f"a key stands in double quotation marks, found {_shown(text, at)}", 'write "key": …'
+                at, pointer, f"a key must be in double quotation marks, found {_shown(text, at)}", 'write "key": …'
             )
         self.stop(at, pointer, f"expected a key, found {_shown(text, at)}")
 
@@ -213,7 +211,7 @@ class _Scanner:
         if text.startswith(",", at):
             after = self.space(at + 1)
             if text.startswith(closing, after):
-                self.issue(at, pointer, f"a comma stands before {closing!r}", "remove the comma")
+                self.issue(at, pointer, f"unexpected comma before {closing!r}", "remove the comma")
             return after
         if at >= len(text):
             what = "an object" if closing == "}" else "a list"
@@ -312,7 +310,7 @@ def _wrong_word(found: str) -> tuple[str, str | None]:
         )
     return (
         f"{_short(found)} is not a JSON value",
-        f"text stands in double quotation marks: {json.dumps(found[:20], ensure_ascii=False)}",
+        f"text must be in double quotation marks: {json.dumps(found[:20], ensure_ascii=False)}",
     )
 
 

@@ -59,7 +59,7 @@ def _overload(function: str, types: str, outline: Outline, at: int) -> Reworded:
     if "null_type" in given or "null" in given:
         return message, 'this can\'t be null: declare the state key as ["TYPE", "null"] if it may be', "type"
     if function == "_?_:_" and given[0] != "bool":
-        return message, "what stands before '?' is true or false: compare it with something", "type"
+        return message, "the condition before '?' must be true or false: compare it with something", "type"
     if function in ("_&&_", "_||_", "!_"):
         return message, "both sides are true or false: compare them with something", "type"
     if "string" in given and len(set(given)) > 1:

@@ -158,7 +158,7 @@ class _Compiler:
             )
             return None
         if len(above) >= MAX_NESTING:
-            message = f"graph {key!r} stands more than {MAX_NESTING} graphs deep"
+            message = f"graph {key!r} is nested more than {MAX_NESTING} graphs deep"
             context.issue(pointer, message, "let one graph hold what several only pass on", kind="graph")
             return None
         data = self._kinds.graph(key)
