@@ -64,14 +64,14 @@ class Coordinates:
         if self._is_loop(edge):
             return self._loop(edge)
         chain = self._chains[edge]
-        points = [(self._port(chain[0], edge, below=True), self._top[chain[0]] + self._boxes[chain[0]][1])]
+        points = [(self._ports[chain[0], edge, True], self._top[chain[0]] + self._boxes[chain[0]][1])]
         for piece in chain[1:-1]:
             row = self._row_of[piece]
             points += [
                 (self._middle[piece], self._row_top[row]),
                 (self._middle[piece], self._row_top[row] + self._height[row]),
             ]
-        points.append((self._port(chain[-1], edge, below=False), self._top[chain[-1]]))
+        points.append((self._ports[chain[-1], edge, False], self._top[chain[-1]]))
         # Chains run downwards; a route that goes back is drawn from its lower end.
         if chain[0] != self._ends[edge][0]:
             points.reverse()
@@ -197,9 +197,6 @@ class Coordinates:
             for i, (_, edge) in enumerate(sorted(lines)):
                 ports[vertex, edge, below] = self._middle[vertex] + (i - (len(lines) - 1) / 2) * step
         return ports
-
-    def _port(self, vertex: int, edge: int, *, below: bool) -> float:
-        return self._ports[vertex, edge, below]
 
     def _loop(self, edge: int) -> tuple[Point, ...]:
         vertex = self._ends[edge][0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,12 +24,14 @@ class Template:
 
     __slots__ = ("_evaluate", "constant", "refs", "sketch")
 
-    def __init__(self, evaluate: Evaluate | None, constant: Any, refs: tuple[Ref, ...], sketch: Any) -> None:
+    def __init__(
+        self, constant: Any = None, evaluate: Evaluate | None = None, sketch: Any = None, refs: Iterable[Ref] = ()
+    ) -> None:
         self._evaluate = evaluate
         self.constant = constant
         """The value of a template without expressions, else None."""
-        self.refs = refs
-        self.sketch = sketch
+        self.refs = tuple(dict.fromkeys(refs))
+        self.sketch = constant if evaluate is None else sketch
         """The value with a `Hole` for each expression."""
 
     @property
@@ -45,16 +47,6 @@ class Template:
         return self.constant if self._evaluate is None else self._evaluate(scope)
 
 
-class _CompiledPart:
-    """A compiled piece: no `evaluate` means that `value` is the constant."""
-
-    __slots__ = ("evaluate", "refs", "sketch", "value")
-
-    def __init__(self, value: Any = None, evaluate: Evaluate | None = None, sketch: Any = None, refs: Any = ()) -> None:
-        self.value, self.evaluate, self.refs = value, evaluate, refs
-        self.sketch = value if evaluate is None else sketch
-
-
 def compile_template(value: Any, environment: Environment, *, check: bool = True) -> Template:
     """The template behind any JSON value.
 
@@ -68,28 +60,28 @@ def compile_template(value: Any, environment: Environment, *, check: bool = True
     part = _compile(value, environment, check, "", issues)
     if issues:
         raise DefinitionError(issues)
-    return Template(part.evaluate, part.value, tuple(dict.fromkeys(part.refs)), part.sketch)
+    return part
 
 
-def _compile(value: Any, environment: Environment, check: bool, pointer: str, issues: list[Issue]) -> _CompiledPart:
+def _compile(value: Any, environment: Environment, check: bool, pointer: str, issues: list[Issue]) -> Template:
     if isinstance(value, str):
-        return _text(value, environment, check, pointer, issues) if "${" in value else _CompiledPart(value)
+        return _text(value, environment, check, pointer, issues) if "${" in value else Template(value)
     if isinstance(value, Mapping):
         return _map(value, environment, check, pointer, issues)
     if isinstance(value, list | tuple):
         return _list(value, environment, check, pointer, issues)
-    return _CompiledPart(value)
+    return Template(value)
 
 
 def _map(
     value: Mapping[str, Any], environment: Environment, check: bool, pointer: str, issues: list[Issue]
-) -> _CompiledPart:
+) -> Template:
     parts = {key: _compile(item, environment, check, f"{pointer}/{escape(key)}", issues) for key, item in value.items()}
-    if all(part.evaluate is None for part in parts.values()):
-        return _CompiledPart({key: part.value for key, part in parts.items()})
+    if all(part._evaluate is None for part in parts.values()):
+        return Template({key: part.constant for key, part in parts.items()})
     # One copy of a finished dict and a few assignments are faster than building it key by key for each node run.
-    fixed = {key: part.value for key, part in parts.items()}  # keeps the order of keys
-    moving = [(key, part.evaluate) for key, part in parts.items() if part.evaluate is not None]
+    fixed = {key: part.constant for key, part in parts.items()}  # keeps the order of keys
+    moving = [(key, part._evaluate) for key, part in parts.items() if part._evaluate is not None]
 
     def evaluate(scope: Scope) -> Any:
         out = fixed.copy()
@@ -98,22 +90,22 @@ def _map(
         return out
 
     sketch = {key: part.sketch for key, part in parts.items()}
-    return _CompiledPart(evaluate=evaluate, sketch=sketch, refs=[ref for part in parts.values() for ref in part.refs])
+    return Template(evaluate=evaluate, sketch=sketch, refs=[ref for part in parts.values() for ref in part.refs])
 
 
-def _list(value: Any, environment: Environment, check: bool, pointer: str, issues: list[Issue]) -> _CompiledPart:
+def _list(value: Any, environment: Environment, check: bool, pointer: str, issues: list[Issue]) -> Template:
     parts = [_compile(item, environment, check, f"{pointer}/{index}", issues) for index, item in enumerate(value)]
-    if all(part.evaluate is None for part in parts):
-        return _CompiledPart([part.value for part in parts])
+    if all(part._evaluate is None for part in parts):
+        return Template([part.constant for part in parts])
 
     def evaluate(scope: Scope) -> Any:
-        return [part.value if part.evaluate is None else part.evaluate(scope) for part in parts]
+        return [part.constant if part._evaluate is None else part._evaluate(scope) for part in parts]
 
     sketch = [part.sketch for part in parts]
-    return _CompiledPart(evaluate=evaluate, sketch=sketch, refs=[ref for part in parts for ref in part.refs])
+    return Template(evaluate=evaluate, sketch=sketch, refs=[ref for part in parts for ref in part.refs])
 
 
-def _text(text: str, environment: Environment, check: bool, pointer: str, issues: list[Issue]) -> _CompiledPart:
+def _text(text: str, environment: Environment, check: bool, pointer: str, issues: list[Issue]) -> Template:
     pieces: list[str | Expression] = []
     sound = True
     try:
@@ -130,7 +122,7 @@ def _text(text: str, environment: Environment, check: bool, pointer: str, issues
     except ExpressionSyntaxError as error:
         issues.append(Issue(pointer=pointer, message=error.message, hint=error.hint, kind="syntax"))
         sound = False
-    return _joined(pieces) if sound else _CompiledPart(evaluate=lambda scope: None, sketch=Hole("dyn", text))
+    return _joined(pieces) if sound else Template(evaluate=lambda scope: None, sketch=Hole("dyn", text))
 
 
 def _folded(expression: Expression) -> str | Expression:
@@ -138,12 +130,12 @@ def _folded(expression: Expression) -> str | Expression:
     return expression.evaluate({}) if expression.is_constant and expression.type == "string" else expression
 
 
-def _joined(pieces: list[str | Expression]) -> _CompiledPart:
+def _joined(pieces: list[str | Expression]) -> Template:
     if len(pieces) == 1 and isinstance(pieces[0], Expression):
         only = pieces[0]
         if only.is_constant:
-            return _CompiledPart(only.evaluate({}))
-        return _CompiledPart(evaluate=only.evaluate, sketch=Hole(only.type, only.source), refs=only.refs)
+            return Template(only.evaluate({}))
+        return Template(evaluate=only.evaluate, sketch=Hole(only.type, only.source), refs=only.refs)
     merged: list[str | Expression] = []
     for piece in pieces:
         if isinstance(piece, str) and merged and isinstance(merged[-1], str):
@@ -151,7 +143,7 @@ def _joined(pieces: list[str | Expression]) -> _CompiledPart:
         elif piece != "":
             merged.append(piece)
     if all(isinstance(piece, str) for piece in merged):
-        return _CompiledPart("".join(piece for piece in merged if isinstance(piece, str)))
+        return Template("".join(piece for piece in merged if isinstance(piece, str)))
     makers: list[str | Evaluate] = [piece if isinstance(piece, str) else _rendering(piece) for piece in merged]
 
     def evaluate(scope: Scope) -> str:
@@ -159,7 +151,7 @@ def _joined(pieces: list[str | Expression]) -> _CompiledPart:
 
     expressions = [piece for piece in merged if isinstance(piece, Expression)]
     refs = [ref for piece in expressions for ref in piece.refs]
-    return _CompiledPart(evaluate=evaluate, sketch=Hole("string", "".join(map(str, merged))), refs=refs)
+    return Template(evaluate=evaluate, sketch=Hole("string", "".join(map(str, merged))), refs=refs)
 
 
 def _rendering(expression: Expression) -> Evaluate:

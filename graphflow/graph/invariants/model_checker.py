@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 from graphflow.graph.definition.budget import limits_of
 from graphflow.graph.definition.document import END, FAIL, Choose, GraphDefinition, Join, Route
@@ -27,6 +28,7 @@ SEARCHED = 60_000
 
 Place = str | tuple[str, ...]
 """A node, `end`, or a mark between nodes: `(ended, FAN, BRANCH)`, `(joined, FAN)`, `(next, FAN, INDEX)`."""
+_At = TypeVar("_At")
 Trace = list[str]
 """Node names, each with the reason why it was left if that was not a route: `plan`, `approve (expired)`, `send`."""
 
@@ -95,7 +97,7 @@ class _Around:
 
     def __init__(self, graph: ControlGraph, nodes: frozenset[str], first: frozenset[str]) -> None:
         self._graph, self._nodes, self._first = graph, nodes, first
-        self._from: dict[Place, tuple[Place | None, str]] = {}
+        self._from: dict[Place, tuple[Place, str] | None] = {}
         self._rest: deque[Place] = deque()
         self._waiting: list[tuple[set[Place], Place]] = []
         """(places still to be reached, what is reached then)."""
@@ -105,7 +107,7 @@ class _Around:
         while self._rest:
             place = self._rest.popleft()
             if place in self._nodes:
-                return _shown(self._path(place))
+                return _shown(_back_to_start(self._from, place))
             if isinstance(place, tuple):
                 self._settle(place)
             elif place != END:
@@ -114,7 +116,7 @@ class _Around:
 
     def _reach(self, place: Place | None, source: Place | None, why: str) -> None:
         if place is not None and place not in self._from:
-            self._from[place] = (source, why)
+            self._from[place] = None if source is None else (source, why)
             self._rest.append(place)
 
     def _leave(self, name: str) -> None:
@@ -160,16 +162,6 @@ class _Around:
                 missing.discard(place)
                 if not missing:
                     self._reach(then, place, "")
-
-    def _path(self, place: Place) -> list[tuple[Place, str]]:
-        out = [(place, "")]
-        at: Place | None = place
-        while at is not None:
-            source, why = self._from[at]
-            if source is not None:
-                out.append((source, why))
-            at = source
-        return out[::-1]
 
 
 # --- X at most N ---------------------------------------------------------------------------------
@@ -232,7 +224,7 @@ class _Counting:
             at = rest.popleft()
             situation, entered = at
             if entered > self._count:
-                return entered, _shown(_path(sources, at))
+                return entered, _shown([(each[0][0], why) for each, why in _back_to_start(sources, at)])
             # A heavier path has reached this situation since; what follows from here follows from that one too.
             if best[situation] > entered:
                 continue
@@ -320,16 +312,6 @@ class _Counting:
         return tuple(0 if at in inside else count for at, count in enumerate(counts)) if inside else counts
 
 
-def _path(
-    sources: Mapping[tuple[_Situation, int], tuple[tuple[_Situation, int], str] | None], at: tuple[_Situation, int]
-) -> list[tuple[Place, str]]:
-    out: list[tuple[Place, str]] = [(at[0][0], "")]
-    while (source := sources[at]) is not None:
-        at, why = source
-        out.append((at[0][0], why))
-    return out[::-1]
-
-
 # --- end reachable -------------------------------------------------------------------------------
 
 
@@ -389,8 +371,9 @@ def _spread(begin: list[Place], further: Callable[[Place], list[Place]]) -> set[
     return out
 
 
-def _back_to_start(sources: Mapping[Place, tuple[Place, str] | None], at: Place) -> list[tuple[Place, str]]:
-    out: list[tuple[Place, str]] = [(at, "")]
+def _back_to_start(sources: Mapping[_At, tuple[_At, str] | None], at: _At) -> list[tuple[_At, str]]:
+    """The way that a search took to `at`, each stop with why it was left."""
+    out: list[tuple[_At, str]] = [(at, "")]
     while (source := sources[at]) is not None:
         out.append(source)
         at = source[0]
