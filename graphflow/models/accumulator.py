@@ -27,10 +27,6 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     raw_reason: str | None = None
     usage: Usage | None = None
 
-    def call_faults(self) -> dict[str, str]:
-        """See `call_faults`."""
-        return call_faults(self.message, self.finish_reason)
-
 
 class _OpenCall:
     __slots__ = ("arguments", "id", "name")
@@ -129,24 +125,7 @@ class TurnAccumulator:
         )
 
 
-def call_faults(message: AIMessage, finish_reason: str) -> dict[str, str]:
-    """Call id → why this call must not run; a call that is absent may run.
-
-    No call of a turn that ended by `length` runs, nor one whose arguments are not a JSON object: each gets
-    an error result with this text, so that the model can correct it and every call has its result.
-    """
-    if finish_reason == "length":
-        cut = "the turn was cut at the token limit, so the arguments may be incomplete; call again with less"
-        return {call.id: cut for call in message.tool_calls}
-    faults = {}
-    for call in message.tool_calls:
-        fault = arguments_fault(call.arguments)
-        if fault is not None:
-            faults[call.id] = fault
-    return faults
-
-
-def arguments_fault(arguments: str) -> str | None:
+def arguments_error(arguments: str) -> str | None:
     """What is wrong with a call's arguments as a JSON object, or `None`."""
     try:
         value = msgspec.json.decode(arguments)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import msgspec
 
 from graphflow.errors import ModelError
-from graphflow.models.accumulator import Completion, TurnAccumulator, arguments_fault, call_faults
+from graphflow.models.accumulator import Completion, TurnAccumulator, arguments_error
 from graphflow.models.deltas import (
     Delta,
     Finish,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Capabilities", "ChatModel", "ChatOptions", "Completion", "Compute", "Delta", "Finish", "FinishReason", "OneTool",
     "ReasoningDetails", "TextDelta", "ThinkingDelta", "ToolCallDelta", "ToolSpec", "TurnAccumulator", "Usage",
-    "arguments_fault", "call_faults", "complete", "estimate_tokens", "options_from_document",
+    "arguments_error", "complete", "estimate_tokens", "options_from_document",
 ]  # fmt: skip
 
 

@@ -45,6 +45,7 @@ def load_settings(
     Raises:
         DefinitionError: with every error of every source at once.
     """
+    # Absolute at once: the process may change its working directory while a server runs.
     base = Path(folder or ".").resolve()
     rows = {row.name: row for row in all_settings()}
     issues: list[Issue] = []
@@ -66,6 +67,7 @@ def load_settings(
     mcp = _tables("mcp", MCP_FIELDS, files, issues)
     prices = _tables("prices", PRICE_FIELDS, files, issues)
     issues += _price_issues(prices)
+    # After every source was read: who fixes a set-up wants all errors of it, not one a start.
     if issues:
         raise DefinitionError(issues)
     return Settings(
@@ -136,11 +138,13 @@ def _given_values(
 ) -> Iterator[tuple[str, str, Any]]:
     """`(place, setting name, raw value)` from every source, the strongest first."""
     for name, value in flags.items():
+        # A mistake of the program, not of its user: flags come from our own command line.
         if name not in rows:
             raise KeyError(f"no setting is called {name!r}{did_you_mean(name, rows)}")
         if value is not None:
             yield f"the flag for {name}", name, value
     for name, row in rows.items():
+        # The ruled name stands first, so that it wins over a given one that another program reads too.
         for variable in row.env_names:
             if env.get(variable):
                 yield f"environment variable {variable}", name, env[variable]
@@ -196,6 +200,7 @@ def _tables(kind: str, known: Mapping[str, Kinds], files: Files, issues: list[Is
                 pointer = f"/{kind}/{key}/{name}"
                 if name not in known:
                     issues.append(_unknown(file, pointer, name, known))
+                # The exact type: `true` is an `int` to `isinstance`, and no time-out.
                 elif type(value) not in known[name]:
                     shown = "***" if name in SECRET_FIELDS else f"{value!r:.160}"
                     rule = f"is {shown}; it must be of type {' or '.join(kind.__name__ for kind in known[name])}"
@@ -231,5 +236,6 @@ def _unknown(file: str, pointer: str, key: str, known: Any, hint: str | None = N
 def _unknown_variables(rows: Mapping[str, Setting], env: Mapping[str, str]) -> Iterator[str]:
     known = {variable for row in rows.values() for variable in row.env_names}
     for variable in sorted(env):
+        # A warning and no error: the variable may belong to another version that shares the environment.
         if variable.startswith("GRAPHFLOW_") and variable not in known:
             yield f"environment variable {variable} is not a setting{did_you_mean(variable, known)}"

@@ -28,6 +28,7 @@ def _setting(
     """
     row = {"meaning": meaning, "env": tuple(env.split()), "unit": unit, "least": least, "most": most}
     row |= {"secret": secret, "reserved": reserved}
+    # Settings are printed in tests and tracebacks; a secret must not be among them.
     return field(default=default, metadata=row, repr=not secret)
 
 

@@ -25,6 +25,7 @@ def converted(row: Setting, raw: Any, base: Path) -> Any:
         return _boolean(raw)
     if kind in (int, float):
         return _number(raw, row, kind)
+    # Joined to the folder of the files: a path in them must not depend on where the command is started.
     if kind is Path:
         return base / _path(_text(raw, "a path"))
     if get_origin(kind) is tuple:

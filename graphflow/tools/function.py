@@ -12,7 +12,7 @@ from graphflow.tools.run_in_thread import run_in_thread
 from graphflow.tools.signature import Signature, context_parameter
 
 _END = object()
-_Way = Callable[[Callable[..., Any], Mapping[str, Any], ToolContext], Awaitable[Any]]
+_Execute = Callable[[Callable[..., Any], Mapping[str, Any], ToolContext], Awaitable[Any]]
 """How a function of one sort is run: `(function, arguments, context) → its result`."""
 
 
@@ -23,7 +23,7 @@ class FunctionBody:
         self.function = function
         self.signature = signature
         self._context = context_parameter(function)
-        self._run = _way_of(function)
+        self._execute = _execute_of(function)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -37,10 +37,10 @@ class FunctionBody:
         given = dict(arguments)
         if self._context is not None:
             given[self._context] = ctx
-        return await self._run(self.function, given, ctx)
+        return await self._execute(self.function, given, ctx)
 
 
-def _way_of(function: Callable[..., Any]) -> _Way:
+def _execute_of(function: Callable[..., Any]) -> _Execute:
     if inspect.isasyncgenfunction(function):
         return _drain
     if inspect.isgeneratorfunction(function):

@@ -14,6 +14,7 @@ from graphflow.suggestions import nearest
 
 def schema_issues(value: Any, schema: Mapping[str, Any]) -> list[str]:
     """Everything in `value` that breaks `schema`: one text each, with the field, the value and the rule."""
+    # Compiled for each call: a flat schema needs no compiling, and the validators of others are cached by their text.
     return [_text(issue) for issue in compile_schema(schema).errors(value)]
 
 

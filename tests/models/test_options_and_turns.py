@@ -16,8 +16,7 @@ from graphflow.models.chat_model import (
     ThinkingDelta,
     ToolCallDelta,
     TurnAccumulator,
-    arguments_fault,
-    call_faults,
+    arguments_error,
     estimate_tokens,
     options_from_document,
 )
@@ -103,7 +102,6 @@ def test_a_whole_turn_has_calls_details_and_finish() -> None:
         ToolCall(id="b", name="g", arguments="{}"),
     )
     assert done.message.reasoning_details == ({"a": 1},)
-    assert done.call_faults() == {}
 
 
 def test_an_empty_turn_says_so() -> None:
@@ -116,14 +114,8 @@ def test_an_empty_turn_says_so() -> None:
     ("arguments", "fault"), [("{}", None), ("[1]", "list"), ('{"a"', "not JSON"), ("", "not JSON"), ("1", "int")]
 )
 def test_arguments_must_be_a_json_object(arguments: str, fault: str | None) -> None:
-    said = arguments_fault(arguments)
+    said = arguments_error(arguments)
     assert (said is None) if fault is None else (said is not None and fault in said)
-
-
-def test_every_call_of_a_cut_turn_has_a_fault() -> None:
-    message = AIMessage(tool_calls=(ToolCall(id="a", name="f"), ToolCall(id="b", name="g", arguments="[")))
-    assert set(call_faults(message, "length")) == {"a", "b"}
-    assert set(call_faults(message, "tool_calls")) == {"b"}
 
 
 def test_tokens_are_estimated_by_script() -> None:

@@ -15,7 +15,7 @@ from graphflow.models.chat_model import (
     ThinkingDelta,
     ToolCallDelta,
     Usage,
-    call_faults,
+    arguments_error,
 )
 from tests.models.raw_server import DONE, STOP, call, delta, event, raw_server, stream
 from tests.models.turns import Heard, OpenClient, hear, spec
@@ -483,24 +483,23 @@ async def test_a8_arguments_as_an_object_become_text(open_client: OpenClient) ->
     assert heard.calls == WHOLE
 
 
-async def test_a9_no_call_of_a_turn_cut_by_length_may_run(open_client: OpenClient) -> None:
+async def test_a9_a_turn_cut_by_length_keeps_its_reason_beside_its_calls(open_client: OpenClient) -> None:
     heard = await turn(open_client, calls(call(0, "a", "f", '{"x":1}'), call(1, "b", "g", '{"y"')), delta("length"))
     assert heard.finish.reason == "length"
-    assert set(call_faults(heard.turn.message(), heard.finish.reason)) == {"a", "b"}
+    assert [name for name, *_ in heard.calls] == ["a", "b"]
 
 
 async def test_a9_a_call_whose_arguments_do_not_parse_may_not_run_and_is_not_repaired(open_client: OpenClient) -> None:
     heard = await turn(open_client, calls(call(0, "a", "f", '{"x":1}'), call(1, "b", "g", '{"y"')), CALLED)
-    faults = call_faults(heard.turn.message(), heard.finish.reason)
-    assert list(faults) == ["b"]
-    assert "not JSON" in faults["b"]
+    assert arguments_error(heard.calls[0][2]) is None
+    assert "not JSON" in str(arguments_error(heard.calls[1][2]))
     assert heard.calls[1] == ("b", "g", '{"y"')
 
 
 async def test_a9_arguments_nested_too_deep_to_be_read_may_not_run(open_client: OpenClient) -> None:
     deep = '{"x":' + "[" * 20_000 + "]" * 20_000 + "}"
     heard = await turn(open_client, calls(call(0, "a", "f", deep)), calls(call(0, ..., ..., "{")), CALLED)
-    assert list(call_faults(heard.turn.message(), heard.finish.reason)) == ["a"]
+    assert arguments_error(heard.calls[0][2]) is not None
 
 
 async def test_a9_broken_arguments_of_the_past_do_not_spoil_the_next_request(open_client: OpenClient) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.json_data import whole_characters
 from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage, to_wire
-from graphflow.models.accumulator import arguments_fault
+from graphflow.models.accumulator import arguments_error
 from graphflow.models.openai.tool_call_assembly import wire_id
 from graphflow.models.options import ChatOptions, Compute, OneTool, ToolSpec
 from graphflow.models.profiles import Knobs, Profile, knows_compute
@@ -85,7 +85,7 @@ def _mend_calls(calls: list[dict[str, Any]]) -> None:
         call["id"] = wire_id(call["id"])
         # Servers that parse the history refuse the whole request for one broken call of the past. What
         # was wrong with it stands in the call's error result.
-        if arguments_fault(call["function"]["arguments"]) is not None:
+        if arguments_error(call["function"]["arguments"]) is not None:
             call["function"]["arguments"] = "{}"
 
 

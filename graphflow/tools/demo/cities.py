@@ -74,6 +74,7 @@ def _folded(name: str) -> str:
 
 def _zone_city(name: str, folded: str) -> City | None:
     """`Asia/Shanghai`, or the last part of a zone: `Lisbon`."""
+    # A zone is its own city: its name stands in the result as it was given.
     if "/" in name:
         return City(name=name.strip(), timezone=name.strip()) if zone_of(name.strip()) else None
     zone = _zones().get(folded)
@@ -84,6 +85,7 @@ def _zone_city(name: str, folded: str) -> City | None:
 def _zones() -> dict[str, str]:
     """Folded last part → zone, of all zones that are named after places."""
     areas = ("Africa/", "America/", "Asia/", "Atlantic/", "Australia/", "Europe/", "Indian/", "Pacific/")
+    # Sorted, and laid out in reverse: of zones with the same last part the first in the alphabet wins on every machine.
     names = sorted(zone for zone in available_timezones() if zone.startswith(areas))
     return {_folded(zone.rpartition("/")[2]): zone for zone in reversed(names)}
 

@@ -30,6 +30,7 @@ def mock_logistics_status(trackingNo: str, carrier: str = "") -> dict[str, Any] 
     number = trackingNo.strip()
     if not number:
         return failed("INVALID_PARAM", "trackingNo: it is blank", "Ask for the number of the parcel.")
+    # From a digest, not from `random` or `hash`: the same parcel in each process, so that a replay gives the same run.
     draws = hashlib.sha256(f"{number}|{carrier.strip().casefold()}".encode()).digest()
     stage = draws[0] % len(_STAGES)
     start = draws[1] % len(_PLACES)

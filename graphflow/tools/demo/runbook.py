@@ -8,6 +8,7 @@ from typing import Any
 from graphflow.tools.port import tool
 from graphflow.tools.result import ToolResult, failed
 
+# Only commands that the `bash` tool allows: a demo agent goes on to run what is recommended.
 _TOPICS = (
     (r"disk|磁盘|硬盘|\bfull\b|no space", "df -h", ["Find the file system that is full.", "Move or remove old logs."]),
     (r"memory|内存|\boom\b|swap", "free -h", ["See what is free.", "Restart what leaks, one instance at a time."]),

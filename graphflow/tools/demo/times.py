@@ -85,6 +85,7 @@ def _now(ctx: ToolContext, zone: ZoneInfo) -> datetime:
 
 
 def _formatted(moment: datetime, pattern: str) -> str:
+    # Java's letters: models know them from many APIs, and `strftime` would format letters that nobody meant.
     out = ""
     for part in _PATTERN.finditer(pattern):
         text = part[0]

@@ -18,6 +18,8 @@ def read_json(content: bytes | str, file: str) -> tuple[Any, Issue | None]:
     if isinstance(content, str):
         return None, Issue(file=file, pointer="", message=f"the file can't be read: {content}", kind="syntax")
     try:
+        # The standard library's reader: it gives line and column, and hooks for equal keys. `utf-8-sig` takes the byte
+        # order mark that editors on Windows write.
         return json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_number), None
     except json.JSONDecodeError as error:
         message, line, column = f"not valid JSON: {error.msg}", error.lineno, error.colno
@@ -36,4 +38,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(word: str) -> Any:
+    # Python's reader takes `NaN` and `Infinity`, which no other JSON reader does.
     raise ValueError(f"{word} is not a JSON number")

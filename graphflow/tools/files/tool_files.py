@@ -63,12 +63,14 @@ def read_folder(folder: Path, suffixes: tuple[str, ...]) -> dict[str, bytes | st
         found = sorted(file for file in folder.glob("[!.]*") if file.suffix in suffixes and file.is_file())
     except OSError:
         return {}
+    # All contents before anything is parsed: the table is made of one look at the folder.
     return {file.name: _content(file) for file in found}
 
 
 def _content(file: Path) -> bytes | str:
     try:
         return file.read_bytes()
+    # Without the path, which the error of the file names anyway.
     except OSError as error:
         return error.strerror or type(error).__name__
 

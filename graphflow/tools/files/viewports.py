@@ -59,6 +59,7 @@ def next_viewports(old: Viewports, folder: Path, contents: Mapping[str, bytes | 
         found, issue = _read(str(folder / name), content)
         if issue is not None:
             issues.append(issue)
+        # Clients may be showing the old version; a file that is being written must not take it from them.
         if (kept := found or before) is not None:
             by_file[name] = kept
     by_key: dict[str, list[str]] = {}
@@ -83,9 +84,9 @@ def _read(file: str, content: bytes | str) -> tuple[Viewport | None, Issue | Non
     key, kind = path.stem.lower(), path.suffix[1:]
     if kind != "html":
         data, issue = read_json(content, file)
-        return (
-            (None, issue) if issue is not None else (Viewport(key=key, type=kind, content=data, source=content), None)
-        )
+        # `null` is valid JSON, so the issue decides and not the data.
+        viewport = None if issue is not None else Viewport(key=key, type=kind, content=data, source=content)
+        return viewport, issue
     if isinstance(content, str):
         return None, Issue(file=file, pointer="", message=f"the file can't be read: {content}", kind="syntax")
     try:

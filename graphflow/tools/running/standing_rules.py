@@ -61,13 +61,15 @@ class NoRules:
         return ()
 
 
+# Rules are tried on every call, and compiling CEL costs far more than evaluating it.
+@lru_cache(maxsize=256)
 def condition_of(args: str) -> Expression:
     """The compiled condition.
 
     Raises:
         DefinitionError: it is not valid CEL, or uses names other than `args`.
     """
-    return _compiled(args)
+    return compile_expression(args, _ARGS)
 
 
 def fitting_rule(
@@ -107,14 +109,8 @@ def _fits(rule: StandingRule, arguments: Mapping[str, Any]) -> bool | None:
     if rule.args is None:
         return True
     try:
-        value = _compiled(rule.args).evaluate({"args": arguments})
+        value = condition_of(rule.args).evaluate({"args": arguments})
     except (ExpressionFailed, DefinitionError):
         return None
     # A condition that gives no boolean is a mistake, and a mistake must never allow.
     return value if isinstance(value, bool) else None
-
-
-# Rules are tried on every call, and compiling CEL costs far more than evaluating it.
-@lru_cache(maxsize=256)
-def _compiled(args: str) -> Expression:
-    return compile_expression(args, _ARGS)
