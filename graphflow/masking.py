@@ -7,11 +7,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from graphflow.json_data import encode_json
-
 MASK = "***"
-MAX_SHOWN = 80
-"""Characters of a wrong value that its error repeats."""
 
 _KEYS = (
     r"(?:api[_\- ]?key|secret|password|passwd|passphrase|credential|cookie"
@@ -160,12 +156,3 @@ def _is_secret_name(name: Any) -> bool:
 def _key(key: Any) -> Any:
     # A map may have secrets as its keys, from token to user for one.
     return mask_text(key) if isinstance(key, str) else key
-
-
-def value_text(value: Any) -> str:
-    """A wrong value for an error text: a scalar as its JSON, masked and cut; anything that has parts as its kind."""
-    # Never the whole value: it may be as large as a body, and hold secrets that nobody asked about.
-    if isinstance(value, Mapping | list | tuple):
-        return "an object" if isinstance(value, Mapping) else "an array"
-    text = encode_json(mask(value)).decode()
-    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"

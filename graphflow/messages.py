@@ -100,9 +100,8 @@ def misfit(message: Message | ToolCall) -> str | None:
     for name, types in _FIELDS[type(message)]:
         value = getattr(message, name)
         if not isinstance(value, types):
-            from graphflow.masking import value_text  # its patterns would slow down every import of graphflow
-
-            return f"the {name} of {type(message).__name__} must be {_SAID[types]}, not {value_text(value)}"
+            given = "null" if value is None else repr(value)
+            return f"the {name} of {type(message).__name__} must be {_SAID[types]}, not {given:.80}"
     calls: Sequence[Any] = message.tool_calls if isinstance(message, AIMessage) else ()
     for call in calls:
         wrong = misfit(call) if isinstance(call, ToolCall) else f"{call!r:.80} is not a ToolCall"

@@ -16,7 +16,7 @@ from graphflow.graph.definition.source import Source, decode_utf8, parse_source,
 from graphflow.graph.definition.struct_validation import check_shape
 from graphflow.graph.definition.types import show
 from graphflow.modes.checks import agent_issues, mode_issues
-from graphflow.modes.definition import BLOCKS, GRAPH, AgentDefinition, AgentFields, decode_definition, mode_word
+from graphflow.modes.definition import GRAPH, AgentDefinition, AgentFields, decode_definition, mode_word
 from graphflow.modes.policies import Policies
 from graphflow.modes.registry import MODES, compile_agent
 
@@ -145,8 +145,8 @@ def _as_graph(draft: Draft, common: tuple[Issue, ...]) -> Draft:
     """The draft of an explicit graph; the graph's compiler checks the graph later."""
     raw = draft.raw
     if not GRAPH_KEYS & raw.keys():
-        blocks = [mode for mode, block in BLOCKS.items() if block in raw]
-        hint = f'add "mode": "{blocks[0]}"' if blocks else f"modes are {', '.join(MODES)}"
+        found = [name for name, mode in MODES.items() if mode.block in raw]
+        hint = f'add "mode": "{found[0]}"' if found else f"modes are {', '.join(MODES)}"
         missing = Issue(pointer="", message="neither a mode nor a graph: `mode` is missing", hint=hint, kind="shape")
         return replace(draft, errors=_located(draft, [missing, *common, *mode_issues(raw, MODES)]))
     # Only the agent fields: the rest of the file is the graph, which has a checker of its own.

@@ -91,7 +91,7 @@ def mode_issues(data: Mapping[str, Any], built: Collection[str]) -> Iterator[Iss
             "leave `mode` out and write `graphflow`, `start` and `nodes`",
         )
     elif mode not in BLOCKS:
-        yield _issue("/mode", f"{word!r} is not a mode", choose(mode, BLOCKS), kind="reference")
+        yield _issue("/mode", f"{word!r} is not a mode", choose(mode, built), kind="reference")
     elif mode not in built:
         yield _issue("/mode", f"mode {mode} is not in this version; modes are {', '.join(sorted(built))}", None)
     else:

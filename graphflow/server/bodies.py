@@ -17,9 +17,8 @@ from pydantic.alias_generators import to_camel
 
 from graphflow.errors import GraphflowError
 from graphflow.events import RequestQuery
-from graphflow.masking import value_text
 from graphflow.runtime.run_request import RunRequest
-from graphflow.server.envelope import fields_of
+from graphflow.server.envelope import fields_of, shown
 
 DEPTH = 64
 """Nesting that a body may have: deep enough for any document, shallow enough for every recursive reader of it."""
@@ -253,7 +252,7 @@ def parse(model: type[M], data: bytes) -> M:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _wrong({"body": f"not valid JSON: {error}"}) from None
     if not isinstance(value, dict):
-        raise _wrong({"body": f"must be a JSON object, not {value_text(value)}"})
+        raise _wrong({"body": f"must be a JSON object, not {shown(value)}"})
     # Checked before pydantic and every later reader, which recurse.
     if too_deep(value):
         raise _wrong({"body": f"nested deeper than {DEPTH} levels"})

@@ -13,8 +13,8 @@ from starlette.responses import Response
 
 from graphflow.errors import GraphflowError
 from graphflow.graph.definition.old_words import QUERY_FIELDS
+from graphflow.graph.definition.types import json_type, show
 from graphflow.json_data import encode_json
-from graphflow.masking import value_text
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
@@ -148,8 +148,13 @@ def fields_of(errors: Sequence[Any]) -> dict[str, str]:
         rule = _RULES.get(error["type"], error["msg"]).format_map(error.get("ctx", {}))
         if error["type"] == "extra_forbidden" and name in QUERY_FIELDS:
             rule = f"unknown field: it is called {QUERY_FIELDS[name]!r} now"
-        out.setdefault(name, rule if error["type"] in _VALUELESS else f"{rule}, not {value_text(error['input'])}")
+        out.setdefault(name, rule if error["type"] in _VALUELESS else f"{rule}, not {shown(error['input'])}")
     return out
+
+
+def shown(value: Any) -> str:
+    """A wrong value for an error text; of one that has parts only what it is, since it may be as large as a body."""
+    return f"an {json_type(value)}" if isinstance(value, dict | list) else show(value)
 
 
 def install(app: FastAPI) -> None:

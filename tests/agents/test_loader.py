@@ -122,6 +122,8 @@ BROKEN: list[tuple[str, Any, str, str]] = [
     ("an empty file object", {}, "", "mode"),
     ("a block but no mode", {"react": {"systemPrompt": "x"}}, "", "mode"),
     ("an unknown mode", agent(mode="REACTT"), "/mode", "did you mean 'REACT'"),
+    ("a mode near one of another version", agent(mode="SNGLE"), "/mode", "one of PLAIN, PLAIN_TOOLING, PLAN_EXECUTE, REACT,"),
+    ("only the block of such a mode", {"single": {}}, "", "modes are PLAIN,"),
     ("a mode of another version", agent(mode="CODE"), "/mode", "CODE is not in this version; modes are PLAIN, "),
     ("such a mode in other letters", agent(mode="Competitive"), "/mode", "COMPETITIVE is not in this version"),
     ("the word GRAPH as mode", agent(mode="GRAPH"), "/mode", "nodes"),

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import stop
-from graphflow.masking import value_text
+from graphflow.cli.terminal.console import one_line_json, stop
 
 
 def json_or_text(text: str) -> Any:
@@ -58,7 +57,7 @@ def budget_of(given: Iterable[str] | None, timeout_s: float | None = None) -> di
     limits = pairs(given or (), "--budget")
     for name, value in limits.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            stop(exits.USAGE, f"--budget {name} takes a number, not {value_text(value)}")
+            stop(exits.USAGE, f"--budget {name} takes a number, not {one_line_json(value)}")
     if timeout_s is not None:
         limits["timeoutMs"] = max(1, round(timeout_s * 1000))
     return limits

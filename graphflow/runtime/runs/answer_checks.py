@@ -11,7 +11,7 @@ import msgspec
 from graphflow.errors import AnswerRefused
 from graphflow.graph.core.machine import WAITS, Interrupt, Machine
 from graphflow.graph.definition.json_schema import compile_schema
-from graphflow.masking import value_text
+from graphflow.graph.definition.types import show
 
 INTERRUPT_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\.\d+")
 
@@ -110,15 +110,15 @@ def _deeper(value: Any, limit: int) -> bool:
 
 def _check_decision(interrupt: Interrupt, value: Any, allowed: tuple[str, ...]) -> None:
     if not isinstance(value, Mapping):
-        raise _invalid(interrupt, f"an answer is an object with `decision`, not {value_text(value)}")
+        raise _invalid(interrupt, f"an answer is an object with `decision`, not {show(value)}")
     decision = value.get("decision")
     if decision not in allowed:
-        raise _invalid(interrupt, f"decision is {value_text(decision)}; it is one of {', '.join(allowed)}")
+        raise _invalid(interrupt, f"decision is {show(decision)}; it is one of {', '.join(allowed)}")
     needed = _NEEDS.get(str(decision))
     if needed is not None and value.get(needed) in (None, ""):
         raise _invalid(interrupt, f"decision {decision!r} needs {needed!r}")
     if decision == "edit" and not isinstance(value["arguments"], Mapping):
-        raise _invalid(interrupt, f"`arguments` is an object, not {value_text(value['arguments'])}")
+        raise _invalid(interrupt, f"`arguments` is an object, not {show(value['arguments'])}")
     # A person who sends changed arguments with `approve` would see the call run without the change.
     for field, taker in _TAKEN_BY.items():
         if decision != taker and value.get(field) is not None:

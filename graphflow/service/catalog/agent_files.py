@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from graphflow.agents.loader import LoadedAgent
-from graphflow.modes.definition import BLOCKS
+from graphflow.modes.registry import MODES
 
 LoadAgent = Callable[[Any], LoadedAgent]
 """Reads and checks an agent from a file, a text or data."""
@@ -31,7 +31,8 @@ class AgentFolder:
 
     @property
     def blocks(self) -> Mapping[str, str]:
-        return BLOCKS
+        # Only what this version can run: a model would choose the others as well.
+        return {name: mode.block for name, mode in MODES.items()}
 
     def write(self, key: str, config: Mapping[str, Any]) -> tuple[bool, str]:
         """See `AgentFiles.write`; `key` holds no path separator."""
