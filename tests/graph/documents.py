@@ -7,6 +7,14 @@ from typing import Any
 
 from graphflow.errors import Issue
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
+from graphflow.graph.definition.regions import Region, body_name
+
+
+def graph_key(region: Region) -> str | None:
+    """The key of a body's subgraph in `CheckedDocument.subgraphs`: the `KEY` that is named, else `FAN` or `FAN[BRANCH]`."""
+    if region.graph is None:
+        return None
+    return region.graph.graph if isinstance(region.graph.graph, str) else body_name(region.fan, region.branch)
 
 
 class FakeKind:

@@ -22,6 +22,7 @@ from graphflow.graph.definition.regions import Region, bodies_of, branch_order, 
 from graphflow.graph.expressions.compiler import compile_expression
 from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.templates import compile_template
+from tests.graph.documents import graph_key
 
 # --- what nodes do
 
@@ -370,7 +371,7 @@ class _Run:
             body = next(body for body in bodies_of(region.fan, fan) if body.branch == region.branch)
             template = compile_template(input_of(fan, body), Environment.of(frame.graph.document), check=False)
             given = thaw(template.evaluate({**self.scope(frame), **names}))
-            return self.subgraph(frame, str(region.graph_key), step, given), []
+            return self.subgraph(frame, str(graph_key(region)), step, given), []
         opened = self.state_of(frame)
         branch = _Frame(
             frame.graph, below(frame.path, step), opened, frame.input, {**frame.names, **names}, seen=list(seen)

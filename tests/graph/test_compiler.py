@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from graphflow.errors import DefinitionError
 from graphflow.graph.core.plan_builder import build_plan
+from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.definition.source import Source, parse_source, read_source
-from graphflow.graph.validation.validate import CheckedDocument, check_document
+from graphflow.graph.validation.validate import check_document
 from tests.campaign import size
 from tests.graph.documents import FakeKind, FakeKinds, document
 

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphflow.errors import DefinitionError
+from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.definition.document import GraphRef, Join, decode_document, document_schema
 from graphflow.graph.definition.regions import branch_order, predecessors, regions, survey
 from graphflow.graph.drawing.render import draw_svg
-from graphflow.graph.validation.validate import CheckedDocument, check_document
-from tests.graph.documents import FakeKinds, document
+from graphflow.graph.validation.validate import check_document
+from tests.graph.documents import FakeKinds, document, graph_key
 
 MODEL: dict[str, Any] = {"use": "model", "with": {"prompt": "Hi"}}
 CHILD = document(input={"type": "object", "required": ["part"], "properties": {"part": {"type": "string"}}})
@@ -88,7 +89,7 @@ def test_a_region_is_what_its_do_reaches_and_nested_fans_own_theirs():
         "both": {"b": ("second", {"second", "ask", "late"}), "a": ("first", {"first"}), "g": (None, set())},
     }
     assert found["both"]["b"].after == ("a",)
-    assert (found["both"]["g"].graph, found["both"]["g"].graph_key) == (GraphRef(graph="sub"), "sub")
+    assert (found["both"]["g"].graph, graph_key(found["both"]["g"])) == (GraphRef(graph="sub"), "sub")
 
 
 def test_each_node_knows_the_regions_around_it():
@@ -134,7 +135,7 @@ def test_a_subgraph_body_is_known_by_its_key_or_by_its_fan_and_branch():
     checked = check(build(nodes))
     assert set(checked.subgraphs) == {"fan", "both[x]", "sub"}
     found = regions(checked.document)
-    assert [region.graph_key for of in found.values() for region in of.values()] == ["fan", "both[x]", "sub"]
+    assert [graph_key(region) for of in found.values() for region in of.values()] == ["fan", "both[x]", "sub"]
 
 
 def test_the_order_of_branches_is_part_of_the_version_because_writes_are_reduced_in_it():

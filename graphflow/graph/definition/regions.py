@@ -47,13 +47,6 @@ class Region(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str]
     """Without those of the regions inside it; empty when the body is a subgraph."""
 
-    @property
-    def graph_key(self) -> str | None:
-        """The subgraph's key in `CheckedDocument.subgraphs`: the `KEY` that is named, else `FAN` or `FAN[BRANCH]`."""
-        if self.graph is None:
-            return None
-        return self.graph.graph if isinstance(self.graph.graph, str) else body_name(self.fan, self.branch)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Crossing:

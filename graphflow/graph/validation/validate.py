@@ -39,8 +39,6 @@ from graphflow.graph.validation.routes import check_routes, show_cycle
 from graphflow.graph.validation.state import check_budget, check_input, check_state
 from graphflow.suggestions import choose
 
-__all__ = ["CheckedDocument", "check_document"]
-
 MAX_NESTING = 100
 """Graphs in graphs; the same holds for branches in branches (`branches.py`)."""
 
