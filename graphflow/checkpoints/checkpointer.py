@@ -170,6 +170,13 @@ class Checkpointer(Protocol):
             GraphflowError: `invalid_input` when `keep` names no condition, or a negative number.
         """
 
+    async def compact(self) -> None:
+        """Returns the disk space of removed rows to the operating system; a prune alone leaves it to later rows.
+
+        The store is rewritten and its commits wait meanwhile, for longer than they may where it is large: call it while no
+        run is at work.
+        """
+
     async def spent(
         self,
         *,

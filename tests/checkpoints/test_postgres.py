@@ -7,6 +7,7 @@ import contextlib
 import gc
 import itertools
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from graphflow.checkpoints.postgres import schema as migrations
 from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
 from graphflow.checkpoints.postgres.loop_writer import MAX_WAIT_S, RETRY_AFTER_COMMITS
 from graphflow.checkpoints.postgres.pipeline import Connection, Statement, connect
-from graphflow.checkpoints.rows import Place
+from graphflow.checkpoints.rows import Keep, Place
 from graphflow.checkpoints.sql.migrations import steps_of
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import Fenced, StoreError, ThreadBusy
@@ -483,6 +484,19 @@ async def test_who_asks_for_a_text_that_can_not_be_there_is_told_so_and_the_stor
         assert error.code == "invalid_input"
         assert "NUL" in error.message
     assert await store.threads() == []
+
+
+async def test_compacting_returns_the_space_of_pruned_rows_to_the_file_system(
+    store: PostgresCheckpointer, schemas: Schemas, schema: str
+) -> None:
+    driver = await drive(store)
+    for n in range(20):
+        # Random, since PostgreSQL compresses what repeats.
+        await driver.add(data=random.Random(n).randbytes(100_000), snapshot=b"s")
+    await store.prune("thread", Keep(newest=1))
+    await store.compact()
+    assert schemas.run(f"SELECT pg_total_relation_size('{schema}.records')") < [(500_000,)]
+    await driver.add()
 
 
 async def test_a_closed_store_says_so(store: PostgresCheckpointer) -> None:

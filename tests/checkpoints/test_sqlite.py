@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from graphflow.checkpoints.process_lock import OwnerLock, new_owner
+from graphflow.checkpoints.rows import Keep
 from graphflow.checkpoints.sqlite import schema
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import Fenced, StoreError, ThreadBusy
@@ -505,6 +506,17 @@ async def test_a_title_with_half_a_character_does_not_stop_the_thread(store: Sql
     row = await store.thread("thread")
     assert row is not None
     assert row.facts.title == "half ?"
+
+
+async def test_compacting_returns_the_space_of_pruned_rows_to_the_file_system(store: SqliteCheckpointer) -> None:
+    driver = await drive(store)
+    for n in range(20):
+        await driver.add(data=b"%d" % n * 100_000, snapshot=b"s")
+    await store.prune("thread", Keep(newest=1))
+    await store.compact()
+    assert store.path.stat().st_size < 500_000
+    assert store.path.with_name(store.path.name + "-wal").stat().st_size == 0
+    await driver.add()
 
 
 async def test_a_defect_in_one_call_fails_that_call_only(store: SqliteCheckpointer) -> None:

@@ -31,6 +31,8 @@ def test_prune_keeps_the_newest_after_it_was_agreed_to(cli, told):
     assert f"{len(before) - 2} checkpoints deleted, 2 kept" in done.out
     assert _history(cli) == before[-2:]
     assert len(cli("threads", "state", "t1", "messages").json) == 4
+    assert cli("threads", "prune", "t1", "--newest", "1", "--compact", "--yes").code == 0
+    assert len(cli("threads", "state", "t1", "messages").json) == 4
 
 
 def test_prune_of_all_threads_by_age(cli, told):

@@ -227,6 +227,9 @@ class EncryptedCheckpointer:
     async def prune(self, thread_id: str, keep: Keep, *, dry_run: bool = False) -> Pruned:
         return await (await self._ready()).prune(thread_id, keep, dry_run=dry_run)
 
+    async def compact(self) -> None:
+        await (await self._ready()).compact()
+
     async def find_run(self, run_id: str) -> str | None:
         return await (await self._ready()).find_run(run_id)
 
@@ -250,9 +253,7 @@ class EncryptedCheckpointer:
 
     # --- threads ---
 
-    async def take(
-        self, thread_id: str, *, owner: str, now: int, lease_ms: int, create: bool = True
-    ) -> ThreadRow:  # fmt: skip
+    async def take(self, thread_id: str, *, owner: str, now: int, lease_ms: int, create: bool = True) -> ThreadRow:
         store = await self._ready()
         return self._row(await store.take(thread_id, owner=owner, now=now, lease_ms=lease_ms, create=create))
 
@@ -354,9 +355,7 @@ class EncryptedCheckpointer:
     ) -> list[bytes]:
         return (await self.read_logs(chain, [Log(frame, channel, count, start)]))[0]
 
-    async def read_logs(
-        self, chain: Sequence[tuple[int, int]], logs: Sequence[Log]
-    ) -> list[list[bytes]]:  # fmt: skip
+    async def read_logs(self, chain: Sequence[tuple[int, int]], logs: Sequence[Log]) -> list[list[bytes]]:
         found = await (await self._ready()).read_logs(chain, logs)
         # Which lineage an entry comes from is not known here: the blob names it, and it has to lie on the chain.
         upto, opened = dict(chain), self.cipher.decrypt

@@ -93,9 +93,7 @@ class MemoryCheckpointer:
 
     # --- taking a thread (E2) ---
 
-    async def take(
-        self, thread_id: str, *, owner: str, now: int, lease_ms: int, create: bool = True
-    ) -> ThreadRow:  # fmt: skip
+    async def take(self, thread_id: str, *, owner: str, now: int, lease_ms: int, create: bool = True) -> ThreadRow:
         with self._locked(thread_id, owner):
             thread = self._tables.threads.get(thread_id)
             if thread is None:
@@ -262,9 +260,7 @@ class MemoryCheckpointer:
                 raise errors.unknown_checkpoint(thread_id, str(before))
             return out
 
-    async def read_records(
-        self, thread_id: str, *, lineage: int, after: int, upto: int
-    ) -> list[Record]:  # fmt: skip
+    async def read_records(self, thread_id: str, *, lineage: int, after: int, upto: int) -> list[Record]:
         with self._locked(thread_id):
             thread, rows = self._tables.threads.get(thread_id), self._tables.lineages.get(lineage)
             if thread is None or rows is None:
@@ -392,6 +388,9 @@ class MemoryCheckpointer:
         pruning.check_keep(thread_id, keep)
         with self._locked(thread_id):
             return _memory_pruning.prune(self._tables, thread_id, keep, dry_run=dry_run)
+
+    async def compact(self) -> None:
+        """Nothing is on a disk."""
 
     # --- documents, queue ---
 

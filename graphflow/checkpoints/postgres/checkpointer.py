@@ -42,6 +42,7 @@ from graphflow.checkpoints.postgres.dialect import POSTGRES
 from graphflow.checkpoints.postgres.driver import drive
 from graphflow.checkpoints.postgres.errors import closed, forked, store_error
 from graphflow.checkpoints.postgres.loop_connections import LoopConnections, shut
+from graphflow.checkpoints.postgres.pipeline import Statement
 from graphflow.checkpoints.postgres.schema import migrate
 from graphflow.checkpoints.postgres.take import take as take_thread
 from graphflow.checkpoints.postgres.target import owner_lock, target_of
@@ -50,6 +51,10 @@ from graphflow.checkpoints.sql.checkpointer import SqlCheckpointer
 from graphflow.checkpoints.sql.statement import Work
 
 T = TypeVar("T")
+_COMPACT = [
+    Statement(f"VACUUM FULL @.{table}")
+    for table in ("records", "items", "snapshots", "lineages", "interrupts", "inputs")
+]
 
 
 class PostgresCheckpointer(SqlCheckpointer):
@@ -196,6 +201,13 @@ class PostgresCheckpointer(SqlCheckpointer):
     def _forget(self, thread_id: str | None) -> None:
         if thread_id is not None:
             self._epochs.pop(thread_id, None)
+
+    async def compact(self) -> None:
+        connections = await self._here()
+        await connections.writer.flush()
+        # One by one: VACUUM can be part of no transaction, and locks only the table that it rewrites.
+        for statement in _COMPACT:
+            await connections.pool.do(statement())
 
     # --- taking a thread (E2) ---
 

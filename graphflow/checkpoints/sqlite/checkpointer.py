@@ -26,6 +26,7 @@ from graphflow.checkpoints.sqlite import checkpoint_reader
 from graphflow.checkpoints.sqlite.dialect import SQLITE
 from graphflow.checkpoints.sqlite.driver import drive
 from graphflow.checkpoints.sqlite.reader_thread import SqliteReaderThread
+from graphflow.checkpoints.sqlite.schema import compact_file
 from graphflow.checkpoints.sqlite.take import take as take_thread
 from graphflow.checkpoints.sqlite.worker import Worker, closed, forked
 from graphflow.checkpoints.sqlite.writer_thread import SqliteWriterThread
@@ -145,6 +146,12 @@ class SqliteCheckpointer(SqlCheckpointer):
         return await self._write(change)
 
     _do = _change
+
+    async def compact(self) -> None:
+        await self.setup()
+        await self.flush()
+        # By a connection of its own: the writer's calls run in a transaction, where SQLite refuses VACUUM.
+        await asyncio.to_thread(compact_file, self.path, busy_timeout_s=self._busy_timeout_s)
 
     # --- taking a thread (E2) ---
 

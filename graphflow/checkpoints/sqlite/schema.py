@@ -6,6 +6,7 @@ import errno
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from graphflow.checkpoints import errors
@@ -89,6 +90,21 @@ def open_reader(path: Path, *, busy_timeout_s: float) -> sqlite3.Connection:
             db.close()
         raise store_error(path, error, "opened") from error
     return db
+
+
+def compact_file(path: Path, *, busy_timeout_s: float) -> None:
+    """Rewrites the file without the pages that nothing uses any more.
+
+    Raises:
+        StoreError: it could not be rewritten, and is as it was.
+    """
+    with closing(_connect(path, busy_timeout_s)) as db:
+        try:
+            db.execute("VACUUM")
+            # The rewritten pages are in the log so far; the file gets shorter when they are folded in.
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except FAULTS as error:
+            raise store_error(path, error, "compacted") from error
 
 
 def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:

@@ -115,6 +115,12 @@ async def prune(
     everything: Annotated[bool, typer.Option("--all", help="Every thread.")] = False,
     newest: Annotated[int | None, typer.Option(min=0, metavar="N", help="Keep the newest N checkpoints.")] = None,
     days: Annotated[float | None, typer.Option(min=0, metavar="D", help="Keep those of the last D days.")] = None,
+    compact: Annotated[
+        bool,
+        typer.Option(
+            "--compact", help="Return the freed disk space to the operating system; use it while no run is at work."
+        ),
+    ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -132,6 +138,8 @@ async def prune(
             note("kept")
             return
         lines = [await _prune(each, newest, since, dry_run=dry_run) for each in found]
+        if compact and not dry_run:
+            await app.store.compact()
     if as_json:
         say_json(lines)
         return

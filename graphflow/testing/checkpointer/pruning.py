@@ -74,6 +74,18 @@ class Pruning(Suite):
         assert (again.checkpoints, again.records, again.size) == (0, 0, 0)
 
     @promise
+    async def test_compacting_a_store_loses_nothing_and_its_threads_go_on(self, store: Checkpointer) -> None:
+        driver = await long_thread(store, 8, snapshots=(3, 6))
+        await store.enqueue("thread", b"input", now=NOW)
+        await store.prune("thread", Keep(newest=1))
+        before = await pictures(store, "thread", driver.ids)
+        await store.compact()
+        assert await pictures(store, "thread", driver.ids) == before
+        await driver.add(b"8")
+        assert await messages(store, "thread", count=9) == [b"%d" % n for n in range(9)]
+        assert await store.dequeue("thread") == b"input"
+
+    @promise
     async def test_a_prune_by_time_reads_it_from_the_ids(self, store: Checkpointer) -> None:
         driver = await drive(store)
         # UUIDv7: the first 48 bits are the milliseconds since 1970.
