@@ -123,6 +123,8 @@ class _Planner:
     ) -> None:
         self._machine, self._old, self._new, self._names = machine, old, new, names
         self._at, self._facts = at, facts
+        # Once per graph: thousands of branches may be open, and each asks where its node belongs.
+        self._homes = {key: survey(plan.document).home for key, plan in new.graphs.items()}
         self._problems: list[Problem] = []
         self._moves: dict[int, FrameMove] = {}
         self._frames: dict[int, Frame] = {}
@@ -259,7 +261,7 @@ class _Planner:
                 "answer or cancel it first, or map it to a node of the same kind",
             )
             return None
-        region = survey(plan.document).home.get(node)
+        region = self._homes[plan.key].get(node)
         place = None if parent is None or parent.graph != plan.key else (parent.node, _branch_name(frame, parent, plan))
         if place != (None if region is None else (region.fan, region.branch)):
             self._problem(
