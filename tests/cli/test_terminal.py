@@ -54,7 +54,7 @@ def test_an_ask_is_asked_field_by_field(terminal):
     run.sees(r"Publish this text\?")
     run.sees(r"decision \(approve/revise/reject\): ")
     run.enters("perhaps")
-    run.sees(r"decision is approve/revise/reject")
+    run.sees(r"decision must be approve/revise/reject")
     run.enters("approve")
     run.sees(r"note \(string, optional\): ")
     run.enters("")

@@ -124,7 +124,7 @@ async def _value(name: str, schema: Mapping[str, Any], still_open: StillOpen, *,
         value = _typed(given, kind)
         if value is not None and (not enum or value in enum):
             return value
-        note(f"  {name} is {rule}; `:leave` leaves the question open")
+        note(f"  {name} must be {rule}; `:leave` leaves the question open")
 
 
 def _typed(given: str, kind: Any) -> Any:
