@@ -7,7 +7,6 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from graphflow.checkpoints.rows import ThreadRow
-from graphflow.errors import ThreadNotFound
 from graphflow.events import Event, RunWaiting
 from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.history.stored_events import Chain, StoredLog, branch_of_run, pruned_log, stored_log
@@ -15,6 +14,7 @@ from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.runtime.runs.preconditions import UNFINISHED
 from graphflow.service.context import ServiceContext
+from graphflow.service.requests import unknown_thread
 
 StreamFrame = tuple[str | None, Event]
 """An event and its SSE id; `stream.reset` has none."""
@@ -47,7 +47,7 @@ async def read_run(context: ServiceContext, thread_id: str, run_id: str) -> Stor
     goes_on = before is not None and not is_at_rest(context, before, run_id)
     stored = await context.store.load(thread_id)
     if before is None or stored is None:
-        raise ThreadNotFound(f"no thread has the id {thread_id!r}")
+        raise unknown_thread(thread_id)
     row = stored.thread
     # Another epoch may have begun between the two reads.
     goes_on = goes_on or (row.fence != before.fence and not is_at_rest(context, row, run_id))

@@ -194,7 +194,6 @@ async def test_a_slow_undo_keeps_its_thread_by_the_lease_of_the_store_s_owner(
     renew, renewed = runs.store.renew, post.slow
 
     async def noted(owner: str, *, lease_until: int) -> None:
-        assert lease_until - runs.clock.now_ms() <= 30
         await renew(owner, lease_until=lease_until)
         renewed.set()
 

@@ -7,13 +7,12 @@ from typing import Any
 
 from graphflow.checkpoints.loading import load_thread
 from graphflow.checkpoints.record_decoder import RecordBody, decode_body
-from graphflow.errors import ThreadNotFound
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import WAITS, Interrupt, Operation
 from graphflow.runtime.history.stored_events import PAGE, Chain
 from graphflow.service.context import ServiceContext
 from graphflow.service.live_threads import flush_live
-from graphflow.service.requests import checked_chat_id
+from graphflow.service.requests import checked_chat_id, unknown_thread
 
 
 async def decisions(context: ServiceContext, thread_id: str) -> list[dict[str, Any]]:
@@ -30,7 +29,7 @@ async def decisions(context: ServiceContext, thread_id: str) -> list[dict[str, A
     await flush_live(context, thread_id)
     loaded = await load_thread(context.store, thread_id)
     if loaded is None:
-        raise ThreadNotFound(f"no thread {thread_id!r}; list them with `graphflow threads list`")
+        raise unknown_thread(thread_id)
     asked: dict[str, Interrupt] = {}
     found = []
     async for body in _bodies(context, thread_id, loaded.chain):

@@ -10,7 +10,7 @@ from graphflow.graph.core.machine import ROOT
 from graphflow.messages import ToolMessage
 from graphflow.service.context import ServiceContext
 from graphflow.service.live_threads import flush_live
-from graphflow.service.requests import bad_argument, checked_chat_id
+from graphflow.service.requests import bad_argument, checked_chat_id, unknown_chat
 from graphflow.tools.port import Tool
 
 
@@ -105,7 +105,7 @@ async def tool_result(context: ServiceContext, chat_id: str, tool_id: str) -> di
     await flush_live(context, chat_id)
     loaded = await load_thread(context.store, chat_id)
     if loaded is None or loaded.row.head is None:
-        raise ThreadNotFound(f"no chat has the id {chat_id!r}")
+        raise unknown_chat(chat_id)
     # Only the root's: the messages of a subgraph are gone once it ends.
     messages = loaded.machine.frames[ROOT].state.get("messages", ())
     for message in reversed(messages):
