@@ -203,7 +203,7 @@ def test_an_older_error_dict_gets_its_code_from_its_words(text: str, code: str):
 
 
 def test_an_older_error_dict_that_names_one_of_our_codes_gets_that_one():
-    for code, kept in (("CONFLICT", "CONFLICT"), ("E42", "NOT_FOUND"), (404, "NOT_FOUND")):
+    for code, kept in (("CONFLICT", "CONFLICT"), ("X42", "NOT_FOUND"), (404, "NOT_FOUND")):
         result = wrap({"error": "file not found", "code": code})
         assert result.error is not None
         assert (result.error.code, result.data) == (kept, {"code": code})
