@@ -148,7 +148,7 @@ def _as_graph(draft: Draft, common: tuple[Issue, ...]) -> Draft:
         found = [name for name, mode in MODES.items() if mode.block in raw]
         hint = f'add "mode": "{found[0]}"' if found else f"modes are {', '.join(MODES)}"
         missing = Issue(pointer="", message="neither a mode nor a graph: `mode` is missing", hint=hint, kind="shape")
-        return replace(draft, errors=_located(draft, [missing, *common, *mode_issues(raw, MODES)]))
+        return replace(draft, errors=_located(draft, [missing, *common, *mode_issues(raw)]))
     # Only the agent fields: the rest of the file is the graph, which has a checker of its own.
     fields = {name: raw[name] for name in _FIELD_NAMES if name in raw}
     issues = _merged(common, check_shape(fields, AgentFields))
@@ -160,7 +160,7 @@ def _as_mode(draft: Draft, common: tuple[Issue, ...]) -> Draft:
     raw, word = draft.raw, draft.raw["mode"]
     mode = mode_word(word) if isinstance(word, str) else GRAPH
     both = sorted(GRAPH_KEYS & raw.keys())
-    own = [*_both_issues(both), *mode_issues(raw, MODES), *common]
+    own = [*_both_issues(both), *mode_issues(raw), *common]
     # Keys of both forms have their own error already; "unknown key" would only repeat it.
     shape = check_shape({name: value for name, value in raw.items() if name not in both}, AgentDefinition)
     issues = _merged(own, shape)

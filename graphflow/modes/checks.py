@@ -13,6 +13,7 @@ from typing import Any
 from graphflow.errors import Issue
 from graphflow.graph.definition.json_pointer import escape
 from graphflow.modes.definition import BLOCKS, GRAPH, mode_word
+from graphflow.modes.registry import MODES
 from graphflow.suggestions import choose
 
 # The largest whole number that every JSON reader keeps exact.
@@ -69,12 +70,11 @@ def agent_issues(
     yield from _range_issues(data)
 
 
-def mode_issues(data: Mapping[str, Any], built: Collection[str]) -> Iterator[Issue]:
+def mode_issues(data: Mapping[str, Any]) -> Iterator[Issue]:
     """Errors of `mode`, its block, and fields of formats that are no longer read.
 
     Args:
         data: the file's data, of any shape.
-        built: the modes that this version compiles.
     """
     # Refused, not left out: without its prompt the agent would run and answer as if it had none.
     for name, instead in _LEGACY.items():
@@ -91,9 +91,9 @@ def mode_issues(data: Mapping[str, Any], built: Collection[str]) -> Iterator[Iss
             "leave `mode` out and write `graphflow`, `start` and `nodes`",
         )
     elif mode not in BLOCKS:
-        yield _issue("/mode", f"{word!r} is not a mode", choose(mode, built), kind="reference")
-    elif mode not in built:
-        yield _issue("/mode", f"mode {mode} is not in this version; modes are {', '.join(sorted(built))}", None)
+        yield _issue("/mode", f"{word!r} is not a mode", choose(mode, MODES), kind="reference")
+    elif mode not in MODES:
+        yield _issue("/mode", f"mode {mode} is not in this version; modes are {', '.join(sorted(MODES))}", None)
     else:
         yield from _block_issues(data, mode)
     yield from _unused_blocks(data, mode)
