@@ -524,18 +524,18 @@ def test_an_edit_reduces_its_values_and_rests() -> None:
     core = Core(plan_of(PAIR))
     core.begin()
     core.feed(NodeSucceeded, frame=ROOT, updates={"log": ["x"]})
-    assert core.feed(Edited, run_id="edit", values={"log": ["y"], "n": 9}) == []
+    assert core.feed(Edited, same_run=False, values={"log": ["y"], "n": 9}) == []
     assert (core.machine.status, list(core.state.log), core.state.n) == ("stopped", ["x", "y"], 9)
-    core.feed(Edited, run_id="edit", values={"log": ["only"]}, replace=("log",))
+    core.feed(Edited, same_run=False, values={"log": ["only"]}, replace=("log",))
     assert list(core.state.log) == ["only"]
 
 
 def test_an_edit_as_a_node_moves_the_cursor_where_that_node_leads() -> None:
     core = Core(plan_of({"a": {"use": "fn:give", "set": {"n": "out"}, "next": "b"}, "b": PAIR["b"]}))
     core.begin()
-    core.feed(Edited, run_id="edit", values={"n": 3}, as_node="a")
+    core.feed(Edited, same_run=False, values={"n": 3}, as_node="a")
     assert (core.machine.status, next_nodes(core.machine), core.state.n) == ("stopped", ["b"], 3)
-    core.feed(Edited, run_id="edit", values={}, as_node="b")
+    core.feed(Edited, same_run=False, values={}, as_node="b")
     assert (core.machine.status, next_nodes(core.machine)) == ("idle", [])
 
 
@@ -545,7 +545,7 @@ def test_an_edit_that_does_not_fit_is_refused(values: dict[str, Any], node: str 
     core.begin()
     before = core.machine
     with pytest.raises(StateError):
-        core.feed(Edited, run_id="edit", values=values, as_node=node)
+        core.feed(Edited, same_run=False, values=values, as_node=node)
     assert core.machine is before
 
 
@@ -555,10 +555,10 @@ def test_a_rewind_or_fork_issues_questions_anew_and_forgets_operations(source: s
     core.begin()
     core.feed(OperationRecorded, frame=ROOT, key="k", operation=Operation("once", ""))
     old = core.ask("x")
-    commands = core.feed(Moved, source=source, run_id="other")
+    commands = core.feed(Moved, source=source)
     (new,) = core.machine.interrupts.values()
     assert commands == [Resolve(old, "reissued"), Request(new)]
-    assert (new.reissue_of, new.run_id, new.id != old.id) == (old.id, "other", True)
+    assert (new.reissue_of, new.run_id, new.id != old.id) == (old.id, core.commit.id, True)
     assert (core.machine.status, core.machine.root.operations, core.commit.source) == ("waiting", {}, source)
 
 
@@ -566,7 +566,7 @@ def test_a_rewind_to_a_backoff_rests_with_the_attempts_counted_anew() -> None:
     core = Core(plan_of({"a": {**WORK, "retry": RETRY, "next": "end"}}))
     core.begin()
     core.feed(NodeErrored, frame=ROOT, error=ERROR)
-    core.feed(Moved, source="rewind", run_id="other")
+    core.feed(Moved, source="rewind")
     assert (core.machine.status, core.machine.root.attempt, next_nodes(core.machine)) == ("stopped", 1, ["a"])
 
 
@@ -673,13 +673,13 @@ def story() -> tuple[Plan, list[tuple[Machine, AnyTick]]]:
         (BackoffOver, {"frame": ROOT}),
         (NodeSucceeded, {"frame": ROOT, "updates": {"n": 1, "log": ["x"]}, "usage": {"modelCalls": 1}}),
         (NodeAsked, {"frame": ROOT, "interrupt": Interrupt(id="", kind="ask", run_id="", node="q", frame=ROOT, key="")}),
-        (Moved, {"source": "rewind", "run_id": "other"}),
+        (Moved, {"source": "rewind"}),
         (Answered, {"interrupt_id": "tick-7.1", "answer": "yes", "decision": "answered"}),
         (Cancel, {}),
         (Resumed, {"run_id": "third", "limits": {"steps": 9}}),
         (Recovered, {}),
         (NodeSucceeded, {"frame": ROOT, "updates": {"log": ["y"]}}),
-        (Edited, {"run_id": "edit", "values": {"log": ["z"]}, "replace": ("log",)}),
+        (Edited, {"same_run": False, "values": {"log": ["z"]}, "replace": ("log",)}),
     ]  # fmt: skip
     for cls, fields in steps:
         before = core.machine
