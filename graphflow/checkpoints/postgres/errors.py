@@ -49,7 +49,7 @@ def store_error(name: str, error: BaseException, doing: str) -> StoreError:
 def unreachable(name: str, error: BaseException, seconds: float) -> StoreError:
     """The connection was lost or refused for longer than the store's patience."""
     return StoreError(
-        f"the store {name} has been unreachable for {seconds:.0f} s: start the database or correct the URL, then resume the"
+        f"the store {name} can't be reached (for {seconds:.0f} s): start the database or correct the URL, then resume the"
         f" thread ({error})",
     )
 
