@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
+import threading
 import time
 
+from graphflow.checkpoints.commit_queue import QueuedCall
 from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import StoreError, ThreadBusy
@@ -99,6 +102,33 @@ async def forgets(path: str) -> None:
     await store.threads()
     for n in range(500):
         driver.commit(driver.record(b"%d" % n))
+    say("queued")
+
+
+async def forgets_in_its_thread(path: str) -> None:
+    """Queues commits, and a garbage collection behind them that finds the store in the store's own thread; then ends."""
+    gc.disable()
+    store = SqliteCheckpointer(path)
+    driver = await taken(store, "thread")
+    for n in range(500):
+        driver.commit(driver.record(b"%d" % n))
+    writer = store._writer
+    assert writer is not None
+
+    def collect(db: object) -> None:
+        dropped.wait()
+        gc.collect()
+        collected.set()
+        threading.main_thread().join()  # what is behind this is written while the interpreter ends, or never
+
+    dropped, collected = threading.Event(), threading.Event()
+    writer.put(QueuedCall(asyncio.get_running_loop(), collect))
+    await asyncio.sleep(0)  # the loop's call that wakes the thread holds the store
+    cycle: list[object] = [store, driver]
+    cycle.append(cycle)
+    del store, driver, cycle
+    dropped.set()
+    collected.wait()
     say("queued")
 
 

@@ -142,8 +142,11 @@ async def test_a_forked_child_neither_commits_nor_keeps_its_parents_threads(
     await store.take("thread", owner=store.owner, now=row.lease_until - 1, lease_ms=LEASE)
 
 
-async def test_commits_that_nobody_waited_for_survive_an_end_without_close(start: Start, tmp_path: Path) -> None:
-    process = start("forgets")
+@pytest.mark.parametrize("how", ["forgets", "forgets_in_its_thread"])
+async def test_commits_that_nobody_waited_for_survive_an_end_without_close(
+    start: Start, tmp_path: Path, how: str
+) -> None:
+    process = start(how)
     assert process.wait(timeout=30) == 0
     store = SqliteCheckpointer(tmp_path / "threads.db")
     assert await messages(store, "thread", count=500) == [b"%d" % n for n in range(500)]

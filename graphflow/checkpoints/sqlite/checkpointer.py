@@ -258,6 +258,11 @@ async def _result(worker: Worker, function: Callable[[sqlite3.Connection], Any] 
 
 def _shut(workers: Sequence[Worker], lock: OwnerLock) -> None:
     """Ends the threads, then the lock. Also when the object is collected or the interpreter ends without `close`."""
+    if any(worker.is_current for worker in workers):
+        # Collected in one of these threads, which can't wait for itself. They are daemons, so without somebody who waits
+        # the interpreter could end before what is queued is durable; it waits for a thread that is none.
+        threading.Thread(target=_shut, args=(workers, lock), name="graphflow-sqlite-end", daemon=False).start()
+        return
     for worker in workers:
         worker.stop()
     lock.release()

@@ -65,8 +65,13 @@ class Worker(ABC):
         """Serves what is queued, then ends the thread and waits for it; calling it again has no effect."""
         self.entries.append(None)
         self.ring()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
+        if self._thread.is_alive():
             self._thread.join()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this code runs in the thread itself."""
+        return self._thread is threading.current_thread()
 
     def _serve(self) -> None:
         reason = closed(self.path)
