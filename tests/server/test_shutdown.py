@@ -77,7 +77,9 @@ async def test_who_waits_for_a_turn_is_told_to_rejoin_and_the_input_stays(folder
 
 
 async def test_an_input_that_gets_into_the_queue_while_it_closes_keeps_nobody_waiting(folder: Path, gate: Gate) -> None:
-    (folder / ".env").write_text("GRAPHFLOW_SERVER_SHUTDOWN_GRACE_S=0\n", encoding="utf-8")  # the model is held for ever
+    (folder / ".env").write_text(
+        "GRAPHFLOW_SERVER_SHUTDOWN_GRACE_S=0\n", encoding="utf-8"
+    )  # the model is held for ever
     gate.close()
     async with asyncio.timeout(30), serving(make_application(folder, gate=gate)) as (client, server):
         body = {"message": "x", "agentKey": "plain", "chatId": "q"}
