@@ -48,6 +48,7 @@ _HOMES: dict[str, str] = {
     "ThreadWaiting": "graphflow.errors",
     "AnswerRefused": "graphflow.errors",
     "Application": "graphflow.service.application",
+    "relax_collector": "graphflow.runtime.collector",
 }
 """Public name → the module that holds it."""
 
@@ -87,6 +88,7 @@ __all__ = [
     "load_graph",
     "merge",
     "node",
+    "relax_collector",
     "tool",
     "union",
 ]
@@ -118,6 +120,7 @@ if TYPE_CHECKING:
     from graphflow.models.options import ChatOptions as ChatOptions
     from graphflow.nodes.decorators import function as function
     from graphflow.nodes.decorators import node as node
+    from graphflow.runtime.collector import relax_collector as relax_collector
     from graphflow.runtime.compiled_graph import CompiledGraph as CompiledGraph
     from graphflow.runtime.result import RunResult as RunResult
     from graphflow.runtime.thread import Thread as Thread

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import socket
 from collections.abc import Callable
 
 import uvicorn
 
 from graphflow.errors import GraphflowError
+from graphflow.runtime.collector import relax_collector
 from graphflow.server.app import create_app, stop
 from graphflow.server.loopback import is_loopback
 from graphflow.service.application import Application
@@ -16,10 +16,6 @@ from graphflow.settings import Settings
 
 CLOSING_S = 5
 """How long connections may take to end after the runs have; the rest is cut."""
-
-COLLECT_EVERY = (5_000, 20, 20)
-"""How many objects more than before bring the garbage collector (`gc.set_threshold`). Runs that have ended leave it next to
-nothing, while it stops every stream for as long as it looks through those that flow."""
 
 
 class Server(uvicorn.Server):
@@ -98,12 +94,11 @@ def serve(
     on_start: Callable[[str], None] | None = None,
 ) -> None:
     """Serves until a signal ends it; see `make_server`. The process is the server's: its garbage collector is set too."""
+    application = Application(settings)
 
     def started(url: str) -> None:
-        gc.collect()
-        gc.freeze()  # modules and routes stay: no collection has to look at them again
-        gc.set_threshold(*COLLECT_EVERY)
+        relax_collector(application.store)
         if on_start is not None:
             on_start(url)
 
-    make_server(Application(settings), host=host, port=port, token=token, on_start=started).run()
+    make_server(application, host=host, port=port, token=token, on_start=started).run()

@@ -80,18 +80,19 @@ class EventEmitter:
             self.sink(event)
 
     def emit_start(self, *events: Event) -> int:
-        """Sends what a run begins with, before its first tick, under one time; returns that time.
+        """Sends what a run begins with, before its first tick; returns a time for that tick, which is not before theirs.
 
         All of them are events that the log keeps.
         """
-        now = self._stamp = self._clock.now_ms()
         for event in events:
             self.seq += 1
-            event.seq, event.timestamp = self.seq, now
+            event.seq, event.timestamp = self.seq, self._clock.now_ms()
+            self._stamp = event.timestamp
             if self._logs:
                 self.sent.append((event, event.seq))
+        at = self._clock.now_ms()
         self._send(*events)
-        return now
+        return at
 
     def _send(self, *events: Event) -> None:
         for event in events:

@@ -365,6 +365,11 @@ class RunRegistry:
         self._by_loop: dict[asyncio.AbstractEventLoop, LiveRuns] = {}
 
     @property
+    def live(self) -> int:
+        """How many runs this process drives now, on whatever event loop."""
+        return sum(len(runs.by_thread) for runs in self._by_loop.values())
+
+    @property
     def pause_s(self) -> float:
         """The time between two renewals: a third of a lease (ms to s), so that one late renewal does not lose it."""
         return self.lease_ms / 3000
