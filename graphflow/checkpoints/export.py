@@ -68,6 +68,17 @@ class ThreadCopy(msgspec.Struct, kw_only=True):
     runs: list[str] = msgspec.field(default_factory=list)
 
 
+_ROWS: Mapping[Any, tuple[str, type[msgspec.Struct]]] = {
+    "document": ("documents", StoredDocument),
+    "lineage": ("lineages", Lineage),
+    "record": ("records", Record),
+    "item": ("items", LooseItem),
+    "interrupt": ("interrupts", OpenInterrupt),
+    "input": ("queue", QueuedEntry),
+}
+"""The kind of a line → the list of a copy that it belongs to and what it holds, in the order of an export."""
+
+
 def named_documents(copy: ThreadCopy) -> list[str]:
     """Hashes of the documents that have to go along: of the version that the thread is pinned to, and of those before.
 
@@ -84,15 +95,8 @@ def to_lines(copy: ThreadCopy) -> Iterator[dict[str, Any]]:
     """The lines of a copy, in the order in which `from_lines` wants them."""
     count = 2
     yield {"kind": FORMAT, "version": VERSION, "thread": msgspec.to_builtins(copy.thread), "runs": copy.runs}
-    for kind, rows in (
-        ("document", copy.documents),
-        ("lineage", copy.lineages),
-        ("record", copy.records),
-        ("item", copy.items),
-        ("interrupt", copy.interrupts),
-        ("input", copy.queue),
-    ):
-        for row in rows:
+    for kind, (field, _) in _ROWS.items():
+        for row in getattr(copy, field):
             count += 1
             yield {"kind": kind, "row": msgspec.to_builtins(row)}
     yield {"kind": "end", "lines": count}
@@ -122,18 +126,9 @@ async def from_lines(lines: AsyncIterator[Mapping[str, Any]]) -> ThreadCopy:
             # The count includes the end line itself, as `to_lines` counts.
             if line.get("lines") != count:
                 raise StoreError(f"the export says it has {line.get('lines')} lines, but {count} came: export it again")
-        elif kind == "document":
-            copy.documents.append(_row(line, StoredDocument, count))
-        elif kind == "lineage":
-            copy.lineages.append(_row(line, Lineage, count))
-        elif kind == "record":
-            copy.records.append(_row(line, Record, count))
-        elif kind == "item":
-            copy.items.append(_row(line, LooseItem, count))
-        elif kind == "interrupt":
-            copy.interrupts.append(_row(line, OpenInterrupt, count))
-        elif kind == "input":
-            copy.queue.append(_row(line, QueuedEntry, count))
+        elif kind in _ROWS:
+            field, row = _ROWS[kind]
+            getattr(copy, field).append(_row(line, row, count))
         else:
             raise StoreError(f"line {count} of the export has kind {kind!r}, which version {VERSION} does not know")
     if copy is None or not ended:

@@ -16,6 +16,7 @@ import pytest
 
 from graphflow.errors import GraphflowError
 from graphflow.memory.conversations import Conversation, ConversationFilter, ConversationRun, ConversationStore
+from graphflow.testing.existing import existing
 
 
 def said(run_id: str, *texts: str) -> ConversationRun:
@@ -79,8 +80,7 @@ class ConversationStoreConformance:
         await store.save(
             Conversation(chat_id="c", name="new", updated_at=5, runs=(said("r1", "won"), said("r3", "three")))
         )
-        found = await store.load("c")
-        assert found is not None
+        found = existing(await store.load("c"))
         assert (found.name, found.updated_at) == ("new", 5)
         assert found.runs == (said("r1", "won"), said("r2", "two"), said("r3", "three"))
         assert self.ids(await store.search("one")) == ""
@@ -146,8 +146,7 @@ class ConversationStoreConformance:
         assert self.ids(await store.search("tea")) == "e"
         # A later conversation of the same id must not find the runs of the deleted one.
         await store.save(Conversation(chat_id="b", name="anew"))
-        found = await store.load("b")
-        assert found is not None
+        found = existing(await store.load("b"))
         assert found.runs == ()
 
     async def test_what_is_known_can_be_asked_for_many_at_once(self, store: ConversationStore) -> None:
@@ -189,8 +188,7 @@ class ConversationStoreConformance:
         await store.save(
             Conversation(chat_id="c", name="Cut \ud83d\x00", runs=(said("r", "tea \ud83d and \x00 milk"),))
         )
-        found = await store.load("c")
-        assert found is not None
+        found = existing(await store.load("c"))
         assert (found.name, found.runs) == ("Cut ?", (said("r", "tea \ufffd and \x00 milk"),))
         for query in ("tea milk", "cut", "tea \ud83d", "\x00"):
             assert self.ids(await store.search(query)) == "c"

@@ -17,6 +17,7 @@ import pytest
 
 from graphflow.errors import GraphflowError
 from graphflow.memory.store import MemoryItem, Store
+from graphflow.testing.existing import existing
 from graphflow.testing.fakes import FakeClock
 
 NOTES = ("notes", "ada")
@@ -49,8 +50,7 @@ class StoreConformance:
     )
     async def test_a_value_comes_back_as_it_was(self, store: Store, value: Any) -> None:
         await store.put(NOTES, "k", value)
-        item = await store.get(NOTES, "k")
-        assert item is not None
+        item = existing(await store.get(NOTES, "k"))
         assert (item.namespace, item.key, item.value, item.expires_at) == (NOTES, "k", value, None)
 
     async def test_what_is_not_there_is_none(self, store: Store) -> None:
@@ -79,8 +79,7 @@ class StoreConformance:
         for namespace in (("a",), ("a", "b"), ("ab",), ("a b",), ("A",)):
             await store.put(namespace, "k", list(namespace))
         for namespace in (("a",), ("a", "b"), ("ab",), ("a b",), ("A",)):
-            item = await store.get(namespace, "k")
-            assert item is not None
+            item = existing(await store.get(namespace, "k"))
             assert item.value == list(namespace)
 
     async def test_a_search_sees_its_namespace_and_those_below(self, store: Store, clock: FakeClock) -> None:
@@ -126,8 +125,7 @@ class StoreConformance:
     async def test_a_value_lives_as_long_as_it_was_given(self, store: Store, clock: FakeClock) -> None:
         await store.put(NOTES, "brief", "word", ttl_s=10)
         await store.put(NOTES, "kept", "word")
-        item = await store.get(NOTES, "brief")
-        assert item is not None
+        item = existing(await store.get(NOTES, "brief"))
         assert item.expires_at == clock.now_ms() + 10_000
         # On both sides of the limit: the value is gone at the very moment of its end.
         clock.advance(9.999)
@@ -142,8 +140,7 @@ class StoreConformance:
         clock.advance(2)
         # The old one counts as gone, so this is a first value and not a second.
         await store.put(NOTES, "k", 2)
-        item = await store.get(NOTES, "k")
-        assert item is not None
+        item = existing(await store.get(NOTES, "k"))
         assert (item.value, item.created_at, item.expires_at) == (2, clock.now_ms(), None)
 
     @pytest.mark.parametrize(
@@ -182,8 +179,7 @@ class StoreConformance:
             with pytest.raises(GraphflowError) as refused:
                 await store.put(NOTES, "k", value, ttl_s=ttl_s)
             assert refused.value.code == code
-        item = await store.get(NOTES, "k")
-        assert item is not None
+        item = existing(await store.get(NOTES, "k"))
         assert item.value == 1
 
     async def test_many_writers_lose_nothing(self, store: Store) -> None:

@@ -269,16 +269,7 @@ class StreamRules:
         left = [key for key in self.open_blocks if node_run_id in (None, self._blocks[key].node_run_id)]
         _demand(not left, f"blocks are open at {where}: {left}")
 
-    # --- plans
-
-    def _plan_create(self, event: ev.PlanCreate) -> None:
-        self.plans.create(event.plan_id, event.chat_id)
-
-    def _plan_update(self, event: ev.PlanUpdate) -> None:
-        self.plans.update(event.plan_id, event.chat_id)
-
-    def _task_start(self, event: ev.TaskStart) -> None:
-        self.plans.start(event.task_id, event.run_id)
+    # --- tasks
 
     def _task_end(self, event: Any) -> None:
         self._nothing_open("the end of a task")
@@ -357,9 +348,6 @@ class StreamRules:
         _demand(block.state in states, f"{key!r} is {block.state}: {rule}")
         return block
 
-    def _source(self, event: ev.SourceSnapshot) -> None:
-        self._of_task(event.task_id)
-
     # --- the graph family
 
     def _node_start(self, event: ev.NodeStart) -> None:
@@ -370,9 +358,6 @@ class StreamRules:
         self._under_way(event.node_run_id)
         self._nothing_open("the end of their node run", event.node_run_id)
         self._node_runs[event.node_run_id] = False
-
-    def _node_progress(self, event: ev.NodeProgress) -> None:
-        self._under_way(event.node_run_id)
 
     def _under_way(self, node_run_id: str) -> None:
         known = self._node_runs.get(node_run_id, self._inherits)
@@ -409,9 +394,9 @@ _RULES: dict[type[ev.Event], _Rule] = {
     ev.RunWaiting: StreamRules._run_waiting,
     ev.RequestSubmit: StreamRules._of_run,
     **dict.fromkeys(ev.TERMINAL, StreamRules._run_end),
-    ev.PlanCreate: StreamRules._plan_create,
-    ev.PlanUpdate: StreamRules._plan_update,
-    ev.TaskStart: StreamRules._task_start,
+    ev.PlanCreate: lambda rules, event: rules.plans.create(event.plan_id, event.chat_id),
+    ev.PlanUpdate: lambda rules, event: rules.plans.update(event.plan_id, event.chat_id),
+    ev.TaskStart: lambda rules, event: rules.plans.start(event.task_id, event.run_id),
     **dict.fromkeys((ev.TaskComplete, ev.TaskCancel, ev.TaskFail), StreamRules._task_end),
     **dict.fromkeys((ev.ContentStart, ev.ReasoningStart, ev.ToolStart, ev.ActionStart), StreamRules._start),
     **dict.fromkeys((ev.ContentDelta, ev.ReasoningDelta, ev.ToolArgs, ev.ActionArgs), StreamRules._piece),
@@ -421,10 +406,10 @@ _RULES: dict[type[ev.Event], _Rule] = {
     ),
     **dict.fromkeys((ev.ToolResultEvent, ev.ActionResult), StreamRules._result),
     ev.ActionParam: StreamRules._param,
-    ev.SourceSnapshot: StreamRules._source,
+    ev.SourceSnapshot: lambda rules, event: rules._of_task(event.task_id),
     ev.NodeStart: StreamRules._node_start,
     **dict.fromkeys((ev.NodeEnd, ev.NodeError), StreamRules._node_end),
-    ev.NodeProgress: StreamRules._node_progress,
+    ev.NodeProgress: lambda rules, event: rules._under_way(event.node_run_id),
     ev.InterruptRequest: StreamRules._interrupt_request,
     ev.InterruptResolve: StreamRules._interrupt_resolve,
 }

@@ -11,8 +11,9 @@ middle of a run.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
@@ -33,18 +34,14 @@ from graphflow.checkpoints.encryption.note import (
 )
 from graphflow.checkpoints.rows import (
     ENCRYPTION_NOTE,
-    Keep,
     Lineage,
-    ListedRecord,
     Log,
     OpenInterrupt,
     Place,
-    Pruned,
     Queued,
     Record,
     Rewrite,
     Span,
-    Spent,
     Stored,
     ThreadFacts,
     ThreadRow,
@@ -53,6 +50,8 @@ from graphflow.errors import StoreError
 from graphflow.graph.engine.ports import Durable
 
 _replace = msgspec.structs.replace
+P = ParamSpec("P")
+T = TypeVar("T")
 TITLES = 256
 """Encrypted titles that are remembered: each commit carries its thread's along."""
 
@@ -60,6 +59,19 @@ TITLES = 256
 def with_encryption(store: Checkpointer, keys: Sequence[str] = (), *, compression: bool = False) -> Checkpointer:
     """The store, encrypted if keys or compression say so."""
     return EncryptedCheckpointer(store, keys, compression=compression) if keys or compression else store
+
+
+def _passed(
+    method: Callable[Concatenate[Checkpointer, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[EncryptedCheckpointer, P], Coroutine[Any, Any, T]]:
+    """A method of the port that no blob passes through: the store behind answers it, once it is open."""
+
+    async def passed(self: EncryptedCheckpointer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        answer: T = await getattr(await self._ready(), method.__name__)(*args, **kwargs)
+        return answer
+
+    functools.update_wrapper(passed, method)
+    return passed
 
 
 class EncryptedCheckpointer:
@@ -206,59 +218,28 @@ class EncryptedCheckpointer:
 
     # --- what passes as it is ---
 
-    async def renew(self, owner: str, *, lease_until: int) -> None:
-        await (await self._ready()).renew(owner, lease_until=lease_until)
-
-    async def release(self, thread_id: str, fence: int) -> None:
-        await (await self._ready()).release(thread_id, fence)
-
-    async def list_checkpoints(
-        self, thread_id: str, *, before: str | None = None, limit: int | None = None, all_lineages: bool = False
-    ) -> list[ListedRecord]:
-        store = await self._ready()
-        return await store.list_checkpoints(thread_id, before=before, limit=limit, all_lineages=all_lineages)
-
-    async def delete_thread(self, thread_id: str) -> None:
-        await (await self._ready()).delete_thread(thread_id)
-
-    async def delete_checkpoint(self, thread_id: str, checkpoint_id: str) -> None:
-        await (await self._ready()).delete_checkpoint(thread_id, checkpoint_id)
-
-    async def prune(self, thread_id: str, keep: Keep, *, dry_run: bool = False) -> Pruned:
-        return await (await self._ready()).prune(thread_id, keep, dry_run=dry_run)
-
-    async def compact(self) -> None:
-        await (await self._ready()).compact()
-
-    async def find_run(self, run_id: str) -> str | None:
-        return await (await self._ready()).find_run(run_id)
-
-    async def queue_size(self, kind: str) -> int:
-        return await (await self._ready()).queue_size(kind)
-
-    async def queues(self, now: int) -> list[str]:
-        return await (await self._ready()).queues(now)
-
-    async def withdraw(self, thread_id: str, position: int, *, run_id: str | None = None) -> bool:
-        return await (await self._ready()).withdraw(thread_id, position, run_id=run_id)
-
-    async def put_note(self, name: str, note: bytes) -> None:
-        await (await self._ready()).put_note(name, note)
-
-    async def swap_note(self, name: str, note: bytes, *, instead_of: bytes | None) -> bool:
-        return await (await self._ready()).swap_note(name, note, instead_of=instead_of)
-
-    async def note(self, name: str) -> bytes | None:
-        return await (await self._ready()).note(name)
+    renew = _passed(Checkpointer.renew)
+    release = _passed(Checkpointer.release)
+    list_checkpoints = _passed(Checkpointer.list_checkpoints)
+    delete_thread = _passed(Checkpointer.delete_thread)
+    delete_checkpoint = _passed(Checkpointer.delete_checkpoint)
+    prune = _passed(Checkpointer.prune)
+    compact = _passed(Checkpointer.compact)
+    find_run = _passed(Checkpointer.find_run)
+    queue_size = _passed(Checkpointer.queue_size)
+    queues = _passed(Checkpointer.queues)
+    withdraw = _passed(Checkpointer.withdraw)
+    put_note = _passed(Checkpointer.put_note)
+    swap_note = _passed(Checkpointer.swap_note)
+    note = _passed(Checkpointer.note)
+    assign = _passed(Checkpointer.assign)
+    spent = _passed(Checkpointer.spent)
 
     # --- threads ---
 
     async def take(self, thread_id: str, *, owner: str, now: int, lease_ms: int, create: bool = True) -> ThreadRow:
         store = await self._ready()
         return self._row(await store.take(thread_id, owner=owner, now=now, lease_ms=lease_ms, create=create))
-
-    async def assign(self, thread_id: str, user: str, *, now: int) -> str | None:
-        return await (await self._ready()).assign(thread_id, user, now=now)
 
     async def thread(self, thread_id: str) -> ThreadRow | None:
         row = await (await self._ready()).thread(thread_id)
@@ -375,17 +356,6 @@ class EncryptedCheckpointer:
     async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> list[Record]:
         records = await (await self._ready()).read_effects(thread_id, spans)
         return [self._opened(record) for record in records]
-
-    async def spent(
-        self,
-        *,
-        since: int | None = None,
-        until: int | None = None,
-        agent_key: str | None = None,
-        thread_id: str | None = None,
-    ) -> list[Spent]:
-        store = await self._ready()
-        return await store.spent(since=since, until=until, agent_key=agent_key, thread_id=thread_id)
 
     # --- interrupts, documents, the queue ---
 

@@ -277,18 +277,16 @@ class _Zstd:
         self._own = threading.local()
 
     def compress(self, blob: bytes) -> bytes:
-        own = getattr(self._own, "compress", None)
-        if own is None:
-            own = self._own.compress = _compressor()
-        out: bytes = own(blob)
-        return out
+        return self._made("compress", _compressor)(blob)
 
     def decompress(self, blob: bytes) -> bytes:
-        own = getattr(self._own, "decompress", None)
-        if own is None:
-            own = self._own.decompress = _decompressor()
-        out: bytes = own(blob)
-        return out
+        return self._made("decompress", _decompressor)(blob)
+
+    def _made(self, name: str, make: Callable[[], Callable[[bytes], bytes]]) -> Callable[[bytes], bytes]:
+        if not hasattr(self._own, name):
+            setattr(self._own, name, make())
+        own: Callable[[bytes], bytes] = getattr(self._own, name)
+        return own
 
 
 @cache

@@ -211,29 +211,18 @@ class TerminalView:
     def _on_content(self, event: ev.ContentDelta) -> None:
         self._blocks[event.content_id].text += event.delta
 
-    def _on_tool_start(self, event: ev.ToolStart) -> None:
-        self._calls[event.tool_id] = _ShownCall(event.tool_name or "tool")
-        self._node_of(event).calls.append(event.tool_id)
+    def _on_call_start(self, event: ev.ToolStart | ev.ActionStart) -> None:
+        name = (event.tool_name or "tool") if isinstance(event, ev.ToolStart) else (event.action_name or "action")
+        self._calls[_call_id(event)] = _ShownCall(name)
+        self._node_of(event).calls.append(_call_id(event))
 
-    def _on_tool_args(self, event: ev.ToolArgs) -> None:
-        self._calls[event.tool_id].arguments += event.delta
+    def _on_call_args(self, event: ev.ToolArgs | ev.ActionArgs) -> None:
+        self._calls[_call_id(event)].arguments += event.delta
 
-    def _on_tool_result(self, event: ev.ToolResultEvent) -> None:
-        self._result(event.tool_id, event.result)
-
-    def _on_action_start(self, event: ev.ActionStart) -> None:
-        self._calls[event.action_id] = _ShownCall(event.action_name or "action")
-        self._node_of(event).calls.append(event.action_id)
-
-    def _on_action_args(self, event: ev.ActionArgs) -> None:
-        self._calls[event.action_id].arguments += event.delta
-
-    def _on_action_result(self, event: ev.ActionResult) -> None:
-        self._result(event.action_id, event.result)
-
-    def _result(self, call_id: str, result: Any) -> None:
-        name = self._calls[call_id].name if call_id in self._calls else "tool"
-        text = result if isinstance(result, str) else one_line_json(result)
+    def _on_call_result(self, event: ev.ToolResultEvent | ev.ActionResult) -> None:
+        call = self._calls.get(_call_id(event))
+        name = "tool" if call is None else call.name
+        text = event.result if isinstance(event.result, str) else one_line_json(event.result)
         node = next(reversed(self._nodes.values()), None)
         # Cut to a line: the whole result is in the state.
         line = f"⚙ {name} → {shortened(text, 2 * TAIL)}"
@@ -255,6 +244,11 @@ class TerminalView:
         self._print(f"▶ {event.decision} {what}".rstrip(), style="yellow")
 
 
+def _call_id(event: Any) -> str:
+    """The id of the call that an event of a tool or of an action belongs to."""
+    return event.action_id if event.type.startswith("action.") else event.tool_id  # type: ignore[no-any-return]
+
+
 def _tail(text: str, limit: int) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= limit else "…" + flat[-limit + 1 :]
@@ -268,12 +262,12 @@ _HANDLERS: dict[type[ev.Event], Any] = {
     ev.ReasoningDelta: TerminalView._on_reasoning,
     ev.ContentStart: TerminalView._on_content_start,
     ev.ContentDelta: TerminalView._on_content,
-    ev.ToolStart: TerminalView._on_tool_start,
-    ev.ToolArgs: TerminalView._on_tool_args,
-    ev.ToolResultEvent: TerminalView._on_tool_result,
-    ev.ActionStart: TerminalView._on_action_start,
-    ev.ActionArgs: TerminalView._on_action_args,
-    ev.ActionResult: TerminalView._on_action_result,
+    ev.ToolStart: TerminalView._on_call_start,
+    ev.ToolArgs: TerminalView._on_call_args,
+    ev.ToolResultEvent: TerminalView._on_call_result,
+    ev.ActionStart: TerminalView._on_call_start,
+    ev.ActionArgs: TerminalView._on_call_args,
+    ev.ActionResult: TerminalView._on_call_result,
     ev.InterruptRequest: TerminalView._on_request,
     ev.InterruptResolve: TerminalView._on_resolve,
 }

@@ -20,6 +20,7 @@ from graphflow.testing.checkpointer.suite import (
     promise,
     refused,
 )
+from graphflow.testing.existing import existing
 
 
 class Committing(Suite):
@@ -89,8 +90,7 @@ class Committing(Suite):
         driver = await drive(store)
         await driver.add()
         await driver.commit(facts=facts(status="failed"), release=True)
-        row = await store.thread("thread")
-        assert row is not None
+        row = existing(await store.thread("thread"))
         assert (row.head, row.facts.status, row.owner) == (driver.head, "failed", None)
 
     @promise
@@ -117,8 +117,7 @@ class Committing(Suite):
         store.commit("thread", driver.fence, "another head", [lost], facts=facts())
         later = driver.commit(driver.record(b"later"))
         await refused(Fenced, later)
-        row = await store.thread("thread")
-        assert row is not None
+        row = existing(await store.thread("thread"))
         assert row.head == good.id
         # An epoch with a failed commit is over; the next one goes on from what is durable.
         again = await drive(store, now=NOW + LEASE + 1)
@@ -172,8 +171,7 @@ class Committing(Suite):
         assert [r.id for r in await store.list_checkpoints("thread")] == driver.ids[:1]
         assert await store.open_interrupts() == []
         assert await store.find_run("r") is None
-        stored = await store.load("thread")
-        assert stored is not None
+        stored = existing(await store.load("thread"))
         await refused(StoreError, store.read_items(stored.chain, 0, "messages", 2))
         assert len(await store.list_checkpoints("other")) == 2
 

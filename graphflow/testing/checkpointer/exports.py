@@ -25,6 +25,7 @@ from graphflow.testing.checkpointer.suite import (
     rewound,
     stream,
 )
+from graphflow.testing.existing import existing
 
 
 class Exports(Suite):
@@ -79,8 +80,7 @@ class Exports(Suite):
         driver = await drive(store)
         await driver.add()
         await store.import_thread(stream(await lines_of(store, "thread")), thread_id="copy")
-        row = await store.thread("copy")
-        assert row is not None
+        row = existing(await store.thread("copy"))
         assert (row.owner, row.lease_until, row.fence) == (None, 0, driver.fence)
         # A fence never goes back, so that a driver of the original can not pass for one of the copy.
         assert (await drive(store, "copy")).fence == driver.fence + 1
@@ -203,8 +203,7 @@ async def rich_thread(store: Checkpointer) -> None:
 
 async def picture(store: Checkpointer, thread_id: str) -> dict[str, Any]:
     """Everything that can be read of a thread, without its id, its owner, and the numbers of its lineages."""
-    stored = await store.load(thread_id)
-    assert stored is not None
+    stored = existing(await store.load(thread_id))
     row = stored.thread
     names = {number: n for n, (number, _) in enumerate(stored.chain)}
     tree = await store.list_checkpoints(thread_id, all_lineages=True)

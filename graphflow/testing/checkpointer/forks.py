@@ -21,6 +21,7 @@ from graphflow.testing.checkpointer.suite import (
     promise,
     refused,
 )
+from graphflow.testing.existing import existing
 
 
 class Forks(Suite):
@@ -39,8 +40,7 @@ class Forks(Suite):
         await source.add(b"4")
         assert await messages(store, "fork", count=3) == [b"0", b"1", b"other words"]
         assert await messages(store, "thread", count=5) == [b"0", b"1", b"2", b"3", b"4"]
-        stored = await store.load("fork")
-        assert stored is not None
+        stored = existing(await store.load("fork"))
         assert stored.chain == ((source.lineage, 2), (fork.lineage, 1))
         assert await store.load("fork", source.ids[0]) is not None
         # What the source did after the cut is not the past of the fork, and the other way round.
@@ -60,11 +60,9 @@ class Forks(Suite):
         assert (row.head, row.lineage, row.ordinal, row.fence, row.owner) == (source.ids[1], number, 0, 0, None)
         assert (row.facts.status, row.created_at) == ("idle", NOW + 9)
         assert await store.thread("fork") == row
-        stored = await store.load("fork")
-        assert stored is not None
+        stored = existing(await store.load("fork"))
         assert stored.chain == ((source.lineage, 2), (number, 0))
-        assert stored.target is not None
-        assert stored.target.id == source.ids[1]
+        assert existing(stored.target).id == source.ids[1]
 
     @promise
     async def test_a_fork_needs_a_source_a_checkpoint_of_it_and_a_free_id(self, store: Checkpointer) -> None:
@@ -133,8 +131,7 @@ class Forks(Suite):
             fork.ids[0],
             *source.ids[1::-1],
         ]
-        stored = await store.load("fork")
-        assert stored is not None
+        stored = existing(await store.load("fork"))
         assert stored.snapshot == b"s"
         # The source went first: its rows up to the cut belong to the fork now, those behind it to nobody.
         beyond = await refused(

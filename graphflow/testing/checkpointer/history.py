@@ -19,6 +19,7 @@ from graphflow.testing.checkpointer.suite import (
     refused,
     rewound,
 )
+from graphflow.testing.existing import existing
 
 
 class History(Suite):
@@ -78,8 +79,7 @@ class History(Suite):
             await driver.add(id=checkpoint_id)
         assert [line.id for line in await store.list_checkpoints("thread")] == skewed[::-1]
         for n, checkpoint_id in enumerate(skewed, 1):
-            stored = await store.load("thread", checkpoint_id)
-            assert stored is not None
+            stored = existing(await store.load("thread", checkpoint_id))
             assert stored.chain[-1][1] == n
             assert len(await store.list_checkpoints("thread", before=checkpoint_id)) == n - 1
 
@@ -87,8 +87,7 @@ class History(Suite):
     async def test_a_rewind_begins_a_lineage_and_keeps_the_old_branch(self, store: Checkpointer) -> None:
         """T3, E4, E8."""
         driver, old = await rewound(store)
-        stored = await store.load("thread")
-        assert stored is not None
+        stored = existing(await store.load("thread"))
         assert stored.chain == ((old, 3), (driver.lineage, 2))
         assert [record.id for record in stored.records] == [*driver.ids[:3], *driver.ids[5:]]
         assert await messages(store, "thread", count=5) == [b"0", b"1", b"2", b"new 0", b"new 1"]
@@ -120,8 +119,7 @@ class History(Suite):
             await driver.add(snapshot=b"snapshot %d" % n if n in {2, 4} else None)
         driver.begin(first, 3)
         await driver.add()
-        stored = await store.load("thread")
-        assert stored is not None
+        stored = existing(await store.load("thread"))
         assert stored.snapshot == b"snapshot 2"
         assert [record.id for record in stored.records] == [driver.ids[2], driver.ids[5]]
 
@@ -135,8 +133,7 @@ class History(Suite):
             driver.begin(driver.lineage, 1)
             await driver.add(b"%d" % n)
             chain.append((driver.lineage, 1))
-        stored = await store.load("thread")
-        assert stored is not None
+        stored = existing(await store.load("thread"))
         assert stored.chain == tuple(chain)
         assert await messages(store, "thread", count=70) == [b"%d" % n for n in range(70)]
 
@@ -165,6 +162,5 @@ class History(Suite):
         again = await drive(store, now=NOW + LEASE + 1)
         again.begin(parent=next_number(), cut=1)
         await refused(StoreError, again.commit(again.record()))
-        row = await store.thread("thread")
-        assert row is not None
+        row = existing(await store.thread("thread"))
         assert row.head == driver.ids[6]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.rows import OpenInterrupt, ThreadRow
+from graphflow.checkpoints.rows import OpenInterrupt
 from graphflow.errors import Fenced, StoreError, ThreadNotFound
 from graphflow.testing.checkpointer.suite import (
     LEASE,
@@ -21,6 +21,7 @@ from graphflow.testing.checkpointer.suite import (
     refused,
     stream,
 )
+from graphflow.testing.existing import existing
 
 
 class Inbox(Suite):
@@ -188,11 +189,11 @@ class Inbox(Suite):
     @promise
     async def test_who_takes_a_thread_is_told_that_inputs_wait(self, store: Checkpointer) -> None:
         driver = await drive(store)
-        assert not _there(await store.thread("thread")).queued
+        assert not existing(await store.thread("thread")).queued
         await store.enqueue("thread", b"signal", now=NOW, kind="signal")
-        assert not _there(await store.thread("thread")).queued, "a signal waits for nobody's turn"
+        assert not existing(await store.thread("thread")).queued, "a signal waits for nobody's turn"
         position = await store.enqueue("thread", b"input", now=NOW)
-        assert _there(await store.thread("thread")).queued
+        assert existing(await store.thread("thread")).queued
         await store.release("thread", driver.fence)
         row = await store.take("thread", owner="owner", now=NOW, lease_ms=LEASE)
         assert row.queued
@@ -201,7 +202,7 @@ class Inbox(Suite):
         await drive(store, "other")
         assert {row.thread_id: row.queued for row in await store.threads()} == {"thread": True, "other": False}
         assert await store.withdraw("thread", position)
-        assert not _there(await store.thread("thread")).queued
+        assert not existing(await store.thread("thread")).queued
         assert not any(row.queued for row in await store.threads())
 
     @promise
@@ -243,11 +244,6 @@ class Inbox(Suite):
         driver.head = "not the head"
         await refused(Fenced, driver.commit(driver.record(), consumes=position))
         assert await store.queued("thread") == (position, b"input")
-
-
-def _there(row: ThreadRow | None) -> ThreadRow:
-    assert row is not None
-    return row
 
 
 async def fill_inbox(store: Checkpointer) -> list[Driver]:

@@ -7,6 +7,7 @@ import asyncio
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import Fenced, ThreadBusy, ThreadNotFound
 from graphflow.testing.checkpointer.suite import LEASE, NOW, Suite, drive, facts, messages, promise, refused
+from graphflow.testing.existing import existing
 
 
 class Leases(Suite):
@@ -31,8 +32,7 @@ class Leases(Suite):
         for owner in ("me", "you"):
             error = await refused(ThreadBusy, store.take("thread", owner=owner, now=NOW + 5000, lease_ms=LEASE))
             assert error.detail["retryAfterMs"] == LEASE - 5000
-        row = await store.thread("thread")
-        assert row is not None
+        row = existing(await store.thread("thread"))
         assert row.fence == 1
 
     @promise
@@ -77,8 +77,7 @@ class Leases(Suite):
     async def test_the_last_commit_may_give_the_thread_back(self, store: Checkpointer) -> None:
         driver = await drive(store)
         await driver.commit(driver.record(), facts=facts(status="idle"), release=True)
-        row = await store.thread("thread")
-        assert row is not None
+        row = existing(await store.thread("thread"))
         assert (row.owner, row.lease_until, row.facts.status) == (None, 0, "idle")
 
     @promise

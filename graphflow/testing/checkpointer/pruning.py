@@ -27,6 +27,7 @@ from graphflow.testing.checkpointer.suite import (
     rewound,
     stream,
 )
+from graphflow.testing.existing import existing
 
 
 class Pruning(Suite):
@@ -119,10 +120,8 @@ class Pruning(Suite):
         await store.prune("thread", Keep(newest=0))
         assert [line.id for line in await store.list_checkpoints("thread")] == [driver.ids[3]]
         assert await messages(store, "thread", count=5) == [b"%d" % n for n in range(5)]
-        stored = await store.load("thread")
-        assert stored is not None
-        assert stored.target is not None
-        assert stored.target.id == tail.id
+        stored = existing(await store.load("thread"))
+        assert existing(stored.target).id == tail.id
 
     @promise
     async def test_a_prune_leaves_other_threads_alone(self, store: Checkpointer) -> None:
@@ -172,8 +171,7 @@ class Pruning(Suite):
     async def test_branches_that_nothing_needs_go_whole(self, store: Checkpointer) -> None:
         driver, old = await rewound(store)
         await store.prune("thread", Keep(newest=2))
-        stored = await store.load("thread")
-        assert stored is not None
+        stored = existing(await store.load("thread"))
         assert stored.chain == ((old, 3), (driver.lineage, 2))
         assert await messages(store, "thread", count=5) == [b"0", b"1", b"2", b"new 0", b"new 1"]
         assert [r.ordinal for r in await store.read_records("thread", lineage=old, after=0, upto=9)] == [1, 2, 3]
@@ -222,10 +220,8 @@ class Pruning(Suite):
         assert await store.read_effects("fork", [Span(driver.lineage, 0, 99), Span(fork.lineage, 0, 99)]) == []
         lines = await lines_of(store, "thread")
         await store.import_thread(stream(lines), thread_id="copy")
-        copy = await store.thread("copy")
-        assert copy is not None
-        assert copy.lineage is not None
-        assert len(await store.read_effects("copy", [Span(copy.lineage, 0, 99)])) == 2
+        copy = existing(await store.thread("copy"))
+        assert len(await store.read_effects("copy", [Span(existing(copy.lineage), 0, 99)])) == 2
         await store.delete_thread("fork")
         await store.prune("thread", Keep(newest=1))  # no checkpoint is left before the intent
         assert [r.id for r in await store.read_effects("thread", whole)] == [driver.ids[-1]]
@@ -423,8 +419,7 @@ async def _take_away(
     for other in drivers:
         after = await _states(store, other, places)
         assert after.items() <= before[other].items()
-        row = await store.thread(other)
-        assert row is not None
+        row = existing(await store.thread(other))
         assert row.head == await _head(store, other)
 
 
@@ -433,8 +428,7 @@ async def _states(
 ) -> dict[str, tuple[bytes | None, tuple[bytes, ...], tuple[bytes, ...]]]:
     out = {}
     for line in await store.list_checkpoints(name, all_lineages=True):
-        stored = await store.load(name, line.id)
-        assert stored is not None
+        stored = existing(await store.load(name, line.id))
         logs = await store.read_items(stored.chain, 0, "messages", places[line.id][2])
         out[line.id] = (stored.snapshot, tuple(r.data for r in stored.records), tuple(logs))
     return out

@@ -25,6 +25,7 @@ from graphflow.testing.checkpointer.suite import (
     refused,
     stream,
 )
+from graphflow.testing.existing import existing
 
 
 class Records(Suite):
@@ -35,8 +36,7 @@ class Records(Suite):
         """P1, P2, P3, P7, G6, G7."""
         driver = await drive(store)
         record = await driver.add(b"hello", meta=b"\x00meta\xff", data=bytes(range(256)))
-        stored = await store.load("thread")
-        assert stored is not None
+        stored = existing(await store.load("thread"))
         assert stored.chain == ((driver.lineage, 1),)
         assert [(r.id, r.lineage, r.ordinal, r.checkpoint, r.meta, r.data) for r in stored.records] == [
             (record.id, driver.lineage, 1, True, b"\x00meta\xff", bytes(range(256)))
@@ -57,8 +57,7 @@ class Records(Suite):
             updated_at=NOW + 5,
         )
         await driver.commit(driver.record(), facts=given)
-        row = await store.thread("thread")
-        assert row is not None
+        row = existing(await store.thread("thread"))
         assert (row.thread_id, row.facts, row.head, row.lineage, row.ordinal) == (
             "thread",
             given,
@@ -75,11 +74,9 @@ class Records(Suite):
         for n in range(5):
             await driver.add(b"message %d" % n)
         for n, checkpoint_id in enumerate(driver.ids):
-            stored = await store.load("thread", checkpoint_id)
-            assert stored is not None
+            stored = existing(await store.load("thread", checkpoint_id))
             assert [record.id for record in stored.records] == driver.ids[: n + 1]
-            assert stored.target is not None
-            assert stored.target.id == checkpoint_id
+            assert existing(stored.target).id == checkpoint_id
             assert await messages(store, "thread", checkpoint_id, count=n + 1) == [
                 b"message %d" % i for i in range(n + 1)
             ]
@@ -90,8 +87,7 @@ class Records(Suite):
         driver = await drive(store)
         await driver.add()
         last = await driver.add(checkpoint=False)
-        stored = await store.load("thread")
-        assert stored is not None
+        stored = existing(await store.load("thread"))
         assert stored.thread.head == last.id
         assert stored.records[-1].id == last.id
 
@@ -112,8 +108,7 @@ class Records(Suite):
         driver = await drive(store)
         for frame, channel in ((0, "messages"), (7, "messages"), (0, "notes"), (2**31, "messages")):
             await driver.add(f"{frame}:{channel}".encode(), frame=frame, channel=channel)
-        stored = await store.load("thread")
-        assert stored is not None
+        stored = existing(await store.load("thread"))
         logs = [Log(0, "messages", 1), Log(7, "messages", 1), Log(0, "notes", 1), Log(2**31, "messages", 1)]
         assert await store.read_logs(stored.chain, logs) == [[f"{log.frame}:{log.channel}".encode()] for log in logs]
         assert await store.read_items(stored.chain, 7, "notes", 0) == []
@@ -132,8 +127,7 @@ class Records(Suite):
     @promise
     async def test_a_taken_thread_without_records_loads_as_empty(self, store: Checkpointer) -> None:
         await store.take("thread", owner="owner", now=NOW, lease_ms=LEASE)
-        stored = await store.load("thread")
-        assert stored is not None
+        stored = existing(await store.load("thread"))
         assert (stored.chain, stored.snapshot, stored.records, stored.target) == ((), None, (), None)
 
     @promise
@@ -142,8 +136,7 @@ class Records(Suite):
         driver = await drive(store)
         first = await driver.add()
         operation = await driver.add(checkpoint=False, data=b"an operation's result")
-        stored = await store.load("thread")
-        assert stored is not None
+        stored = existing(await store.load("thread"))
         assert [(r.id, r.data) for r in stored.records] == [
             (first.id, b"data"),
             (operation.id, b"an operation's result"),
@@ -158,8 +151,7 @@ class Records(Suite):
         values = [b"", b"\x00" * 3, b"x" * 5_000_000, "天".encode() * 1000]
         await driver.add(*values, meta=b"", data=b"", snapshot=b"")
         assert await messages(store, "thread", count=4) == values
-        stored = await store.load("thread")
-        assert stored is not None
+        stored = existing(await store.load("thread"))
         assert (stored.snapshot, stored.records) == (b"", ())
 
     @promise
@@ -179,8 +171,7 @@ class Records(Suite):
             await driver.commit(driver.record(id=f"c:{name}"), facts=facts(run_id=f"r:{name}"))
         assert sorted(row.thread_id for row in await store.threads()) == sorted(ids)
         for name in ids:
-            row = await store.thread(name)
-            assert row is not None
+            row = existing(await store.thread(name))
             assert (row.thread_id, row.head, row.facts.run_id) == (name, f"c:{name}", f"r:{name}")
             assert await store.load(name, f"c:{name}") is not None
             assert await store.find_run(f"r:{name}") == name
@@ -225,8 +216,7 @@ class Records(Suite):
         """It is cut from what somebody wrote, and may be cut in the middle of a character."""
         driver = await drive(store)
         await driver.commit(driver.record(), facts=facts(title="half \ud83d, nul \x00!"))
-        row = await store.thread("thread")
-        assert row is not None
+        row = existing(await store.thread("thread"))
         assert row.facts.title == "half ?, nul !"
         fork = await store.fork(driver.ids[0], "thread", "fork", number=next_number(), facts=facts(title="\ud83d"))
         assert fork.facts.title == "?"
@@ -238,19 +228,16 @@ class Records(Suite):
         for n in range(1, 7):
             await driver.add(snapshot=b"snapshot %d" % n if n in {2, 5} else None)
         for n, (snapshot, after) in enumerate([(None, 0), (b"snapshot 2", 2), (b"snapshot 2", 2), (b"snapshot 2", 2), (b"snapshot 5", 5), (b"snapshot 5", 5)], 1):  # fmt: skip
-            stored = await store.load("thread", driver.ids[n - 1])
-            assert stored is not None
+            stored = existing(await store.load("thread", driver.ids[n - 1]))
             assert stored.snapshot == snapshot
             assert [record.ordinal for record in stored.records] == list(range(after + 1, n + 1))
-            assert stored.target is not None
-            assert stored.target.ordinal == n
+            assert existing(stored.target).ordinal == n
 
     @promise
     async def test_entries_may_be_read_from_a_compaction_on(self, store: Checkpointer) -> None:
         driver = await drive(store)
         await driver.add(b"a", b"b", b"c", b"d")
-        stored = await store.load("thread")
-        assert stored is not None
+        stored = existing(await store.load("thread"))
         assert await store.read_items(stored.chain, 0, "messages", 4, start=2) == [b"c", b"d"]
         assert await store.read_items(stored.chain, 0, "messages", 4, start=4) == []
 
@@ -258,8 +245,7 @@ class Records(Suite):
     async def test_missing_entries_are_an_error_and_no_shorter_list(self, store: Checkpointer) -> None:
         driver = await drive(store)
         await driver.add(b"a")
-        stored = await store.load("thread")
-        assert stored is not None
+        stored = existing(await store.load("thread"))
         error = await refused(StoreError, store.read_items(stored.chain, 0, "messages", 2))
         assert error.code == "store_failed"
 

@@ -10,6 +10,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.rows import ENCRYPTION_NOTE, Keep, OpenInterrupt, Place
 from graphflow.errors import StoreError
 from graphflow.testing.checkpointer.suite import LEASE, NOW, Suite, drive, facts, forked, messages, promise, refused
+from graphflow.testing.existing import existing
 
 
 class Rewriting(Suite):
@@ -78,11 +79,9 @@ class Rewriting(Suite):
         }
         assert {place: seen[place] for place in expected} == expected
         assert len(seen) <= len(expected) + 1  # the record of what was pruned may have stayed
-        stored = await store.load("thread")
-        assert stored is not None
+        stored = existing(await store.load("thread"))
         assert (stored.snapshot, stored.thread.facts.title) == (b"<later>", "<Title>")
-        assert stored.target is not None
-        assert stored.target.data == b"<patch 3>"
+        assert existing(stored.target).data == b"<patch 3>"
         assert await messages(store, "thread", count=2) == [b"<zero>", b"<one>"]
         assert [i.data for i in await store.open_interrupts()] == [b"<question>"]
         assert await store.document("sha256:1") == b"<document>"

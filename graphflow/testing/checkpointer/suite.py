@@ -13,6 +13,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.rows import Lineage, LogItem, Record, ThreadFacts
 from graphflow.errors import GraphflowError
 from graphflow.graph.engine.ports import Durable
+from graphflow.testing.existing import existing
 
 E = TypeVar("E", bound=GraphflowError)
 S = TypeVar("S", bound="Suite")
@@ -110,8 +111,7 @@ async def refused(kind: type[E], awaitable: Awaitable[Any]) -> E:
 
 
 async def messages(store: Checkpointer, thread_id: str, checkpoint_id: str | None = None, *, count: int) -> list[bytes]:
-    stored = await store.load(thread_id, checkpoint_id)
-    assert stored is not None
+    stored = existing(await store.load(thread_id, checkpoint_id))
     return await store.read_items(stored.chain, 0, "messages", count)
 
 
