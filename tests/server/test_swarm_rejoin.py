@@ -19,7 +19,7 @@ from tests.campaign import size
 from tests.server.conftest import frames, serving, take
 from tests.service.clients import Client, fold
 
-CLIENTS, REJOINS = 50, size(8, long=200)
+CLIENTS, REJOINS = 50, size(8, long=20)
 SCRIPT = msgspec.convert(
     {"turns": [{"text": "Once there was a stream that many left and joined again. " * 60, "piece": 3}]}, Script
 )
@@ -84,7 +84,10 @@ async def read(response: httpx.Response, seen: Client, wanted: int | None = None
 async def test_hundreds_of_disconnects_and_rejoins_lose_and_double_nothing(folder: Path) -> None:
     pace = Pace()
     model = ScriptedModel(SCRIPT, delay_s=1.0, sleep=pace)
-    async with asyncio.timeout(60), serving(Application(load_settings(folder), models=lambda *_: model)) as (client, _):
+    async with (
+        asyncio.timeout(size(60, long=600)),
+        serving(Application(load_settings(folder), models=lambda *_: model)) as (client, _),
+    ):
         body = {"message": "go", "agentKey": "plain", "chatId": "swarm"}
         async with client.stream("POST", "/api/query", json=body) as first:
             events = frames(first)
