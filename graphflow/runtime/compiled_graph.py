@@ -7,7 +7,8 @@ on its host (`launch`, E18).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from graphflow.checkpoints.checkpointer import Checkpointer
@@ -31,6 +32,7 @@ from graphflow.runtime.sync import blocking, blocking_stream
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.checked_document import CheckedDocument
+    from graphflow.runtime.graph_recovery import RecoveryResult
     from graphflow.runtime.thread import Thread
 
 
@@ -212,6 +214,50 @@ class CompiledGraph:
             raise failures.exceptions[0] from None
         return [task.result() for task in tasks]
 
+    # --- what a process that died has left
+
+    async def recover(self, *, other_versions: bool = False, max_concurrency: int = 8) -> RecoveryResult:
+        """Does what is due on this graph's threads that nobody drives, to its end; what a server does by itself.
+
+        Runs whose process died go on from their last checkpoint. Questions and timers whose time is over expire. Signals
+        are delivered. Queued inputs begin in their order, also those whose caller died while it waited. A thread that
+        another process drives, or that waits for an answer, is left alone; so is one whose owner may still live (on
+        another host: until its lease runs out). Cancelling it leaves its runs at their last checkpoint.
+
+        The graph's threads are those of its name, `Graph(name=…)`, or of its agent's key; without a name, those that were
+        begun under this version of its document.
+
+        Args:
+            other_versions: of a graph without a name, also threads of graphs without a name that were begun under another
+                document. They go on under that one, with the functions that are registered here.
+            max_concurrency: threads at once.
+        """
+        from graphflow.runtime.graph_recovery import GraphRecovery
+
+        return await GraphRecovery(self.host, other_versions=other_versions, max_concurrency=max_concurrency).once()
+
+    @asynccontextmanager
+    async def recovering(
+        self, interval_s: float = 1.0, *, other_versions: bool = False, max_concurrency: int = 8
+    ) -> AsyncIterator[None]:
+        """Recovers in the background while the block runs: `async with app.recovering(): …`; see `recover`.
+
+        Leaving the block leaves the runs that it has begun at their last checkpoint.
+
+        Args:
+            interval_s: time between two looks at the store.
+        """
+        from graphflow.runtime.graph_recovery import GraphRecovery
+
+        recovery = GraphRecovery(self.host, other_versions=other_versions, max_concurrency=max_concurrency)
+        await recovery.runs.ready()
+        task = asyncio.ensure_future(recovery.again_and_again(interval_s))  # noqa: TID251 - ended below
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
     def thread(self, thread_id: str) -> Thread:
         """History, states and time travel of one thread."""
         # Imported here: a plain run loads neither history nor time travel.
@@ -224,6 +270,7 @@ class CompiledGraph:
     resume_sync = blocking(resume)
     batch_sync = blocking(batch)
     replay_sync = blocking(replay)
+    recover_sync = blocking(recover)
     stream_sync = blocking_stream(stream)
     stream_answer_sync = blocking_stream(stream_answer)
     stream_resume_sync = blocking_stream(stream_resume)

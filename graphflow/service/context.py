@@ -17,7 +17,6 @@ from graphflow.agents.loader import LoadedAgent, load_agent
 from graphflow.agents.registry import AgentRegistry
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.open_store import open_store
-from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError, ThreadNotFound
 from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.engine.ports import Clock, Ids
@@ -145,15 +144,6 @@ class ServiceContext:
             raise GraphflowError(
                 "the server is stopping; try again in a moment", code="shutting_down", retryAfterMs=1000
             )
-
-    def status_of(self, row: ThreadRow) -> str:
-        """`idle`, `running`, `waiting`, `failed` or `stopped` (spec 3.2), as far as a thread's row shows.
-
-        A thread whose driver is gone is `stopped`: nobody renews its lease, or the owner's lock is free.
-        """
-        if row.facts.status != "running":
-            return row.facts.status
-        return "running" if self.runs.is_driven(row) else "stopped"
 
     @asynccontextmanager
     async def thread_lock(self, thread_id: str) -> AsyncIterator[None]:

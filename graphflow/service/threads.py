@@ -45,7 +45,7 @@ async def summary(context: ServiceContext, thread_id: str) -> dict[str, Any]:
         "title": row.facts.title or "",
         "agentKey": row.facts.agent_key,
         "version": row.facts.document,
-        "status": context.status_of(row),
+        "status": context.runs.status_of(row),
         "runId": state.run_id,
         "checkpointId": state.checkpoint_id,
         "next": state.next,

@@ -35,12 +35,12 @@ async def list_threads(
     found: list[dict[str, Any]] = []
     async with opened() as app:
         async for row in threads_in_store(app, cursor, status=stored, agent_key=agent):
-            if status not in (None, app.status_of(row)):
+            if status not in (None, app.runs.status_of(row)):
                 continue
             found.append(
                 {
                     "threadId": row.thread_id,
-                    "status": app.status_of(row),
+                    "status": app.runs.status_of(row),
                     "agentKey": row.facts.agent_key,
                     "title": row.facts.title,
                     "createdAt": row.created_at,

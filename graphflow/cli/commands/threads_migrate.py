@@ -86,7 +86,7 @@ async def _unfinished(app: Application, graph: CompiledGraph, agent_key: str | N
         if row.head is not None
         and row.facts.document != graph.version
         # An idle thread takes the newest version with its next input; a running one belongs to its process.
-        and app.status_of(row) not in ("idle", "running")
+        and app.runs.status_of(row) not in ("idle", "running")
     ]
 
 

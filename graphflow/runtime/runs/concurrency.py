@@ -8,17 +8,19 @@ those that wait; every other input comes after them.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from graphflow.checkpoints.rows import ThreadRow
-from graphflow.errors import Fenced, ThreadBusy, ThreadWaiting
+from graphflow.checkpoints.checkpointer import owner_liveness
+from graphflow.checkpoints.rows import Queued, ThreadRow
+from graphflow.errors import Fenced, GraphflowError, ThreadBusy, ThreadWaiting
 from graphflow.events import Event
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.ticks import Input
 from graphflow.graph.engine.executor import HOLD_MS
-from graphflow.runtime.queue_codec import encode_queued
+from graphflow.runtime.queue_codec import decode_queued, encode_queued
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.live_runs import LiveRuns, PreparedRun
 from graphflow.runtime.runs.outbox import Outbox
@@ -28,8 +30,15 @@ TRIES = 5
 """How often an interrupting input tries to take a thread that others take too."""
 TURN_POLL_S = 0.1
 """How often a caller that waits for its turn looks at the queue; an end in this process wakes it at once."""
+LOST_POLLS = 10
+"""At every so many looks, a caller checks whether those before it are still there."""
 HELD_MS = 15_000
-"""An attached caller that does not begin its run within this time loses its turn: another process begins the run."""
+"""An attached caller whose turn it is loses it after this time beyond a lease, where nobody can see whether it lives."""
+
+_in_line: set[str] = set()
+"""Runs whose callers wait for their turn in this process."""
+
+log = logging.getLogger("graphflow.runtime")
 
 
 class Audience(msgspec.Struct, frozen=True):
@@ -124,12 +133,49 @@ async def check_turn(runs: LiveRuns, new: CheckedInput, row: ThreadRow) -> None:
         if first is None or first[0] != new.consumes:
             raise ThreadBusy(f"it is another input's turn on thread {row.thread_id!r}", retryAfterMs=1000)
     # Inputs that interrupt or roll back overtake the queue.
-    elif row.queued and new.request.on_busy in ("reject", "enqueue"):
+    elif (
+        row.queued and new.request.on_busy in ("reject", "enqueue") and await drop_lost(runs, row.thread_id) is not None
+    ):
         raise ThreadBusy(
             f"inputs wait for their turn on thread {row.thread_id!r}; pass onBusy: enqueue to wait behind them",
             threadId=row.thread_id,
             retryAfterMs=1000,
         )
+
+
+async def drop_lost(runs: LiveRuns, thread_id: str) -> Queued | None:
+    """The first input that somebody waits for; those before it, whose callers died while they waited, leave the queue.
+
+    A caller that drives its own run takes its input with it when it leaves, however it leaves: whoever calls again after
+    its death would else run it twice.
+    """
+    while entries := await runs.store.queue(thread_id, kind="input", limit=1):
+        try:
+            queued: RunRequest = decode_queued(entries[0])
+        except GraphflowError:  # of a program that stores other inputs; only that one can tell
+            return entries[0]
+        if queued.holder is None or not await is_lost(runs, entries[0], queued):
+            return entries[0]
+        if await runs.store.withdraw(thread_id, entries[0].position, run_id=queued.run_id):
+            log.warning("thread %s: run %s is dropped, its caller died in the queue", thread_id, queued.run_id)
+    return None
+
+
+async def is_lost(runs: LiveRuns, entry: Queued, queued: RunRequest) -> bool:
+    """Whether the caller that wanted to drive this queued run itself is gone, or did not take its turn."""
+    if queued.holder == runs.owner:
+        return queued.run_id not in _in_line
+    liveness = owner_liveness(runs.store)
+    if liveness is not None and queued.holder is not None and liveness.is_dead(queued.holder):
+        return True
+    row = await runs.store.thread(entry.thread_id)
+    # Behind an open question every caller waits, however long.
+    if row is None or row.facts.status == "waiting":
+        return False
+    # The clock of a turn starts when the input is queued or when the thread was last used, whichever is later; a crash
+    # leaves the thread taken for a lease more.
+    since = max(entry.at, row.facts.updated_at)
+    return runs.clock.now_ms() - since > HELD_MS + runs.registry.lease_ms
 
 
 # --- enqueue, for a caller that drives the run itself --------------------------------------------
@@ -141,17 +187,29 @@ async def in_turn(runs: LiveRuns, factory: RunFactory, new: CheckedInput, queued
     Raises:
         Fenced: somebody took the input out of the queue, or another process began its run.
     """
-    store, thread_id = runs.store, new.request.thread_id
     # Try first: on a free thread the input costs no queue entry.
     try:
         return await factory(new)
     except ThreadBusy:
         pass
+    _in_line.add(queued.run_id)
+    try:
+        return await _in_queue(runs, factory, new, queued)
+    finally:
+        _in_line.discard(queued.run_id)
+
+
+async def _in_queue(runs: LiveRuns, factory: RunFactory, new: CheckedInput, queued: RunRequest) -> PreparedRun:
+    store, thread_id = runs.store, new.request.thread_id
     position = await _enqueued(runs, thread_id, queued)
     turn = msgspec.structs.replace(new, consumes=position)
     run: PreparedRun | None = None
+    looks = 0
     try:
         while run is None:
+            if looks % LOST_POLLS == 0:
+                await drop_lost(runs, thread_id)
+            looks += 1
             first = await store.queued(thread_id)
             # An entry leaves the queue only by a withdrawal or with the first commit of its run.
             if first is None or first[0] > position:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from os import PathLike
 
 import msgspec
@@ -280,6 +280,15 @@ class LiveRuns:
         liveness = owner_liveness(self.store)
         return liveness is None or not liveness.is_dead(row.owner)
 
+    def status_of(self, row: ThreadRow) -> str:
+        """`idle`, `running`, `waiting`, `failed` or `stopped` (spec 3.2), as far as a thread's row shows.
+
+        A thread whose driver is gone is `stopped`: nobody renews its lease, or the owner's lock is free.
+        """
+        if row.facts.status != "running":
+            return row.facts.status
+        return "running" if self.is_driven(row) else "stopped"
+
     async def preempt(self, thread_id: str, how: str = "cancel", *, wait_s: float | None = None) -> None:
         """Ends the run that drives the thread, in this process or another, and returns when the thread is free.
 
@@ -335,16 +344,21 @@ class LiveRuns:
             live.executor.release()
         if tasks:
             await asyncio.wait(tasks, timeout=grace_s)
-        # `abandoned` leaves these threads at their last checkpoint: a shutdown is not recorded as a cancel.
-        for live in list(self.by_thread.values()):
-            live.executor.abandoned = True
-        for task in tasks:
-            task.cancel()
         if self._renewer is not None:
-            tasks.append(self._renewer)
             self._renewer.cancel()
-        if tasks:
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await abandon(self.by_thread.values(), *tasks, *filter(None, [self._renewer]))
+
+
+async def abandon(lives: Iterable[LiveRun], *tasks: asyncio.Task[None]) -> None:
+    """Leaves the threads of detached runs at their last checkpoint, and ends further tasks with them."""
+    lives = list(lives)
+    # A shutdown is not recorded as a cancel.
+    for live in lives:
+        live.executor.abandoned = True
+    ended = {*tasks, *(live.task for live in lives if live.task is not None)}
+    for task in ended:
+        task.cancel()
+    await asyncio.gather(*ended, return_exceptions=True)
 
 
 class RunRegistry:

@@ -78,13 +78,22 @@ def _feed(runs: LiveRuns, live: LiveRun, signal: Signal, position: int | None) -
     return live if awaited else None
 
 
-async def deliver_queued(host: RunHost, runs: LiveRuns, thread_id: str, *, hold_ms: int | None = None) -> None:
-    """Hands the signals in a thread's queue over, oldest first; those that no unfinished run can take are dropped."""
+async def deliver_queued(
+    host: RunHost, runs: LiveRuns, thread_id: str, *, hold_ms: int | None = None
+) -> LiveRun | None:
+    """Hands the signals in a thread's queue over, oldest first; those that no unfinished run can take are dropped.
+
+    Returns:
+        The run that they have woken, if any.
+    """
+    woken: LiveRun | None = None
     for entry in await runs.store.queue(thread_id, kind="signal"):
         try:
-            await deliver(host, thread_id, decode_queued(entry), hold_ms=hold_ms, position=entry.position)
+            signal = decode_queued(entry)
+            woken = await deliver(host, thread_id, signal, hold_ms=hold_ms, position=entry.position) or woken
         except ThreadNotFound:
-            return
+            return woken
         except GraphflowError as refusal:
             if refusal.code == "nothing_to_resume":
                 await runs.store.withdraw(thread_id, entry.position)
+    return woken

@@ -71,7 +71,7 @@ async def _line(context: ServiceContext, row: ThreadRow) -> dict[str, Any]:
         "agentKey": row.facts.agent_key,
         "createdAt": row.created_at,
         "updatedAt": row.facts.updated_at,
-        "status": context.status_of(row),
+        "status": context.runs.status_of(row),
         "waiting": entry(waiting[0]) if waiting else None,
     }
 

@@ -1,28 +1,26 @@
 """Inputs that wait for their turn: put into a thread's queue, begun in order, and reported with their position (spec 2.4, 3.1).
 
 The queue is the store's, so it outlives every process. Whoever frees a thread begins the next input, and the sweep of every
-server looks for threads that somebody freed and left: after a crash the run that was cut off goes on first.
+server looks for threads that somebody freed and left (`runtime.recovery`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
-from graphflow.checkpoints.checkpointer import owner_liveness
-from graphflow.checkpoints.rows import Queued
+from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError
 from graphflow.events import Event
-from graphflow.runtime.compiled_graph import CompiledGraph
-from graphflow.runtime.launch import launch, launch_resume
-from graphflow.runtime.queue_codec import decode_queued, encode_queued
+from graphflow.runtime.queue_codec import encode_queued
+from graphflow.runtime.recovery import Recovery
 from graphflow.runtime.run_request import RunRequest
-from graphflow.runtime.runs.concurrency import HELD_MS
-from graphflow.runtime.runs.live_runs import LiveRun
-from graphflow.runtime.runs.signals import deliver_queued
+from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns
+from graphflow.runtime.runs.run_host import RunHost
 from graphflow.service.context import ServiceContext
 from graphflow.service.queued_inputs import PAGE, QueuedInput, find_queued
 from graphflow.service.requests import checked_chat_id
@@ -31,8 +29,6 @@ from graphflow.service.uploads import announced
 OBSERVE_S = 0.5
 """How often a process looks whether inputs that it waits for have left the queue through another process."""
 FULL_RETRY_MS = 5_000
-LATER = frozenset({"thread_busy", "thread_waiting", "fenced", "store_failed", "shutting_down", "connection"})
-"""Refusals that leave an input in the queue: its turn will come."""
 
 log = logging.getLogger("graphflow.service")
 
@@ -158,24 +154,20 @@ async def ended(context: ServiceContext, live: LiveRun) -> None:
         drain_soon(context, live.thread_id)
 
 
-def drain_soon(context: ServiceContext, chat_id: str) -> None:
-    """Begins what is next on the thread, soon, if it is free."""
+def drain_soon(context: ServiceContext, chat_id: str, overdue: Sequence[str] = ()) -> None:
+    """Does what is due on the thread, soon, if it is free.
+
+    Args:
+        overdue: interrupts whose time is over.
+    """
     if not context.queue.serving or context.stopping:
         return
     # Two drains of one thread would begin its inputs out of order; the running one looks once more instead.
     if chat_id in context.queue.draining:
         context.queue.again.add(chat_id)
         return
-    task = asyncio.ensure_future(_drain(context, chat_id))  # noqa: TID251 - ended by `close`
+    task = asyncio.ensure_future(_drain(context, chat_id, overdue))  # noqa: TID251 - ended by `close`
     context.queue.draining[chat_id] = task
-
-
-async def sweep(context: ServiceContext) -> None:
-    """Looks at every thread with something queued that nobody drives."""
-    for chat_id in await context.store.queues(context.clock.now_ms()):
-        if chat_id not in context.runs.by_thread:
-            await _signals(context, chat_id)
-            drain_soon(context, chat_id)
 
 
 async def close(context: ServiceContext) -> None:
@@ -189,92 +181,56 @@ async def close(context: ServiceContext) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _drain(context: ServiceContext, chat_id: str) -> None:
+async def _drain(context: ServiceContext, chat_id: str, overdue: Sequence[str]) -> None:
     try:
         while True:
             # Discarded before the look, so a request that comes meanwhile is not lost.
             context.queue.again.discard(chat_id)
             try:
                 async with context.thread_lock(chat_id):
-                    await _next(context, chat_id)
+                    if not context.stopping:
+                        await ServerRecovery(context).go_on(chat_id, overdue)
             except Exception:  # a store that is locked for a moment: the sweep comes again
-                log.exception("the next input of thread %s could not be begun", chat_id)
+                log.exception("what is due on thread %s could not be done", chat_id)
             if chat_id not in context.queue.again:
                 return
     finally:
         del context.queue.draining[chat_id]
 
 
-async def _next(context: ServiceContext, chat_id: str) -> None:
-    first = await context.store.queued(chat_id)
-    row = await context.store.thread(chat_id) if first is not None else None
-    if first is None or row is None or context.stopping or context.runs.is_driven(row):
-        return
-    queued = decode_queued(Queued(thread_id=chat_id, position=first[0], kind="input", body=first[1], at=0))
-    if queued.holder is not None and not await _is_lost(context, chat_id, queued.holder):
-        return
-    # The run that a crash cut off came before every queued input, so it goes first.
-    if row.facts.status == "running" and await _goes_on(context, chat_id):
-        return
-    try:
-        _settle(context, chat_id, first[0], await _begin(context, chat_id, queued, first[0]))
-    except GraphflowError as refusal:
-        if refusal.code in LATER:
-            log.debug("thread %s: the next input waits on: %s", chat_id, refusal.message)
-            return
-        log.warning("thread %s: run %s can't begin: %s", chat_id, queued.run_id, refusal.message)
-        # It can never begin, and would block those behind it.
-        await context.store.withdraw(chat_id, first[0], run_id=queued.run_id)
-        _settle(context, chat_id, first[0], refusal)
-        context.queue.again.add(chat_id)
+class ServerRecovery(Recovery):
+    """Recovery in a process that serves: any thread, under the agent it belongs to."""
 
+    def __init__(self, context: ServiceContext) -> None:
+        self.context = context
 
-async def _goes_on(context: ServiceContext, chat_id: str) -> bool:
-    """Whether a run that a crash cut off goes on, or will: its input was there before those that wait."""
-    try:
-        graph = await context.graph_of_thread(chat_id)
-        await launch_resume(graph.host, chat_id, hold_ms=context.settings.tools.hold_ms)
-    except GraphflowError as refusal:
-        if refusal.code not in LATER:
-            log.warning("thread %s: its run can't go on, so the next input begins: %s", chat_id, refusal.message)
-            return False
-    return True
+    @property
+    def runs(self) -> LiveRuns:
+        return self.context.runs
 
+    @property
+    def hold_ms(self) -> int:
+        return self.context.settings.tools.hold_ms
 
-async def _begin(context: ServiceContext, chat_id: str, queued: RunRequest, position: int) -> StartedRun:
-    graph = await _graph(context, chat_id, queued.agent_key)
-    preamble: list[Event] = [*await announced(context, chat_id, queued.run_id)]
-    if queued.query is not None:
-        preamble.append(queued.query)
-    hold_ms = context.settings.tools.hold_ms if queued.hold_ms is None else queued.hold_ms
-    request = msgspec.structs.replace(queued, hold_ms=hold_ms)
-    run = await launch(graph.host, request, preamble=preamble, consumes=position)
-    return StartedRun(run=run, run_id=queued.run_id, chat_id=chat_id, request_id=queued.request_id)
+    async def host(self, row: ThreadRow, queued: RunRequest | None = None) -> RunHost:
+        context = self.context
+        key = None if queued is None else queued.agent_key
+        if key is not None and key in {agent.key for agent in context.agents.list()}:
+            return context.graph(key).host
+        return (await context.graph_of_thread(row.thread_id)).host
 
+    async def preamble(self, queued: RunRequest) -> Sequence[Event]:
+        said = () if queued.query is None else (queued.query,)
+        return (*await announced(self.context, queued.thread_id, queued.run_id), *said)
 
-async def _graph(context: ServiceContext, chat_id: str, agent_key: str | None) -> CompiledGraph:
-    if agent_key is not None and agent_key in {agent.key for agent in context.agents.list()}:
-        return context.graph(agent_key)
-    return await context.graph_of_thread(chat_id)
+    def begun(self, position: int, queued: RunRequest, run: LiveRun) -> None:
+        chat_id = queued.thread_id
+        started = StartedRun(run=run, run_id=queued.run_id, chat_id=chat_id, request_id=queued.request_id)
+        _settle(self.context, chat_id, position, started)
 
-
-async def _is_lost(context: ServiceContext, chat_id: str, holder: str) -> bool:
-    """Whether a caller that wanted to drive its run itself is surely gone, or did not take its turn."""
-    store = context.store
-    liveness = owner_liveness(store)
-    if liveness is not None and liveness.is_dead(holder):
-        return True
-    entries = await store.queue(chat_id, kind="input", limit=1)
-    row = await store.thread(chat_id)
-    # The clock of a turn starts when the input is queued or when the thread was last used, whichever is later.
-    since = max(entries[0].at if entries else 0, row.facts.updated_at if row is not None else 0)
-    return context.clock.now_ms() - since > HELD_MS
-
-
-async def _signals(context: ServiceContext, chat_id: str) -> None:
-    if await context.store.queue(chat_id, kind="signal", limit=1):
-        graph, hold = await context.graph_of_thread(chat_id), context.settings.tools.hold_ms
-        await deliver_queued(graph.host, context.runs, chat_id, hold_ms=hold)
+    def refused(self, position: int, queued: RunRequest, refusal: GraphflowError) -> None:
+        super().refused(position, queued, refusal)
+        _settle(self.context, queued.thread_id, position, refusal)
 
 
 def _stopping() -> GraphflowError:
