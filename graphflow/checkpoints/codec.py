@@ -184,10 +184,6 @@ def _list(value: Any, depth: int, walk: _Walk) -> Any:
     return [walk(item, depth) for item in value]
 
 
-def _view(value: ListView, depth: int, walk: _Walk) -> Any:
-    return _list(list(value), depth, walk)
-
-
 def _dict(value: Any, depth: int, walk: _Walk) -> Any:
     if walk is not _walk or not _TEXTS.issuperset(map(type, value)):
         return _pairs(value, _deeper(depth), walk)
@@ -314,7 +310,7 @@ _WRITERS: dict[type, Callable[[Any, int, _Walk], Any]] = {
     State: _dict,
     list: _list,
     FrozenList: _list,
-    ListView: _view,
+    ListView: lambda value, depth, walk: _list(list(value), depth, walk),
     tuple: _array(TUPLE),
     set: _bag(SET),
     frozenset: _bag(FROZENSET),
@@ -376,18 +372,6 @@ def _decoded(data: memoryview) -> Any:
         raise _damaged("it is nested too deeply") from error
 
 
-def _read_text(data: memoryview) -> str:
-    return bytes(data).decode("utf-8", "surrogatepass")
-
-
-def _read_message(data: memoryview) -> Any:
-    return _read_fields(data) if data[:1] == _TWO_ENTRIES else _messages.decode(data)
-
-
-def _read_tool_call(data: memoryview) -> Any:
-    return _read_fields(data) if data[:1] == _TWO_ENTRIES else _tool_calls.decode(data)
-
-
 _TWO_ENTRIES = b"\x92"
 """msgpack's mark of an array of two: `[class, fields]`, what the careful walk wrote."""
 
@@ -406,15 +390,15 @@ _READERS: dict[int, Callable[[memoryview], Any]] = {
     SET: lambda data: set(_unpack(data)),
     FROZENSET: lambda data: frozenset(_unpack(data)),
     PAIRS: lambda data: {key: value for key, value in _unpack(data)},  # noqa: C416 – pairs are lists, dict() takes them too, but says less
-    TEXT: _read_text,
+    TEXT: lambda data: bytes(data).decode("utf-8", "surrogatepass"),
     DATETIME: lambda data: timestamps.load_datetime(*_unpack(data)),
     DATE: lambda data: date.fromisoformat(_unpack(data)),
     TIME: lambda data: timestamps.load_time(*_unpack(data)),
     TIMEDELTA: lambda data: timedelta(*_unpack(data)),
     DECIMAL: lambda data: Decimal(_unpack(data)),
     UUID_: lambda data: UUID(bytes=bytes(data)),
-    MESSAGE: _read_message,
-    TOOL_CALL: _read_tool_call,
+    MESSAGE: lambda data: _read_fields(data) if data[:1] == _TWO_ENTRIES else _messages.decode(data),
+    TOOL_CALL: lambda data: _read_fields(data) if data[:1] == _TWO_ENTRIES else _tool_calls.decode(data),
     REGISTERED: lambda data: type_registry.restore(*_unpack(data)),
 }
 

@@ -36,12 +36,10 @@ from graphflow.checkpoints.rows import (
     ENCRYPTION_NOTE,
     Lineage,
     Log,
-    OpenInterrupt,
     Place,
     Queued,
     Record,
     Rewrite,
-    Span,
     Stored,
     ThreadFacts,
     ThreadRow,
@@ -63,12 +61,16 @@ def with_encryption(store: Checkpointer, keys: Sequence[str] = (), *, compressio
 
 def _passed(
     method: Callable[Concatenate[Checkpointer, P], Coroutine[Any, Any, T]],
+    opened: Callable[[EncryptedCheckpointer, T], T] = lambda _, answer: answer,
 ) -> Callable[Concatenate[EncryptedCheckpointer, P], Coroutine[Any, Any, T]]:
-    """A method of the port that no blob passes through: the store behind answers it, once it is open."""
+    """A method of the port that takes no blob: the store behind answers it, once it is open.
+
+    Args:
+        opened: the answer with its blobs decrypted.
+    """
 
     async def passed(self: EncryptedCheckpointer, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        answer: T = await getattr(await self._ready(), method.__name__)(*args, **kwargs)
-        return answer
+        return opened(self, await getattr(await self._ready(), method.__name__)(*args, **kwargs))
 
     functools.update_wrapper(passed, method)
     return passed
@@ -237,26 +239,13 @@ class EncryptedCheckpointer:
 
     # --- threads ---
 
-    async def take(self, thread_id: str, *, owner: str, now: int, lease_ms: int, create: bool = True) -> ThreadRow:
-        store = await self._ready()
-        return self._row(await store.take(thread_id, owner=owner, now=now, lease_ms=lease_ms, create=create))
+    take = _passed(Checkpointer.take, lambda self, found: self._row(found))
 
     async def thread(self, thread_id: str) -> ThreadRow | None:
         row = await (await self._ready()).thread(thread_id)
         return None if row is None else self._row(row)
 
-    async def threads(
-        self,
-        *,
-        cursor: str | None = None,
-        limit: int = 50,
-        status: str | None = None,
-        agent_key: str | None = None,
-        user: str | None = None,
-    ) -> list[ThreadRow]:
-        store = await self._ready()
-        rows = await store.threads(cursor=cursor, limit=limit, status=status, agent_key=agent_key, user=user)
-        return [self._row(row) for row in rows]
+    threads = _passed(Checkpointer.threads, lambda self, found: [self._row(row) for row in found])
 
     async def fork(
         self, checkpoint_id: str, source_id: str, thread_id: str, *, number: int, facts: ThreadFacts
@@ -348,36 +337,14 @@ class EncryptedCheckpointer:
             for rows, log in zip(found, logs, strict=True)
         ]
 
-    async def read_records(self, thread_id: str, *, lineage: int, after: int, upto: int) -> list[Record]:
-        store = await self._ready()
-        records = await store.read_records(thread_id, lineage=lineage, after=after, upto=upto)
-        return [self._opened(record) for record in records]
-
-    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> list[Record]:
-        records = await (await self._ready()).read_effects(thread_id, spans)
-        return [self._opened(record) for record in records]
-
+    read_records = _passed(Checkpointer.read_records, lambda self, found: [self._opened(record) for record in found])
+    read_effects = _passed(Checkpointer.read_effects, lambda self, found: [self._opened(record) for record in found])
     # --- interrupts, documents, the queue ---
 
-    async def open_interrupts(
-        self,
-        *,
-        thread_id: str | None = None,
-        owner: str | None = None,
-        role: str | None = None,
-        agent_key: str | None = None,
-        user: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> list[OpenInterrupt]:
-        store = await self._ready()
-        rows = await store.open_interrupts(
-            thread_id=thread_id, owner=owner, role=role, agent_key=agent_key, user=user, cursor=cursor, limit=limit
-        )
-        return [changed_interrupt(row, self.cipher.decrypt) for row in rows]
-
-    async def due(self, before: int) -> list[OpenInterrupt]:
-        return [changed_interrupt(row, self.cipher.decrypt) for row in await (await self._ready()).due(before)]
+    open_interrupts = _passed(
+        Checkpointer.open_interrupts, lambda self, found: [changed_interrupt(row, self.cipher.decrypt) for row in found]
+    )
+    due = _passed(Checkpointer.due, lambda self, found: [changed_interrupt(row, self.cipher.decrypt) for row in found])
 
     async def put_document(self, digest: str, document: bytes) -> None:
         await (await self._ready()).put_document(digest, self.cipher.encrypt(Place("document", digest), document))

@@ -46,7 +46,7 @@ _WITHDRAW = SharedStatement("DELETE FROM @.inputs WHERE position = $2 AND thread
 _DROP_RUN = SharedStatement("DELETE FROM @.runs WHERE run = $1", "d")
 
 
-def assign(thread_id: str, user: str, now: int) -> Work[str | None]:
+def assign(thread_id: str, user: str, *, now: int) -> Work[str | None]:
     facts = ThreadFacts(status="idle", updated_at=now, user=user)
     while True:
         # If two callers insert at once one of them wins; the read says which.
@@ -151,7 +151,7 @@ def put_note(name: str, note: bytes) -> Work[None]:
     yield [_PUT_NOTE(name, note)]
 
 
-def swap_note(name: str, note: bytes, instead_of: bytes | None) -> Work[bool]:
+def swap_note(name: str, note: bytes, *, instead_of: bytes | None) -> Work[bool]:
     return bool((yield from one(_FIRST_NOTE(name, note) if instead_of is None else _SWAP_NOTE(name, note, instead_of))))
 
 
@@ -164,7 +164,7 @@ def enqueue(db: Dialect, thread_id: str, body: bytes, now: int, kind: str, run_i
     return int(rows[0][0])
 
 
-def withdraw(thread_id: str, position: int, run_id: str | None) -> Work[bool]:
+def withdraw(thread_id: str, position: int, *, run_id: str | None = None) -> Work[bool]:
     if not (yield from one(_WITHDRAW(thread_id, position))):
         return False
     if run_id is not None:

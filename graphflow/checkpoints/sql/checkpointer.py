@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from graphflow.checkpoints import export, pruning
 from graphflow.checkpoints.process_lock import OwnerLock
 from graphflow.checkpoints.rows import (
     Keep,
     Log,
-    OpenInterrupt,
     Pruned,
-    Queued,
-    Record,
     Rewrite,
-    Span,
-    Spent,
     ThreadFacts,
     ThreadRow,
 )
@@ -25,7 +20,20 @@ from graphflow.checkpoints.sql import changes, lists, rewriting, transfer, trees
 from graphflow.checkpoints.sql import pruning as sql_pruning
 from graphflow.checkpoints.sql.statement import Dialect, Work
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _method(
+    run: Literal["_read", "_ask", "_change", "_do"], work: Callable[P, Work[T]]
+) -> Callable[Concatenate[SqlCheckpointer, P], Coroutine[Any, Any, T]]:
+    """A method of the port that is one piece of work of the same arguments, run by this method of the store."""
+
+    async def method(self: SqlCheckpointer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = await getattr(self, run)(lambda: work(*args, **kwargs))
+        return result
+
+    return method
 
 
 class SqlCheckpointer(ABC):
@@ -71,88 +79,37 @@ class SqlCheckpointer(ABC):
         """Whether this owner's process is surely gone; False when that can't be known, as of another host."""
         return self._owner_lock.is_dead(owner)
 
-    async def assign(self, thread_id: str, user: str, *, now: int) -> str | None:
-        return await self._do(lambda: changes.assign(thread_id, user, now))
+    assign = _method("_do", changes.assign)
 
     async def release(self, thread_id: str, fence: int) -> None:
         await self._do(lambda: changes.release(thread_id, fence), forget=thread_id)
 
     # --- reading
 
-    async def thread(self, thread_id: str) -> ThreadRow | None:
-        return await self._ask(lambda: lists.thread(thread_id))
+    thread = _method("_ask", lists.thread)
 
     async def read_items(
         self, chain: Sequence[tuple[int, int]], frame: int, channel: str, count: int, *, start: int = 0
     ) -> list[bytes]:
         return (await self.read_logs(chain, [Log(frame, channel, count, start)]))[0]
 
-    async def read_records(self, thread_id: str, *, lineage: int, after: int, upto: int) -> list[Record]:
-        return await self._read(lambda: trees.read_records(thread_id, lineage, after, upto))
-
-    async def read_effects(self, thread_id: str, spans: Sequence[Span]) -> list[Record]:
-        return await self._read(lambda: trees.read_effects(thread_id, spans))
-
-    async def spent(
-        self,
-        *,
-        since: int | None = None,
-        until: int | None = None,
-        agent_key: str | None = None,
-        thread_id: str | None = None,
-    ) -> list[Spent]:
-        return await self._ask(lambda: lists.spent(since, until, agent_key, thread_id))
-
-    async def threads(
-        self,
-        *,
-        cursor: str | None = None,
-        limit: int = 50,
-        status: str | None = None,
-        agent_key: str | None = None,
-        user: str | None = None,
-    ) -> list[ThreadRow]:
-        return await self._ask(lambda: lists.threads(cursor, limit, status, agent_key, user))
-
-    async def open_interrupts(
-        self,
-        *,
-        thread_id: str | None = None,
-        owner: str | None = None,
-        role: str | None = None,
-        agent_key: str | None = None,
-        user: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> list[OpenInterrupt]:
-        return await self._ask(
-            lambda: lists.open_interrupts(thread_id, owner, role, agent_key, user, cursor, limit)
-        )  # fmt: skip
-
-    async def due(self, before: int) -> list[OpenInterrupt]:
-        return await self._ask(lambda: lists.due(before))
-
-    async def find_run(self, run_id: str) -> str | None:
-        return await self._ask(lambda: lists.find_run(run_id))
-
-    async def document(self, digest: str) -> bytes | None:
-        return await self._ask(lambda: lists.document(digest))
-
-    async def note(self, name: str) -> bytes | None:
-        return await self._ask(lambda: lists.note(name))
+    read_records = _method("_read", trees.read_records)
+    read_effects = _method("_read", trees.read_effects)
+    spent = _method("_ask", lists.spent)
+    threads = _method("_ask", lists.threads)
+    open_interrupts = _method("_ask", lists.open_interrupts)
+    due = _method("_ask", lists.due)
+    find_run = _method("_ask", lists.find_run)
+    document = _method("_ask", lists.document)
+    note = _method("_ask", lists.note)
 
     async def queued(self, thread_id: str) -> tuple[int, bytes] | None:
         # Peeks only: the entry leaves with the commit that consumes it, so a crash in between loses nothing.
         entries = await self.queue(thread_id, kind="input", limit=1)
         return (entries[0].position, entries[0].body) if entries else None
 
-    async def queue(
-        self, thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100
-    ) -> list[Queued]:
-        return await self._ask(lambda: lists.queue(thread_id, kind, owner, limit))
-
-    async def queue_size(self, kind: str) -> int:
-        return await self._ask(lambda: lists.queue_size(kind))
+    queue = _method("_ask", lists.queue)
+    queue_size = _method("_ask", lists.queue_size)
 
     async def queues(self, now: int) -> list[str]:
         rows = await self._ask(lists.queues)
@@ -181,14 +138,9 @@ class SqlCheckpointer(ABC):
         run = self._read if dry_run else self._change
         return await run(lambda: sql_pruning.prune(self._dialect, thread_id, keep, dry_run=dry_run))
 
-    async def put_document(self, digest: str, document: bytes) -> None:
-        await self._do(lambda: changes.put_document(digest, document))
-
-    async def put_note(self, name: str, note: bytes) -> None:
-        await self._do(lambda: changes.put_note(name, note))
-
-    async def swap_note(self, name: str, note: bytes, *, instead_of: bytes | None) -> bool:
-        return await self._change(lambda: changes.swap_note(name, note, instead_of))
+    put_document = _method("_do", changes.put_document)
+    put_note = _method("_do", changes.put_note)
+    swap_note = _method("_change", changes.swap_note)
 
     async def rewrite(self, change: Rewrite, *, after: str | None = None, limit: int = 1000) -> str | None:
         return await self._change(lambda: rewriting.rewrite(self._dialect, change, after, limit))
@@ -198,8 +150,7 @@ class SqlCheckpointer(ABC):
     ) -> int:
         return await self._change(lambda: changes.enqueue(self._dialect, thread_id, body, now, kind, run_id))
 
-    async def withdraw(self, thread_id: str, position: int, *, run_id: str | None = None) -> bool:
-        return await self._change(lambda: changes.withdraw(thread_id, position, run_id))
+    withdraw = _method("_change", changes.withdraw)
 
     async def dequeue(self, thread_id: str) -> bytes | None:
         return await self._change(lambda: changes.dequeue(self._dialect, thread_id))

@@ -87,7 +87,12 @@ def thread(thread_id: str) -> Work[ThreadRow | None]:
 
 
 def threads(
-    cursor: str | None, limit: int, status: str | None, agent_key: str | None, user: str | None
+    *,
+    cursor: str | None = None,
+    limit: int = 50,
+    status: str | None = None,
+    agent_key: str | None = None,
+    user: str | None = None,
 ) -> Work[list[ThreadRow]]:
     rows = yield from one(_THREADS(status, agent_key, cursor, limit, user))
     # A page after the last thread is empty too; only the thread of the cursor tells the two apart.
@@ -97,9 +102,15 @@ def threads(
 
 
 def open_interrupts(
-    thread_id: str | None, owner: str | None, role: str | None, agent_key: str | None, user: str | None,
-    cursor: str | None, limit: int,
-) -> Work[list[OpenInterrupt]]:  # fmt: skip
+    *,
+    thread_id: str | None = None,
+    owner: str | None = None,
+    role: str | None = None,
+    agent_key: str | None = None,
+    user: str | None = None,
+    cursor: str | None = None,
+    limit: int = 100,
+) -> Work[list[OpenInterrupt]]:
     at, interrupt_id = (None, None) if cursor is None else parse_cursor(cursor)
     statement = _OPEN if thread_id is None else _OPEN_OF_THREAD
     rows = yield from one(statement(thread_id, owner, role, agent_key, at, interrupt_id, limit, user))
@@ -125,7 +136,9 @@ def note(name: str) -> Work[bytes | None]:
     return rows[0][0] if rows else None
 
 
-def queue(thread_id: str | None, kind: str | None, owner: str | None, limit: int) -> Work[list[Queued]]:
+def queue(
+    thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100
+) -> Work[list[Queued]]:
     return [queue_row(row) for row in (yield from one(_QUEUE(thread_id, kind, owner, limit)))]
 
 
@@ -139,5 +152,11 @@ def queues() -> Work[list[tuple[str, str | None, int]]]:
     return [(name, owner, until) for name, owner, until in (yield from one(_QUEUES()))]
 
 
-def spent(since: int | None, until: int | None, agent_key: str | None, thread_id: str | None) -> Work[list[Spent]]:
+def spent(
+    *,
+    since: int | None = None,
+    until: int | None = None,
+    agent_key: str | None = None,
+    thread_id: str | None = None,
+) -> Work[list[Spent]]:
     return [spent_from(row) for row in (yield from one(_SPENT(since, until, agent_key, thread_id)))]

@@ -85,7 +85,7 @@ EVERYTHING = 1 << 62
 
 
 def _interrupts(thread_id: str) -> Work[list[OpenInterrupt]]:
-    return (yield from open_interrupts(thread_id, None, None, None, None, None, EVERYTHING))
+    return (yield from open_interrupts(thread_id=thread_id, limit=EVERYTHING))
 
 
 def _tree(thread_id: str, reached: Sequence[Reached], wanted: Sequence[tuple[int, int]] = ()) -> Work[_Tree]:

@@ -73,21 +73,21 @@ def record_of(number: int, row: Sequence[Any], *, effect: bool = False) -> Recor
     )  # fmt: skip
 
 
-def read_records(thread_id: str, number: int, after: int, upto: int) -> Work[list[Record]]:
+def read_records(thread_id: str, *, lineage: int, after: int, upto: int) -> Work[list[Record]]:
     tree = {step.number: step for step in (yield from reach(thread_id))}
-    if number not in tree:
+    if lineage not in tree:
         return []
-    limit, pruned = tree[number].upto, tree[number].pruned
-    newest = yield from one(NEWEST(number))
+    limit, pruned = tree[lineage].upto, tree[lineage].pruned
+    newest = yield from one(NEWEST(lineage))
     end, after = min(upto, newest[0][0] if newest else 0, upto if limit is None else limit), max(after, 0)
     if end <= after:
         return []
-    rows = yield from one(_RECORDS(number, after + 1, end))
+    rows = yield from one(_RECORDS(lineage, after + 1, end))
     whole = sum(row[0] > pruned for row in rows)  # up to there others may have been pruned
     wanted = max(end - max(after, pruned), 0)
     if whole != wanted:
         raise errors.missing_records(thread_id, wanted, whole)
-    return [record_of(number, row) for row in rows]
+    return [record_of(lineage, row) for row in rows]
 
 
 def read_effects(thread_id: str, spans: Sequence[Span]) -> Work[list[Record]]:

@@ -52,11 +52,7 @@ class Policy:
         self.rules = rules
         self.denied = False
         """Whether a rule has denied a call."""
-        self._person = interactive() if person is None else person
-
-    @property
-    def asks_again(self) -> bool:
-        return self._person
+        self.asks_again = interactive() if person is None else person
 
     async def answers(self, interrupts: tuple[Interrupt, ...], still_open: StillOpen) -> Answers | None:
         """Answers to all of them; None leaves the thread waiting; `ANSWERED_ELSEWHERE` if another process was faster."""
@@ -66,7 +62,7 @@ class Policy:
         if not questions:
             return None
         for interrupt in questions:
-            if (value := self._by_rule(interrupt)) is None and self._person:
+            if (value := self._by_rule(interrupt)) is None and self.asks_again:
                 from graphflow.cli.terminal.prompts import AnsweredElsewhere, ask_person
 
                 try:

@@ -195,7 +195,7 @@ class _HttpConnection:
         while True:
             event = self._http.next_event()
             if event is h11.NEED_DATA:
-                await self._receive()
+                self._http.receive_data(await self._reader.read(65536))
             elif isinstance(event, h11.Request):
                 head = event
                 # Without it a client that sends `Expect: 100-continue` would wait with its body.
@@ -213,9 +213,6 @@ class _HttpConnection:
                 )
             else:
                 return None  # closed
-
-    async def _receive(self) -> None:
-        self._http.receive_data(await self._reader.read(65536))
 
     async def _send(self, *events: Any) -> None:
         for event in events:

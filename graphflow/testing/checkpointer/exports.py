@@ -17,6 +17,7 @@ from graphflow.testing.checkpointer.suite import (
     Suite,
     drive,
     facts,
+    filled,
     forked,
     lines_of,
     messages,
@@ -61,9 +62,7 @@ class Exports(Suite):
 
     @promise
     async def test_an_exported_fork_brings_its_past_along(self, store: Checkpointer) -> None:
-        source = await drive(store)
-        for n in range(4):
-            await source.add(b"%d" % n)
+        source = await filled(store, 4)
         fork = await forked(store, source, 2)
         await fork.add(b"fork")
         before = await picture(store, "fork")
@@ -116,9 +115,7 @@ class Exports(Suite):
     @promise
     async def test_an_export_sees_one_moment_while_commits_go_on(self, store: Checkpointer) -> None:
         """M8."""
-        driver = await drive(store)
-        for n in range(5):
-            await driver.add(b"%d" % n)
+        driver = await filled(store, 5)
         lines = []
         # A commit between any two lines, so that reading anew for each part of the thread would show.
         async for line in store.export_thread("thread"):

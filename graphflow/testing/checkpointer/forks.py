@@ -14,6 +14,7 @@ from graphflow.testing.checkpointer.suite import (
     Suite,
     drive,
     facts,
+    filled,
     forked,
     messages,
     new_id,
@@ -30,9 +31,7 @@ class Forks(Suite):
     @promise
     async def test_a_fork_shares_the_past_and_goes_its_own_way(self, store: Checkpointer) -> None:
         """C1, C2, C3, C6, C7, T3."""
-        source = await drive(store)
-        for n in range(4):
-            await source.add(b"%d" % n)
+        source = await filled(store, 4)
         fork = await forked(store, source, 2)
         assert await messages(store, "fork", count=2) == [b"0", b"1"]
         assert [r.id for r in await store.list_checkpoints("fork")] == source.ids[1::-1]
@@ -149,9 +148,7 @@ class Forks(Suite):
     async def test_deleting_forks_in_any_order_keeps_the_rest_readable(self, store: Checkpointer) -> None:
         # A store that frees a parent before its last child loses rows in some of these orders only.
         for order in itertools.permutations(("thread", "fork", "fork of fork")):
-            source = await drive(store)
-            for n in range(3):
-                await source.add(b"%d" % n)
+            source = await filled(store, 3)
             fork = await forked(store, source, 3)
             await fork.add(b"3")
             second = await forked(store, fork, 4, thread_id="fork of fork")
@@ -164,9 +161,7 @@ class Forks(Suite):
 
     @promise
     async def test_deleting_a_fork_leaves_the_source_whole(self, store: Checkpointer) -> None:
-        source = await drive(store)
-        for n in range(4):
-            await source.add(b"%d" % n)
+        source = await filled(store, 4)
         await forked(store, source, 2)
         await store.delete_thread("fork")
         assert await messages(store, "thread", count=4) == [b"0", b"1", b"2", b"3"]

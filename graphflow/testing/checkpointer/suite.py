@@ -101,6 +101,14 @@ async def drive(store: Checkpointer, thread_id: str = "thread", *, now: int = NO
     return driver
 
 
+async def filled(store: Checkpointer, count: int) -> Driver:
+    """A thread with this many checkpoints, each of which adds its number to the messages."""
+    driver = await drive(store)
+    for n in range(count):
+        await driver.add(b"%d" % n)
+    return driver
+
+
 async def refused(kind: type[E], awaitable: Awaitable[Any]) -> E:
     """The error of this kind that awaiting raises."""
     try:
@@ -168,9 +176,7 @@ def promise(test: Callable[[S, Checkpointer], Coroutine[Any, Any, None]]) -> Cal
 
 async def rewound(store: Checkpointer) -> tuple[Driver, int]:
     """A thread of five checkpoints that went back to the third and on for two; the old lineage."""
-    driver = await drive(store)
-    for n in range(5):
-        await driver.add(b"%d" % n)
+    driver = await filled(store, 5)
     old = driver.lineage
     driver.begin(old, 3, counts={(0, "messages"): 3})
     await driver.add(b"new 0")
