@@ -339,6 +339,7 @@ class EncryptedCheckpointer:
 
     read_records = _passed(Checkpointer.read_records, lambda self, found: [self._opened(record) for record in found])
     read_effects = _passed(Checkpointer.read_effects, lambda self, found: [self._opened(record) for record in found])
+
     # --- interrupts, documents, the queue ---
 
     open_interrupts = _passed(
