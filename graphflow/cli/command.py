@@ -70,6 +70,13 @@ def report(error: GraphflowError, thread_id: str | None = None) -> int:
     return exits.exit_code_of(error)
 
 
+def report_defect(error: Exception) -> int:
+    """Prints an error that nothing expected; returns its exit code."""
+    note(f"graphflow: {type(error).__name__}: {error}")
+    note("next: this should not happen; `graphflow --verbose …` shows where it did")
+    return exits.FAILED
+
+
 def guarded(function: Callable[..., Any]) -> Callable[..., None]:
     """The function with the one error boundary around it; a coroutine function is run."""
 
@@ -97,9 +104,7 @@ def guarded(function: Callable[..., Any]) -> Callable[..., None]:
         except Exception as error:  # the command's boundary: a defect is a text and an exit code, a traceback on demand
             if Verbosity.verbose or os.environ.get("GRAPHFLOW_LOG_LEVEL") == "debug":
                 raise
-            note(f"graphflow: {type(error).__name__}: {error}")
-            note("next: this should not happen; `graphflow --verbose …` shows where it did")
-            code = exits.FAILED
+            code = report_defect(error)
         if code:
             raise typer.Exit(code)
 

@@ -156,7 +156,7 @@ class Terminal:
         return self.text
 
     def types(self, text: str) -> None:
-        os.write(self._terminal, text.encode())
+        os.write(self._terminal, text.encode(errors="surrogateescape"))
 
     def enters(self, line: str) -> None:
         self.types(line + "\r")

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from graphflow.cli.command import command, report, root
+from graphflow.cli.command import command, report, report_defect, root
 from graphflow.cli.options import Agent, Approve, Budget, ContinueThread
 from graphflow.cli.startup import agent_named, checkpoint_named, opened, thread_named
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.argument_values import budget_of
 from graphflow.cli.terminal.console import interactive, note, say, say_json, say_table, stop
 from graphflow.cli.terminal.lines_file import write_lines
+from graphflow.cli.terminal.question_text import Leave, is_question, question_line
 from graphflow.cli.terminal.steps import path_taken, say_steps, step_dict
+from graphflow.errors import GraphflowError, ThreadWaiting
+from graphflow.suggestions import meant
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from graphflow.agents.loader import LoadedAgent
     from graphflow.cli.terminal.answer_policy import Policy
     from graphflow.events import Event
+    from graphflow.graph.core.machine import Interrupt
     from graphflow.runtime.compiled_graph import CompiledGraph
     from graphflow.runtime.thread import Thread
     from graphflow.service.application import Application
@@ -31,10 +36,6 @@ Events = AsyncIterator["Event"]
 
 CHOICES = ("reuse", "rerun", "undo")
 """What to do with write effects that are rewound."""
-
-
-class Leave(Exception):
-    """The person leaves the conversation."""
 
 
 def _choice(words: list[str]) -> tuple[str | None, list[str]]:
@@ -63,7 +64,7 @@ class Chat:
         """The events of a new turn."""
         return self.graph.stream({"query": text}, self.thread_id, budget=self.limits, title=text[:80])
 
-    async def turn(self, events: Events | None) -> None:
+    async def turn(self, events: Events | None) -> Events | None:
         """Shows a turn to its end, questions included."""
         from graphflow.cli.terminal.turn_driver import TurnDriver, view_of
 
@@ -75,6 +76,35 @@ class Chat:
             stopped="stopped; /resume continues",
         )
         await turn.drive(events)
+        return None
+
+    async def survive(self, work: Awaitable[Events | None]) -> Events | None:
+        """What the work gives; None after an error, which is printed: none of them ends the conversation."""
+        try:
+            return await work
+        except Leave:
+            raise
+        except ThreadWaiting:
+            note("not sent: this thread waits for an answer")
+            await self._say_open()
+        except GraphflowError as error:
+            report(error, self.thread_id)
+        except typer.Exit:
+            pass  # the command has printed why; only /quit leaves
+        except Exception as error:  # a defect of one turn is no reason to lose the conversation
+            report_defect(error)
+        return None
+
+    async def _say_open(self) -> tuple[Interrupt, ...]:
+        """Prints the open questions, and what answers them."""
+        open_ = (await self.thread.state()).interrupts
+        for interrupt in open_:
+            note(f"  {question_line(interrupt)}")
+        if any(is_question(interrupt.kind) for interrupt in open_):
+            note("/resume asks; /approve, /reject WHY and /edit answer an approval; /fork and /rewind go on without it")
+        elif open_:
+            note("/resume continues when it is due; /fork and /rewind go on without it")
+        return open_
 
     async def begun(self) -> bool:
         """Whether the thread exists yet."""
@@ -93,18 +123,25 @@ class Chat:
         name, *words = line[1:].split() or [""]
         if name not in COMMANDS:
             note(f"unknown command /{name}; commands are {', '.join('/' + known for known in COMMANDS)}")
+            if near := meant(name, COMMANDS):
+                note(near)
             return None
         if name in _NEED_THREAD and not await self.begun():
             note("this thread has no turns yet")
             return None
-        return await COMMANDS[name](self, words)
+        # An answer is text, in which two spaces are two.
+        return await COMMANDS[name](self, [line[1:].strip()[len(name) :].strip()] if name in _TEXT else words)
 
     async def rewind(self, words: list[str]) -> None:
         """[CHECKPOINT|N] [reuse|rerun|undo]: go back to a checkpoint, or N turns; the history is kept."""
         effects, words = _choice(words)
         words = words or ["1"]
         # A short number counts turns. The end of an id may be digits only as well, but people copy eight of them.
-        checkpoint = await self._turns_back(int(words[0])) if words[0].isdecimal() and len(words[0]) < 4 else words[0]
+        counted = words[0].isdecimal() and len(words[0]) < 4
+        if counted and not int(words[0]):
+            note("/rewind counts turns from 1")
+            return
+        checkpoint = await self._turns_back(int(words[0])) if counted else words[0]
         if checkpoint is None:
             # No checkpoint lies before the first input, so there is none to go back to; the old thread stays in the store.
             self.thread_id = self.app.ids.new_id()
@@ -118,9 +155,7 @@ class Chat:
         """The checkpoint before the last `count` inputs; None before the first."""
         # Newest first: the last turn is the first of them.
         inputs = [row for row in await self.thread.history() if row.source == "input"]
-        if count < 1 or count > len(inputs):
-            return None
-        return inputs[count - 1].parent
+        return inputs[count - 1].parent if count <= len(inputs) else None
 
     async def fork(self, words: list[str]) -> None:
         """[CHECKPOINT] [reuse|rerun]: continue in a new thread that shares the history."""
@@ -135,7 +170,35 @@ class Chat:
         from graphflow.cli.terminal.turn_driver import no_events
 
         # A thread that waits can't be resumed, only answered: a turn without events begins with its questions.
-        return no_events() if await self.waits() else self.graph.stream_resume(self.thread_id, budget=self.limits)
+        if not await self.waits():
+            return self.graph.stream_resume(self.thread_id, budget=self.limits)
+        self.policy.ask_again()
+        return no_events()
+
+    async def approve(self, words: list[str]) -> Events | None:
+        """Run the call that waits for approval."""
+        return await self._answer("/approve", words)
+
+    async def reject(self, words: list[str]) -> Events | None:
+        """[WHY]: do not run it; the model gets the reason."""
+        return await self._answer("/reject", words)
+
+    async def edit(self, words: list[str]) -> Events | None:
+        """[JSON]: run it with other arguments."""
+        return await self._answer("/edit", words)
+
+    async def _answer(self, name: str, words: list[str]) -> Events | None:
+        """Asks the open questions, the first of them with its answer typed already."""
+        if not await self.waits():
+            note(f"no question is open; {name} answers one")
+            return None
+        self.policy.typed = " ".join([name, *words]).strip()
+        return await self.resume([])
+
+    async def later(self, words: list[str]) -> None:
+        """Leave the question open; the inbox keeps it."""
+        if not await self._say_open():
+            note("no question is open")
 
     async def state(self, words: list[str]) -> None:
         """[KEY]: the state, or one key."""
@@ -190,6 +253,7 @@ class Chat:
         # The docstrings are the help, so neither can be forgotten when a command changes.
         for name, obey in COMMANDS.items():
             say(f"/{name:<8} {obey.__doc__}")
+        note("a line without / is a message; at a question: a letter, /later, /quit, or /help")
 
     async def quit(self, words: list[str]) -> None:
         """Quit; the thread is kept."""
@@ -200,6 +264,10 @@ COMMANDS: dict[str, Callable[[Chat, list[str]], Awaitable[Events | None]]] = {
     "rewind": Chat.rewind,
     "fork": Chat.fork,
     "resume": Chat.resume,
+    "approve": Chat.approve,
+    "reject": Chat.reject,
+    "edit": Chat.edit,
+    "later": Chat.later,
     "state": Chat.state,
     "graph": Chat.draw,
     "history": Chat.history,
@@ -210,7 +278,8 @@ COMMANDS: dict[str, Callable[[Chat, list[str]], Awaitable[Events | None]]] = {
     "quit": Chat.quit,
 }
 # A thread begins with its first message; before that these have nothing to read.
-_NEED_THREAD = frozenset({"rewind", "fork", "resume", "state", "history", "save"})
+_NEED_THREAD = frozenset("rewind fork resume approve reject edit later state history save".split())
+_TEXT = frozenset({"reject", "edit"})
 
 
 @command(root, "chat")
@@ -241,13 +310,23 @@ def _prompt(talk: Chat) -> PromptSession[str]:
     from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.history import FileHistory
 
+    class Kept(FileHistory):
+        """A line that can't be kept, or a history that can't be read, is no reason to end the conversation."""
+
+        def load_history_strings(self) -> list[str]:
+            with contextlib.suppress(OSError):
+                return list(super().load_history_strings())
+            return []
+
+        def store_string(self, string: str) -> None:
+            with contextlib.suppress(OSError, UnicodeError):
+                super().store_string(string)
+
     folder = talk.app.settings.store.path.parent
     folder.mkdir(parents=True, exist_ok=True)
     # On Tab only: a menu that opens while somebody types covers what the agent said.
     words = WordCompleter([f"/{name}" for name in COMMANDS], sentence=True)
-    return PromptSession(
-        history=FileHistory(str(folder / ".chat_history")), completer=words, complete_while_typing=False
-    )
+    return PromptSession(history=Kept(str(folder / ".chat_history")), completer=words, complete_while_typing=False)
 
 
 class _Interrupts:
@@ -262,7 +341,7 @@ class _Interrupts:
 
         self._prompt = prompt
         self.presses = 0
-        self.turn: asyncio.Task[None] | None = None
+        self.turn: asyncio.Task[Events | None] | None = None
         loop = asyncio.get_running_loop()
         self._before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(self._pressed))
 
@@ -287,22 +366,14 @@ class _Interrupts:
 
 async def _converse(talk: Chat, prompt: PromptSession[str]) -> None:
     """Lines until the person leaves."""
-    from graphflow.errors import GraphflowError
-
     interrupts = _Interrupts(prompt)
     try:
         if await talk.waits():
             await _turn(talk, None, interrupts)
         while (line := await _next_line(prompt, interrupts)) is not None:
-            try:
-                events = await talk.obey(line) if line.startswith("/") else talk.begin(line)
-                if events is not None:
-                    await _turn(talk, events, interrupts)
-            # A refused command or a failed turn is no reason to lose the conversation.
-            except GraphflowError as error:
-                report(error, talk.thread_id)
-            except typer.Exit:
-                pass  # the command has printed why; only /quit leaves
+            events = await talk.survive(talk.obey(line)) if line.startswith("/") else talk.begin(line)
+            if events is not None:
+                await _turn(talk, events, interrupts)
     finally:
         interrupts.restore()
 
@@ -335,7 +406,7 @@ async def _turn(talk: Chat, events: Events | None, interrupts: _Interrupts) -> N
     interrupts.presses = 0
     async with asyncio.TaskGroup() as group:
         # A task of its own, so that Ctrl-C has something to cancel.
-        interrupts.turn = group.create_task(talk.turn(events))
+        interrupts.turn = group.create_task(talk.survive(talk.turn(events)))
         try:
             # Waited for, not awaited: the cancel of a turn must not become the cancel of the conversation.
             await asyncio.wait([interrupts.turn])
@@ -343,5 +414,5 @@ async def _turn(talk: Chat, events: Events | None, interrupts: _Interrupts) -> N
             interrupts.turn = None
     presses, interrupts.presses = interrupts.presses, 0
     # The second press came while the turn was still stopping.
-    if presses > 1:
+    if presses > 1 or talk.policy.quit:
         raise Leave

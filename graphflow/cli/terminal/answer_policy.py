@@ -12,7 +12,7 @@ import msgspec
 
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import interactive, one_line_json, stop
-from graphflow.cli.terminal.question_text import is_question
+from graphflow.cli.terminal.question_text import Leave, is_question
 
 if TYPE_CHECKING:
     from graphflow.graph.core.machine import Interrupt
@@ -52,6 +52,11 @@ class Policy:
         self.rules = rules
         self.denied = False
         """Whether a rule has denied a call."""
+        self.quit = False
+        """Whether the person has quit at a question."""
+        self.typed: str | None = None
+        """What the person has typed for the next question before it is shown: `/approve`."""
+        self._left: set[str] = set()
         self.asks_again = interactive() if person is None else person
 
     async def answers(self, interrupts: tuple[Interrupt, ...], still_open: StillOpen) -> Answers | None:
@@ -62,18 +67,28 @@ class Policy:
         if not questions:
             return None
         for interrupt in questions:
-            if (value := self._by_rule(interrupt)) is None and self.asks_again:
+            if (value := self._by_rule(interrupt)) is None and self.asks_again and interrupt.id not in self._left:
                 from graphflow.cli.terminal.prompts import AnsweredElsewhere, ask_person
 
+                typed, self.typed = self.typed, None
                 try:
-                    value = await ask_person(interrupt, lambda: still_open(interrupts))
+                    value = await ask_person(interrupt, lambda: still_open(interrupts), typed)
                 except AnsweredElsewhere:
                     return ANSWERED_ELSEWHERE
-            # One question that stays open keeps the run waiting, so the answers to the others are not given either.
-            if value is None:
-                return None
-            answers[interrupt.id] = value
-        return answers
+                except Leave:
+                    self.quit = True
+            if value is not None:
+                answers[interrupt.id] = value
+                continue
+            # Left open: not asked again when the run goes on with the answers to the others.
+            self._left.add(interrupt.id)
+            if self.quit:
+                break
+        return answers or None
+
+    def ask_again(self) -> None:
+        """Asks from now on also what was left open."""
+        self._left.clear()
 
     def _by_rule(self, interrupt: Interrupt) -> dict[str, Any] | None:
         # A rule decides about a tool call; other questions have no tool and need a person.

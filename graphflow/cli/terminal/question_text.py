@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from graphflow.graph.core.machine import Interrupt
 
 
+class Leave(Exception):
+    """The person wants to quit; what is asked stays open."""
+
+
 def is_question(kind: str) -> bool:
     """Whether a person can answer it; a `wait` node waits for a signal or a time."""
     return kind not in ("signal", "timer")
