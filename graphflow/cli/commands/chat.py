@@ -91,7 +91,7 @@ class Chat:
             report(error, self.thread_id)
         except typer.Exit:
             pass  # the command has printed why; only /quit leaves
-        except Exception as error:  # a defect of one turn is no reason to lose the conversation
+        except Exception as error:  # noqa: BLE001 - a defect of one turn is no reason to lose the conversation
             report_defect(error)
         return None
 
