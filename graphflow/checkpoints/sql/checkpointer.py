@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from graphflow.checkpoints import export, pruning
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.process_lock import OwnerLock
 from graphflow.checkpoints.rows import (
     Keep,
@@ -25,14 +27,17 @@ T = TypeVar("T")
 
 
 def _method(
-    run: Literal["_read", "_ask", "_change", "_do"], work: Callable[P, Work[T]]
+    port: Callable[Concatenate[Checkpointer, P], Coroutine[Any, Any, T]],
+    run: Literal["_read", "_ask", "_change", "_do"],
+    work: Callable[P, Work[T]],
 ) -> Callable[Concatenate[SqlCheckpointer, P], Coroutine[Any, Any, T]]:
-    """A method of the port that is one piece of work of the same arguments, run by this method of the store."""
+    """This method of the port as one piece of work of the same arguments, run by `run` of the store."""
 
     async def method(self: SqlCheckpointer, /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = await getattr(self, run)(lambda: work(*args, **kwargs))
         return result
 
+    functools.update_wrapper(method, port)
     return method
 
 
@@ -79,37 +84,37 @@ class SqlCheckpointer(ABC):
         """Whether this owner's process is surely gone; False when that can't be known, as of another host."""
         return self._owner_lock.is_dead(owner)
 
-    assign = _method("_do", changes.assign)
+    assign = _method(Checkpointer.assign, "_do", changes.assign)
 
     async def release(self, thread_id: str, fence: int) -> None:
         await self._do(lambda: changes.release(thread_id, fence), forget=thread_id)
 
     # --- reading
 
-    thread = _method("_ask", lists.thread)
+    thread = _method(Checkpointer.thread, "_ask", lists.thread)
 
     async def read_items(
         self, chain: Sequence[tuple[int, int]], frame: int, channel: str, count: int, *, start: int = 0
     ) -> list[bytes]:
         return (await self.read_logs(chain, [Log(frame, channel, count, start)]))[0]
 
-    read_records = _method("_read", trees.read_records)
-    read_effects = _method("_read", trees.read_effects)
-    spent = _method("_ask", lists.spent)
-    threads = _method("_ask", lists.threads)
-    open_interrupts = _method("_ask", lists.open_interrupts)
-    due = _method("_ask", lists.due)
-    find_run = _method("_ask", lists.find_run)
-    document = _method("_ask", lists.document)
-    note = _method("_ask", lists.note)
+    read_records = _method(Checkpointer.read_records, "_read", trees.read_records)
+    read_effects = _method(Checkpointer.read_effects, "_read", trees.read_effects)
+    spent = _method(Checkpointer.spent, "_ask", lists.spent)
+    threads = _method(Checkpointer.threads, "_ask", lists.threads)
+    open_interrupts = _method(Checkpointer.open_interrupts, "_ask", lists.open_interrupts)
+    due = _method(Checkpointer.due, "_ask", lists.due)
+    find_run = _method(Checkpointer.find_run, "_ask", lists.find_run)
+    document = _method(Checkpointer.document, "_ask", lists.document)
+    note = _method(Checkpointer.note, "_ask", lists.note)
 
     async def queued(self, thread_id: str) -> tuple[int, bytes] | None:
         # Peeks only: the entry leaves with the commit that consumes it, so a crash in between loses nothing.
         entries = await self.queue(thread_id, kind="input", limit=1)
         return (entries[0].position, entries[0].body) if entries else None
 
-    queue = _method("_ask", lists.queue)
-    queue_size = _method("_ask", lists.queue_size)
+    queue = _method(Checkpointer.queue, "_ask", lists.queue)
+    queue_size = _method(Checkpointer.queue_size, "_ask", lists.queue_size)
 
     async def queues(self, now: int) -> list[str]:
         rows = await self._ask(lists.queues)
@@ -138,9 +143,9 @@ class SqlCheckpointer(ABC):
         run = self._read if dry_run else self._change
         return await run(lambda: sql_pruning.prune(self._dialect, thread_id, keep, dry_run=dry_run))
 
-    put_document = _method("_do", changes.put_document)
-    put_note = _method("_do", changes.put_note)
-    swap_note = _method("_change", changes.swap_note)
+    put_document = _method(Checkpointer.put_document, "_do", changes.put_document)
+    put_note = _method(Checkpointer.put_note, "_do", changes.put_note)
+    swap_note = _method(Checkpointer.swap_note, "_change", changes.swap_note)
 
     async def rewrite(self, change: Rewrite, *, after: str | None = None, limit: int = 1000) -> str | None:
         return await self._change(lambda: rewriting.rewrite(self._dialect, change, after, limit))
@@ -150,7 +155,7 @@ class SqlCheckpointer(ABC):
     ) -> int:
         return await self._change(lambda: changes.enqueue(self._dialect, thread_id, body, now, kind, run_id))
 
-    withdraw = _method("_change", changes.withdraw)
+    withdraw = _method(Checkpointer.withdraw, "_change", changes.withdraw)
 
     async def dequeue(self, thread_id: str) -> bytes | None:
         return await self._change(lambda: changes.dequeue(self._dialect, thread_id))
