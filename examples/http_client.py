@@ -85,6 +85,8 @@ def ask(client: httpx.Client, agent: str, message: str, retries: int = 5) -> Tra
     while True:
         try:
             with client.stream(**request) as response:
+                if response.status_code == 204:  # the run rests, and all of its events are here
+                    return transcript
                 if response.status_code != 200:
                     raise SystemExit(response.read().decode())
                 for event_id, event in sse(lines_of(response.iter_text())):

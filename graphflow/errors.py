@@ -10,6 +10,7 @@ GraphflowError
 │   ├── StreamBroken       an event that the grammar of a run's stream does not allow here
 │   └── BudgetExceeded
 ├── ThreadBusy             somebody else drives the thread
+├── ThreadExists           a fork or an import names the id of a thread that exists
 ├── ThreadNotFound, CheckpointNotFound, AgentNotFound
 ├── AnswerRefused          an answer that changed nothing (unknown, stale, ill-typed, ambiguous)
 ├── ThreadWaiting          new input for a thread that waits for a person
@@ -56,10 +57,18 @@ ERROR_CODES: dict[str, str] = {
     "state_incompatible": "A stored state key does not fit the new version of the graph.",
     "migration_refused": "The thread can't be moved to the new version as it is; `detail.problems` says all that stands against it.",
     "thread_busy": "Another run drives this thread.",
+    "thread_exists": "A thread with this id exists already; a fork or an import does not replace it.",
     "thread_waiting": "The thread waits for an answer; new input is refused.",
     "thread_not_found": "No thread has this id.",
+    "run_not_found": "No run has this id.",
     "checkpoint_not_found": "The thread has no checkpoint with this id.",
     "agent_not_found": "No agent has this key.",
+    "not_found": "No tool result, viewport or rule has this id.",
+    "route_not_found": "The server has no such URL.",
+    "method_not_allowed": "The URL exists, but not for this HTTP method; the header `Allow` lists those that it has.",
+    "unauthorized": "The request has no bearer token, or an unknown one.",
+    "forbidden": "The token, or the page that sent the request, may not do this.",
+    "host_not_allowed": "The request names a host that the server does not serve; see `server.allowed_hosts`.",
     "nothing_to_resume": "The thread has nothing unfinished to resume.",
     "interrupt_not_found": "No interrupt with this id is open on this thread.",
     "answer_stale": "The interrupt was answered, closed, or issued again.",
@@ -194,6 +203,10 @@ class ThreadBusy(GraphflowError):
     """Another process or task drives the thread; `detail.retryAfterMs` says when to retry."""
 
     code = "thread_busy"
+
+
+class ThreadExists(GraphflowError):
+    code = "thread_exists"
 
 
 class ThreadWaiting(GraphflowError):

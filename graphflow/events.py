@@ -6,6 +6,7 @@ Optional fields that are `None` are left out of the JSON.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
@@ -332,11 +333,14 @@ class InterruptRequest(_GraphEvent, tag="interrupt.request"):
     role: str | None = None
     expires_at: int | None = None
     reissue_of: str | None = None
+    # Whoever asked for one family only must learn all the same that a person is asked, or that it is over.
+    family: ClassVar[Family] = "always"
 
 
 class InterruptResolve(_GraphEvent, tag="interrupt.resolve"):
     interrupt_id: str
     decision: str
+    family: ClassVar[Family] = "always"
 
 
 class ContextCompact(_GraphEvent, tag="context.compact"):
@@ -378,6 +382,11 @@ for _tag, _class in EVENT_TYPES.items():
 
 encode_event = encode_json
 """One event as one line of JSON bytes. It never fails, whatever a node has put into it: a stream must not end for one event."""
+
+
+def in_families(event: Event, families: Collection[str] | None) -> bool:
+    """Whether a reader who chose these families gets the event; None chose all."""
+    return families is None or event.family == "always" or event.family in families
 
 
 def event_dict(event: Event) -> dict[str, Any]:

@@ -106,6 +106,29 @@ REMEDIES: dict[str, tuple[str, str]] = {
         "Another run drives the thread.",
         "Wait for `detail.retryAfterMs`, or send `onBusy: enqueue`, `interrupt` or `rollback`.",
     ),
+    "thread_exists": (
+        "A fork or an import was given the id of a thread that exists.",
+        "Choose another id, leave it out, or delete that thread first.",
+    ),
+    "run_not_found": (
+        "The id is wrong, its thread was deleted, or it belongs to another user.",
+        "Take `runId` from `run.start`, or from `GET /api/threads/{id}`.",
+    ),
+    "not_found": (
+        "The chat has no such tool call, or no viewport or rule has the id.",
+        "List them: `GET /api/chat`, `/api/tools`, `/api/rules`.",
+    ),
+    "route_not_found": ("The path of the URL is wrong.", "Compare it with `/docs`."),
+    "method_not_allowed": ("The URL takes other methods.", "Read the header `Allow`, or `/docs`."),
+    "unauthorized": ("No `Authorization` header, or a wrong token.", "Send `Authorization: Bearer TOKEN`."),
+    "forbidden": (
+        "The token lacks a scope or is of one user, or the page's origin is not listed.",
+        "Use another token, or add the origin to `server.cors_origins`.",
+    ),
+    "host_not_allowed": (
+        "The `Host` header has a name that the server does not know as its own.",
+        "Add the name to `server.allowed_hosts`, or call the server by its IP address.",
+    ),
     "thread_waiting": (
         "The thread waits for an answer, a signal or a time.",
         "Answer it (`graphflow inbox`), or send `onWaiting: cancel`.",

@@ -25,8 +25,8 @@ left out. The id is `<epoch>-<seq>`; send it back as `Last-Event-ID` to continue
 | word | meaning |
 | --- | --- |
 | *contract* | Events of a chat. Select the family with `"events": "contract"` in the query. |
-| *graph* | Nodes, checkpoints and interrupts. Select the family with `"events": "graph"`. |
-| *always* | Sent whichever family was selected. |
+| *graph* | Nodes and checkpoints. Select the family with `"events": "graph"`. |
+| *always* | Sent whichever family was selected: events that ask a person, wait, resume or reset. |
 | *live only* | Never stored. A client that joins later receives the `*.snapshot` of the block instead. |
 | *terminal* | Ends the stream. Exactly one terminal event, or `run.waiting`, ends each stream. |
 

@@ -140,7 +140,7 @@ class Checkpointer(Protocol):
         Its first lineage is `number`, its head the checkpoint.
 
         Raises:
-            ThreadNotFound, CheckpointNotFound, ThreadBusy: (the last when `thread_id` already exists).
+            ThreadNotFound, CheckpointNotFound, ThreadExists: the last when there is a thread `thread_id`.
         """
 
     async def delete_thread(self, thread_id: str) -> None:

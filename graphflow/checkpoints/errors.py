@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from graphflow.errors import CheckpointNotFound, Fenced, GraphflowError, StoreError, ThreadBusy, ThreadNotFound
+from graphflow.errors import (
+    CheckpointNotFound,
+    Fenced,
+    GraphflowError,
+    StoreError,
+    ThreadBusy,
+    ThreadExists,
+    ThreadNotFound,
+)
 
 
 def busy(thread_id: str, lease_until: int, now: int) -> ThreadBusy:
@@ -15,12 +23,10 @@ def busy(thread_id: str, lease_until: int, now: int) -> ThreadBusy:
     )
 
 
-def exists(thread_id: str) -> ThreadBusy:
+def exists(thread_id: str) -> ThreadExists:
     """A fork or an import would overwrite a thread."""
-    return ThreadBusy(
-        f"a thread {thread_id!r} exists already: choose another id, or delete that thread first",
-        threadId=thread_id,
-        retryAfterMs=0,
+    return ThreadExists(
+        f"a thread {thread_id!r} exists already: choose another id, or delete that thread first", threadId=thread_id
     )
 
 

@@ -149,11 +149,11 @@ async def checkpoint_named(thread: Thread, given: str) -> CheckpointInfo:
 
 async def forked(thread: Thread, checkpoint_id: str, new_id: str | None, effects: Any) -> Thread:
     """A new thread that starts at the checkpoint, under `new_id` if given."""
-    from graphflow.errors import ThreadBusy
+    from graphflow.errors import ThreadExists
 
     try:
         return await thread.fork(checkpoint_id, thread_id=new_id, effects=effects)
-    except ThreadBusy as error:  # what the store raises for an id that is taken
+    except ThreadExists as error:
         stop(exits.USAGE, error.message, hint=ANOTHER_ID)
 
 

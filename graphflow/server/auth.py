@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import HTTPException, Request, Security
+from fastapi import Request, Security
 from fastapi.security import HTTPBearer
 
-from graphflow.errors import DefinitionError, Issue
+from graphflow.errors import DefinitionError, GraphflowError, Issue
 from graphflow.server import cors
 from graphflow.server.rate_limits import RateLimit
 from graphflow.service.access import LOCAL, Caller, check_chat, check_run, check_thread
@@ -99,21 +99,19 @@ def for_all_users(request: Request) -> None:
     """Refuses a token of one user, for routes that concern all users.
 
     Raises:
-        HTTPException: 403.
+        GraphflowError: `forbidden`.
     """
     if caller_of(request).user is not None:
-        raise HTTPException(403, "this route concerns all users, and the token is of one user")
+        raise GraphflowError("this route concerns all users, and the token is of one user", code="forbidden")
 
 
 def _let_in(request: Request, tokens: tuple[BearerToken, ...], scope: str) -> Caller:
     token = _bearer(request.headers.get("authorization", ""), tokens)
     if token is None:
-        raise HTTPException(
-            401, "a bearer token is needed: Authorization: Bearer …", headers={"WWW-Authenticate": "Bearer"}
-        )
+        raise GraphflowError("a bearer token is needed: Authorization: Bearer …", code="unauthorized")
     request.scope["caller"] = token.caller  # for the access log, also when the scope is missing
     if scope not in token.scopes:
-        raise HTTPException(403, f"token {token.name!r} lacks the scope {scope!r}")
+        raise GraphflowError(f"token {token.name!r} lacks the scope {scope!r}", code="forbidden")
     return token.caller
 
 

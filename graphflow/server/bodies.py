@@ -11,14 +11,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from fastapi import HTTPException, Request
+from fastapi import Request  # noqa: TC002 - FastAPI reads the annotations
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from graphflow.errors import GraphflowError
 from graphflow.events import RequestQuery
 from graphflow.runtime.run_request import RunRequest
-from graphflow.server.envelope import fields_of, shown
+from graphflow.server.envelope import fields_of, invalid, shown
 
 DEPTH = 64
 """Nesting that a body may have: deep enough for any document, shallow enough for every recursive reader of it."""
@@ -237,8 +237,8 @@ async def chunks_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
         yield chunk
 
 
-def too_large(most: int) -> HTTPException:
-    return HTTPException(413, f"the body is larger than {most} bytes")
+def too_large(most: int) -> GraphflowError:
+    return GraphflowError(f"the body is larger than {most} bytes", code="too_large", maxBytes=most)
 
 
 def parse(model: type[M], data: bytes) -> M:
@@ -250,18 +250,18 @@ def parse(model: type[M], data: bytes) -> M:
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _wrong({"body": f"not valid JSON: {error}"}) from None
+        raise invalid({"body": f"not valid JSON: {error}"}) from None
     if not isinstance(value, dict):
-        raise _wrong({"body": f"must be a JSON object, not {shown(value)}"})
+        raise invalid({"body": f"must be a JSON object, not {shown(value)}"})
     # Checked before pydantic and every later reader, which recurse.
     if too_deep(value):
-        raise _wrong({"body": f"nested deeper than {DEPTH} levels"})
+        raise invalid({"body": f"nested deeper than {DEPTH} levels"})
     if (twice := repeated_key(data)) is not None:
-        raise _wrong({twice: "given twice in one object; keep one of them"})
+        raise invalid({twice: "given twice in one object; keep one of them"})
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise _wrong(fields_of(error.errors())) from None
+        raise invalid(fields_of(error.errors())) from None
 
 
 def repeated_key(data: bytes) -> str | None:
@@ -291,8 +291,3 @@ def too_deep(value: Any, depth: int = DEPTH) -> bool:
         return False
     inner = value.values() if isinstance(value, dict) else value
     return depth == 0 or any(too_deep(item, depth - 1) for item in inner)
-
-
-def _wrong(fields: dict[str, str]) -> GraphflowError:
-    first = "; ".join(f"{name}: {text}" for name, text in list(fields.items())[:3])
-    return GraphflowError(f"Validation failed: {first}", code="invalid_input", fields=fields)

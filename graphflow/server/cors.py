@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from fastapi import FastAPI, HTTPException, Request
 from starlette.middleware.cors import CORSMiddleware
 
+from graphflow.errors import GraphflowError
 from graphflow.server.access_log import REQUEST_ID
 from graphflow.server.loopback import is_loopback
 from graphflow.server.routes._queued import PLACE, RUN_ID
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI, Request
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 SAFE = ("GET", "HEAD", "OPTIONS")
@@ -35,7 +39,7 @@ def check(request: Request, listed: Collection[str]) -> None:
     accepted.
 
     Raises:
-        HTTPException: 403.
+        GraphflowError: `forbidden`.
     """
     origin = request.headers.get("origin")
     if origin is None or request.method in SAFE or origin in listed or "*" in listed:
@@ -46,6 +50,7 @@ def check(request: Request, listed: Collection[str]) -> None:
         host = None
     # DNS may point any name at this machine, so only loopback names and addresses pass.
     if host is None or not is_loopback(host):
-        raise HTTPException(
-            403, f"pages of {origin!r:.200} may not call; list the origin in server.cors_origins, or set a token"
+        raise GraphflowError(
+            f"pages of {origin!r:.200} may not call; list the origin in server.cors_origins, or set a token",
+            code="forbidden",
         )

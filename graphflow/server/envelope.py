@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from fastapi.exceptions import RequestValidationError
@@ -22,17 +21,29 @@ if TYPE_CHECKING:
 STATUS: dict[str, int] = {
     "invalid_input": 400,
     "agent_not_found": 400,
+    "unauthorized": 401,
+    "forbidden": 403,
     "thread_not_found": 404,
+    "run_not_found": 404,
     "checkpoint_not_found": 404,
     "interrupt_not_found": 404,
+    "not_found": 404,
+    "route_not_found": 404,
+    "method_not_allowed": 405,
     "thread_busy": 409,
+    "thread_exists": 409,
     "thread_waiting": 409,
     "nothing_to_resume": 409,
     "answer_stale": 409,
     "effects_need_choice": 409,
     "undo_failed": 409,
     "state_incompatible": 409,
+    "migration_refused": 409,
     "fenced": 409,
+    "cancelled": 409,
+    "rejected": 409,
+    "too_large": 413,
+    "host_not_allowed": 421,
     "invalid_definition": 422,
     "answer_invalid": 422,
     "answer_ambiguous": 422,
@@ -40,9 +51,11 @@ STATUS: dict[str, int] = {
     "validation": 422,
     "expression": 422,
     "not_serializable": 422,
+    "budget_exceeded": 422,
     "rate_limit": 429,
-    "too_large": 413,
     "too_many_requests": 429,
+    "provider_error": 502,
+    "stream_truncated": 502,
     "overloaded": 503,
     "shutting_down": 503,
     "store_failed": 503,
@@ -51,8 +64,17 @@ STATUS: dict[str, int] = {
     "timeout": 504,
 }
 """Error code → HTTP status; every other code is 500."""
-BARE = frozenset({400, 404, 500})
-"""Statuses whose `data` is empty but for `fields`: their code says nothing that the status does not."""
+_BY_STATUS = {
+    404: ("route_not_found", "the server has no such route; /docs lists all"),
+    405: ("method_not_allowed", "the route has other methods; /docs lists all"),
+}
+"""What the framework itself refuses, as code and rule; any other refusal of it is `invalid_input`."""
+_HIDDEN = {
+    "internal": "Internal server error",
+    "store_failed": "the store can't be used now; the server's log says why",
+    "store_version_unsupported": "the store was made by a newer version; the server's log says by which",
+}
+"""Code → the text for clients where the error's own may hold paths, addresses and SQL; that goes to the log."""
 
 log = logging.getLogger("graphflow.server")
 
@@ -72,30 +94,24 @@ def success(data: Any, *, cursor: str | None = None) -> Json:
     return Json(body if cursor is None else {**body, "cursor": cursor})
 
 
-def failure(
-    status: int, msg: str, data: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
-) -> Json:
-    """`code` is the HTTP status; `data` is never null."""
-    return Json({"code": status, "msg": msg, "data": dict(data or {})}, status, dict(headers or {}))
-
-
-def refused(error: GraphflowError) -> Json:
-    """An error of ours: its status, its text, and its code and facts where a client needs them."""
+def refused(error: GraphflowError, headers: Mapping[str, str] | None = None) -> Json:
+    """An error of ours: its status, and in `data.error` its code, its text and its facts; `data.fields` names arguments."""
     status = STATUS.get(error.code, 500)
-    # The message of a defect may hold internals; it goes to the log only.
-    if status == 500:
+    detail = {key: value for key, value in error.detail.items() if key != "fields"}
+    message = error.message
+    if error.code in _HIDDEN:
         log.error("request failed: %s", error.message, exc_info=error)
-        return failure(500, "Internal server error")
-    data: dict[str, Any] = {}
+        message, detail = _HIDDEN[error.code], {}
+    data: dict[str, Any] = {"error": {"code": error.code, "message": message, "detail": detail}}
     if fields := _fields(error.detail):
         data["fields"] = fields
-    if status not in BARE:
-        data["error"] = {"code": error.code, "message": error.message, "detail": error.detail}
-    headers = {}
+    more = dict(headers or {})
+    if error.code == "unauthorized":
+        more["WWW-Authenticate"] = "Bearer"
     if (wait := error.detail.get("retryAfterMs")) is not None:
         # Rounded up: a client that comes back too early would be refused again.
-        headers["Retry-After"] = str(max(1, -(-int(wait) // 1000)))
-    return failure(status, error.message, data, headers)
+        more["Retry-After"] = str(max(1, -(-int(wait) // 1000)))
+    return Json({"code": status, "msg": message, "data": data}, status, more)
 
 
 def _fields(detail: Mapping[str, Any]) -> dict[str, str]:
@@ -106,10 +122,10 @@ def _fields(detail: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def invalid(fields: Mapping[str, str]) -> Json:
-    """A body or query that breaks its rules: 400, with a message for each field."""
+def invalid(fields: Mapping[str, str]) -> GraphflowError:
+    """A body or query that breaks its rules, with a message for each field."""
     first = "; ".join(f"{name}: {text}" for name, text in list(fields.items())[:3])
-    return failure(400, f"Validation failed: {first}", {"fields": dict(fields)})
+    return GraphflowError(f"Validation failed: {first}", code="invalid_input", fields=dict(fields))
 
 
 _RULES = {
@@ -166,15 +182,15 @@ def install(app: FastAPI) -> None:
 
     async def query(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return invalid(fields_of(error.errors()))
+        return refused(invalid(fields_of(error.errors())))
 
-    async def http(_: Request, error: Exception) -> Response:
+    async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        default = HTTPStatus(error.status_code).phrase
-        return failure(error.status_code, str(error.detail or default), headers=error.headers)
+        code, rule = _BY_STATUS.get(error.status_code, ("invalid_input", error.detail))
+        return refused(GraphflowError(f"{request.method} {request.url.path!r:.160}: {rule}", code=code), error.headers)
 
     async def defect(_: Request, error: Exception) -> Response:
-        return failure(500, "Internal server error")  # the server's log has the traceback
+        return refused(GraphflowError(f"{type(error).__name__}: {error}"))
 
     app.add_exception_handler(GraphflowError, ours)
     app.add_exception_handler(RequestValidationError, query)

@@ -22,18 +22,20 @@ LISTS = frozenset({
 WRITES = ("post", "put", "patch", "delete")
 ABOUT = """\
 Every answer that is no stream is `{"code": 0, "msg": "success", "data": …}`, with `cursor` where another page follows.
-A failure has the HTTP status as its `code`, a text for people in `msg`, and `data`: `fields` says what is wrong with
-which field, `error` names the rule by its code. Bodies are JSON whatever the content type says."""
+A failure has the HTTP status as its `code`, a text for people in `msg`, and `data`: `error` names the rule by its code, with
+the facts in `detail`; `fields` says what is wrong with which field. Bodies are JSON whatever the content type says."""
 _MEANINGS = {
     400: "An argument breaks a rule; `data.fields` names it.",
     401: "No token, or none that is known.",
     403: "The token lacks the scope, or the page's origin is not allowed.",
     404: "There is no such thing, or it is another user's.",
-    409: "Busy, waiting, stale, or a choice is missing; `data.error` says which.",
+    409: "Busy, waiting, stale, taken, or a choice is missing; `data.error` says which.",
     413: "The body is larger than the limit.",
+    421: "The server does not serve this host name; see `server.allowed_hosts`.",
     422: "The answer, the values or the document do not fit; `data.error` says how.",
     429: "Too many requests with this token; `Retry-After` says when to come back.",
     500: "A defect; the server's log has it.",
+    502: "The run failed because its provider did.",
     503: "Stopping, full, or the store can't be used; `Retry-After` may say when to come back.",
     504: "It took longer than its limit.",
 }
@@ -91,9 +93,9 @@ def _name_the_body(operation: Schema, schemas: Schema) -> None:
 
 def _failures_of(method: str, operation: Schema) -> Iterator[int]:
     if "security" in operation:
-        yield from (400, 401, 403, 404, 429)
+        yield from (400, 401, 403, 404, 421, 429)
     if method in WRITES:
-        yield from (409, 422, 504)
+        yield from (409, 422, 502, 504)
     if "requestBody" in operation:
         yield 413
     yield from (500, 503)
@@ -156,12 +158,11 @@ _FRAME: Schema = {
 def _failure() -> Schema:
     error: Schema = {
         "type": "object",
-        "required": ["code", "message"],
+        "required": ["code", "message", "detail"],
         "properties": {
             "code": {"type": "string", "enum": list(ERROR_CODES)},
             "message": {"type": "string"},
             "detail": {"type": "object"},
-            "retryable": {"type": "boolean"},
         },
     }
     return {
@@ -173,6 +174,7 @@ def _failure() -> Schema:
             "msg": {"type": "string", "minLength": 1},
             "data": {
                 "type": "object",
+                "required": ["error"],
                 "properties": {
                     "fields": {"type": "object", "additionalProperties": {"type": "string"}},
                     "error": error,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import StreamingResponse
 
 from graphflow.errors import GraphflowError
-from graphflow.events import STREAM_ENDS, Event, RunWaiting, encode_event
+from graphflow.events import STREAM_ENDS, Event, encode_event, in_families
 from graphflow.runtime.runs.event_ring import Behind
 from graphflow.service.run_log import StreamFrame
 
@@ -29,8 +29,6 @@ STALL_S = 60.0
 """A reader that takes nothing for this long is disconnected."""
 HEARTBEAT = b": heartbeat\n\n"
 REJOIN = b"retry: 1000\n: the stream was left before the run's end; rejoin with Last-Event-ID\n\n"
-ENDED = b": the run has ended (%b); the client has all of its events\n\n"
-WAITS = b": the run waits for an answer; the client has all of its events so far\n\n"
 
 log = logging.getLogger("graphflow.server")
 
@@ -49,7 +47,6 @@ class EventStream(StreamingResponse):
         batches: frames as they come; closed when the client leaves.
         families: event families that are sent besides those that always are; None sends all.
         heartbeat_s: a silent stream gets a comment after this pause.
-        end: the event with which the run ended or paused, if the client has it already.
         left: called when the client leaves before the end.
         count: called with +1 when the stream begins and -1 when it is over.
     """
@@ -60,13 +57,12 @@ class EventStream(StreamingResponse):
         *,
         families: Collection[str] | None = None,
         heartbeat_s: float = 15.0,
-        end: Event | None = None,
         left: Callable[[], None] | None = None,
         count: Callable[[int], None] = lambda _: None,
     ) -> None:
         super().__init__((), media_type="text/event-stream", headers=HEADERS)
         self._batches, self._families = batches, families
-        self._heartbeat_s, self._end, self._left, self._count = heartbeat_s, end, left, count
+        self._heartbeat_s, self._left, self._count = heartbeat_s, left, count
         self._written_at = 0.0
         self._writing = False
         self._last: Event | None = None
@@ -97,17 +93,9 @@ class EventStream(StreamingResponse):
             except GraphflowError as error:
                 log.warning("sse: the stream breaks off: %s", error.message)
         # Headers are long sent, so a comment is the only way to report why the stream ends.
-        if comment := self._last_words():
-            await self._write(send, comment)
+        if not isinstance(self._last, STREAM_ENDS):
+            await self._write(send, REJOIN)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def _last_words(self) -> bytes:
-        """Why the stream ends, unless its last event says so."""
-        if isinstance(self._last, STREAM_ENDS):
-            return b""
-        if self._last is not None or self._end is None:
-            return REJOIN
-        return WAITS if isinstance(self._end, RunWaiting) else ENDED % self._end.type.encode()
 
     async def _send_frames(self, send: Send, batch: list[StreamFrame]) -> None:
         parts: list[bytes] = []
@@ -115,7 +103,7 @@ class EventStream(StreamingResponse):
         for frame in batch:
             event = frame[1]
             self._last = event
-            if not self._wanted(event):
+            if not in_families(event, self._families):
                 continue
             data = encode_frame(frame)
             parts.append(data)
@@ -125,9 +113,6 @@ class EventStream(StreamingResponse):
                 parts, size = [], 0
         if parts:
             await self._write(send, b"".join(parts))
-
-    def _wanted(self, event: Event) -> bool:
-        return self._families is None or event.family == "always" or event.family in self._families
 
     async def _write(self, send: Send, data: bytes) -> None:
         self._writing = True

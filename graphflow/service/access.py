@@ -25,17 +25,20 @@ LOCAL = Caller()
 
 
 async def sees(context: ServiceContext, caller: Caller, thread_id: str) -> bool:
-    """Whether the caller may see the thread; one that does not exist yet counts as visible."""
+    """Whether the caller may see the thread: for a caller of one user, whether it exists and is this user's.
+
+    A thread that does not exist must not pass here and be refused later: whatever is looked at in between, such as the
+    body, would then tell it from one of another user.
+    """
     if caller.user is None or not CHAT_ID.fullmatch(thread_id):  # anything else is refused where it is read as an id
         return True
     await context.runs.ready()
     row = await context.store.thread(thread_id)
-    # A thread that does not exist yet is for `claim` to decide, atomically.
-    return row is None or row.facts.user == caller.user
+    return row is not None and row.facts.user == caller.user
 
 
 async def check_thread(context: ServiceContext, caller: Caller, thread_id: str) -> None:
-    """Raises ThreadNotFound when the thread is another user's."""
+    """Raises ThreadNotFound when the thread does not exist or is another user's."""
     if not await sees(context, caller, thread_id):
         raise unknown_thread(thread_id)
 
@@ -47,14 +50,14 @@ async def check_chat(context: ServiceContext, caller: Caller, chat_id: str) -> N
 
 
 async def check_run(context: ServiceContext, caller: Caller, run_id: str) -> None:
-    """Raises ThreadNotFound when the run is one of another user's thread."""
+    """Raises ThreadNotFound when there is no such run, or only in another user's thread."""
     if caller.user is None or not CHAT_ID.fullmatch(run_id):
         return
     await context.runs.ready()
     # A run that has begun but not committed is known to this process only.
     live = next((live for live in context.runs.by_thread.values() if live.run_id == run_id), None)
     thread_id = live.thread_id if live is not None else await context.store.find_run(run_id)
-    if thread_id is not None and not await sees(context, caller, thread_id):
+    if thread_id is None or not await sees(context, caller, thread_id):
         raise unknown_run(run_id)
 
 

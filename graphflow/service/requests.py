@@ -44,7 +44,7 @@ def unknown_chat(chat_id: str) -> ThreadNotFound:
 
 
 def unknown_run(run_id: str) -> ThreadNotFound:
-    return ThreadNotFound(f"no run has the id {run_id!r}")
+    return ThreadNotFound(f"no run has the id {run_id!r:.160}", code="run_not_found")
 
 
 def checked_chat_id(chat_id: str, field: str = "chatId") -> str:

@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import CheckpointNotFound, ThreadNotFound
+from graphflow.errors import CheckpointNotFound, ThreadExists, ThreadNotFound
 from graphflow.graph.core.immutable import thaw
 from graphflow.json_data import plain
 from graphflow.runtime.history.effects import Choices
 from graphflow.runtime.thread import CheckpointInfo, Thread, ThreadState
 from graphflow.service import uploads
+from graphflow.service.access import LOCAL, Caller, check_thread
 from graphflow.service.context import ServiceContext
 from graphflow.service.inbox import interrupt_dict
 from graphflow.service.live_threads import flush_live, settled_live
@@ -155,13 +156,23 @@ async def fork(
     checkpoint_id: str | None,
     new_id: str | None = None,
     effects: Choices = None,
-    by: str | None = None,
+    *,
+    caller: Caller = LOCAL,
 ) -> dict[str, Any]:
-    """A new thread that shares the past up to the checkpoint."""
+    """A new thread that shares the past up to the checkpoint.
+
+    Raises:
+        ThreadExists: `new_id` is taken by a thread that the caller may see.
+        ThreadNotFound: it is taken by another user's.
+    """
     if new_id is not None:
         checked_chat_id(new_id, "threadId")
     thread = await thread_of(context, thread_id)
-    other = await thread.fork(checkpoint_id, thread_id=new_id, effects=effects, by=by)
+    try:
+        other = await thread.fork(checkpoint_id, thread_id=new_id, effects=effects, by=caller.name)
+    except ThreadExists as error:
+        await check_thread(context, caller, str(error.detail["threadId"]))
+        raise
     return {"threadId": other.id, "checkpointId": (await other.state()).checkpoint_id, "forkedFrom": thread_id}
 
 

@@ -23,7 +23,7 @@ import msgspec
 from graphflow.errors import GraphflowError
 from graphflow.events import RequestUpload
 from graphflow.memory.chat_files import file_stem
-from graphflow.service.access import LOCAL, Caller, check_chat, claim
+from graphflow.service.access import LOCAL, Caller, claim
 from graphflow.service.context import ServiceContext
 from graphflow.service.queued_inputs import find_queued
 from graphflow.service.requests import bad_argument, checked_chat_id
@@ -84,7 +84,6 @@ async def upload(
     name = plain_name(name)
     mime_type = mime_type if mime_type and _MIME.fullmatch(mime_type) else mimetypes.guess_type(name)[0]
     mime_type = mime_type or "application/octet-stream"
-    await check_chat(context, caller, chat_id)
     # Checked before anything is written: nobody may fill up the chat of another user.
     await claim(context, caller, chat_id)
     async with context.thread_lock(chat_id):

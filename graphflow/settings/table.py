@@ -46,6 +46,12 @@ class ServerSettings:
         secret=True,
     )
     cors_origins: tuple[str, ...] = _setting((), "Origins that browsers may call from. Empty: CORS is off.")
+    allowed_hosts: tuple[str, ...] = _setting(
+        (),
+        "Host names that the server answers to, besides loopback names and IP addresses; `*.example.com` and `*` are allowed."
+        " Any other is refused with 421. Empty with tokens: every name. See"
+        " [deploy](../how-to/deploy.md#host-names).",
+    )
     max_body_bytes: int = _setting(
         16_777_216, "Largest request body; a larger one is refused with 413.", unit="bytes", least=1
     )

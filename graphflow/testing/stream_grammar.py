@@ -214,7 +214,9 @@ class StreamRules:
             _demand(isinstance(event, _BEFORE_START), "run.start has not come")
         elif isinstance(event, _BEFORE_START):
             raise StreamBroken("the run has started already")
-        if self._phase == "waiting" and not (self._answered and event.family == "graph"):
+        if self._phase == "waiting" and not (
+            self._answered and (event.family == "graph" or kind is ev.InterruptRequest)
+        ):
             again = self._answered and kind is ev.RunWaiting
             _demand(again or kind in AFTER_WAITING, "the run waits: only what leads on from it may come")
         if self._fresh is not None:

@@ -152,4 +152,5 @@ async def test_broken_signals_are_refused(client: httpx.AsyncClient) -> None:
         response = await client.post(f"/api/threads/{chat}/signal", json=body)
         assert response.status_code == status, response.text
     assert (await client.get("/api/threads/nobody/queue")).status_code == 404
-    assert not (await client.delete("/api/threads/b/queue/nothing")).json()["data"]["withdrawn"]
+    gone = await client.delete("/api/threads/b/queue/nothing")
+    assert (gone.status_code, gone.json()["data"]["error"]["code"]) == (404, "run_not_found")

@@ -297,7 +297,8 @@ async def test_an_agent_is_shown_in_full_with_its_graph(client: httpx.AsyncClien
     assert agent["graph"]["mermaid"].startswith("flowchart") and agent["graph"]["edges"] and agent["document"]["nodes"]
     assert agent["instructions"] == "Work."
     unknown = await client.get("/api/agent?agentKey=raect")
-    assert unknown.status_code == 400 and "react" in unknown.json()["msg"] and unknown.json()["data"] == {}
+    assert unknown.status_code == 400 and "react" in unknown.json()["msg"]
+    assert unknown.json()["data"]["error"]["code"] == "agent_not_found"
     names = [tool["name"] for tool in (await client.get("/api/tools")).json()["data"]]
     assert "bash" in names and names == sorted(names)
     assert (await client.get("/api/tool?toolName=bash")).json()["data"]["parameters"]["required"] == ["command"]

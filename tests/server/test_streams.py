@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from graphflow.messages import AIMessage
 from graphflow.models.scripted.model import ScriptedModel
@@ -97,9 +98,36 @@ async def test_families_choose_events_and_numbers_still_increase(client: httpx.A
     graph = await ask(client, agentKey="story", events=["graph"])
     assert {e["type"].partition(".")[0] for e in graph.events} == {"node", "checkpoint"}
     run = contract.events[2]["runId"]
+    newest = (await client.get("/api/chats")).json()["data"]
+    run_of = {
+        "contract": run,
+        "graph": (await client.get(f"/api/threads/{newest[0]['chatId']}")).json()["data"]["runId"],
+    }
     joined = await take(client, "GET", f"/api/runs/{run}/events?events=contract")
     assert joined.events == fold(contract.events)
     assert (await client.get(f"/api/runs/{run}/events?events=nonsense")).status_code == 400
+    for seen, family in ((contract, "contract"), (graph, "graph")):
+        rejoined = f"/api/runs/{run_of[family]}/events?events={family}&lastEventId={seen.last_id}"
+        assert (await client.get(rejoined)).status_code == 204, "what is left is of another family"
+
+
+@pytest.mark.parametrize("family", ["contract", "graph"])
+async def test_whichever_family_is_chosen_a_client_learns_that_a_person_is_asked(
+    client: httpx.AsyncClient, family: str
+) -> None:
+    """Events that ask or wait belong to every family (spec 3.3)."""
+    seen = Client()
+    body = {"message": "hi", "agentKey": "ask", "chatId": "w", "events": [family]}
+    async with client.stream("POST", "/api/query", json=body) as response:
+        async for sse_id, event in frames(response):
+            seen.take(sse_id, event)
+            if event["type"] == "interrupt.request":
+                answer = {"chatId": "w", "runId": event["runId"], "interruptId": event["interruptId"], "payload": "Ada"}
+                assert (await client.post("/api/submit", json=answer)).json()["data"]["accepted"]
+    kinds = [event["type"] for event in seen.events]
+    assert "interrupt.request" in kinds and "interrupt.resolve" in kinds
+    joined = await take(client, "GET", f"/api/runs/{answer['runId']}/events?events={family}")
+    assert {"interrupt.request", "interrupt.resolve"} <= {event["type"] for event in joined.events}
 
 
 async def test_closing_the_connection_only_unsubscribes(client: httpx.AsyncClient, gate: Gate) -> None:
@@ -118,8 +146,7 @@ async def test_closing_the_connection_only_unsubscribes(client: httpx.AsyncClien
     await take(client, "GET", f"/api/runs/{run}/events", seen, headers={"Last-Event-ID": seen.last_id or ""})
     assert seen.events[-1]["type"] == "run.complete"
     assert fold(seen.events) == (await take(client, "GET", f"/api/runs/{run}/events")).events
-    again = await take(client, "GET", f"/api/runs/{run}/events?lastEventId={seen.last_id}")
-    assert again.events == [] and again.resets == []
+    assert (await client.get(f"/api/runs/{run}/events?lastEventId={seen.last_id}")).status_code == 204
 
 
 async def test_on_disconnect_cancel_ends_the_run(client: httpx.AsyncClient, gate: Gate) -> None:

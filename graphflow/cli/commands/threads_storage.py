@@ -98,13 +98,13 @@ async def import_(
     new_id: NewId = None,
 ) -> None:
     """Import an exported thread. Prints its id."""
-    from graphflow.errors import ThreadBusy
+    from graphflow.errors import ThreadExists
 
     async with opened() as app:
         await app.runs.ready()
         try:
             say(await app.store.import_thread(read_lines(file), thread_id=new_id))
-        except ThreadBusy as error:  # what the store raises for an id that is taken
+        except ThreadExists as error:
             stop(exits.USAGE, error.message, hint=ANOTHER_ID)
 
 

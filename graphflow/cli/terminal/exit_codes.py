@@ -20,7 +20,7 @@ LIMIT = 5
 INTERRUPTED = 130
 
 _USAGE = frozenset(
-    "invalid_definition invalid_input agent_not_found thread_not_found checkpoint_not_found interrupt_not_found "
+    "invalid_definition invalid_input agent_not_found thread_exists thread_not_found run_not_found checkpoint_not_found interrupt_not_found "
     "answer_stale answer_invalid answer_ambiguous effects_need_choice nothing_to_resume state_incompatible migration_refused".split()
 )
 _TRANSIENT = frozenset({"thread_busy", "fenced", "rate_limit", "connection", "stream_truncated"})

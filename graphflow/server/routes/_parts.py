@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any, TypeVar
 
@@ -20,7 +20,8 @@ from graphflow.server.sse import EventStream
 from graphflow.service.application import Application
 from graphflow.service.inbox import interrupt_dict
 from graphflow.service.requests import bad_argument
-from graphflow.service.runs.event_stream import Joined, follow
+from graphflow.service.run_log import StreamFrame
+from graphflow.service.runs.event_stream import follow
 from graphflow.service.runs.input_queue import StartedRun
 from graphflow.telemetry.run_metrics import ServerMetrics
 
@@ -85,15 +86,17 @@ def families_of(text: str | None) -> tuple[str, ...] | None:
 
 
 def stream(
-    request: Request, joined: Joined, families: Collection[str] | None, left: Callable[[], None] | None = None
+    request: Request,
+    batches: AsyncIterator[list[StreamFrame]],
+    families: Collection[str] | None,
+    left: Callable[[], None] | None = None,
 ) -> EventStream:
     heartbeat_s = application(request).settings.server.heartbeat_s
     metrics: ServerMetrics = request.app.state.metrics
     return EventStream(
-        joined.batches,
+        batches,
         families=families,
         heartbeat_s=heartbeat_s,
-        end=joined.end,
         left=left,
         count=metrics.streams.add,
     )
@@ -106,7 +109,7 @@ def stream_run(
     assert begun.run.log is not None
     # Leaving a stream only unsubscribes, unless the client asked for a cancel.
     left = begun.run.executor.cancel if on_disconnect == "cancel" else None
-    return stream(request, Joined(follow(begun.run.log, begun.after)), families, left)
+    return stream(request, follow(begun.run.log, begun.after), families, left)
 
 
 async def one_body(request: Request, begun: StartedRun, on_disconnect: str) -> Response:

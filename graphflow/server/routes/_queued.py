@@ -21,7 +21,7 @@ from graphflow.service.context import ServiceContext
 from graphflow.service.queued_inputs import QueuedInput
 from graphflow.service.run_log import StreamFrame
 from graphflow.service.runs import input_queue
-from graphflow.service.runs.event_stream import Joined, follow
+from graphflow.service.runs.event_stream import follow
 from graphflow.service.runs.input_queue import StartedRun
 from graphflow.service.runs.remote_runs import follow_stored, result_elsewhere
 
@@ -47,8 +47,7 @@ def stream_later(
             _withdrawing.add(task)
             task.add_done_callback(_withdrawing.discard)
 
-    joined = Joined(_batches(app, queued, begun))
-    response = stream(request, joined, families, left if on_disconnect == "cancel" else None)
+    response = stream(request, _batches(app, queued, begun), families, left if on_disconnect == "cancel" else None)
     response.headers[RUN_ID], response.headers[PLACE] = queued.run_id, str(queued.place)
     return response
 

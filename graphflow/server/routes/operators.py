@@ -5,9 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response  # FastAPI reads the annotations
 
-from graphflow.errors import GraphflowError
 from graphflow.server.auth import for_all_users, needs
-from graphflow.server.envelope import failure, success
+from graphflow.server.envelope import success
 from graphflow.server.routes._parts import application
 from graphflow.telemetry.metrics import CONTENT_TYPE
 from graphflow.telemetry.run_metrics import ServerMetrics
@@ -26,13 +25,9 @@ async def health() -> Response:
 async def ready(request: Request) -> Response:
     """The store is open and new runs are accepted."""
     app = application(request)
-    if app.stopping:
-        # A load balancer stops sending before the listener closes, so no client meets a refused connection.
-        return failure(503, "the server is stopping")
-    try:
-        await app.runs.ready()
-    except GraphflowError as error:
-        return failure(503, "the store can't be used", {"error": error.as_dict()})
+    # A load balancer stops sending before the listener closes, so no client meets a refused connection.
+    app.refuse_when_stopping()
+    await app.runs.ready()
     return success({"status": "ready", "agents": len(app.agents.list()), "runs": len(app.runs.by_thread)})
 
 

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
+from graphflow.errors import GraphflowError
 from graphflow.server.auth import caller_of, for_all_users, needs
 from graphflow.server.bodies import Id, JsonBody, body, schema
-from graphflow.server.envelope import failure, success
+from graphflow.server.envelope import success
 from graphflow.server.routes._parts import application
 from graphflow.service.catalog.decisions import decisions
 from graphflow.service.catalog.rules import rule_dict
@@ -56,7 +57,7 @@ async def remove(request: Request, rule_id: str) -> Response:
     app = application(request)
     await app.runs.ready()
     if not await app.rules.remove(rule_id):
-        return failure(404, f"no standing rule has the id {rule_id!r:.160}")
+        raise GraphflowError(f"no standing rule has the id {rule_id!r:.160}", code="not_found")
     return success({"id": rule_id, "removed": True})
 
 

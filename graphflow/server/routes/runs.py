@@ -64,7 +64,10 @@ async def answer(request: Request, given: Annotated[SubmitBody, Depends(body(Sub
     summary="Join a run",
     dependencies=[Depends(needs("read"))],
     response_class=Response,
-    **EVENTS,
+    responses={
+        **EVENTS["responses"],
+        204: {"description": "The run has ended or waits, and the client has all events."},
+    },
 )
 async def events(
     request: Request,
@@ -74,10 +77,12 @@ async def events(
     lastEventId: str | None = None,  # noqa: N803 - the wire's name
     events: str | None = None,
 ) -> Response:
-    """Sends the events that the client missed, then live events."""
+    """Sends the events that the client missed, then live events; 204 when the run rests and the client has all of them."""
     families = families_of(events)
     queued = await find_queued(application(request), run_id)
     # A queued input has no events yet: its stream waits for the turn.
     if queued is not None:
         return stream_later(request, queued, families, "keep")
-    return stream(request, await join(application(request), run_id, last_event_id or lastEventId), families)
+    batches = await join(application(request), run_id, last_event_id or lastEventId, families)
+    # A stream that ends at once would bring a browser's `EventSource` back each second; after 204 it stays away.
+    return Response(status_code=204) if batches is None else stream(request, batches, families)

@@ -123,9 +123,8 @@ async def fork(
     request: Request, thread_id: str, given: Annotated[ForkBody, Depends(body(ForkBody, optional=True))]
 ) -> Response:
     """A new thread that shares the past up to a checkpoint."""
-    by = caller_of(request).name
-    options = (given.checkpoint_id, given.thread_id, given.effects, by)
-    return success(await service.fork(application(request), thread_id, *options))
+    options = (given.checkpoint_id, given.thread_id, given.effects)
+    return success(await service.fork(application(request), thread_id, *options, caller=caller_of(request)))
 
 
 @router.post(

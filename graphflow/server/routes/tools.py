@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
 from graphflow.server.auth import needs
-from graphflow.server.envelope import failure, success
+from graphflow.server.envelope import success
 from graphflow.server.routes._parts import application
 from graphflow.service.catalog import tools as service
 
@@ -40,9 +40,4 @@ async def tool_result(
 @router.get("/viewport", summary="Get a viewport")
 async def viewport(request: Request, key: Annotated[str, Query(alias="viewportKey")]) -> Response:
     """What a client renders for a frontend tool: `{"html": text}`, or the JSON of any other kind."""
-    app = application(request)
-    found = service.viewport(app, key)
-    if found is None:
-        known = ", ".join(service.viewport_keys(app)) or "none"
-        return failure(404, f"no viewport has the key {key!r:.160}; keys are {known}")
-    return success(found)
+    return success(service.viewport(application(request), key))

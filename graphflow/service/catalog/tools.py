@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphflow.checkpoints.loading import load_thread
-from graphflow.errors import Issue, ThreadNotFound
+from graphflow.errors import GraphflowError, Issue
 from graphflow.graph.core.machine import ROOT
 from graphflow.messages import ToolMessage
 from graphflow.service.context import ServiceContext
@@ -82,23 +82,23 @@ def _missing(name: str, kind: str) -> dict[str, Any]:
 
 
 def viewport(context: ServiceContext, key: str) -> Any:
-    """What a client renders, `{"html": text}` or the JSON of any other kind; None for an unknown key."""
+    """What a client renders: `{"html": text}`, or the JSON of any other kind.
+
+    Raises:
+        GraphflowError: `not_found`, with the keys that exist.
+    """
     found = context.toolbox.viewports.get(key)
     if found is None:
-        return None
+        known = ", ".join(sorted(context.toolbox.viewports.by_key)) or "none"
+        raise GraphflowError(f"no viewport has the key {key!r:.160}; keys are {known}", code="not_found")
     return {"html": found.content} if found.type == "html" else found.content
-
-
-def viewport_keys(context: ServiceContext) -> list[str]:
-    """The keys of all viewports."""
-    return sorted(context.toolbox.viewports.by_key)
 
 
 async def tool_result(context: ServiceContext, chat_id: str, tool_id: str) -> dict[str, Any]:
     """The whole result of a call, also where the model was shown a part of it.
 
     Raises:
-        ThreadNotFound: no such chat, or no such call in it.
+        GraphflowError: `thread_not_found`; `not_found` when the chat has no such call.
     """
     checked_chat_id(chat_id)
     await context.runs.ready()
@@ -112,4 +112,4 @@ async def tool_result(context: ServiceContext, chat_id: str, tool_id: str) -> di
         if isinstance(message, ToolMessage) and message.tool_call_id == tool_id:
             result = message.content if message.whole is None else message.whole
             return {"toolId": tool_id, "toolName": message.name, "result": result, "cut": message.whole is not None}
-    raise ThreadNotFound(f"chat {chat_id!r} has no result of a call {tool_id!r:.160}")
+    raise GraphflowError(f"chat {chat_id!r} has no result of a call {tool_id!r:.160}", code="not_found")

@@ -12,7 +12,7 @@ from graphflow.checkpoints.loading import load_thread
 from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.checkpoints.rows import Record, ThreadRow
 from graphflow.errors import ThreadNotFound
-from graphflow.events import ChatStart, Event, RequestQuery, RunComplete, event_dict
+from graphflow.events import ChatStart, Event, InterruptRequest, InterruptResolve, RequestQuery, RunComplete, event_dict
 from graphflow.graph.core.machine import ROOT
 from graphflow.memory.conversations import ConversationFilter
 from graphflow.messages import MESSAGE_TYPES, Message, to_wire
@@ -26,6 +26,8 @@ from graphflow.service.requests import checked_chat_id, unknown_chat, unknown_cu
 from graphflow.service.run_log import log_of_run
 
 log = logging.getLogger("graphflow.memory")
+_NOT_IN_HISTORY = (InterruptRequest, InterruptResolve)
+"""Left out besides the graph family: `run.waiting` tells of open questions, `request.submit` of answers."""
 
 
 async def chats(
@@ -128,7 +130,11 @@ async def history(context: ServiceContext, chat_id: str, chain: Chain) -> list[E
                 continue  # its beginning was pruned: what is left tells of a run that nobody began
             log = stored.events
         for event, _ in log:
-            if event.family == "graph" or (known_start and isinstance(event, ChatStart)):
+            if (
+                isinstance(event, _NOT_IN_HISTORY)
+                or event.family == "graph"
+                or (known_start and isinstance(event, ChatStart))
+            ):
                 continue
             known_start = known_start or isinstance(event, ChatStart)
             out.append(_as_history(event))

@@ -9,12 +9,11 @@ followed by its records (`remote_runs.py`).
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Collection, Sequence
 
 import msgspec
 
-from graphflow.events import STREAM_ENDS, TERMINAL, Event, NodeEnd, NodeError, NodeStart, StreamReset
+from graphflow.events import STREAM_ENDS, TERMINAL, Event, NodeEnd, NodeError, NodeStart, StreamReset, in_families
 from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.history.stored_events import StoredLog, pruned_log
 from graphflow.runtime.runs.event_ring import RunLog
@@ -50,26 +49,28 @@ def parse_position(text: str | None) -> Position | None:
     return Position(int(match[1]), int(match[2])) if int(match[2]) else None
 
 
-class Joined(NamedTuple):
-    """What a client that joins a run receives."""
-
-    batches: AsyncIterator[list[StreamFrame]]
-    """What is ready together comes together."""
-    end: Event | None = None
-    """The event with which the run ended or paused, if the client has it already: then nothing comes."""
-
-
 async def run_events(
     context: ServiceContext, run_id: str, last_event_id: str | None = None
 ) -> AsyncIterator[StreamFrame]:
     """The run's events after the one that the client has, new ones as they come, until the epoch ends."""
-    async for batch in (await join(context, run_id, last_event_id)).batches:
+    async for batch in await join(context, run_id, last_event_id) or _nothing():
         for frame in batch:
             yield frame
 
 
-async def join(context: ServiceContext, run_id: str, last_event_id: str | None = None) -> Joined:
-    """The same in batches.
+async def _nothing() -> AsyncIterator[list[StreamFrame]]:
+    return
+    yield
+
+
+async def join(
+    context: ServiceContext, run_id: str, last_event_id: str | None = None, families: Collection[str] | None = None
+) -> AsyncIterator[list[StreamFrame]] | None:
+    """The same in batches: what is ready together comes together. None when the run has ended or waits, and the client has
+    all that it wants of it.
+
+    Args:
+        families: that the client wants; the batches hold the others too.
 
     Raises:
         ThreadNotFound: no such run.
@@ -86,12 +87,16 @@ async def join(context: ServiceContext, run_id: str, last_event_id: str | None =
     if thread_id is None:
         raise unknown_run(run_id)
     if live is not None and live.log is not None:
-        return Joined(_joined_live(context, live, live.log, position), _end_of_ring(live.log, position))
+        return None if _has_ring(live.log, position, families) else _joined_live(context, live, live.log, position)
     run = await read_run(context, thread_id, run_id)
     if run.log.pruned:
         raise pruned_log(thread_id, run_id)
     keep = _keep(position, run.log, run.row.fence, None)
-    return Joined(_joined_stored(context, thread_id, run_id, run, position, keep), _end_of_log(run, position, keep))
+    if position is not None and keep == position.seq and not run.goes_on:
+        events = [event for event, _ in run.log.events]
+        if _has_all(events, position, families):
+            return None
+    return _joined_stored(context, thread_id, run_id, run, position, keep)
 
 
 async def follow(log: RunLog, after: int) -> AsyncIterator[list[StreamFrame]]:
@@ -143,15 +148,18 @@ async def _joined_live(
         yield batch
 
 
-def _end_of_log(run: StoredRun, position: Position | None, keep: int) -> Event | None:
-    last = run.log.events[-1][0] if run.log.events and not run.goes_on else None
-    return last if position is not None and isinstance(last, STREAM_ENDS) and position.seq == keep == last.seq else None
+def _has_all(events: Sequence[Event], position: Position, families: Collection[str] | None) -> bool:
+    """Whether the events end a stream and none after the position is wanted."""
+    if not events or not isinstance(events[-1], STREAM_ENDS):
+        return False
+    return not any(event.seq > position.seq and in_families(event, families) for event in events)
 
 
-def _end_of_ring(ring: RunLog, position: Position | None) -> Event | None:
+def _has_ring(ring: RunLog, position: Position | None, families: Collection[str] | None) -> bool:
     """The same for an epoch whose last event was sent and that is still being closed."""
-    last = ring.ring[-1] if ring.ring and position is not None and _is_raw(position, ring) else None
-    return last if position is not None and isinstance(last, STREAM_ENDS) and position.seq == last.seq else None
+    if position is None or not _is_raw(position, ring):
+        return False
+    return _has_all(ring.ring, position, families)
 
 
 def _is_raw(position: Position | None, ring: RunLog) -> bool:

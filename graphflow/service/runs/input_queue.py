@@ -23,7 +23,7 @@ from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.service.context import ServiceContext
 from graphflow.service.queued_inputs import PAGE, QueuedInput, find_queued
-from graphflow.service.requests import checked_chat_id
+from graphflow.service.requests import CHAT_ID, checked_chat_id, unknown_run
 from graphflow.service.uploads import announced
 
 OBSERVE_S = 0.5
@@ -238,7 +238,15 @@ def _stopping() -> GraphflowError:
 
 
 async def withdraw_run(context: ServiceContext, thread_id: str, run_id: str) -> bool:
-    """Takes the input of a run out of the queue; False when it is not there (any more)."""
+    """Takes the input of a run out of the queue; False when its run has begun.
+
+    Raises:
+        ThreadNotFound: `run_not_found` when the thread has no such run.
+    """
     checked_chat_id(thread_id, "threadId")
     found = await find_queued(context, run_id)
-    return found is not None and found.chat_id == thread_id and await withdraw(context, found)
+    if found is not None and found.chat_id == thread_id:
+        return await withdraw(context, found)
+    if not CHAT_ID.fullmatch(run_id) or await context.store.find_run(run_id) != thread_id:
+        raise unknown_run(run_id)
+    return False

@@ -10,7 +10,7 @@ from typing import Any
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.rows import OpenInterrupt
-from graphflow.errors import StoreError, ThreadBusy, ThreadNotFound
+from graphflow.errors import StoreError, ThreadExists, ThreadNotFound
 from graphflow.testing.checkpointer.suite import (
     LEASE,
     NOW,
@@ -51,7 +51,7 @@ class Exports(Suite):
         await rich_thread(store)
         before = await picture(store, "thread")
         lines = await lines_of(store, "thread")
-        await refused(ThreadBusy, store.import_thread(stream(lines)))
+        await refused(ThreadExists, store.import_thread(stream(lines)))
         assert await store.import_thread(stream(lines), thread_id="copy") == "copy"
         assert await picture(store, "copy") == before
         copy = await drive(store, "copy", now=NOW + LEASE)

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.rows import Lineage, OpenInterrupt
-from graphflow.errors import CheckpointNotFound, StoreError, ThreadBusy, ThreadNotFound
+from graphflow.errors import CheckpointNotFound, StoreError, ThreadExists, ThreadNotFound
 from graphflow.testing.checkpointer.suite import (
     NOW,
     Suite,
@@ -74,7 +74,7 @@ class Forks(Suite):
 
         await refused(ThreadNotFound, fork(source.ids[0], "nobody", "fork"))
         await refused(CheckpointNotFound, fork(new_id(), "thread", "fork"))
-        await refused(ThreadBusy, fork(source.ids[0], "thread", "thread"))
+        await refused(ThreadExists, fork(source.ids[0], "thread", "thread"))
         assert await store.thread("fork") is None
         await refused(
             StoreError, store.fork(source.ids[0], "thread", "fork", number=source.lineage, facts=facts())
