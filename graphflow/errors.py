@@ -151,8 +151,8 @@ class Issue:
     def render(self) -> str:
         """`file:line:column: pointer: message (hint)`, the parts that are known."""
         place = ":".join(str(p) for p in (self.file, self.line, self.column) if p is not None)
-        head = ": ".join(p for p in (place, self.pointer) if p)
-        return f"{head}: {self.message}" + (f" ({self.hint})" if self.hint else "")
+        said = ": ".join(part for part in (place, self.pointer, self.message) if part)
+        return said + (f" ({self.hint})" if self.hint else "")
 
     def as_dict(self) -> dict[str, Any]:
         # Left out, not null: an error without a file has no place to point to.
@@ -254,12 +254,13 @@ class CodecError(StoreError):
 
 
 def error_dict(error: BaseException, node: str | None = None) -> dict[str, Any]:
-    """The wire form of any exception; a foreign one becomes `node_error` with its type and message, without secrets."""
-    if isinstance(error, GraphflowError):
-        return error.as_dict(node)
-    # Loaded when a foreign exception comes: its patterns would slow down every import of graphflow.
-    from graphflow.masking import mask_text
+    """The wire form of any exception without secrets; a foreign one becomes `node_error` with its type and message."""
+    # Loaded when something has failed: its patterns would slow down every import of graphflow.
+    from graphflow.masking import mask, mask_text
 
+    if isinstance(error, GraphflowError):
+        masked: dict[str, Any] = mask(error.as_dict(node))
+        return masked
     text = mask_text(str(error))
     # A node's own timeout has the code that `retry.on` and `error.on` know.
     if isinstance(error, TimeoutError):

@@ -124,9 +124,14 @@ async def complete(
             turn.feed(delta)
     # A model of a user may break the contract of the port; half a turn must not pass for a whole one.
     if turn.finish is None:
-        raise ModelError(
-            f"model {model.model!r} of provider {model.provider!r} ended its stream without a Finish",
-            code="stream_truncated",
-            provider=model.provider,
-        )
+        raise without_finish(model)
     return turn.completion()
+
+
+def without_finish(model: ChatModel) -> ModelError:
+    """What a stream that ended without a `Finish` raises where a whole turn is needed."""
+    return ModelError(
+        f"model {model.model!r} of provider {model.provider!r} ended its stream without a Finish",
+        code="stream_truncated",
+        provider=model.provider,
+    )

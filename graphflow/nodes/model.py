@@ -1,14 +1,28 @@
-"""The `model` node: one turn of a model, every delta an event at once (spec 1.4, 2.1)."""
+"""Calls of a model: the `model` node, one turn with every delta an event at once (spec 1.4, 2.1), and those of Python nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from graphflow.errors import Issue
+import msgspec
+
+from graphflow.errors import Issue, ModelError, NodeFailed
+from graphflow.graph.core.immutable import thaw
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
+from graphflow.graph.engine.context import Asked
 from graphflow.graph.engine.node_run import NodeRun
-from graphflow.nodes.turn import TurnFactory
+from graphflow.messages import AIMessage, HumanMessage, Message, to_wire
+from graphflow.models.chat_model import ChatModel, WrappedModel
+from graphflow.models.deltas import Delta, Finish
+from graphflow.models.options import ChatOptions, ToolSpec, options_from_document
+from graphflow.nodes.delta_emitter import DeltaEmitter
+from graphflow.nodes.request_builder import messages_of, options_of
+from graphflow.nodes.turn import CUT_OFF, ModelStream, TurnFactory, structured
+from graphflow.nodes.usage import CallMeter
+from graphflow.tools.port import Tool, tool
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.kinds import NodeFunction
@@ -83,3 +97,112 @@ class ModelKind:
             return await turns.turn(arguments, ctx).run()
 
         return run
+
+
+def open_model(ctx: NodeRun, provider_key: str | None, model: str | None) -> ChatModel:
+    """See `Context.open_model`."""
+    ctx.refuse_when_over()
+    return CountedModel(ctx, ctx.uncounted_model(provider_key, model))
+
+
+class CountedModel(WrappedModel):
+    """A model whose calls count as calls of one node run."""
+
+    def __init__(self, ctx: NodeRun, inner: ChatModel) -> None:
+        super().__init__(inner)
+        self._ctx = ctx
+
+    async def aclose(self) -> None:
+        """Nothing: the model belongs to the application."""
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
+    ) -> AsyncGenerator[Delta, None]:
+        ctx, key = self._ctx, self._ctx.ordinal_key("stream")
+        meter, empty = CallMeter(ctx, self._inner, key), True
+        meter.begin()
+        try:
+            async with aclosing(self._inner.stream(messages, tools, options)) as deltas:
+                async for delta in deltas:
+                    empty = False
+                    # Before it is passed on: whoever has the end may close the stream without asking for more.
+                    if isinstance(delta, Finish):
+                        meter.end(delta.usage)
+                    yield delta
+        except ModelError:
+            if empty:
+                meter.refused()
+            raise
+        finally:
+            ctx.forget_charge(key)
+
+
+async def call_model(
+    ctx: NodeRun,
+    messages: Asked,
+    *,
+    tools: Sequence[Any],
+    schema: Mapping[str, Any] | None,
+    stream: bool | None,
+    key: str | None,
+    provider_key: str | None,
+    model: str | None,
+    options: Mapping[str, Any] | None,
+) -> Any:
+    """See `Context.call_model`."""
+    ctx.refuse_when_over()
+    document = ctx.document
+    if provider_key is None:
+        provider_key, model = document.provider_key, model or document.model
+    asked = [HumanMessage(content=messages)] if isinstance(messages, str) else list(messages)
+    request = messages_of({"messages": asked}, ctx, (), ())
+    offered = {tool.name: tool for tool in map(partial(_tool, ctx), tools)}
+    given = options_from_document({**(document.options or {}), **(options or {})})
+    chosen = options_of({"schema": schema}, given, bool(offered), False)
+    shown = ctx.speaks if stream is None else stream
+    key = key or ctx.ordinal_key("model")
+
+    async def act() -> Any:
+        opened = ctx.uncounted_model(provider_key, model)
+        speech = DeltaEmitter(ctx, "content" if shown else "hidden", show_reasoning=True, summary=False)
+        spoken = ModelStream(ctx, opened, offered.get, speech, shows_calls=shown, key=key)
+        spoken.meter.begin()
+        done = await spoken.hear(request, [tool.spec for tool in offered.values()], chosen)
+        if shown:
+            ctx.close_blocks()  # the next call's text is a block of its own
+        if schema is not None and not done.message.tool_calls:
+            return structured(ctx, done.message, schema)
+        cut = done.finish_reason if done.finish_reason in CUT_OFF else None
+        return msgspec.structs.replace(done.message, status=cut) if cut else done.message
+
+    arguments = {
+        "messages": [to_wire(message) for message in request],
+        "model": [provider_key, model],
+        "tools": sorted(offered),
+        "schema": schema,
+        "options": options,
+    }
+    try:
+        answer = await ctx.step(key, act, effects="none", arguments=arguments, kind="model")
+    finally:
+        ctx.forget_charge(key)  # a call that failed has no record
+    return answer if isinstance(answer, AIMessage) else thaw(answer)
+
+
+def _tool(ctx: NodeRun, offered: Any) -> Tool:
+    """A tool by its name, or as it is.
+
+    Raises:
+        NodeFailed: no tool of this name is registered.
+    """
+    if not isinstance(offered, str):
+        return offered if isinstance(offered, Tool) else tool(offered)
+    registry: ToolRegistry = ctx.tool.registry
+    found = registry.get(offered)
+    if found is None:
+        raise NodeFailed(f"node {ctx.node!r} offers a model the tool {offered!r}; {registry.hint(offered)}")
+    return found
+
+
+MODEL_SERVICES: dict[str, Any] = {"call_model": call_model, "open_model": open_model}
+"""What `Context` needs of the services besides the application's models."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ from graphflow.memory.prompt_snapshot import noted_tools
 from graphflow.messages import AIMessage, Message, ToolCall, ToolMessage
 from graphflow.models.accumulator import Completion, TurnAccumulator
 from graphflow.models.call_context import set_call_context
+from graphflow.models.chat_model import without_finish
 from graphflow.models.deltas import TextDelta, ThinkingDelta, ToolCallDelta
-from graphflow.models.options import ToolSpec, options_from_document
+from graphflow.models.options import ChatOptions, ToolSpec, options_from_document
 from graphflow.nodes.delta_emitter import DeltaEmitter
 from graphflow.nodes.request_builder import messages_of, options_of
 from graphflow.nodes.usage import CallMeter
@@ -70,56 +71,47 @@ class TurnFactory:
         return self._found
 
 
-class ModelTurn:
-    """One call of a model."""
+class ModelStream:
+    """One stream of a model by one node run: counted, and shown to readers as it comes (spec 1.4).
 
-    def __init__(self, given: Mapping[str, Any], ctx: NodeRun, common: TurnFactory) -> None:
-        self.given, self.ctx, self.registry = given, ctx, common.registry
-        document = common.document
-        # The model is opened before it is charged: a missing key is an error of the settings and costs no call.
-        provider = given.get("providerKey", document.provider_key)
-        self.model: ChatModel = ctx.open_model(provider, given.get("model", document.model))
-        self.tools, self.noted = common.tools(given)
-        self.summary = given.get("output") == "REASONING_SUMMARY"
-        self.last = bool(given.get("lastTurn"))
-        self.options = options_of(given, common.defaults, bool(self.tools), self.summary)
-        self.closed: list[ToolMessage] = []
-        """Results of calls that had none when this last turn began."""
-        self.ids: dict[int, str] = {}
-        """Position in the turn → call id."""
-        # What branches and subgraphs say is for the graph around them, unless it says otherwise (E10).
-        self.stream = given.get("stream", "content" if ctx.speaks else "hidden")
-        self.candidate = self.stream == "candidate"
-        """Whether a `verify` node follows, which gets the answer instead of the reader."""
-        # Nothing of a silent branch is shown, and a call must not release the text there either.
-        if self.candidate and not ctx.speaks:
-            self.stream = "hidden"
-        shown = given.get("showReasoning", True)
-        self.speech = DeltaEmitter(ctx, self.stream, show_reasoning=shown, summary=self.summary)
+    Args:
+        find: the tool of a name, for what readers are told of its calls.
+        speech: what readers get of the text.
+        shows_calls: whether readers get the calls.
+        final: no tools are offered, so that a call is a mistake and the text stays the answer.
+        key: of the operation that records the call, if one does.
+    """
+
+    def __init__(
+        self,
+        ctx: NodeRun,
+        model: ChatModel,
+        find: Callable[[str], Tool | None],
+        speech: DeltaEmitter,
+        *,
+        shows_calls: bool,
+        final: bool = False,
+        key: str | None = None,
+    ) -> None:
+        self.ctx, self.model, self.speech = ctx, model, speech
         self.heard = TurnAccumulator()
-        self.meter = CallMeter(ctx, self.model)
+        self.meter = CallMeter(ctx, model, key)
+        self._find, self._shows_calls, self._final = find, shows_calls, final
+        self._ids: dict[int, str] = {}
+        """Position in the turn → call id."""
 
-    async def run(self) -> dict[str, Any]:
-        """The node's output.
+    async def hear(self, messages: list[Message], tools: Sequence[ToolSpec], options: ChatOptions) -> Completion:
+        """The whole turn; the meter has begun.
 
         Raises:
-            BudgetExceeded: no model call is left.
-            ModelError: the call failed; `partial` holds what arrived until then.
-            NodeFailed: `tool_required`, or an answer that does not fit the `schema`.
+            ModelError: the call failed; `heard` holds what arrived until then.
         """
-        ctx, heard, speech = self.ctx, self.heard, self.speech
-        self.meter.begin()
-        # Before the request is built: providers refuse a conversation with an unanswered call.
-        if self.last:
-            await self._close_open_calls()
-        messages = messages_of(self.given, ctx, self.noted, self.closed)
+        ctx, heard, speech, model = self.ctx, self.heard, self.speech, self.model
         set_call_context(ctx.run_id, ctx.node if ctx.visit == 1 else f"{ctx.node}#{ctx.visit}")
-        # From here on a cancel or a time-out keeps what was said so far (E15).
-        ctx.partial = self.partial
         # Bound once: this loop runs for every delta. `type(...) is` is the cheapest dispatch, the commonest kind first.
         say, think = speech.say, speech.think
         try:
-            async with aclosing(self.model.stream(messages, self.tools, self.options)) as deltas:
+            async with aclosing(model.stream(messages, tools, options)) as deltas:
                 async for delta in deltas:
                     heard.feed(delta)
                     kind = type(delta)
@@ -130,17 +122,87 @@ class ModelTurn:
                     elif isinstance(delta, ToolCallDelta):
                         self._call(delta)
         except ModelError:
-            # Refused before the first word: there is nothing to pay, so the call is not counted.
+            # Refused before the first word: there is nothing to pay, so the call is not counted as cut off.
             if heard.empty:
                 self.meter.refused()
             raise
         # Before the output: the reader may still hold text that could have become syntax.
         await speech.end()
-        return await self._out(heard.completion())
+        if heard.finish is None:
+            raise without_finish(model)
+        done = heard.completion()
+        self.meter.end(done.usage)
+        # The last call's arguments may be cut in half, and half a command can be a valid one: the tools node runs none.
+        if done.finish_reason == "length" and done.message.tool_calls:
+            return msgspec.structs.replace(done, message=msgspec.structs.replace(done.message, status="length"))
+        return done
+
+    def _call(self, delta: ToolCallDelta) -> None:
+        ctx = self.ctx
+        # A late delta of an ended node run must not open a block that nobody closes.
+        if not self._shows_calls or not ctx.alive:
+            return
+        # With a call the text is no candidate, so it is sent; in a last turn calls are refused and the text stays one.
+        if not self._final:
+            self.speech.calls()
+        if delta.id is not None:
+            tool = self._find(delta.name or "")
+            action = tool is not None and tool.kind == "action"
+            facts: dict[str, Any] = {"tool_type": "function"} if tool is None else tool.start_facts
+            self._ids[delta.index] = delta.id
+            ctx.blocks.call_start(delta.id, delta.name, action=action, **facts)
+        ctx.blocks.call_args(self._ids[delta.index], delta.arguments)
+
+
+class ModelTurn:
+    """One turn of a node: the call of the model, and what the node gives."""
+
+    def __init__(self, given: Mapping[str, Any], ctx: NodeRun, common: TurnFactory) -> None:
+        self.given, self.ctx, self.registry = given, ctx, common.registry
+        document = common.document
+        # The model is opened before it is charged: a missing key is an error of the settings and costs no call.
+        provider = given.get("providerKey", document.provider_key)
+        model: ChatModel = ctx.uncounted_model(provider, given.get("model", document.model))
+        self.tools, self.noted = common.tools(given)
+        self.summary = given.get("output") == "REASONING_SUMMARY"
+        self.last = bool(given.get("lastTurn"))
+        self.options = options_of(given, common.defaults, bool(self.tools), self.summary)
+        self.closed: list[ToolMessage] = []
+        """Results of calls that had none when this last turn began."""
+        # What branches and subgraphs say is for the graph around them, unless it says otherwise (E10).
+        self.stream = given.get("stream", "content" if ctx.speaks else "hidden")
+        self.candidate = self.stream == "candidate"
+        """Whether a `verify` node follows, which gets the answer instead of the reader."""
+        # Nothing of a silent branch is shown, and a call must not release the text there either.
+        if self.candidate and not ctx.speaks:
+            self.stream = "hidden"
+        shown = given.get("showReasoning", True)
+        self.speech = DeltaEmitter(ctx, self.stream, show_reasoning=shown, summary=self.summary)
+        self.spoken = ModelStream(
+            ctx, model, self.registry.get, self.speech, shows_calls=self.stream != "hidden", final=self.last
+        )
+
+    async def run(self) -> dict[str, Any]:
+        """The node's output.
+
+        Raises:
+            BudgetExceeded: no model call is left.
+            ModelError: the call failed; `partial` holds what arrived until then.
+            NodeFailed: `tool_required`, or an answer that does not fit the `schema`.
+        """
+        ctx = self.ctx
+        self.spoken.meter.begin()
+        # Before the request is built: providers refuse a conversation with an unanswered call.
+        if self.last:
+            await self._close_open_calls()
+        messages = messages_of(self.given, ctx, self.noted, self.closed)
+        # From here on a cancel or a time-out keeps what was said so far (E15).
+        ctx.partial = self.partial
+        return await self._out(await self.spoken.hear(messages, self.tools, self.options))
 
     def partial(self, status: str) -> AIMessage | None:
         """The part of the message that was shown; `None` when nothing was (E15)."""
-        message = self.heard.message(status=status)
+        message = self.spoken.heard.message(status=status)
         if self.candidate and self.stream == "hidden":
             return None
         # The raw text is JSON or a hidden candidate; only what readers saw may enter the history.
@@ -151,22 +213,6 @@ class ModelTurn:
         return message if said else None
 
     # --- calls
-
-    def _call(self, delta: ToolCallDelta) -> None:
-        ctx = self.ctx
-        # A late delta of an ended node run must not open a block that nobody closes.
-        if self.stream == "hidden" or not ctx.alive:
-            return
-        # With a call the text is no candidate, so it is sent; in a last turn calls are refused and the text stays one.
-        if not self.last:
-            self.speech.calls()
-        if delta.id is not None:
-            tool = self.registry.get(delta.name or "")
-            action = tool is not None and tool.kind == "action"
-            facts: dict[str, Any] = {"tool_type": "function"} if tool is None else tool.start_facts
-            self.ids[delta.index] = delta.id
-            ctx.blocks.call_start(delta.id, delta.name, action=action, **facts)
-        ctx.blocks.call_args(self.ids[delta.index], delta.arguments)
 
     async def _refused(self, calls: tuple[ToolCall, ...]) -> list[ToolMessage]:
         """Error results for calls of a last turn, which offers no tools and has no turn after it."""
@@ -199,8 +245,7 @@ class ModelTurn:
 
     async def _out(self, done: Completion) -> dict[str, Any]:
         ctx, message = self.ctx, self._message(done)
-        self.meter.end(done.usage)
-        # After the usage: a turn that fails this rule was paid for all the same.
+        # The usage is counted by now: a turn that fails this rule was paid for all the same.
         if self.given.get("mustCall") and not message.tool_calls:
             raise NodeFailed(
                 f"node {ctx.node!r}: toolPolicy is REQUIRE and the model called no tool, also when asked again",
@@ -226,17 +271,13 @@ class ModelTurn:
             "finishReason": done.finish_reason,
         }
         if (schema := self.given.get("schema")) is not None:
-            out = {**out, **_structured(ctx, message, schema)}
+            out = {**out, **structured(ctx, message, schema)}
         return out
 
     def _message(self, done: Completion) -> AIMessage:
-        message = done.message
-        if self.summary:
-            message = msgspec.structs.replace(message, content=self.speech.text, reasoning=self.speech.reasoning)
-        # The last call's arguments may be cut in half, and half a command can be a valid one: the tools node runs none.
-        if done.finish_reason == "length" and message.tool_calls:
-            message = msgspec.structs.replace(message, status="length")
-        return message
+        if not self.summary:
+            return done.message
+        return msgspec.structs.replace(done.message, content=self.speech.text, reasoning=self.speech.reasoning)
 
     async def _conversation(self, message: AIMessage, candidate: bool) -> list[Message]:
         """The messages for the conversation: the turn, unless it is a candidate, and a result for every call."""
@@ -249,8 +290,12 @@ class ModelTurn:
         return [*self.closed, msgspec.structs.replace(message, content="", reasoning=""), *refused]
 
 
-def _structured(ctx: NodeRun, message: AIMessage, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON object in the text, checked against the schema."""
+def structured(ctx: NodeRun, message: AIMessage, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON object in the text.
+
+    Raises:
+        NodeFailed: `validation`: the text is no object of the schema.
+    """
     from graphflow.graph.definition.json_schema import compile_schema
 
     # Models put JSON into a fence even when asked for plain JSON.

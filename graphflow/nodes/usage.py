@@ -19,10 +19,13 @@ class CallMeter:
     """Counts the usage of one call: `begin`, then `end` or `refused`.
 
     Until `end` the call counts as cut off, so a failure or a cancel leaves it counted that way.
+
+    Args:
+        key: of the operation that records the call, if one does.
     """
 
-    def __init__(self, ctx: NodeRun, model: ChatModel) -> None:
-        self._ctx, self._model = ctx, model
+    def __init__(self, ctx: NodeRun, model: ChatModel, key: str | None = None) -> None:
+        self._ctx, self._model, self._key = ctx, model, key
         self._prices: Prices | None = ctx.services.get("prices")
 
     def begin(self) -> None:
@@ -30,14 +33,23 @@ class CallMeter:
 
         Raises:
             BudgetExceeded: no call, token or money is left, or money is limited and the price of the model unknown.
+            NodeRunOver: the node run has ended.
         """
-        ctx, model = self._ctx, self._model
-        ctx.keep_facts(model=[model.provider, model.model])
+        ctx = self._ctx
+        ctx.refuse_when_over()
+        self._name_model()
         # Before the charge: an unknown price is an error of the settings and costs no call.
         if "costUsd" in ctx.limits:
             self._must_be_priced()
         # Counted before the request, so that parallel branches can't overdraw the budget together.
-        self._before = ctx.charge_model_call(_CUT_OFF)
+        ctx.charge_model_call(_CUT_OFF, self._key)
+
+    def _name_model(self) -> None:
+        """Names the model in the records that follow; what another model of this node run has used is recorded first."""
+        ctx, name = self._ctx, [self._model.provider, self._model.model]
+        if (ctx.facts or {}).get("model", name) != name:
+            ctx.record_usage()
+        ctx.keep_facts(model=name)
 
     def _must_be_priced(self) -> None:
         ctx, model = self._ctx, self._model
@@ -54,23 +66,24 @@ class CallMeter:
         )
 
     def refused(self) -> None:
-        """Takes the call back: it failed before the first delta, so there is nothing to pay."""
-        self._ctx.restate(self._before)
+        """The call failed before the first delta: there is nothing to pay, so only the call itself counts."""
+        self._name_model()
+        self._ctx.end_model_call(_CUT_OFF, {}, self._key)
 
     def end(self, usage: Usage | None) -> None:
         """Counts the finished turn; `usage` is None if the provider does not report it."""
-        ctx, model, prices = self._ctx, self._model, self._prices
-        # Takes the provisional "cut off" back before the real usage is added.
-        ctx.restate(self._before)
+        self._name_model()
+        self._ctx.end_model_call(_CUT_OFF, self._used(usage), self._key)
+
+    def _used(self, usage: Usage | None) -> dict[str, float]:
         if usage is None:
-            ctx.add_usage(uncountedCalls=1, unpricedCalls=1)
-            return
+            return {"uncountedCalls": 1, "unpricedCalls": 1}
+        prices, model = self._prices, self._model
         cost_usd = None if prices is None else prices.cost_usd(model.provider, model.model, usage)
-        paid = {"unpricedCalls": 1} if cost_usd is None else {"costUsd": cost_usd}
-        ctx.add_usage(
-            promptTokens=usage.prompt_tokens,
-            completionTokens=usage.completion_tokens,
-            reasoningTokens=usage.reasoning_tokens,
-            cachedTokens=usage.cached_tokens,
-            **paid,
-        )
+        return {
+            "promptTokens": usage.prompt_tokens,
+            "completionTokens": usage.completion_tokens,
+            "reasoningTokens": usage.reasoning_tokens,
+            "cachedTokens": usage.cached_tokens,
+            **({"unpricedCalls": 1} if cost_usd is None else {"costUsd": cost_usd}),
+        }

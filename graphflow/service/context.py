@@ -28,6 +28,7 @@ from graphflow.memory.tables import MemoryTables
 from graphflow.models.pool import ModelPool
 from graphflow.models.prices import Prices
 from graphflow.nodes.kinds import NodeKinds
+from graphflow.nodes.model import MODEL_SERVICES
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.documents import stored_document
 from graphflow.runtime.runs.live_runs import Listener, LiveRuns, RunRegistry, registry_of
@@ -164,6 +165,7 @@ class ServiceContext:
     def services(self, agent_key: str | None) -> dict[str, Any]:
         """What nodes of this agent reach through `ctx`."""
         return {
+            **MODEL_SERVICES,
             "agent_key": agent_key,
             "kinds": self.kinds,
             "model": self.models,

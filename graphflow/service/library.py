@@ -33,6 +33,10 @@ class Services(dict[str, Any]):
             # Nodes that call models look up prices too.
             self["prices"] = self.prices
             self[name] = self._models()
+        elif name in ("call_model", "open_model"):
+            from graphflow.nodes.model import MODEL_SERVICES
+
+            self.update(MODEL_SERVICES)
         elif name == "tool":
             from graphflow.tools.running.runner import ToolRunner
 

@@ -7,8 +7,8 @@ from graphflow.graph.engine.node_run import NodeRun
 
 PUBLIC = frozenset(
     """
-    state input params node path visit attempt thread_id run_id now random idempotency_key
-    step ask content reasoning emit open_model tool store
+    input params node path visit attempt thread_id run_id now random idempotency_key
+    step ask content reasoning emit open_model call_model tool store
     """.split()
 )
 

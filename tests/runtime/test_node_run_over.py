@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from graphflow import Context, Graph
+from graphflow import Context, Graph, HumanMessage
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import NodeRunOver
+from graphflow.models.chat_model import complete
 from tests.launching import launch
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter
@@ -25,6 +26,7 @@ class Late:
         self.refused: list[str] = []
 
     async def work(self, state: Any, ctx: Context) -> dict[str, Any]:
+        self.model = ctx.open_model()
         try:
             self.inside.set()
             await asyncio.Event().wait()
@@ -41,11 +43,15 @@ class Late:
     async def _clean_up(self, ctx: Context) -> None:
         if self.what == "ask":
             await ctx.ask("Clean up?")
+        elif self.what == "call_model":
+            self.done.append((await ctx.call_model("Clean up?")).content)
+        elif self.what == "open_model":
+            self.done.append((await complete(self.model, [HumanMessage(content="Clean up?")])).message.content)
         else:
             await ctx.step("late", lambda: self.done.append("late"), effects=self.what)
 
 
-@pytest.fixture(params=["write", "read", "none", "ask"])
+@pytest.fixture(params=["write", "read", "none", "ask", "call_model", "open_model"])
 def late(request: pytest.FixtureRequest) -> Late:
     """One for each thing that code may still ask for."""
     return Late(request.param)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, overload
 
 import msgspec
 
 from graphflow.errors import NodeFailed
 from graphflow.events import NodeProgress
-from graphflow.graph.core.immutable import State, thaw
+from graphflow.graph.core.immutable import thaw
 from graphflow.graph.engine.blocks import Blocks
 from graphflow.graph.engine.light_event import DONE, MaybeReady
 from graphflow.graph.engine.run import Run
+from graphflow.messages import AIMessage
+
+Asked: TypeAlias = "str | Sequence[Any]"
+"""What a model is asked: a conversation, its messages as objects or in their OpenAI form, or one text."""
 
 
 class Goto:
@@ -43,14 +47,13 @@ class Context:
     second object per node run would cost every step.
     """
 
-    __slots__ = ("_blocks", "_run", "attempt", "node", "state", "visit")
+    __slots__ = ("_blocks", "_run", "attempt", "node", "visit")
 
     _run: Run
     _blocks: Blocks | None
     node: str
     visit: int
     attempt: int
-    state: State
     # of `NodeRun`:
     alive: bool
     frame: int
@@ -79,11 +82,6 @@ class Context:
     def path(self) -> str:
         """Of the frame that the node runs in: `""` at the root, `fan#1[2]`, `sub#1`, …"""
         return self._run.machine.frames[self.frame].path
-
-    @property
-    def open_model(self) -> Any:
-        """The application's models: `ctx.open_model(provider_key, name)` opens one."""
-        return self._service("model", "open_model")
 
     @property
     def tool(self) -> Any:
@@ -118,6 +116,66 @@ class Context:
         # new one.
         parts = (run.machine.run_id, run.lineage, path, self.node, self.visit, key)
         return digest_of(parts)
+
+    # models
+
+    @overload
+    async def call_model(
+        self, messages: Asked, *, tools: Sequence[Any] = (), schema: None = None, stream: bool | None = None,
+        key: str | None = None, provider_key: str | None = None, model: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> AIMessage: ...  # fmt: skip
+    @overload
+    async def call_model(
+        self, messages: Asked, *, tools: Sequence[Any] = (), schema: Mapping[str, Any], stream: bool | None = None,
+        key: str | None = None, provider_key: str | None = None, model: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Any: ...  # fmt: skip
+    async def call_model(
+        self,
+        messages: Asked,
+        *,
+        tools: Sequence[Any] = (),
+        schema: Mapping[str, Any] | None = None,
+        stream: bool | None = None,
+        key: str | None = None,
+        provider_key: str | None = None,
+        model: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The model's answer as a message; with `schema`, as the object that it describes.
+
+        A recorded operation: a node that is entered again gets the answer that it got before, and readers see nothing
+        twice. It counts as one model call, with its tokens and cost, and the run's limits hold.
+
+        Args:
+            messages: the conversation, or a text for one user message.
+            tools: names of registered tools, or tools. The calls are in `tool_calls` of the answer; nothing runs them.
+            schema: JSON Schema of an object. An answer that calls tools is still a message.
+            stream: whether readers get the deltas; None: as for a `model` node, so at the root but not in branches.
+            key: of the operation; without one the ordinal of the model call.
+            provider_key: default: the document's.
+            model: the provider's name of the model; default: the document's.
+            options: fields of the document's `options` that differ here (`temperature`, `maxTokens`, …).
+
+        Raises:
+            BudgetExceeded: no model call, token or money is left.
+            ModelError: the call failed.
+            NodeFailed: `validation` for an answer that does not fit `schema`; `node_not_deterministic` when the
+                recorded call was made with other arguments.
+            NodeRunOver: the node run has ended; no model is called.
+        """
+        return await self._service("call_model")(
+            self, messages, tools=tools, schema=schema, stream=stream, key=key, provider_key=provider_key, model=model,
+            options=options,
+        )  # fmt: skip
+
+    def open_model(self, provider_key: str | None = None, model: str | None = None) -> Any:
+        """A `ChatModel` whose calls count against the run's limits; they are neither recorded nor shown to readers.
+
+        It belongs to the application, which also closes it. In a function that runs in a thread use `call_model`.
+        """
+        return self._service("open_model")(self, provider_key, model)
 
     # recorded operations (E5)
 

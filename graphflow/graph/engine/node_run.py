@@ -19,6 +19,7 @@ from graphflow.graph.core.immutable import State, freeze, thaw
 from graphflow.graph.core.machine import Frame, Interrupt, Operation
 from graphflow.graph.core.plan import PlanNode
 from graphflow.graph.core.ticks import NodeAsked, OperationRecorded, timed
+from graphflow.graph.definition.document import GraphDefinition
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
 from graphflow.graph.engine.blocks import Blocks
 from graphflow.graph.engine.context import Context, digest_of
@@ -44,7 +45,7 @@ class NodeRun(UsageMeter):
     """
 
     __slots__ = (
-        "_counts", "_used", "_waiters", "acts", "finish_reason", "limit", "node_run_id", "partial", "plan_node", "started",
+        "_counts", "_used", "_waiters", "acts", "finish_reason", "limit", "node_run_id", "partial", "plan_node", "started", "state",
     )  # fmt: skip
 
     def __init__(self, run: Run, waiters: AnswerWaiters, frame: Frame, plan_node: PlanNode, node_run_id: str) -> None:
@@ -65,7 +66,7 @@ class NodeRun(UsageMeter):
         self.started = 0.0
         self.limit: asyncio.Timeout | None = None
         self.usage = self.counted = self.facts = None
-        self._calls = ()
+        self._charged = {}
         self.finish_reason: str | None = None
         self.partial: Callable[[str], Any] | None = None
         """Set by a node that streams a message: `(status) → the message as far as it came` (E15)."""
@@ -82,6 +83,15 @@ class NodeRun(UsageMeter):
         return self._run.services
 
     now_ms = Context.now
+
+    @property
+    def document(self) -> GraphDefinition:
+        """The document that this node is part of."""
+        return self._run.plan.graphs[self._run.machine.frames[self.frame].graph].document
+
+    def uncounted_model(self, provider_key: str | None, model: str | None) -> Any:
+        """A model of the application for a kind that counts its calls itself."""
+        return self._service("model", "open_model")(provider_key, model)
 
     @property
     def speaks(self) -> bool:
@@ -148,7 +158,7 @@ class NodeRun(UsageMeter):
 
     # recorded operations (E5)
 
-    def _refuse_when_over(self) -> None:
+    def refuse_when_over(self) -> None:
         """Before anything acts: no record of a node run that is over reaches the store."""
         if not self.alive or self._run.closed:
             raise NodeRunOver(
@@ -158,19 +168,25 @@ class NodeRun(UsageMeter):
 
     def _key(self, kind: str, name: str | None) -> str:
         if self._used is None:
-            self._used, self._counts = set(), {}
-        assert self._counts is not None
+            self._used = set()
         if name is None:
-            self._counts[kind] = self._counts.get(kind, 0) + 1
-            # By kind and ordinal: a node that is entered again runs the same code, so its n-th call of a kind is the
-            # same operation (E5).
-            name = f"{kind}:{self._counts[kind]}"
+            name = self.ordinal_key(kind)
         if name in self._used:
             raise NodeFailed(
                 f"node {self.node!r} used the key {name!r} twice in one attempt; give each operation its own"
             )
         self._used.add(name)
         return name
+
+    def ordinal_key(self, kind: str) -> str:
+        """The key of the next operation of this kind that is given none.
+
+        By kind and ordinal: a node that is entered again runs the same code, so its n-th call of a kind is the same
+        operation (E5).
+        """
+        counts = self._counts = self._counts or {}
+        counts[kind] = counts.get(kind, 0) + 1
+        return f"{kind}:{counts[kind]}"
 
     def _recorded(self, key: str, digest: str) -> Operation | None:
         operation = self._run.machine.frames[self.frame].operations.get(key)
@@ -209,7 +225,7 @@ class NodeRun(UsageMeter):
             ends_node: only the node's own end follows; its commit is the record.
             refers: the state's messages hold the arguments under the call `name`, so they are not stored again.
         """
-        self._refuse_when_over()
+        self.refuse_when_over()
         if effects not in EFFECTS:
             raise NodeFailed(
                 f"node {self.node!r} gives effects={effects!r} to an operation; use one of none, read, write"
@@ -236,7 +252,7 @@ class NodeRun(UsageMeter):
                 if found is not None:
                     self._record(key, found, facts, settles)
                     return found.result
-            self._refuse_when_over()  # a question about the past was waited for
+            self.refuse_when_over()  # a question about the past was waited for
             self._record(key, Operation(kind, digest, effects, "intent", None, idempotent), facts, settles)
         result = freeze(await self._act(key, fn, effects, idempotent))
         if not ends_node:
@@ -257,7 +273,7 @@ class NodeRun(UsageMeter):
                 except asyncio.CancelledError:  # nothing has been done yet
                     self.forget(key)
                     raise
-            self._refuse_when_over()  # it may have ended while its intent was written
+            self.refuse_when_over()  # it may have ended while its intent was written
             result = fn()
             return await result if inspect.isawaitable(result) else result
         except BaseException as error:
@@ -382,7 +398,7 @@ class NodeRun(UsageMeter):
         Raises:
             Suspended: it waits; what ends the waiting ends the node, with `{by, signal?, payload?, at}` as its `out`.
         """
-        self._refuse_when_over()
+        self.refuse_when_over()
         run, now = self._run, self.now()
         if signal is None and until is not None and until <= now:
             return timed(now)
@@ -422,7 +438,7 @@ class NodeRun(UsageMeter):
         digest: str | None = None,
     ) -> Any:
         """As `Context.ask`; `digest` is what the answer is bound to, by default all that is shown."""
-        self._refuse_when_over()
+        self.refuse_when_over()
         asked = self._key("ask", key)
         if digest is None:
             # An answer holds only for what the person saw: another question under this key is an error (E5).

@@ -15,6 +15,12 @@ def _without_tool_calls(usage: Mapping[str, Any] | None) -> dict[str, Any]:
     return {figure: value for figure, value in (usage or {}).items() if figure not in _A_TOOL_CALL}
 
 
+def _without(usage: Mapping[str, Any], less: Mapping[str, Any]) -> dict[str, Any]:
+    """A usage less a part of it; figures that come to nothing are left out."""
+    left = add_usage(usage, {figure: -value for figure, value in less.items()})
+    return {figure: value for figure, value in left.items() if value or figure not in less}
+
+
 class UsageMeter(Context):
     """A context that counts.
 
@@ -22,7 +28,7 @@ class UsageMeter(Context):
     its usage, or neither.
     """
 
-    __slots__ = ("_calls", "alive", "counted", "facts", "frame", "usage")
+    __slots__ = ("_charged", "alive", "counted", "facts", "frame", "usage")
 
     usage: dict[str, Any] | None
     """What this node run used so far."""
@@ -30,8 +36,8 @@ class UsageMeter(Context):
     """The part of it that records have brought to the run's usage; the rest follows when the node ends."""
     facts: dict[str, Any] | None
     """What the node's record keeps of its operations: the `model` called, results of writes that end it (E5)."""
-    _calls: tuple[str, ...]
-    """Keys of tool calls that were charged and that no record holds yet."""
+    _charged: dict[str, dict[str, Any]]
+    """Key of a tool or model call that no record holds yet → its usage so far. Never changed in place."""
 
     def keep_facts(self, **facts: Any) -> None:
         """Facts for the record of the node's end; names are those that `checkpoints/record_encoder.py` stores."""
@@ -51,15 +57,30 @@ class UsageMeter(Context):
             if figure == "modelCalls":
                 check_spending(machine.limits, total)
 
-    def charge_model_call(self, until_end: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Counts a model call as `charge` does, plus a provisional usage; returns the usage without the latter."""
+    def charge_model_call(self, until_end: Mapping[str, Any], key: str | None = None) -> None:
+        """Counts a model call as `charge` does, plus the usage that it has if it is cut off.
+
+        Args:
+            until_end: that usage; `end_model_call` takes it back.
+            key: of the call's operation. Records of other operations leave the call out until `forget_charge`.
+        """
         self._afford("modelCalls", 1)
-        used = {"modelCalls": 1}
-        before = add_usage(self.usage or {}, used)
+        self.add_usage(modelCalls=1, **until_end)
+        if key is not None:
+            self._charged = {**self._charged, key: {"modelCalls": 1, **until_end}}
+
+    def end_model_call(self, until_end: Mapping[str, Any], used: Mapping[str, Any], key: str | None = None) -> None:
+        """Counts what a model call has used in place of the usage of one that was cut off."""
+        self.usage = _without(self.usage or {}, until_end)
         if self.alive:
-            self._run.note_used(used)
-        self.restate(add_usage(before, until_end))
-        return before
+            self._run.note_used({name: -value for name, value in until_end.items()})
+        self.add_usage(**used)
+        if key in self._charged:
+            self._charged = {**self._charged, key: {"modelCalls": 1, **used}}
+
+    def forget_charge(self, key: str) -> None:
+        """The call `key` gets no record of its own: its usage counts with the next record."""
+        self._charged = {other: used for other, used in self._charged.items() if other != key}
 
     def charge_tool_call(self, key: str | None = None, *, counted: bool = False) -> None:
         """Counts a tool call as `charge` does.
@@ -75,20 +96,14 @@ class UsageMeter(Context):
             return
         self.charge("toolCalls")
         if key is not None:
-            self._calls = (*self._calls, key)
+            self._charged = {**self._charged, key: _A_TOOL_CALL}
 
     def continue_from(self, left: UsageMeter) -> None:
         """Takes over what the node run used before it was left, except tool calls: it charges them again."""
         self.usage, self.counted = _without_tool_calls(left.usage) or None, _without_tool_calls(left.counted) or None
-        if left._calls:
-            self._run.note_used({"toolCalls": -len(left._calls)})
+        if calls := sum(used.get("toolCalls", 0) for used in left._charged.values()):
+            self._run.note_used({"toolCalls": -calls})
         self._run.set_usage(self.frame, self.uncounted)
-
-    def restate(self, usage: dict[str, Any] | None) -> None:
-        """Sets what this node run has used; it counts for the run's limits only once it is added (`add_usage`)."""
-        self.usage = usage
-        if self.alive:
-            self._run.set_usage(self.frame, self.uncounted)
 
     def add_usage(self, **figures: float) -> None:
         """Adds to what this node run used."""
@@ -108,21 +123,22 @@ class UsageMeter(Context):
     def to_be_counted(self, key: str | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         """The usage that a record of the operation or question `key` stores, and the fact that names its model."""
         usage = self.uncounted
-        if usage and (others := len(self._calls_beside(key))):
-            beside = usage["toolCalls"] - others
-            usage = {**_without_tool_calls(usage), **({"toolCalls": beside} if beside else {})} or None
+        if usage and (others := self._charged_beside(key)):
+            for charged in others.values():
+                usage = _without(usage, charged)
+            usage = usage or None
         return usage, {"model": self.facts["model"]} if usage and self.facts and "model" in self.facts else None
 
     def note_counted(self, key: str | None, usage: Mapping[str, Any] | None) -> None:
         """Marks what `to_be_counted` returned as stored, after its record was fed."""
-        self._calls = self._calls_beside(key)
+        self._charged = self._charged_beside(key)
         if usage:
             self.counted = add_usage(self.counted or {}, usage)
             self._run.note_used({name: -value for name, value in usage.items()})
             self._run.set_usage(self.frame, self.uncounted)
 
-    def _calls_beside(self, key: str | None) -> tuple[str, ...]:
-        """Unrecorded tool calls other than the one that `key` belongs to (`call_1`, `approval:call_1`)."""
-        if key is None or not self._calls:
-            return self._calls
-        return tuple(call for call in self._calls if key != call and not key.endswith(f":{call}"))
+    def _charged_beside(self, key: str | None) -> dict[str, dict[str, Any]]:
+        """Unrecorded calls other than the one that `key` belongs to (`call_1`, `approval:call_1`)."""
+        if key is None or not self._charged:
+            return self._charged
+        return {call: used for call, used in self._charged.items() if key != call and not key.endswith(f":{call}")}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,14 @@ from graphflow.models.openai.failures import Masker, failure, http_failure, in_b
 from graphflow.models.openai.finish_reasons import finish_reason
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.scripted.player import answer
-from graphflow.models.scripted.script import Script, ScriptedError, ScriptTurn, default_script, load_script
+from graphflow.models.scripted.script import (
+    Script,
+    ScriptedError,
+    ScriptTurn,
+    default_script,
+    load_script,
+    parse_script,
+)
 from graphflow.models.tokens import estimate_message_tokens
 
 _WORDS = re.compile(r"\s*[A-Za-z0-9_\-./°%]{1,12}|[\u3400-\u9fff]{1,2}|\s+|.", re.DOTALL)
@@ -50,15 +57,26 @@ class ScriptedModel:
 
     def __init__(
         self,
-        script: Script | None = None,
+        script: Script | Mapping[str, Any] | Sequence[Any] | None = None,
         *,
         model: str = "scripted",
         provider: str = "scripted",
         delay_s: float = 0.0,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
-        """`delay_s` is the pause before each delta, where the turn names none; 0 does not even yield."""
-        self._script = script or default_script()
+        """A model that plays `script`; default: the embedded one.
+
+        Args:
+            script: a script as data (see `script`), or one that was read before.
+            delay_s: the pause before each delta, where the turn names none; 0 does not even yield.
+
+        Raises:
+            ScriptError: the script breaks a rule of its form.
+        """
+        if script is None:
+            self._script = default_script()
+        else:
+            self._script = script if isinstance(script, Script) else parse_script(script)
         self._model = model
         self._provider = provider
         self._delay_s = delay_s

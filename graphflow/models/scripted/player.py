@@ -257,7 +257,7 @@ class _ScriptScene:
 
     def fit_schema(self, turn: ScriptTurn) -> ScriptTurn:
         """The turn with its text put into the JSON that the caller asked for, if it asked for any."""
-        if self._schema is None:
+        if self._schema is None or _is_object(str(turn.text)):
             return turn
         value = _example(self._schema, str(turn.text))
         if isinstance(value, dict) and isinstance(value.get("reasoningSummary"), str):
@@ -277,6 +277,14 @@ class _ScriptScene:
 
     def _fill(self, text: Text, variables: Mapping[str, str]) -> str:
         return _fill(self._spoken(text), variables)
+
+
+def _is_object(text: str) -> bool:
+    """Whether a script's text is a JSON object: then it says itself what the caller gets, wrong or right."""
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return False
 
 
 def _is_question(message: Message) -> bool:

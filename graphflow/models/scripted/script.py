@@ -12,7 +12,7 @@ the rules whose `match` is found in the last user message answer; else `otherwis
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -138,17 +138,24 @@ def load_script(path: str | Path) -> Script:
     return parse_script(data, name=str(path))
 
 
-def parse_script(data: bytes | Mapping[str, Any] | list[Any], *, name: str = "script") -> Script:
-    """The script in JSON bytes or plain data."""
+def parse_script(data: bytes | Mapping[str, Any] | Sequence[Any], *, name: str = "script") -> Script:
+    """The script in JSON bytes or plain data.
+
+    Raises:
+        ScriptError: it breaks a rule of its form.
+    """
     try:
-        raw = msgspec.json.decode(data) if isinstance(data, bytes) else data
+        raw: Any = msgspec.json.decode(data) if isinstance(data, bytes) else data
         # A bare list mixes rules and turns; only rules have `match`.
-        if isinstance(raw, list):
-            rules = [r for r in raw if isinstance(r, dict) and "match" in r]
-            raw = {"rules": rules, "turns": [t for t in raw if t not in rules]}
+        if isinstance(raw, Sequence) and not isinstance(raw, str):
+            rules = [item for item in raw if isinstance(item, Mapping) and "match" in item]
+            raw = {"rules": rules, "turns": [item for item in raw if item not in rules]}
         script = msgspec.convert(raw, Script)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ScriptError(f"{name}: {error}") from error
+        raise ScriptError(
+            f'{name}: {error}; a script is {{"turns": [{{"text": …}}, …], "rules": […], "otherwise": {{"text": …}}}}, or a '
+            "list of turns and rules"
+        ) from error
     for position, rule in enumerate(script.rules):
         _check_rule(script, rule, f"{name}: rules[{position}]")
     return script
