@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from graphflow.checkpoints.checkpointer import Checkpointer
@@ -23,8 +23,8 @@ from graphflow.runtime.history.effects import Choices
 from graphflow.runtime.launch import prepare_resume, prepare_run
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.runtime.run_request import RunRequest
-from graphflow.runtime.runs.answer import answer
 from graphflow.runtime.runs.concurrency import Audience
+from graphflow.runtime.runs.live_answer import JoinedRun, answer_or_join
 from graphflow.runtime.runs.live_runs import PreparedRun
 from graphflow.runtime.runs.outbox import Outbox
 from graphflow.runtime.runs.run_host import RunHost
@@ -33,6 +33,7 @@ from graphflow.runtime.sync import blocking, blocking_stream
 if TYPE_CHECKING:
     from graphflow.graph.definition.checked_document import CheckedDocument
     from graphflow.runtime.graph_recovery import RecoveryResult
+    from graphflow.runtime.runs.thread_list import ThreadInfo
     from graphflow.runtime.thread import Thread
 
 
@@ -115,14 +116,19 @@ class CompiledGraph:
     async def answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> RunResult:
         """Commits answers, by interrupt id or without an id while exactly one question is open, and continues.
 
+        While another task or thread of this process drives the run, since other branches work, that run is given the
+        answers, and this call returns with it.
+
         Raises:
             AnswerRefused: unknown, stale, ambiguous or ill-typed; nothing has changed.
+            ThreadBusy: another process drives the run.
         """
-        return await self._finish(await answer(self.host, thread_id, answers, by))
+        begun = await answer_or_join(self.host, thread_id, answers, by)
+        return await begun.result() if isinstance(begun, JoinedRun) else await self._finish(begun)
 
     def stream_answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> AsyncGenerator[Event, None]:
-        """The events of `answer`."""
-        return self._streamed(lambda audience: answer(self.host, thread_id, answers, by, audience))
+        """The events of `answer`; closing the stream cancels the run, unless another task of this process drives it."""
+        return self._streamed(lambda audience: answer_or_join(self.host, thread_id, answers, by, audience))
 
     async def resume(
         self,
@@ -214,6 +220,25 @@ class CompiledGraph:
             raise failures.exceptions[0] from None
         return [task.result() for task in tasks]
 
+    async def threads(
+        self, *, status: str | None = None, limit: int = 50, cursor: str | None = None
+    ) -> list[ThreadInfo]:
+        """Threads of this graph's name or agent, or of a graph without a name all of the store, newest first.
+
+        Args:
+            status: only those that are `idle`, `running`, `waiting`, `failed` or `stopped` now.
+            cursor: id of the thread after which they begin.
+
+        Raises:
+            ThreadNotFound: the thread of `cursor` is gone.
+            GraphflowError: `invalid_input` for another status.
+        """
+        from graphflow.runtime.runs.thread_list import thread_info, threads_with
+
+        runs = await self.host.open_runs()
+        found = threads_with(runs, status=status, agent_key=self.host.agent_key, cursor=cursor, limit=limit)
+        return [thread_info(runs, row) async for row in found]
+
     # --- what a process that died has left
 
     async def recover(self, *, other_versions: bool = False, max_concurrency: int = 8) -> RecoveryResult:
@@ -271,6 +296,7 @@ class CompiledGraph:
     batch_sync = blocking(batch)
     replay_sync = blocking(replay)
     recover_sync = blocking(recover)
+    threads_sync = blocking(threads)
     stream_sync = blocking_stream(stream)
     stream_answer_sync = blocking_stream(stream_answer)
     stream_resume_sync = blocking_stream(stream_resume)
@@ -291,9 +317,16 @@ class CompiledGraph:
         else:
             await runs.drive(prepared)
 
-    async def _streamed(self, prepare: Callable[[Audience], Awaitable[PreparedRun]]) -> AsyncGenerator[Event, None]:
+    async def _streamed(
+        self, prepare: Callable[[Audience], Awaitable[PreparedRun | JoinedRun]]
+    ) -> AsyncGenerator[Event, None]:
         outbox = Outbox()
         prepared = await prepare(Audience(outbox))
+        if isinstance(prepared, JoinedRun):
+            async with aclosing(prepared.events()) as events:
+                async for event in events:
+                    yield event
+            return
         task = asyncio.ensure_future(self._drive(prepared))  # noqa: TID251 - awaited or cancelled below
         # The consumer awaits the outbox, not the task, so the end of the task has to end the iteration.
         task.add_done_callback(lambda _: outbox.close())

@@ -13,7 +13,7 @@ from graphflow.graph.core.machine import ROOT, Interrupt, Machine
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.scope import result_of, scope_of
 
-RunStatus = Literal["completed", "waiting", "failed", "cancelled"]
+RunStatus = Literal["completed", "waiting", "failed", "cancelled", "running", "stopped"]
 _STATUS: dict[str, RunStatus] = {"idle": "completed", "waiting": "waiting", "failed": "failed", "stopped": "cancelled"}
 
 
@@ -21,6 +21,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of `run`, `answer` or `resume`."""
 
     status: RunStatus
+    """`running` and `stopped` only from `Thread.result`: a process drives the run, or its process died."""
     state: State
     """The root's values, read-only."""
     output: Any = None
@@ -45,7 +46,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def result_from(plan: Plan, machine: Machine, thread_id: str, checkpoint_id: str | None) -> RunResult:
     """The result of a run, read from its machine."""
-    status = _STATUS.get(machine.status, "cancelled")
+    status = _STATUS.get(machine.status, "stopped")
     frame = machine.frames.get(ROOT)
     done = status == "completed" and frame is not None
     return RunResult(

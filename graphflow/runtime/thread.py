@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from graphflow.checkpoints.bulk_load import load_machines
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import Loaded
@@ -72,8 +74,9 @@ class Thread:
         Raises:
             ThreadNotFound, CheckpointNotFound
         """
+        runs = await self._host.open_runs()
         loaded = await self._load(checkpoint_id)
-        return state_at(loaded.machine, loaded.row, loaded.checkpoint_id)
+        return state_at(loaded.machine, loaded.checkpoint_id, driven=runs.is_driven(loaded.row))
 
     async def states(
         self, limit: int | None = None, *, before: str | None = None, all_lineages: bool = False
@@ -85,19 +88,25 @@ class Thread:
         Raises:
             ThreadNotFound, CheckpointNotFound
         """
-        store = await self._store()
+        runs = await self._host.open_runs()
+        store = runs.store
         row = await store.thread(self.id)
         if row is None:
             raise ThreadNotFound(f"no thread {self.id!r}")
+        driven = runs.is_driven(row)
         listed = await store.list_checkpoints(self.id, before=before, limit=limit, all_lineages=all_lineages)
         machines = await load_machines(store, self.id, listed)
-        return [state_at(machines[point.id], row, point.id) for point in listed if point.id in machines]
+        return [state_at(machines[point.id], point.id, driven=driven) for point in listed if point.id in machines]
 
     async def result(self) -> RunResult:
-        """The outcome of the newest run, as `run` returned it."""
+        """The outcome of the newest run, as `run` returned it; so far, of one that is `running` or `stopped`."""
+        runs = await self._host.open_runs()
         loaded = await self._load()
         plan = await self._host.documents.pinned(loaded.row.facts.document)
-        return result_from(plan, loaded.machine, self.id, loaded.checkpoint_id)
+        result = result_from(plan, loaded.machine, self.id, loaded.checkpoint_id)
+        if result.status == "stopped" and runs.is_driven(loaded.row):
+            return msgspec.structs.replace(result, status="running")
+        return result
 
     async def diff(self, a: str, b: str, *, other: Thread | None = None) -> dict[str, list[dict[str, Any]]]:
         """What changed from checkpoint `a` to `b`, also across branches: JSON Patch per state key.

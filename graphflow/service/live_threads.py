@@ -1,21 +1,11 @@
-"""Threads that a run of this process drives: looked at, waited for and made durable before anything else is done to them."""
+"""Threads that a run of this process drives, made durable before they are read."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 
 from graphflow.errors import StoreError
-from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.context import ServiceContext
-
-
-async def settled_live(context: ServiceContext, thread_id: str) -> LiveRun | None:
-    """The run of this process that drives the thread; one that only settles is waited for first."""
-    live = context.runs.by_thread.get(thread_id)
-    if live is not None and live.executor.ending:
-        await live.over.wait()
-        live = context.runs.by_thread.get(thread_id)
-    return live
 
 
 async def flush_live(context: ServiceContext, thread_id: str) -> None:

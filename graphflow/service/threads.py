@@ -16,7 +16,7 @@ from graphflow.service import uploads
 from graphflow.service.access import LOCAL, Caller, check_thread
 from graphflow.service.context import ServiceContext
 from graphflow.service.inbox import interrupt_dict
-from graphflow.service.live_threads import flush_live, settled_live
+from graphflow.service.live_threads import flush_live
 from graphflow.service.queued_inputs import queued_inputs
 from graphflow.service.requests import checked_chat_id, unknown_cursor
 from graphflow.service.usage import added, line_dict
@@ -47,6 +47,7 @@ async def summary(context: ServiceContext, thread_id: str) -> dict[str, Any]:
         "agentKey": row.facts.agent_key,
         "version": row.facts.document,
         "status": context.runs.status_of(row),
+        "driven": context.runs.is_driven(row),
         "runId": state.run_id,
         "checkpointId": state.checkpoint_id,
         "next": state.next,
@@ -94,6 +95,7 @@ async def state(context: ServiceContext, thread_id: str, checkpoint_id: str | No
         "threadId": thread_id,
         "checkpointId": found.checkpoint_id,
         "status": found.status,
+        "driven": found.driven,
         "runId": found.run_id,
         "values": thaw(found.values),
         "next": found.next,
@@ -139,14 +141,14 @@ def struct_dict(value: msgspec.Struct) -> dict[str, Any]:
 async def edit(context: ServiceContext, thread_id: str, values: Mapping[str, Any], **options: Any) -> str:
     """A new checkpoint with these values; see `Thread.edit`."""
     async with context.thread_lock(thread_id):
-        await settled_live(context, thread_id)
+        await context.runs.settled(thread_id)
         return await (await thread_of(context, thread_id)).edit(values, **options)
 
 
 async def rewind(context: ServiceContext, thread_id: str, checkpoint_id: str, **options: Any) -> str:
     """A new head that goes on from the checkpoint; see `Thread.rewind`."""
     async with context.thread_lock(thread_id):
-        await settled_live(context, thread_id)
+        await context.runs.settled(thread_id)
         return await (await thread_of(context, thread_id)).rewind(checkpoint_id, **options)
 
 
@@ -179,7 +181,7 @@ async def fork(
 async def cancel(context: ServiceContext, thread_id: str) -> bool:
     """Cancels the run that drives or waits on the thread; whether there was one."""
     thread = await thread_of(context, thread_id)
-    await settled_live(context, thread_id)
+    await context.runs.settled(thread_id)
     return await thread.cancel()
 
 
@@ -212,7 +214,7 @@ async def delete(context: ServiceContext, thread_id: str) -> None:
         if await uploads.delete(context, thread_id):
             return
         raise
-    await settled_live(context, thread_id)
+    await context.runs.settled(thread_id)
     # The thread goes first: a search drops a conversation whose thread is gone.
     await thread.delete()
     await context.chat_record.delete(thread_id)

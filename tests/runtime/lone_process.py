@@ -6,7 +6,10 @@ Its graph notes its input; while the file `held` lies beside the store, its node
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +57,45 @@ async def main(app: CompiledGraph, role: str) -> None:
             await asyncio.sleep(0.01)
         say("queued")
         await waits
+
+
+# --- for the tests
+
+
+@asynccontextmanager
+async def app_over(file: Path) -> AsyncIterator[CompiledGraph]:
+    app = lone_app(file)
+    async with asyncio.timeout(30):
+        yield app
+    assert app.host.store is not None
+    await app.host.store.close()
+
+
+def killed_inside(file: Path, *roles: str) -> None:
+    """Processes that were each killed where their role leads them: in a node, or in the queue behind it."""
+    with alive_inside(file, *roles):
+        pass
+
+
+@contextmanager
+def alive_inside(file: Path, *roles: str) -> Iterator[None]:
+    """Processes that stand in a node, or in the queue behind it, and are killed when the block ends."""
+    (file.parent / "held").touch()
+    children = []
+    for role in roles:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tests.runtime.lone_process", str(file), role], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == ("held\n" if role == "drive" else "queued\n")
+        children.append(child)
+    try:
+        yield
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
+    (file.parent / "held").unlink()
 
 
 if __name__ == "__main__":

@@ -2,43 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from graphflow.runtime.compiled_graph import CompiledGraph
-from tests.runtime.lone_process import lone_app
-
-
-@asynccontextmanager
-async def app_over(file: Path) -> AsyncIterator[CompiledGraph]:
-    app = lone_app(file)
-    async with asyncio.timeout(30):
-        yield app
-    assert app.host.store is not None
-    await app.host.store.close()
-
-
-def killed_inside(file: Path, *roles: str) -> None:
-    """Processes that were each killed where their role leads them: in a node, or in the queue behind it."""
-    (file.parent / "held").touch()
-    children = []
-    for role in roles:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tests.runtime.lone_process", str(file), role], stdout=subprocess.PIPE, text=True
-        )
-        assert child.stdout is not None
-        assert child.stdout.readline() == ("held\n" if role == "drive" else "queued\n")
-        children.append(child)
-    for child in children:
-        child.kill()
-        child.communicate()
-    (file.parent / "held").unlink()
+from tests.runtime.lone_process import app_over, killed_inside, lone_app
 
 
 @pytest.fixture

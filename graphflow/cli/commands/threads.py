@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from graphflow.cli.command import command, group, root
 from graphflow.cli.commands import threads_inspect, threads_migrate, threads_storage, threads_travel
 from graphflow.cli.options import AsJson, Place, ThreadId
-from graphflow.cli.startup import checkpoint_named, opened, opened_thread, place_named, thread_named, threads_in_store
+from graphflow.cli.startup import checkpoint_named, opened, opened_thread, place_named, thread_named
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import local_time, note, one_line_json, say, say_json, say_table, shortened, stop
 from graphflow.cli.terminal.steps import say_steps, step_costs, step_dict
+from graphflow.runtime.thread_status import STATUSES
 
 threads = group("threads", "Threads: list, inspect, rewind, fork, export, migrate.")
-
-STATUSES = ("idle", "running", "waiting", "failed", "stopped")
 
 
 @command(threads, "list")
@@ -30,37 +29,24 @@ async def list_threads(
     """List threads, most recently used first."""
     if status is not None and status not in STATUSES:
         stop(exits.USAGE, f"--status takes {', '.join(STATUSES)}, not {status!r}")
-    # A killed process leaves `running` in the store, so stopped threads are searched among all of them.
-    stored = None if status == "stopped" else status
-    found: list[dict[str, Any]] = []
+    from graphflow.runtime.runs.thread_list import thread_info, threads_with
+    from graphflow.service.threads import struct_dict
+
     async with opened() as app:
-        async for row in threads_in_store(app, cursor, status=stored, agent_key=agent):
-            if status not in (None, app.runs.status_of(row)):
-                continue
-            found.append(
-                {
-                    "threadId": row.thread_id,
-                    "status": app.runs.status_of(row),
-                    "agentKey": row.facts.agent_key,
-                    "title": row.facts.title,
-                    "createdAt": row.created_at,
-                    "updatedAt": row.facts.updated_at,
-                }
-            )
-            if len(found) == limit:
-                break
+        rows = threads_with(app.runs, status=status, agent_key=agent, cursor=cursor, limit=limit)
+        found = [thread_info(app.runs, row) async for row in rows]
     if as_json:
-        say_json(found)
+        say_json([struct_dict(line) for line in found])
     elif found:
         cells = [
             (
-                f["threadId"],
-                f["status"],
-                f["agentKey"] or "-",
-                local_time(f["updatedAt"]),
-                f["title"] or "",
+                line.thread_id,
+                line.status,
+                line.agent_key or "-",
+                local_time(line.updated_at),
+                line.title or "",
             )
-            for f in found
+            for line in found
         ]
         say_table(("thread", "status", "agent", "last used", "title"), cells)
     else:
@@ -82,9 +68,11 @@ async def show_thread(
         costs = await step_costs(found, rows)
     steps = [step_dict(row, costs.get(row.id, {}), is_head=row.id == state.checkpoint_id) for row in rows]
     if as_json:
-        say_json({"threadId": found.id, "status": state.status, "next": state.next, "checkpoints": steps})
+        head = {"threadId": found.id, "status": state.status, "driven": state.driven, "next": state.next}
+        say_json({**head, "checkpoints": steps})
         return
-    say(f"thread {found.id}  {state.status}" + (f"  next: {', '.join(state.next)}" if state.next else ""))
+    held = ", held by a live process" if state.driven and state.status != "running" else ""
+    say(f"thread {found.id}  {state.status}{held}" + (f"  next: {', '.join(state.next)}" if state.next else ""))
     say_steps(steps, lineages=everything)
     for interrupt in state.interrupts:
         from graphflow.cli.terminal.question_text import answer_lines, question_line

@@ -113,5 +113,5 @@ def say_ending(result: RunResult) -> None:
             note(
                 f"next: {hint or f'`graphflow threads resume {result.thread_id}` retries from the last finished node'}"
             )
-        case "cancelled":
+        case "cancelled" | "stopped":
             note(f"thread {result.thread_id} is stopped; `graphflow threads resume {result.thread_id}` continues")

@@ -250,7 +250,7 @@ def code_of(result: RunResult, policy: Policy) -> int:
         case "failed":
             error = result.error or {}
             return exits.exit_code(error.get("code", "internal"), bool(error.get("retryable")))
-        case "cancelled":
+        case "cancelled" | "stopped":
             return exits.INTERRUPTED
     denied = policy.denied or result.finish_reason == "rejected"
     return exits.WAITING if denied else exits.OK

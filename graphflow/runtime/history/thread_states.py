@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints.record_decoder import decode_meta
-from graphflow.checkpoints.rows import ListedRecord, ThreadRow
+from graphflow.checkpoints.rows import ListedRecord
 from graphflow.graph.core.budget import known_usage
 from graphflow.graph.core.immutable import State
 from graphflow.graph.core.machine import ROOT, Interrupt, Machine, all_frames, next_nodes
@@ -39,6 +39,9 @@ class ThreadState(msgspec.Struct, frozen=True, kw_only=True):
 
     checkpoint_id: str | None
     status: str
+    """`idle`, `running`, `waiting`, `failed` or `stopped`; `running` only while a live process drives the thread."""
+    driven: bool
+    """A live process owns the thread; a waiting thread too, while a process holds it for the answer."""
     values: State
     """The root's values."""
     next: list[str]
@@ -67,11 +70,17 @@ def checkpoint_info(row: ListedRecord) -> CheckpointInfo:
     )
 
 
-def state_at(machine: Machine, row: ThreadRow, checkpoint_id: str | None) -> ThreadState:
-    """The thread as people see it at one checkpoint."""
+def state_at(machine: Machine, checkpoint_id: str | None, *, driven: bool) -> ThreadState:
+    """The thread as people see it at one checkpoint.
+
+    Args:
+        driven: whether a live process owns the thread.
+    """
     return ThreadState(
         checkpoint_id=checkpoint_id,
-        status=status_of(machine, row),
+        # A run whose process died stays `running` in its records (spec 3.2).
+        status="stopped" if machine.status == "running" and not driven else machine.status,
+        driven=driven,
         values=machine.root.state if machine.frames else State(),
         next=next_nodes(machine),
         interrupts=tuple(machine.interrupts.values()),
@@ -79,8 +88,3 @@ def state_at(machine: Machine, row: ThreadRow, checkpoint_id: str | None) -> Thr
         run_id=machine.run_id,
         frames={frame.path: frame.state for frame in all_frames(machine) if frame.number != ROOT},
     )
-
-
-def status_of(machine: Machine, row: ThreadRow) -> str:
-    """`running` only while a process drives it; a thread whose process died is `stopped` (spec 3.2)."""
-    return "stopped" if machine.status == "running" and row.owner is None else machine.status

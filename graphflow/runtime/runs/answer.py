@@ -35,7 +35,7 @@ async def answer(
         try:
             checked = check_answers(loaded.machine, answers)
         except AnswerRefused as refusal:
-            raise await _stale(taking.runs.store, thread_id, refusal) from None
+            raise await stale(taking.runs.store, thread_id, refusal) from None
         return await _answered(taking, loaded, checked, by, audience)
 
 
@@ -75,7 +75,7 @@ def feed_answers(executor: Executor, checked: Sequence[Answer], by: str | None) 
     executor.together = False
 
 
-async def _stale(store: Checkpointer, thread_id: str, refusal: AnswerRefused) -> AnswerRefused:
+async def stale(store: Checkpointer, thread_id: str, refusal: AnswerRefused) -> AnswerRefused:
     """An id whose checkpoint the thread has was open once: `stale`, not `unmatched` (E8)."""
     asked = refusal.detail.get("interruptId", "")
     # An interrupt id is the id of the checkpoint that opened it, a dot and a number.

@@ -91,6 +91,7 @@ class LiveRuns:
 
     def __init__(self, store: Checkpointer, clock: Clock, registry: RunRegistry) -> None:
         self.store, self.clock, self.registry = store, clock, registry
+        self.loop = asyncio.get_running_loop()
         self.owner = store.owner
         self.by_thread: dict[str, LiveRun] = {}
         self._curious: dict[str, set[asyncio.Future[None]]] = {}
@@ -325,6 +326,14 @@ class LiveRuns:
         finally:
             await asyncio.shield(self.store.withdraw(thread_id, position))
 
+    async def settled(self, thread_id: str) -> LiveRun | None:
+        """The run that drives the thread here; one that is just ending is waited for first."""
+        live = self.by_thread.get(thread_id)
+        if live is not None and live.executor.ending:
+            await live.over.wait()
+            live = self.by_thread.get(thread_id)
+        return live
+
     async def changed(self, thread_id: str, within_s: float) -> None:
         """Returns when a run of the thread has ended in this process, at the latest after `within_s`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -387,6 +396,13 @@ class RunRegistry:
     def pause_s(self) -> float:
         """The time between two renewals: a third of a lease (ms to s), so that one late renewal does not lose it."""
         return self.lease_ms / 3000
+
+    def home_of(self, thread_id: str) -> LiveRuns | None:
+        """Where a run of this process drives the thread, on whatever event loop."""
+        homes = (
+            runs for loop, runs in list(self._by_loop.items()) if thread_id in runs.by_thread and loop.is_running()
+        )
+        return next(homes, None)
 
     def here(self, clock: Clock) -> LiveRuns:
         """The live runs of the running event loop; the first caller gives them their clock."""

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
+from graphflow.runtime.thread_status import ThreadStatus
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.envelope import success
 from graphflow.server.routes._parts import Cursor, Limit, application
@@ -22,11 +23,15 @@ async def chats(
     limit: Limit = 50,
     agent_key: Annotated[str | None, Query(alias="agentKey")] = None,
     q: Annotated[str | None, Query(max_length=500)] = None,
+    status: Annotated[ThreadStatus | None, Query()] = None,
 ) -> Response:
-    """Chats, newest first; with `q` those that contain each of its words, in the name or in what was said."""
+    """Chats, newest first; with `q` those that contain each of its words, in the name or in what was said.
+
+    A chat whose process died is `stopped`; `driven` says whether a live process owns it.
+    """
     user = caller_of(request).user
     lines, following = await service.chats(
-        application(request), cursor=cursor, limit=limit, agent_key=agent_key, user=user, query=q
+        application(request), cursor=cursor, limit=limit, agent_key=agent_key, user=user, query=q, status=status
     )
     return success(lines, cursor=following)
 

@@ -17,6 +17,7 @@ from graphflow.graph.core.machine import ROOT
 from graphflow.memory.conversations import ConversationFilter
 from graphflow.messages import MESSAGE_TYPES, Message, to_wire
 from graphflow.runtime.history.stored_events import PAGE, Chain, place_before, stored_log_of
+from graphflow.runtime.runs.thread_list import threads_with
 from graphflow.service.access import Caller, sees
 from graphflow.service.chats.search import find_chats
 from graphflow.service.context import ServiceContext
@@ -38,11 +39,13 @@ async def chats(
     agent_key: str | None = None,
     user: str | None = None,
     query: str | None = None,
+    status: str | None = None,
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Chats, newest first, and the cursor of the next page; with `user` this user's alone.
 
     Args:
         query: words that must each be found in a chat's name or in what was said in it.
+        status: of the chats, `idle`, `running`, `waiting`, `failed` or `stopped`.
 
     Raises:
         GraphflowError: `invalid_input` for an invalid cursor, or one whose chat was deleted.
@@ -50,14 +53,15 @@ async def chats(
     await context.runs.ready()
     if query is not None and query.strip():
         which = ConversationFilter(agent_key=agent_key, owner=user, cursor=cursor, limit=limit)
-        found = await find_chats(context, query, which)
+        found = await find_chats(context, query, which, status)
         following = found[-1][0].cursor if len(found) == limit else None
         return [await _line(context, row) for _, row in found], following
     # A cursor is a chat id: another user's must look like one that was never there.
     if cursor is not None and not await sees(context, Caller(user=user), cursor):
         raise unknown_cursor(cursor)
     try:
-        rows = await context.store.threads(cursor=cursor, limit=limit, agent_key=agent_key, user=user)
+        listed = threads_with(context.runs, status=status, agent_key=agent_key, user=user, cursor=cursor, limit=limit)
+        rows = [row async for row in listed]
     except ThreadNotFound:
         raise unknown_cursor(cursor) from None
     return [await _line(context, row) for row in rows if row.head], rows[-1].thread_id if len(rows) == limit else None
@@ -74,6 +78,7 @@ async def _line(context: ServiceContext, row: ThreadRow) -> dict[str, Any]:
         "createdAt": row.created_at,
         "updatedAt": row.facts.updated_at,
         "status": context.runs.status_of(row),
+        "driven": context.runs.is_driven(row),
         "waiting": entry(waiting[0]) if waiting else None,
     }
 

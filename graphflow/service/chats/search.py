@@ -19,7 +19,7 @@ log = logging.getLogger("graphflow.memory")
 
 
 async def find_chats(
-    context: ServiceContext, query: str, which: ConversationFilter
+    context: ServiceContext, query: str, which: ConversationFilter, status: str | None = None
 ) -> list[tuple[Conversation, ThreadRow]]:
     """Chats that hold each word of the query, newest first, each with its thread."""
     await refresh(context)
@@ -30,7 +30,7 @@ async def find_chats(
             row = await context.store.thread(conversation.chat_id)
             if row is None or row.head is None:
                 await context.conversations.delete(conversation.chat_id)  # the thread was deleted
-            else:
+            elif status in (None, context.runs.status_of(row)):
                 found.append((conversation, row))
         if len(page) < which.limit:
             break

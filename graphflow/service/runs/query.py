@@ -20,7 +20,6 @@ from graphflow.runtime.runs.preconditions import waits_for_answers
 from graphflow.service import uploads
 from graphflow.service.access import LOCAL, Caller, claim
 from graphflow.service.context import ServiceContext
-from graphflow.service.live_threads import settled_live
 from graphflow.service.queued_inputs import QueuedInput
 from graphflow.service.requests import bad_argument, checked_chat_id, unknown_chat
 from graphflow.service.runs import input_queue
@@ -68,7 +67,7 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
         references = await uploads.resolved(context, chat_id, said.references) if said.references else said.references
         said = replace(said, chat_id=chat_id, request_id=said.request_id or run_id, references=references)
         request = replace(request, thread_id=chat_id, run_id=run_id, hold_ms=hold_ms, query=said)
-        live = await settled_live(context, chat_id) if chat_id in runs.by_thread else None
+        live = await context.runs.settled(chat_id) if chat_id in runs.by_thread else None
         if live is not None and live.executor.machine.status == "waiting":
             if request.on_waiting == "cancel":
                 live.executor.cancel()

@@ -13,7 +13,6 @@ from graphflow.runtime.runs.answer import feed_answers
 from graphflow.runtime.runs.answer_checks import check_answers
 from graphflow.runtime.runs.signals import deliver
 from graphflow.service.context import ServiceContext
-from graphflow.service.live_threads import settled_live
 from graphflow.service.requests import checked_chat_id
 from graphflow.service.runs.input_queue import StartedRun
 from graphflow.service.runs.sweep import expire_overdue
@@ -46,7 +45,7 @@ async def resume(
     hold = context.settings.tools.hold_ms if hold_ms is None else hold_ms
     async with context.thread_lock(thread_id):
         await expire_overdue(context, thread_id)
-        live = await settled_live(context, thread_id)
+        live = await context.runs.settled(thread_id)
         if live is not None and answers and live.executor.machine.interrupts:
             executor = live.executor
             # All answers are checked before the first is given: a refused call changes nothing (E13).
@@ -86,7 +85,7 @@ async def signal(context: ServiceContext, thread_id: str, name: str, payload: An
     async with context.thread_lock(thread_id):
         await expire_overdue(context, thread_id)
         # A run that is just ending takes no signal; after it, the thread is free or waits.
-        await settled_live(context, thread_id)
+        await context.runs.settled(thread_id)
         graph = await context.graph_of_thread(thread_id)
         hold = context.settings.tools.hold_ms
         return await deliver(graph.host, thread_id, Signal(name=name, payload=payload), hold_ms=hold) is not None

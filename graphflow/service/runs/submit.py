@@ -15,7 +15,6 @@ from graphflow.runtime.runs.answer_checks import check_answer
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.access import LOCAL, Caller, check_thread
 from graphflow.service.context import ServiceContext
-from graphflow.service.live_threads import settled_live
 from graphflow.service.requests import SubmitRequest, bad_argument
 from graphflow.service.run_log import log_of_run
 from graphflow.service.runs.sweep import expire_overdue
@@ -86,7 +85,7 @@ async def _take(context: ServiceContext, request: SubmitRequest, request_id: str
         payload=request.payload,
         view_id=request.view_id,
     )
-    live = await settled_live(context, request.chat_id)
+    live = await context.runs.settled(request.chat_id)
     # The live machine decides where there is one: the store may be behind it.
     if live is not None:
         machine = live.executor.machine

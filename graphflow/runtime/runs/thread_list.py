@@ -1,0 +1,81 @@
+"""The threads of a store, each with its status as it is now: the same for Python, the command line and HTTP (spec 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from graphflow.checkpoints.rows import ThreadRow
+from graphflow.errors import GraphflowError
+from graphflow.runtime.runs.live_runs import LiveRuns
+from graphflow.runtime.thread_status import STATUSES
+from graphflow.suggestions import choose
+
+PAGE = 100
+
+
+class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One line of a list of threads."""
+
+    thread_id: str
+    status: str
+    """`idle`, `running`, `waiting`, `failed` or `stopped`: also of a run whose process died."""
+    driven: bool
+    """A live process owns the thread; a waiting thread too, while a process holds it for the answer."""
+    agent_key: str | None
+    title: str | None
+    created_at: int
+    """Epoch ms."""
+    updated_at: int
+    """Epoch ms."""
+
+
+def thread_info(runs: LiveRuns, row: ThreadRow) -> ThreadInfo:
+    """The line of a thread's row."""
+    return ThreadInfo(
+        thread_id=row.thread_id,
+        status=runs.status_of(row),
+        driven=runs.is_driven(row),
+        agent_key=row.facts.agent_key,
+        title=row.facts.title,
+        created_at=row.created_at,
+        updated_at=row.facts.updated_at,
+    )
+
+
+async def threads_with(
+    runs: LiveRuns,
+    *,
+    status: str | None = None,
+    agent_key: str | None = None,
+    user: str | None = None,
+    cursor: str | None = None,
+    limit: int | None = None,
+) -> AsyncIterator[ThreadRow]:
+    """Threads of this status as it is now, the most recently used first, read page by page.
+
+    Args:
+        cursor: the thread after which they begin.
+        limit: so many at most; None: all.
+
+    Raises:
+        GraphflowError: `invalid_input` for a status that there is none of.
+        ThreadNotFound: the thread of `cursor` is gone.
+    """
+    if status is not None and status not in STATUSES:
+        raise GraphflowError(f"no thread has the status {status!r}; {choose(status, STATUSES)}", code="invalid_input")
+    await runs.ready()
+    # A process that died has left `running` in the store, so stopped threads are looked for among all.
+    stored = None if status == "stopped" else status
+    size, left = PAGE if limit is None else min(limit, PAGE), limit
+    while page := await runs.store.threads(cursor=cursor, limit=size, status=stored, agent_key=agent_key, user=user):
+        for row in page:
+            if status in (None, runs.status_of(row)):
+                yield row
+                left = None if left is None else left - 1
+                if left == 0:
+                    return
+        if len(page) < size:
+            return
+        cursor = page[-1].thread_id
