@@ -156,7 +156,8 @@ class Issue:
 
     def as_dict(self) -> dict[str, Any]:
         # Left out, not null: an error without a file has no place to point to.
-        return {k: v for k, v in self.__dict__.items() if v is not None}
+        # A hint may be a subclass of text, which an encoder refuses.
+        return {k: str(v) if k == "hint" else v for k, v in self.__dict__.items() if v is not None}
 
 
 class DefinitionError(GraphflowError):

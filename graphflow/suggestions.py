@@ -36,20 +36,35 @@ def _alike(sought: str, words: Iterable[str]) -> list[str]:
     return out
 
 
-def meant(wrong: str, allowed: Iterable[str]) -> str | None:
+class Suggestion(str):  # noqa: SLOT000 - it has attributes
+    """A hint that names the word to write instead; `suggestion_checks` tries it before anybody reads it."""
+
+    wrong: str
+    word: str
+    rest: str | None
+    """The hint without the word."""
+
+    @classmethod
+    def of(cls, wrong: str, word: str, rest: str | None = None) -> Suggestion:
+        made = cls(f"did you mean {word!r}?" + (f" {rest}" if rest else ""))
+        made.wrong, made.word, made.rest = wrong, word, rest
+        return made
+
+
+def meant(wrong: str, allowed: Iterable[str]) -> Suggestion | None:
     """A hint where the message itself lists the allowed words: `did you mean 'judge'?`; None when none is near."""
     near = nearest(wrong, allowed)
-    return None if near is None else f"did you mean {near!r}?"
+    return None if near is None else Suggestion.of(wrong, near)
 
 
 def choose(wrong: str, allowed: Iterable[str], *, none: str = "none is known", limit: int = 20) -> str:
     """A hint: `did you mean 'judge'? one of approve, judge, plan`; without a near word the allowed ones alone."""
     words = sorted(set(allowed))
     near = meant(wrong, words)
-    if near is not None and len(words) == 1:
-        return near
     listing = listed(words, none=none, limit=limit)
-    return listing if near is None else f"{near} {listing}"
+    if near is None:
+        return listing
+    return Suggestion.of(wrong, near.word, listing) if len(words) > 1 else near
 
 
 def listed(words: Iterable[str], *, none: str = "none is known", limit: int = 20) -> str:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from graphflow.errors import DefinitionError, Issue
+from graphflow.graph.definition.plain_data import without_schema
 from graphflow.graph.definition.source import Source, decode_utf8, parse_source, read_source
 from graphflow.graph.definition.struct_validation import check_shape
+from graphflow.graph.definition.suggestion_checks import keep_working
 from graphflow.graph.definition.types import show
 from graphflow.modes.checks import agent_issues, mode_issues
 from graphflow.modes.definition import GRAPH, AgentDefinition, AgentFields, decode_definition, mode_word
@@ -84,9 +86,20 @@ def read_draft(origin: Origin, *, key: str | None = None, file: str | None = Non
     file = file or _file_of(origin)
     name = None if file is None else Path(file).name.removesuffix(".json")
     try:
-        source, raw = _open(origin, file)
+        source, given = _open(origin, file)
     except DefinitionError as error:
         return _broken(key or name or "agent", file, error.errors)
+    raw = without_schema(given)
+    draft = _draft_of(raw, source, key, file, known)
+
+    def tried(data: Mapping[str, Any]) -> Iterable[Issue]:
+        return _draft_of(data, None, key, file, known).errors
+
+    return replace(draft, errors=tuple(keep_working(raw, draft.errors, tried))) if draft.errors else draft
+
+
+def _draft_of(raw: Mapping[str, Any], source: Source | None, key: str | None, file: str | None, known: Known) -> Draft:
+    name = None if file is None else Path(file).name.removesuffix(".json")
     written = raw.get("key")
     draft = Draft(
         key=key or name or (written if isinstance(written, str) and written else "agent"),

@@ -393,8 +393,10 @@ def _orders(value: Any) -> Iterator[list[str]]:
 
 
 def _read(source: str | bytes | PathLike[str] | Mapping[str, Any]) -> Mapping[str, Any]:
+    from graphflow.graph.definition.plain_data import without_schema
+
     if isinstance(source, Mapping):
-        return source
+        return without_schema(source)
     from pathlib import Path
 
     from graphflow.graph.definition.source import decode_utf8, parse_source, read_source
@@ -406,4 +408,4 @@ def _read(source: str | bytes | PathLike[str] | Mapping[str, Any]) -> Mapping[st
     if not isinstance(data, Mapping):
         message = f"a document is a JSON object, not {show(data)}"
         raise DefinitionError([Issue(pointer="", message=message, hint='begin with {"graphflow": "1"')])
-    return data
+    return without_schema(data)

@@ -91,7 +91,7 @@ def mode_issues(data: Mapping[str, Any]) -> Iterator[Issue]:
             "leave `mode` out and write `graphflow`, `start` and `nodes`",
         )
     elif mode not in BLOCKS:
-        yield _issue("/mode", f"{word!r} is not a mode", choose(mode, MODES), kind="reference")
+        yield _issue("/mode", f"{word!r} is not a mode", choose(word, MODES), kind="reference")
     elif mode not in MODES:
         yield _issue("/mode", f"mode {mode} is not in this version; modes are {', '.join(sorted(MODES))}", None)
     else:

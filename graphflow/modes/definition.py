@@ -247,13 +247,14 @@ def decode_definition(data: Mapping[str, Any]) -> AgentDefinition:
 
 def agent_schema() -> dict[str, Any]:
     """Schema of any agent file: with a mode, or with an explicit graph."""
-    from graphflow.graph.definition.field_docs import describe_fields
+    from graphflow.graph.definition.field_docs import allow_schema, describe_fields
 
     # In one call, so that a part which both forms use is defined once.
     (agent, graph), parts = msgspec.json.schema_components(
         [AgentDefinition, GraphDefinition], ref_template="#/$defs/{name}"
     )
     describe_fields(parts, AgentDefinition, GraphDefinition)
+    allow_schema(parts, AgentDefinition, GraphDefinition)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "graphflow agent",

@@ -132,7 +132,7 @@ TABLE = [
     ("typo_in_a_node_key", 1, "shape", "/nodes/answer/wiht", 7, "did you mean 'with'?"),
     ("typo_in_a_node_name", 1, "reference", "/nodes/plan/next", 10, "did you mean 'judge'?"),
     ("typo_in_a_route_key", 1, "shape", "/nodes/answer/next/0/iff", 12, "did you mean 'if'?"),
-    ("typo_in_a_top_level_key", 1, "shape", "/nods", 13, "did you mean 'nodes'?"),
+    ("typo_in_a_top_level_key", 1, "shape", "/nods", 13, "'nodes' is there already; remove 'nods'"),
     ("typo_in_next", 1, "shape", "/nodes/answer/nxt", 7, "did you mean 'next'?"),
     ("typo_in_start", 1, "reference", "/start", 3, "did you mean 'plan'?"),
     ("typo_in_use", 1, "reference", "/nodes/answer/use", 6, "did you mean 'model'?"),

@@ -208,7 +208,7 @@ def test_end_is_reachable_only_when_no_node_is_a_trap():
         ("answer at most " + "9" * 5_000, "is not a whole number", "digits"),
         ("answer at most -1", "'-1' is not a whole number", "digits"),
         ("", "'' is not an invariant", "as in"),
-        ("before answr visit answer", "'answr' is not a node", "did you mean 'answer'?"),
+        ("answr at most 3", "'answr' is not a node", "did you mean 'answer'?"),
         ("before answer visit tool:mail", "'tool:mail' is not a node, and no node uses it", "one of answer, model"),
     ],
 )

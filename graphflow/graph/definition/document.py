@@ -253,10 +253,11 @@ AGENT_FIELDS = frozenset(
 
 def document_schema() -> dict[str, Any]:
     """The JSON Schema of a graph file, generated from the structs above."""
-    from graphflow.graph.definition.field_docs import describe_fields
+    from graphflow.graph.definition.field_docs import allow_schema, describe_fields
 
     schema = msgspec.json.schema(GraphDefinition)
     describe_fields(schema["$defs"], GraphDefinition)
+    allow_schema(schema["$defs"], GraphDefinition)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "graphflow graph"
     return schema

@@ -27,6 +27,13 @@ def describe_fields(parts: dict[str, Any], *documents: type[msgspec.Struct]) -> 
                 parts[struct.__name__]["properties"][names[field]]["description"] = text
 
 
+def allow_schema(parts: dict[str, Any], *documents: type[msgspec.Struct]) -> None:
+    """Lets files name the schema that they are checked by (`plain_data.without_schema` takes it out)."""
+    for document in documents:
+        text = "The JSON Schema that an editor checks the file by."
+        parts[document.__name__]["properties"]["$schema"] = {"type": "string", "description": text}
+
+
 def _field_docs(owner: type) -> Iterator[tuple[str, str]]:
     # An installation may come without sources; its schemas then lack descriptions and are otherwise the same.
     with suppress(OSError):

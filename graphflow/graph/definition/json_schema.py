@@ -19,7 +19,7 @@ import msgspec
 from graphflow.errors import Issue
 from graphflow.graph.definition.json_pointer import escape
 from graphflow.graph.definition.types import JSON_TYPES, Hole, declared_types, fits, json_type, show, show_types
-from graphflow.suggestions import choose, meant, nearest
+from graphflow.suggestions import Suggestion, choose, meant, nearest
 
 MAX_ISSUES = 100
 MAX_DEPTH = 100
@@ -294,9 +294,8 @@ def _check_schema(schema: Any, pointer: str, depth: int) -> Iterator[Issue]:
             and not str(key).startswith("x-")
             and (near := nearest(str(key), KEYWORDS, likeness=0.8)) is not None
         ):
-            yield _issue(
-                f"{pointer}/{escape(str(key))}", f"{key!r} is not a JSON Schema keyword", f"did you mean {near!r}?"
-            )
+            hint = Suggestion.of(str(key), near)
+            yield _issue(f"{pointer}/{escape(str(key))}", f"{key!r} is not a JSON Schema keyword", hint)
     yield from _check_type_keyword(schema, pointer)
     yield from _check_lists(schema, pointer)
     yield from _check_bounds(schema, pointer)
@@ -333,7 +332,7 @@ _FOREIGN_TYPES = {
 
 def _choose_type(name: str) -> str:
     if (meant := _FOREIGN_TYPES.get(name.lower())) is not None:
-        return f"did you mean {meant!r}?"
+        return Suggestion.of(name, meant)
     return choose(name, JSON_TYPES)
 
 

@@ -18,6 +18,13 @@ def plain_data(value: Any) -> tuple[Any, list[Issue]]:
     return _plain(value, "", 0, issues), issues
 
 
+def without_schema(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The data without its `$schema`, which is for editors: it is no part of an agent, nor of its version."""
+    if not isinstance(data.get("$schema"), str):
+        return data
+    return {key: value for key, value in data.items() if key != "$schema"}
+
+
 def _plain(value: Any, pointer: str, depth: int, issues: list[Issue]) -> Any:
     # Before `int`, of which `True` is an instance; a subclass of `int`, such as an `IntEnum`, becomes its number
     # below.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from graphflow.graph.expressions.ast import Outline
 from graphflow.graph.expressions.environment import Problem
-from graphflow.suggestions import nearest
+from graphflow.suggestions import Suggestion, nearest
 
 FUNCTIONS = (
     "all", "bool", "bytes", "contains", "double", "duration", "dyn", "endsWith", "exists", "exists_one", "filter", "getDate",
@@ -34,7 +34,7 @@ def unknown_functions(outline: Outline) -> Iterator[Problem]:
     for at, name in outline.calls:
         if name not in FUNCTIONS:
             near = nearest(name, FUNCTIONS)
-            hint = _NO_FUNCTION if near is None else f"did you mean {near!r}? {_NO_FUNCTION}"
+            hint = _NO_FUNCTION if near is None else Suggestion.of(name, near, _NO_FUNCTION)
             yield f"unknown function {name!r}", at, hint, "reference"
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.graph.definition.types import CEL_OF_JSON, TYPE_NAMES, cel_type, declared_types
 from graphflow.graph.expressions.ast import Index, Path, PathStep
-from graphflow.suggestions import choose, listed, nearest
+from graphflow.suggestions import Suggestion, choose, listed, nearest
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.document import GraphDefinition
@@ -155,7 +155,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         elif path.variable in self.state:
             hint = f"write 'state.{path.variable}'"
         elif (near := nearest(path.variable, variables)) is not None:
-            hint = f"did you mean {near!r}? variables are {', '.join(variables)}"
+            hint = Suggestion.of(path.variable, near, f"variables are {', '.join(variables)}")
         else:
             hint = f"variables are {', '.join(variables)}; put text in quotes"
         return f"{path.variable!r} is not a variable", path.start, hint, "reference"

@@ -12,7 +12,7 @@ from graphflow.graph.definition.json_schema import check_schema
 from graphflow.graph.definition.types import parse_duration_ms, show
 from graphflow.graph.validation.context import ALL, ValidationContext
 from graphflow.graph.validation.state import check_name
-from graphflow.suggestions import choose, nearest
+from graphflow.suggestions import Suggestion, choose, listed, nearest
 
 _EVERY = frozenset({"set", "next", "error", "description"})
 _KEYS_OF = {
@@ -189,9 +189,13 @@ def _unknown_use(context: ValidationContext, pointer: str, use: str) -> None:
         return
     if colon and word in _KIND_WORDS:
         registered = [other for other in known if other.startswith(f"{word}:")]
-        hint = choose(use, registered, none=_NONE_KNOWN.get(word, "none is registered"))
+        # By the name alone: the word before the colon would make every short name look near.
+        near = nearest(name, (other.partition(":")[2] for other in registered))
+        listing = listed(sorted(registered), none=_NONE_KNOWN.get(word, "none is registered"))
+        more = listing if len(registered) > 1 else None
+        hint = listing if near is None else Suggestion.of(use, f"{word}:{near}", more)
     else:
-        hint = choose(use, {*known, *(w for w in _KIND_WORDS if not any(k.partition(":")[0] == w for k in known))})
+        hint = choose(use, known)
     what = (
         f"no {_KIND_NAMES.get(word, word)} is registered as {name!r}"
         if colon and word in _KIND_WORDS

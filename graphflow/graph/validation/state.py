@@ -15,7 +15,7 @@ from graphflow.graph.definition.types import declared_types, show, show_types
 from graphflow.graph.expressions.parser import RESERVED
 from graphflow.graph.validation.context import STATE_KEYWORDS, ValidationContext
 from graphflow.graph.validation.model_prices import unpriced
-from graphflow.suggestions import choose, meant, nearest
+from graphflow.suggestions import Suggestion, choose, meant, nearest
 
 NAME = re.compile(r"[a-z_][a-zA-Z0-9_]*")
 
@@ -89,9 +89,8 @@ def _check_key(context: ValidationContext, key: str, schema: Any, definitions: A
     context.take(pointer, issues)
     for mark in schema:
         if mark.startswith("x-") and mark not in _MARK_NAMES and (near := nearest(mark, _MARK_NAMES)):
-            context.issue(
-                pointer + at(mark), f"{mark!r} is not a keyword of a state key", f"did you mean {near!r}?", kind="shape"
-            )
+            message = f"{mark!r} is not a keyword of a state key"
+            context.issue(pointer + at(mark), message, Suggestion.of(mark, near), kind="shape")
     for mark, allowed in _MARKS.items():
         if mark in schema and schema[mark] not in allowed:
             hint = meant(str(schema[mark]), allowed)

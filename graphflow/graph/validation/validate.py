@@ -26,9 +26,10 @@ from graphflow.graph.definition.document import (
 from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.kinds import Kinds
 from graphflow.graph.definition.old_words import Found, renewed
-from graphflow.graph.definition.plain_data import plain_data
+from graphflow.graph.definition.plain_data import plain_data, without_schema
 from graphflow.graph.definition.regions import bodies_of, body_name
 from graphflow.graph.definition.source import Source
+from graphflow.graph.definition.suggestion_checks import keep_working
 from graphflow.graph.definition.version_hash import version_hash
 from graphflow.graph.validation.branches import check_regions
 from graphflow.graph.validation.context import ValidationContext, open_context
@@ -60,8 +61,8 @@ def check_document(source: Source | Mapping[str, Any], kinds: Kinds, *, file: st
 class _Compiler:
     """One call of `check_document`: graphs that several nodes name are checked once."""
 
-    def __init__(self, kinds: Kinds, file: str | None) -> None:
-        self._kinds, self._file = kinds, file
+    def __init__(self, kinds: Kinds, file: str | None, *, tries: bool = True) -> None:
+        self._kinds, self._file, self._tries = kinds, file, tries
         self._known: dict[str, CheckedDocument | DefinitionError] = {}
 
     def check(self, source: Source | Mapping[str, Any], above: tuple[str, ...]) -> CheckedDocument:
@@ -73,17 +74,28 @@ class _Compiler:
         if not isinstance(data, Mapping):
             raise DefinitionError(self._placed(source, issues or [_no_object(given)]))
         # Checked by its new words, so that one old word is one error and not all that an unknown key leads to.
-        data, outdated = renewed(data)
+        data, outdated = renewed(without_schema(data))
         context = open_context(data, self._kinds)
         context.errors[:0] = issues
         subgraphs = self._subgraphs(context, above)
         agents = self._agents(context, above)
         self._rules(context, subgraphs)
+        if self._tries and context.errors:
+            context.errors[:] = keep_working(data, context.errors, self._tried)
         found = [*map(_old_word, outdated), *_as_written(context.errors, outdated)] if outdated else context.errors
         placed = self._placed(source, found)
         if any(issue.severity == "error" for issue in placed):
             raise DefinitionError(placed)
         return self._checked(data, placed, subgraphs, agents)
+
+    def _tried(self, data: Mapping[str, Any]) -> Iterable[Issue]:
+        """The issues of a version of the document that a suggestion leads to."""
+        trial = _Compiler(self._kinds, None, tries=False)
+        trial._known = self._known
+        try:
+            return trial.check(data, ()).warnings
+        except DefinitionError as error:
+            return error.errors
 
     def _rules(self, context: ValidationContext, subgraphs: Mapping[str, CheckedDocument]) -> None:
         check_state(context)
@@ -167,7 +179,7 @@ class _Compiler:
         found = self._known.get(key)
         if found is None:
             try:
-                found = self._nested().check(data, (*above, key))
+                found = self._nested(tries=self._tries).check(data, (*above, key))
             except DefinitionError as error:
                 found = error
             # Errors are kept too: a broken graph is checked once, and reported at every node that names it.
@@ -186,14 +198,17 @@ class _Compiler:
         self, context: ValidationContext, pointer: str, data: Mapping[str, Any], above: tuple[str, ...]
     ) -> CheckedDocument | None:
         try:
-            return self._nested().check(data, above)
+            return self._nested(tries=False).check(data, above)
         except DefinitionError as error:
             context.take(pointer, error.errors)
             return None
 
-    def _nested(self) -> _Compiler:
-        """The compiler of a graph inside this one: it shares what is known, and leaves places to the outer one."""
-        inner = _Compiler(self._kinds, None)
+    def _nested(self, *, tries: bool) -> _Compiler:
+        """The compiler of a graph inside this one: it shares what is known, and leaves places to the outer one.
+
+        Suggestions for a graph in place are tried in the document around it, those for a graph of its own in that graph.
+        """
+        inner = _Compiler(self._kinds, None, tries=tries)
         inner._known = self._known
         return inner
 

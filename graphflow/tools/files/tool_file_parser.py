@@ -128,7 +128,7 @@ def _items(file: str, content: bytes | str) -> tuple[list[Any], Issue | None]:
     hint = 'write {"tools": [{"name": …, "description": …}]}'
     if not isinstance(listed, list):
         return [], Issue(file=file, pointer="", message="the file has no list `tools`", hint=hint)
-    for unknown in (key for key in data if key != "tools"):
+    for unknown in (key for key in data if key not in ("tools", "$schema")):
         hint = "a tool file has `tools` only"
         return [], Issue(file=file, pointer=f"/{unknown}", message=f"unknown key {unknown!r}", hint=hint)
     return listed, None
