@@ -16,7 +16,7 @@ import msgspec
 from graphflow.checkpoints import record_decoder
 from graphflow.checkpoints.blobs import changed_interrupt, changed_record, item_place
 from graphflow.checkpoints.ids import clean_title
-from graphflow.checkpoints.rows import Lineage, OpenInterrupt, Place, Record, Rewrite, ThreadRow
+from graphflow.checkpoints.rows import Lineage, LooseItem, OpenInterrupt, Place, Record, Rewrite, ThreadRow
 from graphflow.errors import StoreError
 
 FORMAT = "graphflow-thread"
@@ -34,18 +34,6 @@ class QueuedEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 class StoredDocument(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
-    data: bytes
-
-
-class LooseItem(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of an append channel's log whose record was pruned; later states still have it."""
-
-    lineage: int
-    record: int
-    """Ordinal of the record that wrote it."""
-    frame: int
-    channel: str
-    ordinal: int
     data: bytes
 
 

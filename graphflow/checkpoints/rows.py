@@ -293,3 +293,15 @@ Rewrite = Callable[[Place, bytes], bytes]
 
 ENCRYPTION_NOTE = "seal"
 """Name of the note by which a store says how its blobs are encrypted (`encryption/note.py`)."""
+
+
+class LooseItem(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of an append channel's log whose record was pruned; later states still have it."""
+
+    lineage: int
+    record: int
+    """Ordinal of the record that wrote it."""
+    frame: int
+    channel: str
+    ordinal: int
+    data: bytes

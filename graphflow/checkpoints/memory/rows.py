@@ -10,12 +10,12 @@ import msgspec
 
 from graphflow.checkpoints import errors
 from graphflow.checkpoints.blobs import changed_record, item_place, stored_size
-from graphflow.checkpoints.export import LooseItem
 from graphflow.checkpoints.ids import check_text, clean_title
 from graphflow.checkpoints.pruning import PruneChange
 from graphflow.checkpoints.rows import (
     ListedRecord,
     Log,
+    LooseItem,
     OpenInterrupt,
     Record,
     Rewrite,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphflow.checkpoints.export import LooseItem
 from graphflow.checkpoints.postgres.checkpoint_reader import FIND_CHECKPOINT
 from graphflow.checkpoints.postgres.checkpoint_writer import ADD_ITEM, rows_of
 from graphflow.checkpoints.postgres.driver import SLOTS
 from graphflow.checkpoints.postgres.pipeline import BYTEA, INTEGER, Call, Statement, array, bigint, integer
-from graphflow.checkpoints.rows import Record
+from graphflow.checkpoints.rows import LooseItem, Record
 from graphflow.checkpoints.sql.statement import Ask, Dialect, Native, Paged, SharedStatement
 
 _LOCK_TREES = Statement("SELECT pg_advisory_xact_lock(hashtextextended('graphflow tree @', 0))")

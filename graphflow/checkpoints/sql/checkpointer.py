@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from graphflow.checkpoints import export, pruning
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.process_lock import OwnerLock
 from graphflow.checkpoints.rows import (
@@ -18,8 +17,7 @@ from graphflow.checkpoints.rows import (
     ThreadFacts,
     ThreadRow,
 )
-from graphflow.checkpoints.sql import changes, lists, rewriting, transfer, trees
-from graphflow.checkpoints.sql import pruning as sql_pruning
+from graphflow.checkpoints.sql import changes, lists, trees
 from graphflow.checkpoints.sql.statement import Dialect, Work
 
 P = ParamSpec("P")
@@ -134,20 +132,25 @@ class SqlCheckpointer(ABC):
         await self._change(lambda: changes.delete_thread(self._dialect, thread_id), forget=thread_id)
 
     async def delete_checkpoint(self, thread_id: str, checkpoint_id: str) -> None:
-        await self._change(
-            lambda: sql_pruning.delete_checkpoint(self._dialect, thread_id, checkpoint_id), forget=thread_id
-        )
+        from graphflow.checkpoints.sql import pruning  # here and below: a program that only runs loads no such work
+
+        await self._change(lambda: pruning.delete_checkpoint(self._dialect, thread_id, checkpoint_id), forget=thread_id)
 
     async def prune(self, thread_id: str, keep: Keep, *, dry_run: bool = False) -> Pruned:
-        pruning.check_keep(thread_id, keep)
+        from graphflow.checkpoints.pruning import check_keep
+        from graphflow.checkpoints.sql import pruning
+
+        check_keep(thread_id, keep)
         run = self._read if dry_run else self._change
-        return await run(lambda: sql_pruning.prune(self._dialect, thread_id, keep, dry_run=dry_run))
+        return await run(lambda: pruning.prune(self._dialect, thread_id, keep, dry_run=dry_run))
 
     put_document = _method(Checkpointer.put_document, "_do", changes.put_document)
     put_note = _method(Checkpointer.put_note, "_do", changes.put_note)
     swap_note = _method(Checkpointer.swap_note, "_change", changes.swap_note)
 
     async def rewrite(self, change: Rewrite, *, after: str | None = None, limit: int = 1000) -> str | None:
+        from graphflow.checkpoints.sql import rewriting
+
         return await self._change(lambda: rewriting.rewrite(self._dialect, change, after, limit))
 
     async def enqueue(
@@ -163,6 +166,9 @@ class SqlCheckpointer(ABC):
     # --- export
 
     async def export_thread(self, thread_id: str) -> AsyncIterator[Mapping[str, Any]]:
+        from graphflow.checkpoints import export
+        from graphflow.checkpoints.sql import transfer
+
         copy = await self._read(lambda: transfer.copy_thread(self._dialect, thread_id))
         for line in export.to_lines(copy):
             yield line
@@ -174,5 +180,8 @@ class SqlCheckpointer(ABC):
         thread_id: str | None = None,
         change: Rewrite | None = None,
     ) -> str:
+        from graphflow.checkpoints import export
+        from graphflow.checkpoints.sql import transfer
+
         exported = await export.from_lines(lines)
         return await self._change(lambda: transfer.import_thread(self._dialect, exported, thread_id, change))

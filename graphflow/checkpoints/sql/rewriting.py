@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+
+import msgspec
 
 from graphflow.checkpoints.rows import Place, Rewrite
 from graphflow.checkpoints.sql.statement import Dialect, SharedStatement, Work, one
@@ -60,7 +61,7 @@ def _page(table: str, key: str, types: str, made_of: str, where: str) -> _Page:
 
 def rewrite(db: Dialect, change: Rewrite, after: str | None, limit: int) -> Work[str | None]:
     """One page of one table; the cursor is the table and the last key of it."""
-    name, key = (_ORDER[0], None) if after is None else json.loads(after)
+    name, key = (_ORDER[0], None) if after is None else msgspec.json.decode(after)
     place = _KINDS[name][2]
     page = _page(name, *db.paged[name])
     # The rows of the page are locked: a commit must not write a blob anew between reading and replacing it.
@@ -77,6 +78,6 @@ def rewrite(db: Dialect, change: Rewrite, after: str | None, limit: int) -> Work
         yield writes
     # A page that is not full was the last one of its table.
     if len(rows) == limit:
-        return json.dumps([name, rows[-1][:width]])
+        return msgspec.json.encode([name, rows[-1][:width]]).decode()
     following = _ORDER[_ORDER.index(name) + 1 :]
-    return json.dumps([following[0], None]) if following else None
+    return msgspec.json.encode([following[0], None]).decode() if following else None

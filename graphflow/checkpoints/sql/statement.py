@@ -14,8 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from graphflow.checkpoints.export import LooseItem
-from graphflow.checkpoints.rows import Record
+from graphflow.checkpoints.rows import LooseItem, Record
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from graphflow.checkpoints import errors, export
-from graphflow.checkpoints.export import LooseItem, QueuedEntry, StoredDocument, ThreadCopy, named_documents
-from graphflow.checkpoints.rows import Lineage, LogItem, Record, Rewrite
+from graphflow.checkpoints.export import QueuedEntry, StoredDocument, ThreadCopy, named_documents
+from graphflow.checkpoints.rows import Lineage, LogItem, LooseItem, Record, Rewrite
 from graphflow.checkpoints.sql.changes import NUMBER, PUT_DOCUMENT, add_lineage
 from graphflow.checkpoints.sql.lists import READ_DOCUMENT
 from graphflow.checkpoints.sql.rows import (

@@ -10,9 +10,8 @@ import msgspec
 
 from graphflow.checkpoints import errors
 from graphflow.checkpoints.commit_queue import Promise
-from graphflow.checkpoints.export import LooseItem
 from graphflow.checkpoints.ids import check_text, clean_title
-from graphflow.checkpoints.rows import Lineage, Record
+from graphflow.checkpoints.rows import Lineage, LooseItem, Record
 from graphflow.checkpoints.sql.rows import ADD_INTERRUPT, ADD_RUN, ADD_SPENT, interrupt_values
 from graphflow.checkpoints.sqlite.checkpoint_reader import is_loadable
 from graphflow.checkpoints.sqlite.driver import rows_of

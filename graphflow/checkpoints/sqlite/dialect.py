@@ -5,9 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from graphflow.checkpoints.export import LooseItem
 from graphflow.checkpoints.ids import check_text
-from graphflow.checkpoints.rows import Record
+from graphflow.checkpoints.rows import LooseItem, Record
 from graphflow.checkpoints.sql.statement import Ask, Dialect, Native, Paged, Rows, SharedStatement
 from graphflow.checkpoints.sqlite.checkpoint_reader import find_checkpoint
 from graphflow.checkpoints.sqlite.checkpoint_writer import RowBatch, add_loose, add_record
