@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeV
 
 from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.builder_types import AskKeys, Effects, ErrorTo, Next, OnError, Parts, RetryPolicy, Wait
+from graphflow.graph.definition.regions import body_name
 from graphflow.graph.definition.state_classes import (
     Mark,
     Reduce,
@@ -60,6 +61,7 @@ class GraphBuilder(Generic[S]):
     ) -> None:
         self.name = name
         self._schema = None if state is None else dict(state) if isinstance(state, Mapping) else schema_of(state)
+        self._state_class = state if isinstance(state, type) else None
         self._budget = None if budget is None else _wired(budget)
         self._fields = _wired(fields)
         self._nodes: dict[str, dict[str, Any]] = {}
@@ -251,7 +253,18 @@ class GraphBuilder(Generic[S]):
         for graph in self._all_graphs():
             for table, more in ((out.nodes, graph._own.nodes), (out.functions, graph._own.functions), (out.reducers, graph._own.reducers)):  # fmt: skip
                 _join_tables(table, more)
+        out.states.update(self._state_classes("", ()))
         return out
+
+    def _state_classes(self, key: str, around: tuple[GraphBuilder[Any], ...]) -> Iterator[tuple[str, type]]:
+        """The classes of this graph's state and of those inside it, by their keys in the plan's table."""
+        if self._state_class is not None:
+            yield key, self._state_class
+        for name, node in self._nodes.items():
+            bodies = {name: node.get("graph"), **_bodies(name, node)}
+            for body, graph in bodies.items():
+                if isinstance(graph, GraphBuilder) and all(graph is not other for other in (*around, self)):
+                    yield from graph._state_classes(f"{key}/{body}", (*around, self))
 
     def _all_graphs(self) -> list[GraphBuilder[Any]]:
         """This one and those inside it, at any depth."""
@@ -324,6 +337,17 @@ def _body(do: Body) -> Any:
         )
     is_document = isinstance(do, Mapping) and "nodes" in do
     return {"graph": do} if is_document or isinstance(do, GraphBuilder) else do
+
+
+def _bodies(name: str, node: Mapping[str, Any]) -> dict[str, Any]:
+    """The graphs that a map or a parallel runs, by the names of its bodies."""
+    branches = node.get("parallel")
+    given = branches if isinstance(branches, Mapping) else {"": node["do"]} if "do" in node else {}
+    out = {}
+    for branch, do in given.items():
+        inner = do.get("do", do) if isinstance(do, Mapping) else do
+        out[body_name(name, branch)] = inner.get("graph") if isinstance(inner, Mapping) else None
+    return out
 
 
 def _branch(do: Body) -> Any:

@@ -67,3 +67,5 @@ class Parts:
     """`fn:NAME`"""
     reducers: dict[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
     """`"x-reducer": "fn:NAME"`"""
+    states: dict[str, type] = field(default_factory=dict)
+    """Key of the graph in the plan's table (`""` is the root, `/NODE` an inline graph's) → the class of its state."""

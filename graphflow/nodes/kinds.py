@@ -58,6 +58,7 @@ class NodeKinds:
         self._functions: dict[str, Callable[..., Any]] = {}
         self._reducers: dict[str, Callable[[Any, Any], Any]] = {}
         self._kinds: dict[str, Kind] = {}
+        self._states: dict[str, Any] = {}
 
     @property
     def tools(self) -> ToolRegistry | None:
@@ -84,6 +85,19 @@ class NodeKinds:
     def register_reducer(self, name: str, function: Callable[[Any, Any], Any]) -> None:
         """Registers the pure function behind `"x-reducer": "fn:NAME"`."""
         self._reducers[name] = function
+
+    def declare_state(self, key: str, cls: type) -> None:
+        """Registers the class that declares the state of the graph at this key; `""` is the root."""
+        self._states[key] = cls
+
+    def state_class(self, key: str) -> Any:
+        """See `DeclaresStates`."""
+        cls = self._states.get(key)
+        if isinstance(cls, type):
+            from graphflow.graph.typed_state.state_class import StateClass  # only who declares a class loads it
+
+            cls = self._states[key] = StateClass(cls)
+        return cls
 
     def register(self, kind: Kind) -> None:
         """Registers a kind of one's own under its name."""

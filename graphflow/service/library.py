@@ -122,6 +122,8 @@ def compile_builder(
         kinds.function(name, function)
     for name, function in parts.reducers.items():
         kinds.register_reducer(name, function)
+    for key, cls in parts.states.items():
+        kinds.declare_state(key, cls)
     document = graph.document()
 
     def check() -> CheckedDocument:

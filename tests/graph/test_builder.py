@@ -248,7 +248,8 @@ def test_one_graph_may_stand_in_several_places():
 
 def test_a_dataclass_declares_types_defaults_reducers_and_marks():
     properties = built().document()["state"]["properties"]
-    assert properties["parts"] == {"type": "array", "default": [{"name": "one"}]}
+    part = {"type": "object", "properties": {"name": {"type": "string"}}}
+    assert properties["parts"] == {"type": "array", "items": part, "default": [{"name": "one"}]}
     assert properties["results"] == {"type": "array", "x-reducer": "append", "items": {"type": "string"}, "default": []}
     assert {key: properties[key]["x-reducer"] for key in ("seen", "facts", "talk", "total", "best", "least", "product")} == {
         "seen": "union", "facts": "merge", "talk": "messages", "total": "sum", "best": "max", "least": "min", "product": "fn:mul",
@@ -279,7 +280,7 @@ def test_items_of_lists_are_declared_as_far_as_they_are_json():
         maybe: list[str | None] | None
         pair: tuple[int, ...]
         fixed: tuple[int, str]
-        own: list[Review]
+        own: list[Part]
         bare: list
 
     properties = Graph(Lists).document()["state"]["properties"]
@@ -288,7 +289,7 @@ def test_items_of_lists_are_declared_as_far_as_they_are_json():
         "maybe": {"type": ["string", "null"]},
         "pair": {"type": "integer"},
         "fixed": None,
-        "own": None,
+        "own": {"type": "object", "properties": {"name": {"type": "string"}}},
         "bare": None,
     }
 
@@ -333,7 +334,10 @@ def test_a_type_that_json_has_not_is_left_open_and_one_over_text_or_numbers_is_t
     assert {key: schema.get("type") for key, schema in properties.items()} == {
         "when": None, "day": None, "raw": None, "colour": "string", "rank": "integer", "part": "object", "table": "object",
     }  # fmt: skip
-    assert (properties["colour"], properties["rank"]["default"]) == ({"type": "string", "default": "red"}, 1)
+    assert (properties["colour"], properties["rank"]["default"]) == (
+        {"type": "string", "enum": ["red"], "default": "red"},
+        1,
+    )
     assert type(properties["colour"]["default"]) is str
 
 

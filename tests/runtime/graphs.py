@@ -9,7 +9,7 @@ from graphflow import Context, Graph, append
 
 class Counter(TypedDict):
     n: int
-    log: Annotated[list[str], append]
+    log: Annotated[list[Any], append]
 
 
 def chain(*names: str) -> tuple[Graph, list[str]]:

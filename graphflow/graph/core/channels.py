@@ -6,12 +6,12 @@ Values are frozen when they are written (`immutable.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from graphflow.errors import StateError, error_dict
-from graphflow.graph.core.immutable import ATOMS, FROZEN, FrozenDict, ListView, LogEntry, State, freeze, thaw
+from graphflow.graph.core.immutable import ATOMS, FROZEN, FrozenDict, ListView, LogEntry, State, fold, freeze, thaw
 from graphflow.messages import MESSAGE_TYPES, from_wire, misfit
 
 
@@ -24,6 +24,98 @@ class Update(msgspec.Struct):
     """Key → new log entries."""
     merges: dict[str, dict[str, Any]]
     """Key → the changed entries of a `merge` map, so that a patch stores only those."""
+
+
+class Rules(Protocol):
+    """What the values of a state have to be, beyond the top-level types of their keys."""
+
+    @property
+    def converts(self) -> bool:
+        """Whether `plain` changes anything."""
+
+    @property
+    def passes(self) -> Mapping[str, frozenset[type]]:
+        """Key → types whose values fit as they are; a write of such values alone is not checked."""
+
+    def plain(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Written values as a machine keeps them: instances of declared classes as plain data."""
+
+    def checked(self, state: State, update: Update) -> Update:
+        """The update with valid values; raises `StateError` for one that is refused."""
+
+    def check(self, state: State) -> None:
+        """Raises `StateError`, `state_incompatible`, for a loaded state that does not fit."""
+
+    def reducer_values(self, key: str, old: Any, new: Any) -> tuple[Any, Any]:
+        """The arguments of a reducer of the user's, as the key is declared."""
+
+
+_SAYS_NOTHING = frozenset({"type", "default", "title", "description", "examples", "$comment", "deprecated", "format"})
+
+
+def schema_rules(properties: Mapping[str, Mapping[str, Any]]) -> SchemaRules | None:
+    """The rules of a state that JSON Schema declares; None when no key has more than a type."""
+    said = {
+        key: {word: part for word, part in schema.items() if not word.startswith("x-")}
+        for key, schema in properties.items()
+    }
+    more = {
+        key: schema
+        for key, schema in said.items()
+        if not schema.keys() <= _SAYS_NOTHING and properties[key].get("x-reducer") != "messages"
+    }
+    return SchemaRules(more, properties) if more else None
+
+
+class SchemaRules:
+    """JSON Schemas of keys that say more than a type: bounds, items, properties."""
+
+    def __init__(self, schemas: Mapping[str, Mapping[str, Any]], properties: Mapping[str, Mapping[str, Any]]) -> None:
+        # Not at the top: most states have no such key.
+        from graphflow.graph.definition.json_schema import compile_schema
+
+        self._values = {key: compile_schema(schema) for key, schema in schemas.items()}
+        lists = {key: schema for key, schema in schemas.items() if properties[key].get("x-reducer") in LOG_REDUCERS}
+        self._items = {key: compile_schema(schema["items"]) for key, schema in lists.items() if "items" in schema}
+        self._bounded = {key for key, schema in lists.items() if not schema.keys() <= _SAYS_NOTHING | {"items"}}
+
+    converts = False
+
+    @property
+    def passes(self) -> Mapping[str, frozenset[type]]:
+        return dict.fromkeys(self._values, frozenset[type]())
+
+    def plain(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        return values
+
+    def reducer_values(self, key: str, old: Any, new: Any) -> tuple[Any, Any]:
+        return old, new
+
+    def checked(self, state: State, update: Update) -> Update:
+        for key, value in update.sets.items():
+            self._check(self._values.get(key), key, value)
+        for key, changed in update.merges.items():
+            self._check(self._values.get(key), key, {**(state.get(key) or {}), **changed})
+        for key, entries in update.logs.items():
+            if (items := self._items.get(key)) is not None:
+                for entry in entries:
+                    for item in () if entry[0] == "-" else entry[1] if entry[0] == "*" else entry[-1:]:
+                        self._check(items, key, item)
+            if key in self._bounded:
+                whole = list(state.get(key) or ())
+                for entry in entries:
+                    fold(whole, entry)
+                self._check(self._values[key], key, whole)
+        return update
+
+    def check(self, state: State) -> None:
+        """Nothing: what is stored was checked under this schema, whose hash the thread keeps."""
+
+    def _check(self, checker: Any, key: str, value: Any) -> None:
+        if checker is None or not (issues := checker.errors(thaw(value))):
+            return
+        place = issues[0].pointer
+        raise StateError(f"state key {key!r}: {issues[0].message}" + (f" (at {place})" if place else ""), key=key)
 
 
 LOG_REDUCERS = frozenset({"append", "messages", "union"})
@@ -101,12 +193,18 @@ def channel_of(key: str, schema: Mapping[str, Any], find_reducer: Callable[[str]
 class StateSchema:
     """The keys of one graph, and how writes to them combine."""
 
-    __slots__ = ("_plain", "channels")
+    __slots__ = ("_plain", "channels", "plain", "rules")
 
-    def __init__(self, channels: Iterable[Channel]) -> None:
+    def __init__(self, channels: Iterable[Channel], rules: Rules | None = None) -> None:
         self.channels = {channel.key: channel for channel in channels}
+        self.rules = rules
+        """None: the top-level types say all, and a write costs no more."""
         self._plain = {c.key: _plain_types(c) for c in self.channels.values() if c.reduce == "replace"}
         """Key → types whose values replace the old one as they are."""
+        if rules is not None:
+            self._plain.update({key: types & self._plain.get(key, types) for key, types in rules.passes.items()})
+        self.plain = rules.plain if rules is not None and rules.converts else None
+        """See `Rules.plain`; None where it changes nothing."""
 
     def initial(self) -> State:
         """Every key at its default."""
@@ -119,11 +217,13 @@ class StateSchema:
             StateError: a key outside the schema, or a value of another type; nothing is written then.
         """
         update = Update({}, {}, {})
+        rules: Rules | None = None
         for key, value in writes.items():
             # Exact type, not isinstance: a `bool` would pass as an `int`.
             if type(value) in self._plain.get(key, ()):
                 update.sets[key] = value
                 continue
+            rules = self.rules
             channel = self.channels.get(key)
             if channel is None:
                 known = ", ".join(sorted(self.channels)) or "none"
@@ -134,8 +234,8 @@ class StateSchema:
             elif key in replace:
                 _replace(channel, value, update)
             else:
-                _REDUCERS.get(channel.reduce, _reduce_function)(channel, state.get(key), value, update)
-        return update
+                _REDUCERS.get(channel.reduce, self._reduce_function)(channel, state.get(key), value, update)
+        return update if rules is None else rules.checked(state, update)
 
     def combine(self, state: State, writes: Mapping[str, Sequence[Any]]) -> Update:
         """What the writes of several branches do to `state`, in the order given.
@@ -161,9 +261,26 @@ class StateSchema:
             else:
                 old = state.get(key)
                 for value in values:
-                    _REDUCERS.get(channel.reduce, _reduce_function)(channel, old, value, update)
+                    _REDUCERS.get(channel.reduce, self._reduce_function)(channel, old, value, update)
                     old = update.sets[key]
-        return update
+        return update if self.rules is None else self.rules.checked(state, update)
+
+    def _reduce_function(self, channel: Channel, old: Any, value: Any, update: Update) -> None:
+        if channel.function is None:
+            raise StateError(f"state key {channel.key!r}: no reducer {channel.reduce!r} is registered", key=channel.key)
+        try:
+            # A thawed copy: user code may change what it is given, and the frozen value is shared with checkpoints.
+            given = thaw(old), value
+            new = channel.function(*(given if self.rules is None else self.rules.reducer_values(channel.key, *given)))
+        except Exception as error:  # the boundary where a reducer's failure becomes that of the node that wrote
+            why = error_dict(error)["message"]
+            raise StateError(
+                f"state key {channel.key!r}: its reducer {channel.reduce!r} failed: {why}", key=channel.key
+            ) from error
+        if self.rules is not None:
+            new = self.rules.plain({channel.key: new})[channel.key]
+        channel.check(new, "result of the reducer")
+        update.sets[channel.key] = freeze(new)
 
 
 def _plain_types(channel: Channel) -> frozenset[type]:
@@ -278,21 +395,6 @@ def _reduce_min(channel: Channel, old: Any, value: Any, update: Update) -> None:
 
 def _reduce_max(channel: Channel, old: Any, value: Any, update: Update) -> None:
     update.sets[channel.key] = _number(channel, value) if old is None else max(old, _number(channel, value))
-
-
-def _reduce_function(channel: Channel, old: Any, value: Any, update: Update) -> None:
-    if channel.function is None:
-        raise StateError(f"state key {channel.key!r}: no reducer {channel.reduce!r} is registered", key=channel.key)
-    try:
-        # A thawed copy: user code may change what it is given, and the frozen value is shared with checkpoints.
-        new = channel.function(thaw(old), value)
-    except Exception as error:  # the boundary where a reducer's failure becomes that of the node that wrote
-        why = error_dict(error)["message"]
-        raise StateError(
-            f"state key {channel.key!r}: its reducer {channel.reduce!r} failed: {why}", key=channel.key
-        ) from error
-    channel.check(new, "result of the reducer")
-    update.sets[channel.key] = freeze(new)
 
 
 _REDUCERS: dict[str, Callable[[Channel, Any, Any, Update], None]] = {

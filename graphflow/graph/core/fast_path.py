@@ -114,6 +114,8 @@ def _written(
         updates = {**computed, **updates} if updates else computed
     if not updates:
         return frame.state, frame.branch, None, None
+    if home.schema.plain is not None:
+        updates = home.schema.plain(updates)
     update = home.schema.reduce(frame.state, updates)
     state = apply_update(frame.state, update)
     if frame.branch is None:

@@ -28,6 +28,9 @@ class FrozenDict(dict[str, Any]):
     __slots__ = ()
     __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return dict, (dict(self),)  # a copy is the copier's own, and may be changed
+
     def __hash__(self) -> int:  # type: ignore[override]
         return id(self)
 
@@ -38,6 +41,20 @@ class FrozenList(list[Any]):
     __slots__ = ()
     __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse
     pop = remove = reverse = sort = _refuse
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return list, (list(self),)
+
+
+class FrozenSet(set[Any]):
+    """A set whose mutators raise `TypeError`: what nodes get where their class declares a `set`."""
+
+    __slots__ = ()
+    __iand__ = __ior__ = __isub__ = __ixor__ = add = clear = difference_update = discard = _refuse
+    intersection_update = pop = remove = symmetric_difference_update = update = _refuse
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return set, (list(self),)
 
 
 class State(FrozenDict):
@@ -89,6 +106,11 @@ class ListView(Sequence[Any]):
             items = items[: self._length]
         items.extend(new)
         return ListView(items, self._length + len(new), self.ordinals + len(new))
+
+    def since(self, older: ListView) -> Sequence[Any] | None:
+        """What was appended after `older`; None when this list did not grow out of it."""
+        grown = self._items is older._items and older._length <= self._length
+        return self._items[older._length : self._length] if grown else None
 
     def changed(self, entries: Sequence[LogEntry]) -> ListView:
         """A view after any log entries (E4): `+` appends, `=` replaces, `-` removes, `*` is the list anew."""
@@ -185,7 +207,7 @@ def _frozen(value: Any, kind: type) -> Any:
         return FrozenList(_frozen_items(value))
     if kind is tuple:
         return tuple([_frozen(v, type(v)) for v in value])
-    if kind is set:
+    if kind is set or kind is FrozenSet:
         return frozenset(value)
     return value
 

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from graphflow.errors import DefinitionError, Issue
-from graphflow.graph.core.channels import StateSchema, channel_of
+from graphflow.graph.core.channels import StateSchema, channel_of, schema_rules
+from graphflow.graph.core.immutable import State
 from graphflow.graph.core.plan import CompiledRoute, FanOut, Plan, PlanBranch, PlanNode, Question
 from graphflow.graph.definition.budget import limits_of
 from graphflow.graph.definition.document import (
@@ -26,6 +27,7 @@ from graphflow.graph.definition.document import (
     Route,
 )
 from graphflow.graph.definition.graph_queries import loops
+from graphflow.graph.definition.kinds import DeclaresStates, NodeFunction
 from graphflow.graph.definition.regions import bodies_of, body_name, branch_order, input_of, predecessors, routes_of
 from graphflow.graph.expressions.compiler import compile_expression
 from graphflow.graph.expressions.environment import Environment
@@ -46,10 +48,14 @@ def build_plan(checked: CheckedDocument, kinds: Kinds, *, key: str = "", graphs:
     document = checked.document
     table: dict[str, Plan] = {} if graphs is None else graphs
     properties: Mapping[str, Any] = document.state.get("properties", {})
-    schema = StateSchema(channel_of(name, prop, kinds.reducer) for name, prop in properties.items())
+    channels = {name: channel_of(name, prop, kinds.reducer) for name, prop in properties.items()}
+    declared = kinds.state_class(key) if isinstance(kinds, DeclaresStates) else None
+    rules: Any = schema_rules(properties) if declared is None else declared.rules(channels)
+    schema = StateSchema(channels.values(), rules)
+    view = rules.view if declared is not None and rules.shows else None
     environment = Environment.of(document)
     nodes = {
-        name: _build_node(name, node, document, environment, kinds, checked, table, key)
+        name: _build_node(name, node, document, environment, kinds, checked, table, key, view)
         for name, node in document.nodes.items()
     }
     # Visits are stored with the patch of every step: only nodes on a cycle, or named by an expression, are counted.
@@ -99,6 +105,7 @@ def _build_node(
     checked: CheckedDocument,
     table: dict[str, Plan],
     key: str,
+    view: Callable[[State], Any] | None,
 ) -> PlanNode:
     form, kind, run, effects, graph = "use", "", None, "none", None
     if node.ask is not None:
@@ -124,6 +131,8 @@ def _build_node(
             )
         kind, effects = found.name, found.effects
         run = found.build(name, node, document)
+        if kind == "node" and view is not None:
+            run = _with_view(run, view)
     return PlanNode(
         name=name,
         form=form,
@@ -147,6 +156,15 @@ def _build_node(
         question=_question(node, environment),
         graph=graph,
     )
+
+
+def _with_view(run: NodeFunction, view: Callable[[State], Any]) -> NodeFunction:
+    """The function with the state as its class; made here, so that a state without a class costs nothing."""
+
+    async def shown(state: State, ctx: Any) -> Any:
+        return await run(view(state), ctx)
+
+    return shown
 
 
 def _build_subgraph(

@@ -37,6 +37,8 @@ def written(schema: StateSchema, frame: Frame, values: Mapping[str, Any], *, rep
     Raises:
         StateError: a key outside the schema, or a value of another type.
     """
+    if schema.plain is not None:
+        values = schema.plain(values)
     update = schema.reduce(frame.state, values, replace=replace)
     raw = None if frame.branch is None else raw_writes(schema, update, values, replace=replace)
     return Written(update, apply_update(frame.state, update), raw)

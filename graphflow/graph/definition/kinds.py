@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 
@@ -59,3 +59,11 @@ class Kinds(Protocol):
 
     def reducer(self, name: str) -> Callable[[Any, Any], Any] | None:
         """The registered pure function behind `"x-reducer": "fn:NAME"`."""
+
+
+@runtime_checkable
+class DeclaresStates(Protocol):
+    """Kinds that know the Python classes which declare the states of graphs."""
+
+    def state_class(self, key: str) -> Any:
+        """The `StateClass` of the graph at this key of the plan's table (`""` is the root), or None."""

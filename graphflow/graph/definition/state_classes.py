@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -64,8 +65,8 @@ def schema_of(state: Any) -> dict[str, Any]:
         return {}
     if not isinstance(state, type):
         raise TypeError(f"a state is a class with annotated fields or a JSON Schema, not {state!r}")
-    hints = _fields(state)
-    defaults = _defaults(state, hints)
+    hints = fields_of(state)
+    defaults = defaults_of(state, hints)
     return {
         "type": "object",
         "properties": {key: _property(key, hint, defaults.get(key, ...)) for key, hint in hints.items()},
@@ -79,7 +80,7 @@ def reducers_of(state: Any) -> dict[str, Callable[[Any, Any], Any]]:
         ValueError: two of them have one name, as lambdas do: the schema could not tell them apart.
     """
     out: dict[str, Callable[[Any, Any], Any]] = {}
-    for key, hint in _fields(state).items() if isinstance(state, type) else ():
+    for key, hint in fields_of(state).items() if isinstance(state, type) else ():
         for mark in _marks(hint):
             if _is_function(mark) and out.setdefault(mark.__name__, mark) is not mark:
                 raise ValueError(
@@ -89,8 +90,15 @@ def reducers_of(state: Any) -> dict[str, Callable[[Any, Any], Any]]:
     return out
 
 
-def _fields(state: type) -> dict[str, Any]:
+def fields_of(state: type) -> dict[str, Any]:
     """Name → hint of what an instance holds: no class variables, `InitVar`s or private attributes of a model."""
+    models = getattr(state, "__pydantic_fields__", None)
+    if models is not None:
+        # As pydantic has them: also what `= Field(ge=0)` says, and names that only it could look up.
+        return {
+            name: Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+            for name, field in models.items()
+        }
     try:
         hints = get_type_hints(state, include_extras=True)
     except NameError as error:
@@ -102,10 +110,7 @@ def _fields(state: type) -> dict[str, Any]:
         # The hints also hold `ClassVar` and `InitVar`, of which an instance keeps nothing.
         names = {field.name for field in dataclasses.fields(state)}
     else:
-        models = getattr(state, "model_fields", None)  # of a pydantic model
-        names = (
-            {name for name, hint in hints.items() if not _is_class_variable(hint)} if models is None else set(models)
-        )
+        names = {name for name, hint in hints.items() if not _is_class_variable(hint)}
     return {name: hint for name, hint in hints.items() if name in names}
 
 
@@ -118,7 +123,15 @@ def _is_function(mark: Any) -> bool:
     return callable(mark) and not isinstance(mark, type) and hasattr(mark, "__name__")
 
 
-def _defaults(state: type, hints: Mapping[str, Any]) -> dict[str, Any]:
+def defaults_of(state: type, hints: Mapping[str, Any]) -> dict[str, Any]:
+    """Name → default of the fields that have one."""
+    fields = getattr(state, "__pydantic_fields__", None)
+    if fields is not None:
+        return {
+            key: field.get_default(call_default_factory=True)
+            for key, field in fields.items()
+            if not field.is_required()
+        }
     if dataclasses.is_dataclass(state):
         out = {}
         for field in dataclasses.fields(state):
@@ -127,13 +140,6 @@ def _defaults(state: type, hints: Mapping[str, Any]) -> dict[str, Any]:
             elif field.default_factory is not dataclasses.MISSING:
                 out[field.name] = field.default_factory()
         return out
-    fields = getattr(state, "model_fields", None)
-    if fields is not None:  # a pydantic model
-        return {
-            key: field.get_default(call_default_factory=True)
-            for key, field in fields.items()
-            if not field.is_required()
-        }
     # A `TypedDict` cannot declare defaults.
     if is_typeddict(state):
         return {}
@@ -169,14 +175,11 @@ def _property(key: str, hint: Any, default: Any) -> dict[str, Any]:
                 f"state key {key!r} is marked with the module {mark.__name__!r}, which is not a reducer; reducers are in "
                 "graphflow.graph.builder: from graphflow.graph.builder import messages"
             )
-    hint = _bare(hint)
-    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    names = _type_names(hint)
-    if names:
-        out = {"type": names[0] if len(names) == 1 else names, **out}
-    # Messages are written in their wire form; the items of the hint are the Python classes.
-    if out.get("x-reducer") != "messages" and (items := _items(hint)) is not None:
-        out["items"] = items
+    names = _type_names(_unmarked(hint))
+    said = value_schema(hint)
+    if out.get("x-reducer") == "messages":
+        said.pop("items", None)  # written in their wire form; the items of the hint are the Python classes
+    out = {**said, **out}
     if default is not ...:
         out["default"] = default
     elif out.get("x-reducer") in ("append", "messages", "union"):
@@ -184,33 +187,114 @@ def _property(key: str, hint: Any, default: Any) -> dict[str, Any]:
     elif out.get("x-reducer") == "merge":
         out["default"] = {}
     elif names and "null" not in names and "x-reducer" not in out:
-        out["default"] = _ZEROS.get(names[0])
+        out |= _unset(out, _ZEROS.get(names[0]))
     return out
+
+
+def _unset(schema: Mapping[str, Any], zero: Any) -> dict[str, Any]:
+    """How a key without a default begins: empty, or as null where its class takes nothing that is empty."""
+    if schema.keys() <= {"type", "items"}:
+        return {"default": zero}
+    from graphflow.graph.definition.json_schema import compile_schema  # not at the top: most keys say their type alone
+
+    if not compile_schema(schema).errors(zero):
+        return {"default": zero}
+    more = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
+    return {"type": [schema["type"], "null"], "default": None, **more}
 
 
 _ZEROS: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
 """Where a class gives no default, a key begins empty: a document's keys always have a value of their type."""
 
 
-def _items(hint: Any) -> dict[str, Any] | None:
-    """The schema of a list's items, as far as they are JSON values: `list[list[int]]`, `list[str] | None`."""
+_BOUNDS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+}
+_LENGTHS = {
+    "string": ("minLength", "maxLength"),
+    "array": ("minItems", "maxItems"),
+    "object": ("minProperties", "maxProperties"),
+}
+
+
+def value_schema(hint: Any, around: tuple[Any, ...] = ()) -> dict[str, Any]:
+    """What JSON Schema can say of an annotation: types, items, fields, allowed values and bounds.
+
+    Args:
+        around: the classes that the annotation stands in; one that holds itself is only an object there.
+    """
+    hint = _bare(hint)
     origin, given = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        out = value_schema(given[0], around)
+        for mark in given[1:]:
+            out |= _bounds(mark, out.get("type"))
+        return out
+    names = _type_names(hint)
+    out = {} if not names else {"type": names[0] if len(names) == 1 else names}
     if origin in (Union, types.UnionType):
-        lists = [arg for arg in given if arg is not type(None)]
-        return _items(lists[0]) if len(lists) == 1 else None
-    if origin is tuple and given[1:] != (...,):
-        return None
-    if not (isinstance(origin, type) and issubclass(origin, Sequence)) or not given:
-        return None
-    plain = get_args(given[0]) if get_origin(given[0]) in (Union, types.UnionType) else (given[0],)
-    if any((get_origin(arg) or arg) not in _TYPES for arg in plain):
-        return None  # of anything else nothing is known
-    names = _type_names(given[0])
-    below = _items(given[0])
-    return {"type": names[0] if len(names) == 1 else names, **({} if below is None else {"items": below})}
+        parts = [part for part in given if part is not type(None)]
+        if len(parts) != 1 or not names:
+            return out
+        inner = value_schema(parts[0], around)
+        if "enum" in inner:
+            inner["enum"] = [*inner["enum"], None]
+        return {**inner, **out}
+    if origin is typing.Literal or (isinstance(hint, type) and issubclass(hint, enum.Enum)):
+        members = given or list(hint)
+        return (
+            {**out, "enum": [part.value if isinstance(part, enum.Enum) else part for part in members]} if names else out
+        )
+    base = origin or hint
+    if names == ["array"] and given and (base is not tuple or given[1:] == (...,)):
+        items = value_schema(given[0], around)
+        return {**out, "items": items} if items else out
+    if names == ["object"] and isinstance(base, type) and base not in around:
+        if len(given) == 2 and issubclass(base, Mapping):
+            items = value_schema(given[1], around)
+            return {**out, "additionalProperties": items} if items else out
+        if dataclasses.is_dataclass(base) or hasattr(base, "__pydantic_fields__") or is_typeddict(base):
+            out |= _fields_schema(base, (*around, base))
+    return out
+
+
+def _fields_schema(cls: Any, around: tuple[Any, ...]) -> dict[str, Any]:
+    fields = fields_of(cls)
+    optional = defaults_of(cls, fields)
+    required = sorted(cls.__required_keys__) if is_typeddict(cls) else [key for key in fields if key not in optional]
+    out = {"properties": {key: value_schema(hint, around) for key, hint in fields.items()}}
+    return {**out, "required": required} if required else out
+
+
+def _bounds(mark: Any, declared: Any) -> dict[str, Any]:
+    """What a mark of pydantic, annotated-types or msgspec says of a value, in the words of JSON Schema."""
+    if isinstance(mark, Reduce | Mark | type) or _is_function(mark):
+        return {}
+    out: dict[str, Any] = {}
+    for inner in getattr(mark, "metadata", None) or ():  # `Field(ge=0)` inside `Annotated`
+        out |= _bounds(inner, declared)
+    names = (declared,) if isinstance(declared, str) else declared or ()
+    kind = next((name for name in names if name in _LENGTHS), None)
+    words = {**_BOUNDS, **dict(zip(("min_length", "max_length"), _LENGTHS[kind], strict=True))} if kind else _BOUNDS
+    for attribute, word in words.items():
+        value = getattr(mark, attribute, None)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            out[word] = value
+    pattern = getattr(mark, "pattern", None)
+    return {**out, "pattern": pattern} if isinstance(pattern, str) and kind == "string" else out
+
+
+def _unmarked(hint: Any) -> Any:
+    hint = _bare(hint)
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def _type_names(hint: Any) -> list[str]:
+    hint = _unmarked(hint)
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         parts = [_type_names(arg) for arg in get_args(hint)]
@@ -227,5 +311,10 @@ def _type_names(hint: Any) -> list[str]:
             return [_TYPES[kind]]
     if issubclass(base, Sequence):
         return ["array"]
-    is_record = dataclasses.is_dataclass(base) or hasattr(base, "model_fields") or hasattr(base, "__struct_fields__")
+    if issubclass(base, enum.Enum):
+        kinds = list(dict.fromkeys(_TYPES.get(type(member.value), "") for member in base))
+        return kinds if all(kinds) else []
+    is_record = (
+        dataclasses.is_dataclass(base) or hasattr(base, "__pydantic_fields__") or hasattr(base, "__struct_fields__")
+    )
     return ["object"] if is_record or issubclass(base, Mapping) else []  # of dates, ids, sets, … JSON has no type

@@ -36,8 +36,11 @@ def check_input(plan: Plan, given: Any) -> None:
 
 def check_state(plan: Plan, machine: Machine) -> None:
     """Raises `state_incompatible` when a stored key does not fit the version that a new run begins under (E23)."""
+    if not machine.frames:
+        return
+    check_declared(plan, machine)
     # State that was written under this very version fits it.
-    if not machine.frames or machine.document == plan.digest:
+    if machine.document == plan.digest:
         return
     from graphflow.graph.core.migration import becomes_log, misfit
 
@@ -49,6 +52,8 @@ def check_state(plan: Plan, machine: Machine) -> None:
             why = f"state key {key!r} is stored as one value, and this version adds entries to it (x-reducer {channel.reduce!r})"
         elif key in plan.run_keys and not (isinstance(state[key], ListView) and not channel.is_log):
             continue  # it begins anew with every input
+        elif state[key] is None and channel.default is None:
+            continue  # nobody has written it
         elif (found := misfit(channel, state[key])) is not None:
             why = found
         else:
@@ -58,6 +63,14 @@ def check_state(plan: Plan, machine: Machine) -> None:
             code="state_incompatible",
             key=key,
         )
+
+
+def check_declared(plan: Plan, machine: Machine) -> None:
+    """Raises `state_incompatible` when a stored state does not fit the class that declares it (E22)."""
+    for frame in machine.frames.values():
+        rules = plan.graphs[frame.graph].schema.rules if frame.graph in plan.graphs else None
+        if rules is not None:
+            rules.check(frame.state)
 
 
 def check_outcomes(thread_id: str, machine: Machine) -> None:

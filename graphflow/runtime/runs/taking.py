@@ -22,6 +22,7 @@ from graphflow.runtime.history.stored_events import stored_log
 from graphflow.runtime.runs.concurrency import NOBODY, Audience, CheckedInput, take
 from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns
+from graphflow.runtime.runs.preconditions import check_declared
 from graphflow.runtime.runs.run_host import RunHost
 
 
@@ -55,6 +56,7 @@ class Taking:
         decided here, since the caller reads the log's mark before anything has been sent.
         """
         plan = await self.pinned()
+        check_declared(plan, loaded.machine)
         journal = ThreadJournal(self.runs.store, self.row, self.row.facts, loaded=loaded)
         if run_id is not None and run_id != loaded.machine.run_id:
             return self.new_run(plan, loaded.machine, journal, audience, run_id=run_id)
