@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeV
 
 from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.builder_types import AskKeys, Effects, ErrorTo, Next, OnError, Parts, RetryPolicy, Wait
-from graphflow.graph.definition.regions import body_name
 from graphflow.graph.definition.state_classes import (
     Mark,
     Reduce,
@@ -341,6 +340,8 @@ def _body(do: Body) -> Any:
 
 def _bodies(name: str, node: Mapping[str, Any]) -> dict[str, Any]:
     """The graphs that a map or a parallel runs, by the names of its bodies."""
+    from graphflow.graph.definition.regions import body_name  # not at the top: importing the builder parses no document
+
     branches = node.get("parallel")
     given = branches if isinstance(branches, Mapping) else {"": node["do"]} if "do" in node else {}
     out = {}
