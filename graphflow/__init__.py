@@ -21,6 +21,7 @@ _HOMES: dict[str, str] = {
     "CompiledGraph": "graphflow.runtime.compiled_graph",
     "Context": "graphflow.graph.engine.context",
     "Goto": "graphflow.graph.engine.context",
+    "NodeRunOver": "graphflow.graph.engine.suspension",
     "Thread": "graphflow.runtime.thread",
     "RunResult": "graphflow.runtime.result",
     "Interrupt": "graphflow.graph.core.machine",
@@ -71,6 +72,7 @@ __all__ = [
     "Issue",
     "MemoryCheckpointer",
     "NodeFailed",
+    "NodeRunOver",
     "RunResult",
     "SqliteCheckpointer",
     "SystemMessage",
@@ -111,6 +113,7 @@ if TYPE_CHECKING:
     from graphflow.graph.core.machine import Interrupt as Interrupt
     from graphflow.graph.engine.context import Context as Context
     from graphflow.graph.engine.context import Goto as Goto
+    from graphflow.graph.engine.suspension import NodeRunOver as NodeRunOver
     from graphflow.messages import AIMessage as AIMessage
     from graphflow.messages import HumanMessage as HumanMessage
     from graphflow.messages import SystemMessage as SystemMessage

@@ -180,7 +180,7 @@ REMEDIES: dict[str, tuple[str, str]] = {
     ),
     "fenced": (
         "The process was paused for longer than its lease and another one took the thread.",
-        "Nothing to do: the other process continues. Clients rejoin by id.",
+        "Nothing to do: the other process continues. Clients rejoin by id. `app.run` and `app.stream` raise `thread_busy` instead.",
     ),
     "not_serializable": (
         "A node wrote a value whose type has no codec; `message` names key and type.",

@@ -7,15 +7,16 @@ on its host (`launch`, E18).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.errors import GraphflowError
+from graphflow.errors import Fenced, GraphflowError, ThreadBusy
 from graphflow.events import Event
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.definition.kinds import Kinds
+from graphflow.graph.engine.executor import Executor
 from graphflow.graph.engine.ports import Clock, Ids
 from graphflow.runtime.clock_and_ids import SystemClock, Uuid7Ids
 from graphflow.runtime.documents import Documents
@@ -99,14 +100,14 @@ class CompiledGraph:
         `interrupt_after`, `params`, `on_waiting` (`reject`, `cancel`, `answer`), `on_busy` (`reject`, `enqueue`, `interrupt`,
         `rollback`), `effects` (choices for a rollback over `write` effects).
 
+        Cancelling the caller cancels the run: it is over before the code of its nodes gets the `CancelledError`.
+
         Raises:
-            ThreadBusy: another run drives the thread.
+            ThreadBusy: another run drives the thread, or another process has taken the thread from this run.
             ThreadWaiting: the thread waits for an answer.
             GraphflowError: `invalid_input`.
         """
-        return await self._finish(
-            await prepare_run(self.host, RunRequest(input=input, thread_id=thread_id or "", **options))
-        )
+        return await self._finish(prepare_run(self.host, RunRequest(input=input, thread_id=thread_id or "", **options)))
 
     def stream(self, input: Any = None, thread_id: str | None = None, **options: Any) -> AsyncGenerator[Event, None]:
         """The same run as its events, at the consumer's pace; closing the stream cancels the run."""
@@ -123,8 +124,7 @@ class CompiledGraph:
             AnswerRefused: unknown, stale, ambiguous or ill-typed; nothing has changed.
             ThreadBusy: another process drives the run.
         """
-        begun = await answer_or_join(self.host, thread_id, answers, by)
-        return await begun.result() if isinstance(begun, JoinedRun) else await self._finish(begun)
+        return await self._finish(answer_or_join(self.host, thread_id, answers, by))
 
     def stream_answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> AsyncGenerator[Event, None]:
         """The events of `answer`; closing the stream cancels the run, unless another task of this process drives it."""
@@ -143,7 +143,7 @@ class CompiledGraph:
         Raises:
             GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
         """
-        return await self._finish(await prepare_resume(self.host, thread_id, checkpoint_id, effects, budget))
+        return await self._finish(prepare_resume(self.host, thread_id, checkpoint_id, effects, budget))
 
     def stream_resume(
         self,
@@ -183,7 +183,7 @@ class CompiledGraph:
         thread = self.thread(thread_id)
         forked = await thread.fork((await thread.replay_point(until)).id, thread_id=new_thread_id, effects=effects)
         try:
-            return await self._finish(await prepare_resume(self.host, forked.id, None, None, budget))
+            return await self._finish(prepare_resume(self.host, forked.id, None, None, budget))
         except GraphflowError as waits:  # a breakpoint stands before the node
             if waits.code != "thread_waiting":
                 raise
@@ -303,9 +303,14 @@ class CompiledGraph:
 
     # --- driving
 
-    async def _finish(self, prepared: PreparedRun) -> RunResult:
-        await self._drive(prepared)
-        executor = prepared.run.executor
+    async def _finish(self, preparing: Awaitable[PreparedRun | JoinedRun]) -> RunResult:
+        with _thread_kept():
+            prepared = await preparing
+            if isinstance(prepared, JoinedRun):
+                return await prepared.result()
+            executor = prepared.run.executor
+            # In a task of its own, so that the run hears of a cancellation before the code of its nodes does.
+            await _ended(executor, asyncio.ensure_future(self._drive(prepared)))  # noqa: TID251 - `_ended` awaits it
         return result_from(executor.plan, executor.machine, executor.thread_id, executor.checkpoint_id)
 
     async def _drive(self, prepared: PreparedRun) -> None:
@@ -321,22 +326,61 @@ class CompiledGraph:
         self, prepare: Callable[[Audience], Awaitable[PreparedRun | JoinedRun]]
     ) -> AsyncGenerator[Event, None]:
         outbox = Outbox()
-        prepared = await prepare(Audience(outbox))
+        with _thread_kept():
+            prepared = await prepare(Audience(outbox))
         if isinstance(prepared, JoinedRun):
             async with aclosing(prepared.events()) as events:
                 async for event in events:
                     yield event
             return
-        task = asyncio.ensure_future(self._drive(prepared))  # noqa: TID251 - awaited or cancelled below
+        executor = prepared.run.executor
+        task = asyncio.ensure_future(self._drive(prepared))  # noqa: TID251 - `_ended` awaits it
         # The consumer awaits the outbox, not the task, so the end of the task has to end the iteration.
         task.add_done_callback(lambda _: outbox.close())
         try:
             async for event in outbox:
                 yield event
             # All events are delivered; now the consumer gets the run's error, if any.
-            await task
+            with _thread_kept():
+                await _ended(executor, task)
         finally:
             # The consumer left, which cancels an attached run (E18); its cleanup ends before the stream does.
             if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+                await _left(executor, task)
+
+
+@contextmanager
+def _thread_kept() -> Iterator[None]:
+    """Raises `ThreadBusy` where the run has lost its thread to another process: callers know no fences (E2)."""
+    try:
+        yield
+    except Fenced as lost:
+        raise ThreadBusy(
+            f"the run ended without a result: {lost.message}; look at the thread before you send the input again",
+            **{"retryAfterMs": 1000, **lost.detail},
+        ) from lost
+
+
+async def _ended(executor: Executor, task: asyncio.Task[None]) -> None:
+    """Returns when the task that drives the run has ended; cancelling the caller ends the run."""
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await _left(executor, task)
+        raise
+
+
+async def _left(executor: Executor, task: asyncio.Task[None]) -> None:
+    """Ends a run whose caller leaves, and returns when its nodes have ended."""
+    executor.leave()
+    insists: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as again:  # whoever insists also cancels what the nodes still clean up
+            insists = again
+            task.cancel()
+    if not task.cancelled():
+        task.exception()  # the caller hears of the cancellation, not of how that went
+    if insists is not None:
+        raise insists

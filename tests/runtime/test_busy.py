@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from graphflow import Context, Graph, ThreadBusy
+from graphflow import Context, Graph
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.errors import EffectsNeedChoice, Fenced, GraphflowError, ThreadWaiting
+from graphflow.errors import EffectsNeedChoice, GraphflowError, ThreadBusy, ThreadWaiting
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.runs.live_runs import LiveRun
 from tests.launching import launch
@@ -120,7 +120,7 @@ async def test_a_withdrawn_input_never_runs_and_its_caller_is_told(held: Held) -
     thread = held.app.thread("t")
     assert await thread.withdraw((await thread.queue())[0].run_id)
     assert not await thread.withdraw("018bcfe5-6800-7000-8000-0000000000ff")
-    with pytest.raises(Fenced, match="withdrawn"):
+    with pytest.raises(ThreadBusy, match="withdrawn"):
         await task
     held.gate.set()
     await first.over.wait()

@@ -111,7 +111,9 @@ async def test_a_renewal_in_which_the_process_stood_still_renews_nothing(
     assert isinstance(run.executor.error, Fenced)
 
 
-async def test_an_attached_run_that_has_lost_its_thread_raises_fenced(paused: Paused, store: Checkpointer) -> None:
+async def test_the_caller_of_a_run_that_has_lost_its_thread_gets_thread_busy(
+    paused: Paused, store: Checkpointer
+) -> None:
     types: list[str] = []
 
     async def consume() -> None:
@@ -125,7 +127,7 @@ async def test_an_attached_run_that_has_lost_its_thread_raises_fenced(paused: Pa
     await store.take("t", owner="another/process/x", now=paused.clock.now_ms(), lease_ms=LEASE_MS)
     paused.gate.set()
     async with asyncio.timeout(10):
-        with pytest.raises(Fenced):
+        with pytest.raises(ThreadBusy, match="another process took the thread"):
             await task
     assert paused.acted == [] and types.count("content.delta") == 1
 

@@ -24,6 +24,8 @@ class Asker(Protocol):
     acts: frozenset[object]
     """Operations that are under way."""
     limit: asyncio.Timeout | None
+    left: bool
+    """It was told to leave, and to be entered again after the answer."""
 
     def to_be_counted(self, key: str | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]: ...
     def note_counted(self, key: str | None, usage: Mapping[str, Any] | None) -> None: ...
@@ -151,6 +153,7 @@ class AnswerWaiters:
             if waiter.ctx is ctx and not waiter.held and not waiter.future.done():
                 # Operations around the question cannot end before the answer; waiting for them would never end.
                 if not ctx.alive or ctx.acts <= waiter.around:
+                    ctx.left = True
                     waiter.future.set_exception(Suspended())
 
     def acted(self, ctx: Asker) -> None:

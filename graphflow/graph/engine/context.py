@@ -11,6 +11,7 @@ import msgspec
 from graphflow.errors import NodeFailed
 from graphflow.events import NodeProgress
 from graphflow.graph.core.immutable import thaw
+from graphflow.graph.core.machine import Frame
 from graphflow.graph.engine.blocks import Blocks
 from graphflow.graph.engine.light_event import DONE, MaybeReady
 from graphflow.graph.engine.run import Run
@@ -50,6 +51,7 @@ class Context:
     __slots__ = ("_blocks", "_run", "attempt", "node", "visit")
 
     _run: Run
+    _begun: Frame
     _blocks: Blocks | None
     node: str
     visit: int
@@ -76,12 +78,12 @@ class Context:
 
     @property
     def input(self) -> Any:
-        return self._run.machine.frames[self.frame].input
+        return self._begun.input
 
     @property
     def path(self) -> str:
         """Of the frame that the node runs in: `""` at the root, `fan#1[2]`, `sub#1`, …"""
-        return self._run.machine.frames[self.frame].path
+        return self._begun.path
 
     @property
     def tool(self) -> Any:
@@ -94,6 +96,7 @@ class Context:
         return self._service("store")
 
     def _service(self, name: str, attribute: str | None = None) -> Any:
+        self.refuse_when_over()
         try:
             return self._run.services[name]
         except KeyError:
@@ -111,11 +114,13 @@ class Context:
     def idempotency_key(self, key: str = "") -> str:
         """The same for this call on every retry and after a crash (E6)."""
         run = self._run
-        path = run.machine.frames[self.frame].path
         # No attempt in it: a retry must carry the key of the write that it repeats. The lineage is, so `rerun` gets a
         # new one.
-        parts = (run.machine.run_id, run.lineage, path, self.node, self.visit, key)
+        parts = (run.machine.run_id, run.lineage, self.path, self.node, self.visit, key)
         return digest_of(parts)
+
+    def refuse_when_over(self) -> None:
+        raise NotImplementedError
 
     # models
 
@@ -239,14 +244,16 @@ class Context:
 
     def content(self, text: str) -> MaybeReady:
         """Streams text to the reader: one call, one event."""
-        if self.alive:
-            (self._blocks or self._open_blocks()).content(self._text(text))
+        if not self.alive:
+            self.refuse_when_over()
+        (self._blocks or self._open_blocks()).content(self._text(text))
         return self._room()
 
     def reasoning(self, text: str) -> MaybeReady:
         """Streams the model's reasoning: one call, one event."""
-        if self.alive:
-            (self._blocks or self._open_blocks()).reasoning(self._text(text))
+        if not self.alive:
+            self.refuse_when_over()
+        (self._blocks or self._open_blocks()).reasoning(self._text(text))
         return self._room()
 
     def _text(self, text: str) -> str:
@@ -256,8 +263,9 @@ class Context:
 
     def emit(self, data: Any) -> MaybeReady:
         """Sends `node.progress` with any JSON-like data."""
-        if self.alive:
-            self._run.events.emit(NodeProgress(node_run_id=self.node_run_id, data=data))
+        if not self.alive:
+            self.refuse_when_over()
+        self._run.events.emit(NodeProgress(node_run_id=self.node_run_id, data=data))
         return self._room()
 
     def _room(self) -> MaybeReady:

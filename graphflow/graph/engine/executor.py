@@ -77,6 +77,8 @@ class Executor:
         """Further ticks are fed at once, before anything runs: the thread is not given back in between."""
         self.abandoned = False
         """The process shuts down: the thread is left at its last checkpoint, neither cancelled nor failed."""
+        self.left = False
+        """Nobody wants the run any more (`leave`)."""
 
     @property
     def plan(self) -> Plan:
@@ -266,6 +268,8 @@ class Executor:
         try:
             if first is not None:
                 self.feed(first)
+            if self.left:
+                self.leave()
             await self._loop()
             await self._settle()
         except asyncio.CancelledError:
@@ -273,10 +277,10 @@ class Executor:
             raise
         finally:
             self.run.closed = True  # first: a node that swallows its cancellation must not record anything from here on
+            self.runs.forget()
             self._disarm()
             self.timers.disarm()
             await self._end_tasks()
-            self.runs.forget()
             self.run.close()
         if self.error is not None:
             raise self.error
@@ -291,7 +295,7 @@ class Executor:
     async def _loop(self) -> None:
         run, commits, tasks, sleepers = self.run, self.commits, self.tasks, self.timers.sleepers
         turns = 0
-        while run.error is None:
+        while run.error is None and not run.closed:
             # Raised by a timer or a task of its own; raising it here ends the run as if it had happened in this task.
             if run.failure is not None:
                 raise run.failure
@@ -320,7 +324,7 @@ class Executor:
         if self.machine.status == "waiting":
             self.run.closed = True  # an answer from now on loads the thread anew
         await self.commits.acknowledged()
-        if self.error is None and self.machine.status == "waiting":
+        if self.error is None and self.machine.status == "waiting" and not (self.left and self.abandoned):
             self.events.emit_at(waiting_event(self.machine), await self.commits.pause())
 
     async def flush(self) -> None:
@@ -406,18 +410,37 @@ class Executor:
         partials = self.runs.partials("cancelled")
         self.runs.close_blocks()
         self.feed(self._tick(Cancel, partials=partials))
+        self.tasks.cancel_caller()
+
+    def leave(self) -> None:
+        """Ends the epoch: `drive` returns once its nodes have ended. The run is cancelled, unless it is `abandoned`.
+
+        To cancel the task that drives is no way to do that: the code of a node would hear of it first, and could act, ask,
+        or swallow it and let the run go on.
+        """
+        self.left = True
+        run = self.run
+        if self.tasks.loop is None or run.closed or run.error is not None:
+            return  # `drive` has yet to begin, and comes back here; or it is about to end
+        try:
+            if not self.abandoned:
+                self.cancel()
+                return
+            # No `Cancel` tick: after a restart the run is recovered from its last checkpoint and goes on.
+            run.closed = True
+            for number in self.runs.numbers():
+                self.tasks.cancel_node(number)
+            self.tasks.cancel_caller()
+            run.wake()
+        except GraphflowError as error:
+            run.fail(error)
 
     async def _cancelled_from_outside(self) -> None:
-        """The task was cancelled (the consumer left): the run is cancelled and its last commit completed."""
+        """The task was cancelled, and by a loop that ends say: the last commit of the run is completed."""
         self.tasks.left()
         if self.error is not None:
             return
-        if self.abandoned:
-            self.runs.close_blocks()
-            # No `Cancel` tick: after a restart the run is recovered from its last checkpoint and goes on.
-            await asyncio.shield(self.commits.acknowledged())
-            return
-        self.cancel()
+        self.leave()
         # Shielded: the last commit of a cancelled run must become durable although its task is being cancelled.
         await asyncio.shield(self._settle())
 

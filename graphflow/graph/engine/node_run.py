@@ -40,12 +40,13 @@ EFFECTS = ("write", "read", "none")
 class NodeRun(UsageMeter):
     """One run of one node: what its `Context` shows to its code, and what else the engine and the built-in kinds need.
 
-    Once it is over (`alive` is False, or the epoch is closed), `step`, `ask` and `wait` raise `NodeRunOver` before
-    anything acts: what acted is on record, and no record of a node run that is over reaches the store.
+    Once it is over (`over`), whatever it is asked for raises `NodeRunOver` before anything acts: what acted is on
+    record, and no record of a node run that is over reaches the store.
     """
 
     __slots__ = (
-        "_counts", "_used", "_waiters", "acts", "finish_reason", "limit", "node_run_id", "partial", "plan_node", "started", "state",
+        "_counts", "_used", "_waiters", "acts", "finish_reason", "left", "limit", "node_run_id", "partial", "plan_node", "started",
+        "state",
     )  # fmt: skip
 
     def __init__(self, run: Run, waiters: AnswerWaiters, frame: Frame, plan_node: PlanNode, node_run_id: str) -> None:
@@ -53,14 +54,14 @@ class NodeRun(UsageMeter):
         self._blocks: Blocks | None = None
         self._used: set[str] | None = None
         self._counts: dict[str, int] | None = None
-        self.frame = frame.number
+        self.frame, self._begun = frame.number, frame
         self.plan_node = plan_node
         self.node: str = plan_node.name
         self.visit: int = frame.visit
         self.attempt: int = frame.attempt
         self.node_run_id: str = node_run_id
         self.state: State = frame.state
-        self.alive = True
+        self.alive, self.left = True, False
         self.acts: frozenset[object] = frozenset()
         """Operations that are under way."""
         self.started = 0.0
@@ -158,11 +159,16 @@ class NodeRun(UsageMeter):
 
     # recorded operations (E5)
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing that its code still asks for is done: it has ended, or its time limit has cancelled it."""
+        return not self.alive or self._run.closed or (self.limit is not None and self.limit.expired())
+
     def refuse_when_over(self) -> None:
         """Before anything acts: no record of a node run that is over reaches the store."""
-        if not self.alive or self._run.closed:
+        if self.over:
             raise NodeRunOver(
-                f"node {self.node!r} has ended, and its code still asks for an operation; "
+                f"node {self.node!r} is over, and its code still asks for something; "
                 "what must be done after a cancellation belongs in a node of its own"
             )
 
@@ -243,6 +249,7 @@ class NodeRun(UsageMeter):
                 return settled.result
         if (lease := self._run.lease) is not None and self.now() > lease.until:
             await lease.confirm()  # this process stood still: what another epoch may do now is not done here
+            self.refuse_when_over()
         if effects == "write":
             settles = None
             facts = self._effect_facts(undo, None if refers else arguments)
@@ -255,6 +262,8 @@ class NodeRun(UsageMeter):
             self.refuse_when_over()  # a question about the past was waited for
             self._record(key, Operation(kind, digest, effects, "intent", None, idempotent), facts, settles)
         result = freeze(await self._act(key, fn, effects, idempotent))
+        # An act that swallows its cancellation may have been cut off all the same: its outcome stays unknown.
+        self.refuse_when_over()
         if not ends_node:
             self._record(key, Operation(kind, digest, effects, "done", result, idempotent))
         elif effects == "write":
@@ -288,7 +297,7 @@ class NodeRun(UsageMeter):
     def _effect_facts(self, undo: str | None, arguments: Any) -> dict[str, Any]:
         """The facts about a write that are needed after its node is gone: its place, its arguments, and its undo."""
         run = self._run
-        frame = run.machine.frames[self.frame]
+        frame = self._begun
         facts: dict[str, Any] = {"visit": self.visit}
         if frame.path:
             facts["path"] = frame.path
@@ -304,7 +313,7 @@ class NodeRun(UsageMeter):
         Returns the effect that it replaces, and its record; without a record the write is done.
         """
         run = self._run
-        past = [run.machine.frames[self.frame].path, self.node, self.visit, key]
+        past = [self.path, self.node, self.visit, key]
         rows = run.machine.reuse
         effect = next((name for name, row in rows.items() if row[:4] == past), None)
         left = [dict(zip(("path", "node", "visit", "key"), row, strict=False)) for row in rows.values() if len(row) > 4]
@@ -342,6 +351,7 @@ class NodeRun(UsageMeter):
         """Asks a person whether a cut-off write happened; None means: do it again."""
         message = f"Whether the write {key!r} of node {self.node!r} happened before the crash is unknown."
         await self._ask_outcome(f"unknown:{key}", message, key, operation, arguments)
+        self.refuse_when_over()
         return self._run.machine.frames[self.frame].operations.get(key)
 
     async def _ask_outcome(
@@ -411,7 +421,7 @@ class NodeRun(UsageMeter):
                 node=self.node,
                 frame=self.frame,
                 key="",
-                path=run.machine.frames[self.frame].path,
+                path=self.path,
                 payload=freeze({} if signal is None else {"signal": signal}),
                 hold_ms=hold_ms,
                 expires_at=until,
@@ -458,7 +468,7 @@ class NodeRun(UsageMeter):
             node=self.node,
             frame=self.frame,
             key=asked,
-            path=self._run.machine.frames[self.frame].path,
+            path=self.path,
             schema=freeze(dict(schema or {})),
             payload=freeze({"message": message} if payload is None else payload),
             tool_id=tool_id,

@@ -21,7 +21,7 @@ from graphflow.graph.engine.answer_waiters import AnswerWaiters
 from graphflow.graph.engine.context import Goto
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.graph.engine.run import Run
-from graphflow.graph.engine.suspension import OutcomeUnknown
+from graphflow.graph.engine.suspension import OutcomeUnknown, is_suspension
 
 
 class NodeRuns:
@@ -46,6 +46,8 @@ class NodeRuns:
 
     def forget(self) -> None:
         """No node run is under way any more."""
+        for ctx in self._by_frame.values():
+            ctx.alive = False
         self._by_frame.clear()
 
     def partials(self, status: str) -> dict[int, Any]:
@@ -208,13 +210,13 @@ class NodeRuns:
         run = node.run if node.effects != "write" or node.kind in _RECORDING else partial(_write, node)
         if node.timeout_s is None:
             return await run(given, ctx)
+        limit = ctx.limit = asyncio.timeout(node.timeout_s)
         try:
-            async with asyncio.timeout(node.timeout_s) as limit:
-                ctx.limit = limit
+            async with limit:
                 out = await run(given, ctx)
-        except TimeoutError:
-            # A `TimeoutError` of the node's own is an ordinary failure, not the time limit of the node.
-            if not limit.expired():
+        except (Exception, asyncio.CancelledError, BaseExceptionGroup) as error:
+            # A `TimeoutError` of the node's own is an ordinary failure; whatever it raises once its time is up is not.
+            if not limit.expired() or is_suspension(error):
                 raise
             raise _timed_out(node) from None
         if limit.expired():  # the node swallowed the cancellation; its result is still too late

@@ -57,18 +57,22 @@ class Scheduler:
     async def run_here(self) -> None:
         """Runs the only ready node in the loop's own task: no task is made for it."""
         number = self._here = self._next()
-        self._here_cancelled = False
+        self._here_cancelled = from_outside = False
+        assert self.loop is not None
+        before = self.loop.cancelling()
         try:
             await self._call(number)
         except asyncio.CancelledError:
-            # `cancel` cancelled the loop's task to stop this node. `uncancel` takes exactly that back; if a request
-            # from outside remains, it wins.
-            ours, self._here_cancelled = self._here_cancelled, False
-            if not ours or self.loop is None or self.loop.uncancel() > 0:
+            # A node run that is over is left by `NodeRunOver` too, whoever has ended it.
+            ctx = self.runs.get(number)
+            from_outside = not self._here_cancelled and ctx is not None and ctx.alive
+            if from_outside:
                 raise
         finally:
-            if self._here_cancelled and self.loop is not None:
-                self.loop.uncancel()  # the node swallowed the cancellation
+            # Takes back what `cancel` asked for, whatever the node made of it: passed on, swallowed or uncancelled. And
+            # what the node has left behind: in Python 3.11 a task group whose child fails last forgets to uncancel.
+            while not from_outside and self.loop.cancelling() > before:
+                self.loop.uncancel()
             self._here = None
 
     def run_apart(self) -> None:
@@ -108,7 +112,7 @@ class Scheduler:
         """Cancels the task that runs the frame's node, unless it is the current task."""
         if self._here == number and self.loop is not None and asyncio.current_task() is not self.loop:
             if self._here_cancelled:
-                return  # a node may fail and be cancelled by one tick; a second cancellation would look like one from outside
+                return  # a node may fail and be cancelled by one tick
             # The loop's own task runs this node, so cancelling the node means cancelling the loop; `run_here` undoes
             # that.
             self._here_cancelled = True
@@ -116,6 +120,16 @@ class Scheduler:
         task = self.running.get(number)
         if task is not None and task is not asyncio.current_task():
             task.cancel()
+
+    def cancel_caller(self) -> None:
+        """Cancels the node whose code has just ended its own run, at its next wait: it may wait for that very end."""
+        if self.loop is None or (task := asyncio.current_task()) is None:
+            return
+        numbers = [number for number, other in self.running.items() if other is task]
+        if task is self.loop and self._here is not None:
+            numbers.append(self._here)
+        for number in numbers:
+            asyncio.get_running_loop().call_soon(self.cancel, number)
 
     def drop(self, number: int) -> None:
         """Stops the frame's node: it is no longer ready, and its task is cancelled."""
@@ -152,6 +166,8 @@ class Scheduler:
                 out = await node.run(frame.state, ctx)
             else:
                 out = await self.runs.call(ctx, frame, node)
+            if ctx.left:
+                raise Suspended  # swallowed by the node: the question stays
             tick = self.runs.succeeded(ctx, node, out)
         except (Suspended, BaseExceptionGroup) as left:
             if is_suspension(left):
@@ -161,7 +177,8 @@ class Scheduler:
                 if ctx.alive and run.machine.frames[number].status == "ready":
                     self.ready[number] = None
                 return
-            if not isinstance(left, ExceptionGroup):
+            # A group takes `NodeRunOver` for an error, as it is not `CancelledError` itself.
+            if ctx.alive and not isinstance(left, ExceptionGroup):
                 raise
             tick = self.runs.failed(ctx, left)
         # `cancelling()` tells a real cancellation from a `CancelledError` that user code raised.

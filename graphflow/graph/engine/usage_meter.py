@@ -28,7 +28,7 @@ class UsageMeter(Context):
     its usage, or neither.
     """
 
-    __slots__ = ("_charged", "alive", "counted", "facts", "frame", "usage")
+    __slots__ = ("_begun", "_charged", "alive", "counted", "facts", "frame", "usage")
 
     usage: dict[str, Any] | None
     """What this node run used so far."""

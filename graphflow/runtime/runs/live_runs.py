@@ -244,6 +244,11 @@ class LiveRuns:
                             [live.lease for live in self.by_thread.values() if live.lease is not None]
                         )
                     await self._read_control_messages()
+        except asyncio.CancelledError:  # the loop ends, and a node that swallows its own cancellation would hold it up
+            for live in list(self.by_thread.values()):
+                if live.task is not None:
+                    live.executor.leave()
+            raise
         finally:
             self._renewer = None
 
@@ -353,21 +358,22 @@ class LiveRuns:
             live.executor.release()
         if tasks:
             await asyncio.wait(tasks, timeout=grace_s)
+        await abandon(self.by_thread.values())
         if self._renewer is not None:
+            tasks.append(self._renewer)
             self._renewer.cancel()
-        await abandon(self.by_thread.values(), *tasks, *filter(None, [self._renewer]))
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def abandon(lives: Iterable[LiveRun], *tasks: asyncio.Task[None]) -> None:
-    """Leaves the threads of detached runs at their last checkpoint, and ends further tasks with them."""
+async def abandon(lives: Iterable[LiveRun]) -> None:
+    """Leaves the threads of detached runs at their last checkpoint."""
     lives = list(lives)
     # A shutdown is not recorded as a cancel.
     for live in lives:
         live.executor.abandoned = True
-    ended = {*tasks, *(live.task for live in lives if live.task is not None)}
-    for task in ended:
-        task.cancel()
-    await asyncio.gather(*ended, return_exceptions=True)
+        if live.task is not None:  # an attached one is left by its caller
+            live.executor.leave()
+    await asyncio.gather(*(live.task for live in lives if live.task is not None), return_exceptions=True)
 
 
 class RunRegistry:
