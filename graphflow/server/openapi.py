@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 Schema = dict[str, Any]
-LISTS = frozenset({
-    "/api/agents", "/api/tools", "/api/rules", "/api/chats", "/api/inbox", "/api/threads/{thread_id}/checkpoints",
-    "/api/threads/{thread_id}/queue", "/api/threads/{thread_id}/decisions",
-})  # fmt: skip
-"""Whose `data` is a list."""
 WRITES = ("post", "put", "patch", "delete")
 ABOUT = """\
 Every answer that is no stream is `{"code": 0, "msg": "success", "data": …}`, with `cursor` where another page follows.
@@ -57,15 +52,21 @@ def _completed(page: Schema) -> Schema:
     schemas = page.setdefault("components", {}).setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own answer, which is never given
         schemas.pop(unused, None)
-    schemas |= {"Success": _SUCCESS, "Failure": _failure(), "Frame": _FRAME}
+    # Imported here: only the page needs the types of answers.
+    from graphflow.server.openapi_types import components, data_of
+
+    schemas |= components() | {"Failure": _failure(), "Frame": _FRAME}
     for path, method, operation in _operations(page):
         _name_the_body(operation, schemas)
+        # Generated clients name their functions by it: "Start a run" is `start_run`.
+        words = operation["summary"].lower().split()
+        operation["operationId"] = "_".join(word for word in words if word not in ("a", "an", "the"))
         responses = operation["responses"]
         # FastAPI's own 422 is never given; the envelope's is added below.
         responses.pop("422", None)
         success = responses["200"]["content"]
         if "application/json" in success and not success["application/json"].get("schema"):
-            success["application/json"]["schema"] = _success_of(path, method)
+            success["application/json"]["schema"] = _success(data_of(method, path))
         if "text/plain" in success:
             success["text/plain"] = {"schema": {"type": "string"}}
         if "text/event-stream" in success:
@@ -92,8 +93,9 @@ def _name_the_body(operation: Schema, schemas: Schema) -> None:
 
 
 def _failures_of(method: str, operation: Schema) -> Iterator[int]:
+    yield 400
     if "security" in operation:
-        yield from (400, 401, 403, 404, 421, 429)
+        yield from (401, 403, 404, 421, 429)
     if method in WRITES:
         yield from (409, 422, 502, 504)
     if "requestBody" in operation:
@@ -113,24 +115,16 @@ def _answer(status: int) -> Schema:
     return answer
 
 
-def _success_of(path: str, method: str) -> Schema:
-    data: Schema = {"type": "array", "items": {"type": "object"}} if path in LISTS and method == "get" else {}
-    base = {"$ref": "#/components/schemas/Success"}
-    return {"allOf": [base, {"type": "object", "properties": {"data": data}}]} if data else base
-
-
-_SUCCESS: Schema = {
-    "title": "Success",
-    "type": "object",
-    "required": ["code", "msg", "data"],
-    "properties": {
+def _success(data: Schema) -> Schema:
+    properties: Schema = {
         "code": {"const": 0, "type": "integer"},
         "msg": {"const": "success", "type": "string"},
-        "data": {"description": "What was asked for."},
-        "cursor": {"type": "string", "description": "Where the next page begins; absent on the last."},
-    },
-    "additionalProperties": False,
-}
+        "data": data,
+    }
+    if data.get("type") == "array":
+        properties["cursor"] = {"type": "string", "description": "Where the next page begins; absent on the last."}
+    required = ["code", "msg", "data"]
+    return {"type": "object", "required": required, "properties": properties, "additionalProperties": False}
 
 
 _FRAME: Schema = {
@@ -148,6 +142,7 @@ _FRAME: Schema = {
         "data": {
             "type": "string",
             "contentMediaType": "application/json",
+            "contentSchema": {"$ref": "#/components/schemas/Event"},
             "description": "One event (docs/reference/events.md).",
         },
         "retry": {"type": "integer", "description": "ms; with the comment that tells to rejoin."},

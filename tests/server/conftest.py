@@ -22,6 +22,7 @@ from graphflow.models.scripted.script import Script
 from graphflow.models.scripted.server import DeltaGate, ScriptedServer, serve_scripted
 from graphflow.server.run import Server, make_server
 from graphflow.service.application import Application
+from tests.server.contract import check_answer, check_event
 from tests.service.clients import Client, check_grammar
 from tests.service.conftest import Gate, make_application, write_agents
 
@@ -37,7 +38,8 @@ async def serving(application: Application, **options: Any) -> AsyncIterator[tup
         assert not task.done(), task.exception()
         await asyncio.sleep(0.005)
     try:
-        async with httpx.AsyncClient(base_url=server.url, timeout=10) as client:
+        hooks = {"response": [check_answer]}
+        async with httpx.AsyncClient(base_url=server.url, timeout=10, event_hooks=hooks) as client:
             yield client, server
     finally:
         server.should_exit = True
@@ -75,6 +77,7 @@ async def frames(response: httpx.Response) -> AsyncIterator[tuple[str | None, di
             sse_id = line[4:]
         elif line.startswith("data: "):
             data = json.loads(line[6:])
+            check_event(data)
         elif line.startswith("event: "):
             assert line == "event: message"
         elif not line and data is not None:

@@ -16,6 +16,7 @@ import schemathesis
 from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from jsonschema_rs import ValidationError
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -23,12 +24,14 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from graphflow.events import EVENT_TYPES
+from graphflow.server.answers import ANSWERS
 from graphflow.server.app import create_app
-from graphflow.server.openapi import LISTS
 from graphflow.server.routes import operators
 from graphflow.server.run import Server, make_server
 from tests.campaign import size
 from tests.server.conftest import serving
+from tests.server.contract import check_event
 from tests.server.test_users import OPS, with_tokens
 from tests.service.conftest import make_application
 
@@ -120,14 +123,46 @@ def test_every_endpoint_says_in_a_few_words_what_it_does(folder: Path) -> None:
     assert len(set(summaries)) == len(summaries) and all(" " in summary for summary in summaries)
 
 
-def test_the_page_refers_to_nothing_that_it_does_not_hold_and_knows_which_answers_are_lists(folder: Path) -> None:
+def test_the_page_refers_to_nothing_that_it_does_not_hold(folder: Path) -> None:
     made = page(folder)
     schemas = made["components"]["schemas"]
     text = json.dumps(made)
     for part in text.split('"$ref": "')[1:]:
         pointer = part.partition('"')[0]
         assert pointer.removeprefix("#/components/schemas/") in schemas, pointer
-    assert set(made["paths"]) >= LISTS
+
+
+def test_every_answer_has_a_type_and_the_union_of_events_has_them_all(folder: Path) -> None:
+    made = page(folder)
+    typed = set()
+    for path, operations in made["paths"].items():
+        for method, operation in operations.items():
+            if "application/json" in (content := operation["responses"]["200"].get("content", {})):
+                typed.add(f"{method} {path}")
+                data = content["application/json"]["schema"]["properties"]["data"]
+                assert data or path == "/api/viewport", "any JSON is a type of nothing"
+    assert typed == set(ANSWERS)
+    schemas = made["components"]["schemas"]
+    event = schemas["Event"]
+    assert set(event["discriminator"]["mapping"]) == set(EVENT_TYPES)
+    assert [{"$ref": ref} for ref in event["discriminator"]["mapping"].values()] == event["oneOf"]
+    for tag, ref in event["discriminator"]["mapping"].items():
+        assert schemas[ref.rpartition("/")[2]]["properties"]["type"]["const"] == tag
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "run.cancel", "runId": 1, "seq": 1, "timestamp": 1},
+        {"type": "run.cancel", "runId": "r", "timestamp": 1},
+        {"type": "run.cancel", "runId": "r", "seq": 1, "timestamp": 1, "more": 1},
+        {"type": "run.cancelled", "runId": "r", "seq": 1, "timestamp": 1},
+        {"type": "run.error", "runId": "r", "error": {"code": "internal"}, "seq": 1, "timestamp": 1},
+    ],
+)
+def test_an_event_that_the_document_does_not_allow_fails_the_check_of_all_streams(event: dict[str, Any]) -> None:
+    with pytest.raises((ValidationError, AssertionError)):
+        check_event(event)
 
 
 def test_only_probes_are_let_in_without_a_token(folder: Path) -> None:
