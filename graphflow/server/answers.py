@@ -15,20 +15,20 @@ from graphflow.runtime.history.provenance import Blame
 from graphflow.runtime.history.thread_states import CheckpointInfo
 from graphflow.runtime.history.why import Why
 from graphflow.runtime.result import RunStatus
+from graphflow.runtime.thread_status import ThreadStatus
 from graphflow.service.runs.submit import Submitted
 from graphflow.tools.running.standing_rules import StandingRule
 
-ThreadStatus = Literal["idle", "running", "waiting", "failed", "stopped"]
 Values = dict[str, Any]
 
 
-class Answer(BaseModel):
+class AnswerData(BaseModel):
     """Base of all: wire names are camelCase, and the docstring under a field is its description."""
 
     model_config = ConfigDict(alias_generator=to_camel, use_attribute_docstrings=True)
 
 
-class RunFailure(Answer):
+class RunFailure(AnswerData):
     """Why a run, a node or a task failed."""
 
     code: str
@@ -39,7 +39,7 @@ class RunFailure(Answer):
     detail: Values | None = None
 
 
-class InterruptRef(Answer):
+class InterruptRef(AnswerData):
     """An open interrupt, in short."""
 
     interrupt_id: str
@@ -75,7 +75,7 @@ class InboxLine(OpenQuestion):
     agent_key: str | None = None
 
 
-class UploadFacts(Answer):
+class UploadFacts(AnswerData):
     """A file that a chat keeps."""
 
     type: str
@@ -91,7 +91,7 @@ class UploadReference(UploadFacts):
     id: str
 
 
-class UsageFigures(Answer):
+class UsageFigures(AnswerData):
     """What was used; figures that are 0 may be left out, a null is not known."""
 
     model_config = ConfigDict(extra="allow")
@@ -106,7 +106,7 @@ class UsageFigures(Answer):
     cost_usd: float | None = None
 
 
-class DefinitionIssue(Answer):
+class DefinitionIssue(AnswerData):
     """An error in a file."""
 
     file: str | None
@@ -116,7 +116,7 @@ class DefinitionIssue(Answer):
     message: str
 
 
-class AgentWarning(Answer):
+class AgentWarning(AnswerData):
     """What is allowed and likely a mistake."""
 
     model_config = ConfigDict(extra="allow")
@@ -127,7 +127,7 @@ class AgentWarning(Answer):
     hint: str | None = None
 
 
-class AgentLine(Answer):
+class AgentLine(AnswerData):
     """An agent, in short."""
 
     key: str
@@ -142,24 +142,20 @@ class AgentLine(Answer):
     """The first error of a rejected file; an older version may stay active."""
 
 
-class GraphNode(Answer):
+class GraphNode(AnswerData):
     name: str
     kind: str
     form: str
 
 
-class GraphEdge(Answer):
-    """A route."""
-
+class GraphEdge(AnswerData):
     source: str
     target: str
     kind: str
     condition: str | None = None
 
 
-class AgentGraph(Answer):
-    """The compiled graph."""
-
+class AgentGraph(AnswerData):
     start: str
     nodes: list[GraphNode]
     edges: list[GraphEdge]
@@ -178,7 +174,7 @@ class AgentDetail(AgentLine):
     """The agent file."""
 
 
-class ToolLine(Answer):
+class ToolLine(AnswerData):
     """A tool."""
 
     name: str
@@ -197,7 +193,7 @@ class ToolLine(Answer):
     invalid: DefinitionIssue | None = None
 
 
-class ToolResultInFull(Answer):
+class ToolResultInFull(AnswerData):
     """The result of a call."""
 
     tool_id: str
@@ -207,21 +203,21 @@ class ToolResultInFull(Answer):
     """Whether the model received only a part of it."""
 
 
-class Shown(Answer):
+class ShownToPerson(AnswerData):
     """What whoever decided was shown."""
 
     payload: Any = None
     arguments: Any = None
 
 
-class DecisionLine(Answer):
+class DecisionLine(AnswerData):
     """A decision about a tool call or a question."""
 
     at: int
     by: str
     kind: str
     decision: str
-    shown: Shown
+    shown: ShownToPerson
     node: str | None = None
     ran: Any = None
     """The arguments with which the call ran."""
@@ -232,7 +228,7 @@ class DecisionLine(Answer):
     reason: str | None = None
 
 
-class ChatHistory(Answer):
+class ChatHistory(AnswerData):
     """A chat: its name and its history as events."""
 
     chat_id: str
@@ -244,7 +240,7 @@ class ChatHistory(Answer):
     """Of all queries, each id once."""
 
 
-class ChatLine(Answer):
+class ChatLine(AnswerData):
     """A chat, in short."""
 
     chat_id: str
@@ -253,11 +249,13 @@ class ChatLine(Answer):
     created_at: int
     updated_at: int
     status: ThreadStatus
+    driven: bool
+    """Whether a live process drives it."""
     waiting: InboxLine | None
     """The first open interrupt."""
 
 
-class RunOutcome(Answer):
+class RunOutcome(AnswerData):
     """A run that has ended or waits."""
 
     run_id: str
@@ -272,7 +270,7 @@ class RunOutcome(Answer):
     error: RunFailure | None = None
 
 
-class Uploaded(Answer):
+class Uploaded(AnswerData):
     """An upload that was kept."""
 
     request_id: str
@@ -280,7 +278,7 @@ class Uploaded(Answer):
     upload: UploadReference
 
 
-class ThreadSummary(Answer):
+class ThreadSummary(AnswerData):
     """A thread at its head."""
 
     thread_id: str
@@ -288,6 +286,7 @@ class ThreadSummary(Answer):
     agent_key: str | None
     version: str | None
     status: ThreadStatus
+    driven: bool
     run_id: str | None
     checkpoint_id: str | None
     next: list[str]
@@ -299,12 +298,13 @@ class ThreadSummary(Answer):
     updated_at: int
 
 
-class StateAt(Answer):
+class StateAt(AnswerData):
     """The state at a checkpoint."""
 
     thread_id: str
     checkpoint_id: str | None
     status: ThreadStatus
+    driven: bool
     run_id: str | None
     values: Values
     next: list[str]
@@ -314,7 +314,7 @@ class StateAt(Answer):
     """Open subgraphs and branches by path."""
 
 
-class Changes(Answer):
+class Changes(AnswerData):
     """What differs between two checkpoints."""
 
     from_: str
@@ -325,7 +325,7 @@ class Changes(Answer):
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"))
 
 
-class SpentFigures(Answer):
+class SpentFigures(AnswerData):
     """A sum of the ledger."""
 
     model_calls: int
@@ -350,14 +350,14 @@ class SpentLine(SpentFigures):
     model: str | None = None
 
 
-class UsageReport(Answer):
+class UsageReport(AnswerData):
     """What was used over all threads."""
 
     total: SpentFigures
     lines: list[SpentLine]
 
 
-class ThreadCost(Answer):
+class ThreadCost(AnswerData):
     """What a thread has used."""
 
     thread_id: str
@@ -369,14 +369,14 @@ class ThreadCost(Answer):
     """Of all branches."""
 
 
-class ThreadHead(Answer):
+class ThreadHead(AnswerData):
     """A thread's new head."""
 
     thread_id: str
     checkpoint_id: str
 
 
-class Forked(Answer):
+class Forked(AnswerData):
     """A new thread."""
 
     thread_id: str
@@ -384,14 +384,14 @@ class Forked(Answer):
     forked_from: str
 
 
-class Cancelled(Answer):
+class Cancelled(AnswerData):
     """Whether a run was cancelled."""
 
     thread_id: str
     cancelled: bool
 
 
-class Signalled(Answer):
+class SignalSent(AnswerData):
     """Whether a signal woke a node."""
 
     thread_id: str
@@ -399,7 +399,7 @@ class Signalled(Answer):
     woken: bool
 
 
-class QueuedLine(Answer):
+class QueuedLine(AnswerData):
     """An input that waits for its turn."""
 
     run_id: str
@@ -410,7 +410,7 @@ class QueuedLine(Answer):
     queued_at: int
 
 
-class Withdrawn(Answer):
+class Withdrawn(AnswerData):
     """Whether a queued input was removed."""
 
     thread_id: str
@@ -418,27 +418,27 @@ class Withdrawn(Answer):
     withdrawn: bool
 
 
-class Deleted(Answer):
+class Deleted(AnswerData):
     """A thread that is gone."""
 
     thread_id: str
     deleted: Literal[True]
 
 
-class Removed(Answer):
+class Removed(AnswerData):
     """A rule that is gone."""
 
     id: str
     removed: Literal[True]
 
 
-class Health(Answer):
+class Health(AnswerData):
     """The process answers."""
 
     status: Literal["ok"]
 
 
-class Readiness(Answer):
+class Readiness(AnswerData):
     """The server takes requests."""
 
     status: Literal["ready"]
@@ -487,7 +487,7 @@ ANSWERS: dict[str, Any] = {
     "post /api/threads/{thread_id}/fork": Forked,
     "post /api/threads/{thread_id}/resume": RunOutcome,
     "post /api/threads/{thread_id}/cancel": Cancelled,
-    "post /api/threads/{thread_id}/signal": Signalled,
+    "post /api/threads/{thread_id}/signal": SignalSent,
     "get /api/threads/{thread_id}/queue": list[QueuedLine],
     "delete /api/threads/{thread_id}/queue/{run_id}": Withdrawn,
     "delete /api/threads/{thread_id}": Deleted,
