@@ -7,12 +7,13 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import close_quietly, note
+from graphflow.cli.terminal.console import close_quietly, columns, note
 from graphflow.errors import DefinitionError, GraphflowError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,25 +25,49 @@ class Verbosity:
     verbose = False
 
 
+class Group(TyperGroup):
+    """A group whose help says what each command does in full."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        listed = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, found.get_short_help_str(limit=1_000)) for name, found in listed if found and not found.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+# Click wraps help at 50 columns or more.
+_NARROW = {"terminal_width": columns() - 1} if columns() < 52 else {}
+
 root = typer.Typer(
     name="graphflow",
+    cls=Group,
     help="Agents as graphs: run, inspect, stop, answer, rewind, fork.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], **_NARROW},
 )
 """The command line; each file of `commands/` adds itself."""
 
 
-def group(name: str, help: str, *, no_args_is_help: bool = True) -> typer.Typer:
-    """A new group of commands."""
-    made = typer.Typer(
-        name=name, help=help, no_args_is_help=no_args_is_help, rich_markup_mode=None, pretty_exceptions_enable=False
-    )
+def group(name: str, help: str) -> typer.Typer:
+    """A new group of commands; without one of them it runs `list_by_default`'s."""
+    made = typer.Typer(name=name, cls=Group, help=help, rich_markup_mode=None, pretty_exceptions_enable=False)
     root.add_typer(made)
     return made
+
+
+def list_by_default(on: typer.Typer, listing: Callable[..., Any]) -> None:
+    """Makes a group without a command list what it is about."""
+
+    @on.callback(invoke_without_command=True, help=f"{on.info.help} Without a command: list.")
+    def without_command(
+        context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+    ) -> None:
+        if context.invoked_subcommand is None:
+            # A callback is no command, so it has no error boundary of its own.
+            guarded(listing)(as_json=as_json)
 
 
 def command(on: typer.Typer, name: str | None = None) -> Callable[[F], F]:

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphflow.graph.definition.document import decode_document
-from graphflow.graph.drawing.layout import Box, Group, JoinMark, Layout, layout, shorten, units
+from graphflow.graph.drawing.layout import Box, Group, JoinMark, Layout, layout, shorten
 from graphflow.graph.drawing.sugiyama import LayeredRows, crossings, order_rows
+from graphflow.text_width import units
 from tests.campaign import size
 from tests.drawing.documents import branches, chain, document, fan, react, review
 from tests.graph.random_documents import RandomDocument, random_documents

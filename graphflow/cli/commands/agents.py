@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphflow.cli.command import command, group
+from graphflow.cli.command import command, group, list_by_default
 from graphflow.cli.options import Agent, AsJson
 from graphflow.cli.startup import agent_named, opened
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import note, say, say_json, say_table
+from graphflow.cli.terminal.steps import say_drawing
 
 if TYPE_CHECKING:
     from graphflow.agents.loader import LoadedAgent
@@ -42,13 +43,14 @@ async def list_agents(as_json: AsJson = False) -> int:
     return exits.USAGE if refused else exits.OK
 
 
+list_by_default(agents, list_agents)
+
+
 @command(agents, "show")
 async def show_agent(
     agent: Agent, as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the compiled graph.")] = False
 ) -> None:
     """Show one agent in full, with its graph."""
-    from graphflow.graph.drawing.render import draw_text
-
     async with opened() as app:
         loaded = agent_named(app, agent)
     if as_json:
@@ -57,12 +59,13 @@ async def show_agent(
     for name, value in agent_dict(loaded).items():
         # The key is what was typed, the instructions follow as a block, and an icon is for pages.
         if name not in ("key", "instructions", "icon"):
-            say(f"{name:<12} {' '.join(value) if isinstance(value, list | tuple) else value}")
+            say(f"{name:<12} {' '.join(value) if isinstance(value, list | tuple) else value}", indent=" " * 13)
     for issue in loaded.warnings:
-        say(f"{'warning':<12} {issue.render()}")
+        say(f"{'warning':<12} {issue.render()}", indent=" " * 13)
     if loaded.instructions:
         say(f"\n{loaded.instructions.strip()}")
-    say(f"\n{draw_text(loaded.checked.document)}")
+    say()
+    say_drawing(loaded.checked.document)
 
 
 def agent_dict(agent: LoadedAgent) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from graphflow.cli.terminal.argument_values import budget_of
 from graphflow.cli.terminal.console import interactive, note, say, say_json, say_table, stop
 from graphflow.cli.terminal.lines_file import write_lines
 from graphflow.cli.terminal.question_text import Leave, is_question, question_line
-from graphflow.cli.terminal.steps import path_taken, say_steps, step_dict
+from graphflow.cli.terminal.steps import path_taken, say_drawing, say_steps, step_dict
 from graphflow.errors import GraphflowError, ThreadWaiting
 from graphflow.suggestions import meant
 
@@ -209,9 +209,7 @@ class Chat:
 
     async def draw(self, words: list[str]) -> None:
         """The graph, with the path that the run took."""
-        from graphflow.graph.drawing.render import draw_text
-
-        say(draw_text(self.agent.checked.document, await path_taken(self.thread) if await self.begun() else None))
+        say_drawing(self.agent.checked.document, await path_taken(self.thread) if await self.begun() else None)
 
     async def history(self, words: list[str]) -> None:
         """The thread's checkpoints."""
@@ -252,7 +250,7 @@ class Chat:
         """This list."""
         # The docstrings are the help, so neither can be forgotten when a command changes.
         for name, obey in COMMANDS.items():
-            say(f"/{name:<8} {obey.__doc__}")
+            say(f"/{name:<8} {obey.__doc__}", indent=" " * 10)
         note("a line without / is a message; at a question: a letter, /later, /quit, or /help")
 
     async def quit(self, words: list[str]) -> None:

@@ -50,7 +50,7 @@ async def doctor(as_json: AsJson = False) -> int:
         say_json([{"what": what, "state": state, "text": text} for what, state, text in findings])
     else:
         for what, state, text in findings:
-            say(f"{MARKS[state]} {what:<10} {text}")
+            say(f"{MARKS[state]} {what:<10} {text}", indent=" " * 13)
     return exits.FAILED if any(state == "error" for _, state, _ in findings) else exits.OK
 
 

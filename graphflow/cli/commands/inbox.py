@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphflow.cli.command import command, group, guarded
+from graphflow.cli.command import command, group, list_by_default
 from graphflow.cli.options import AsJson, AsLines
 from graphflow.cli.startup import PAGE, opened
 from graphflow.cli.terminal import exit_codes as exits
@@ -18,15 +18,7 @@ if TYPE_CHECKING:
     from graphflow.graph.core.machine import Interrupt
     from graphflow.service.application import Application
 
-inbox = group("inbox", "Open questions of all threads.", no_args_is_help=False)
-
-
-@inbox.callback(invoke_without_command=True)
-def _without_command(context: typer.Context, as_json: AsJson = False) -> None:
-    """Open questions of all threads. Without a command: list."""
-    if context.invoked_subcommand is None:
-        # A callback is no command, so it has no error boundary of its own.
-        guarded(list_inbox)(as_json=as_json)
+inbox = group("inbox", "Open questions of all threads.")
 
 
 @command(inbox, "list")
@@ -38,7 +30,7 @@ async def list_inbox(
     as_json: AsJson = False,
 ) -> None:
     """List open questions, oldest first."""
-    from graphflow.cli.terminal.question_text import answer_lines, question_line
+    from graphflow.cli.terminal.question_text import note_answers, question_line
 
     async with opened() as app:
         rows = await _open(app, thread_id=thread, owner=owner, role=role, agent_key=agent)
@@ -55,7 +47,11 @@ async def list_inbox(
     ]
     say_table(("id", "agent", "since", "question"), cells)
     # One example: commands for all of them would be longer than the list.
-    note(f"to answer, for example:\n{answer_lines(waiting[0][1])}")
+    note("to answer, for example:")
+    note_answers(waiting[0][1])
+
+
+list_by_default(inbox, list_inbox)
 
 
 @command(inbox, "answer")

@@ -6,21 +6,13 @@ from typing import Annotated
 
 import typer
 
-from graphflow.cli.command import command, group, guarded
+from graphflow.cli.command import command, group, list_by_default
 from graphflow.cli.options import AsJson
 from graphflow.cli.startup import opened
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import local_time, note, say, say_json, say_table, stop
 
-rules = group("rules", "Standing rules about tool calls: allow, ask or deny.", no_args_is_help=False)
-
-
-@rules.callback(invoke_without_command=True)
-def _without_command(context: typer.Context, as_json: AsJson = False) -> None:
-    """Standing rules about tool calls: allow, ask or deny. Without a command: list."""
-    if context.invoked_subcommand is None:
-        # A callback is no command, so it has no error boundary of its own.
-        guarded(list_rules)(as_json=as_json)
+rules = group("rules", "Standing rules about tool calls: allow, ask or deny.")
 
 
 @command(rules, "list")
@@ -44,6 +36,9 @@ async def list_rules(as_json: AsJson = False) -> None:
         until = "-" if rule.expires_at is None else local_time(rule.expires_at)
         cells.append((rule.id, rule.decision, rule.tool, rule.args or "-", holds, until, rule.created_by))
     say_table(("id", "decision", "tool", "args", "for", "until", "by"), cells)
+
+
+list_by_default(rules, list_rules)
 
 
 @command(rules, "add")

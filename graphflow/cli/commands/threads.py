@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from graphflow.cli.command import command, group, root
+from graphflow.cli.command import command, group, list_by_default, root
 from graphflow.cli.commands import threads_inspect, threads_migrate, threads_storage, threads_travel
 from graphflow.cli.options import AsJson, Place, ThreadId
 from graphflow.cli.startup import checkpoint_named, opened, opened_thread, place_named, thread_named
@@ -53,6 +53,9 @@ async def list_threads(
         note("no threads")
 
 
+list_by_default(threads, list_threads)
+
+
 @command(threads, "show")
 async def show_thread(
     thread: ThreadId,
@@ -75,9 +78,10 @@ async def show_thread(
     say(f"thread {found.id}  {state.status}{held}" + (f"  next: {', '.join(state.next)}" if state.next else ""))
     say_steps(steps, lineages=everything)
     for interrupt in state.interrupts:
-        from graphflow.cli.terminal.question_text import answer_lines, question_line
+        from graphflow.cli.terminal.question_text import note_answers, question_line
 
-        note(f"waits: {question_line(interrupt)}\n{answer_lines(interrupt)}")
+        note(f"waits: {question_line(interrupt)}")
+        note_answers(interrupt)
 
 
 @command(threads, "state")

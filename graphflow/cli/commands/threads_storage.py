@@ -11,7 +11,7 @@ from graphflow.cli.command import command
 from graphflow.cli.options import AsJson, DryRun, NewId, ThreadId, Yes
 from graphflow.cli.startup import ANOTHER_ID, opened, opened_thread, thread_named, threads_in_store
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import count, interactive, note, one_line_json, say, say_json, stop
+from graphflow.cli.terminal.console import count, interactive, note, one_line_json, put, say, say_json, stop
 from graphflow.cli.terminal.lines_file import read_lines, write_lines
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ async def _confirmed(question: str, action: str) -> bool:
         stop(exits.USAGE, f"{action} needs --yes without a terminal")
     from graphflow.cli.terminal.prompts import read_line
 
-    return (await read_line(f"{question} [y/N] ")).lower() in ("y", "yes")
+    return (await read_line(f"{question} [y/N]")).lower() in ("y", "yes")
 
 
 async def export(
@@ -87,7 +87,7 @@ async def export(
         lines = app.store.export_thread(found.id)
         if file is None or file == "-":
             async for line in lines:
-                say(one_line_json(line))
+                put(one_line_json(line))
             return
         await write_lines(Path(file), lines)
     note(f"thread {found.id} is in {file}")
@@ -183,7 +183,7 @@ async def rotate_keys(
     from graphflow.checkpoints.encryption.cipher import new_key as make_key
 
     if new_key:
-        say(make_key())
+        put(make_key())
         return
     async with opened() as app:
         if not isinstance(app.store, EncryptedCheckpointer):

@@ -123,7 +123,7 @@ async def resume(
     as_json: AsJson = False,
     as_lines: AsLines = False,
 ) -> int:
-    """Continue an unfinished run after a crash, cancel, failure, rewind or fork."""
+    """Continue a run that crashed, failed, waits or was rewound or forked; after a cancel, begin a new run from there."""
     from graphflow.cli.terminal.answer_policy import policy_of
     from graphflow.cli.terminal.turn_driver import continue_thread
 

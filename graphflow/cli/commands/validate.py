@@ -40,7 +40,7 @@ def validate(
         say_json({"files": checked, "valid": not errors, "errors": [issue.as_dict() for issue in issues]})
     else:
         for issue in issues:
-            say(f"{issue.severity}: {_relative(issue)}")
+            say(f"{issue.severity}: {_relative(issue)}", indent="  ")
         note(_summary(checked, len(errors), len(issues) - len(errors)))
     return exits.USAGE if errors else exits.OK
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -15,14 +16,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import typer
 
 from graphflow.json_data import encode_json
+from graphflow.text_width import longest_word, units, visible, wrap
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 GAP = "  "
 """Between two columns of a table."""
-NARROWEST = 20
-"""Columns of a terminal that a wrapped column needs to be readable."""
+BAR, LEAST_BAR = 24, 4
+"""Cells of the longest bar, in a table with room and in one without."""
 
 
 def make_streams_usable() -> None:
@@ -38,20 +40,40 @@ def _nowhere() -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8")
 
 
-def say(text: str = "") -> None:
-    """Prints a line of the result to stdout."""
+def put(text: str = "") -> None:
+    """Prints data to stdout as it is; to a terminal without what could change what is shown there."""
+    _write(visible(text) if _is_tty(sys.stdout) else text)
+
+
+def _write(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
-def note(text: str) -> None:
-    """Prints a line for the person to stderr."""
+def say(text: str = "", *, indent: str = "  ") -> None:
+    """Prints lines of the result to stdout. On a terminal they are wrapped at words, and `indent` begins what follows."""
+    _write(fitted(text, sys.stdout, indent))
+
+
+def note(text: str, *, indent: str = "  ", whole: bool = False) -> None:
+    """Prints lines for the person to stderr, wrapped as `say` does; `whole` keeps commands to copy in one piece."""
     try:
-        sys.stderr.write(text + "\n")
+        sys.stderr.write((visible(text) if whole else fitted(text, sys.stderr, indent)) + "\n")
         sys.stderr.flush()
     # Losing a message is no reason to fail the command.
     except BrokenPipeError:
         pass
+
+
+def fitted(text: str, stream: TextIO, indent: str = "") -> str:
+    """The text as the stream shows it: wrapped at words where it is a terminal."""
+    shown = visible(text)
+    return "\n".join(wrap(shown, columns(), indent)) if _is_tty(stream) else shown
+
+
+def columns() -> int:
+    """Width of the terminal."""
+    return shutil.get_terminal_size().columns
 
 
 def stop(code: int, text: str, *, hint: str | None = None) -> NoReturn:
@@ -66,7 +88,7 @@ def say_json(value: Any) -> None:
     """Prints one indented JSON value; structs and frozen values too."""
     import msgspec
 
-    say(msgspec.json.format(encode_json(value), indent=2).decode())
+    put(msgspec.json.format(encode_json(value), indent=2).decode())
 
 
 def one_line_json(value: Any) -> str:
@@ -76,6 +98,11 @@ def one_line_json(value: Any) -> str:
 def interactive() -> bool:
     """Whether a person can be asked: stdin and stdout are a terminal."""
     return _is_tty(sys.stdin) and _is_tty(sys.stdout)
+
+
+def shown_on_terminal() -> bool:
+    """Whether stdout is a terminal, which has a width."""
+    return _is_tty(sys.stdout)
 
 
 def shown_live() -> bool:
@@ -110,60 +137,86 @@ def rich_console() -> Console:
     return Quiet(highlight=False, soft_wrap=False)
 
 
+@dataclass(frozen=True)
+class Bar:
+    """A cell that shows a share of the longest bar; of a narrow table its column shrinks first."""
+
+    share: float | None
+    """From 0 to 1; None shows nothing."""
+
+    def text(self, width: int) -> str:
+        if not self.share:
+            return "" if self.share is None else "▏"
+        return "█" * max(1, round(width * self.share))
+
+
 def say_table(head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = ()) -> None:
     """Prints aligned columns; nothing is ever cut. `right` lists columns of numbers.
 
-    On a pipe a row is one line, for other programs. On a terminal that is too narrow the widest column is wrapped, and
-    where even that leaves too little room each row becomes a block with a line for each column.
+    On a pipe a row is one line, for other programs. On a terminal that is too narrow bars shrink, then the widest
+    columns are wrapped between words, and where even that is too wide each row becomes a block with a line for each column.
     """
-    # Wide characters take two columns, which `len` does not see.
-    from graphflow.graph.drawing.layout import units
-
     # A line break in a title would end its row, and an escape in it could rewrite what the terminal shows.
-    cells = [["".join(c if c.isprintable() else " " for c in str(cell)) for cell in row] for row in rows]
-    widths = [max(map(units, column)) for column in zip(head, *cells, strict=True)]
+    cells = [[cell if isinstance(cell, Bar) else " ".join(visible(str(cell)).split()) for cell in row] for row in rows]
+    table = list(zip(head, *cells, strict=True))
+    widths: list[int] | None = [max(BAR if isinstance(cell, Bar) else units(cell) for cell in each) for each in table]
     if _is_tty(sys.stdout):
-        spare = shutil.get_terminal_size().columns - sum(widths) - len(GAP) * (len(widths) - 1)
-        if spare < 0:
-            widest = widths.index(max(widths))
-            widths[widest] += spare
-            if widths[widest] < NARROWEST:
-                _say_blocks(head, cells)
-                return
-
-    def line(row: Sequence[str]) -> str:
-        padded = []
-        for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            space = " " * (width - units(cell))
-            padded.append(space + cell if index in right else cell + space)
-        return GAP.join(padded).rstrip()
-
-    say(dim(line(head)))
-    for row in cells:
+        widths = _narrowed(table, widths or [])
+    if widths is None:
+        _say_blocks(head, cells)
+        return
+    for number, row in enumerate([head, *cells]):
         pieces = [
-            _wrapped(cell, width) if units(cell) > width else [cell] for cell, width in zip(row, widths, strict=True)
+            [cell.text(width)] if isinstance(cell, Bar) else wrap(cell, max(1, width))
+            for cell, width in zip(row, widths, strict=True)
         ]
-        for each in zip_longest(*pieces, fillvalue=""):
-            say(line(each))
+        for parts in zip_longest(*pieces, fillvalue=""):
+            spaces = [" " * (width - units(part)) for part, width in zip(parts, widths, strict=True)]
+            line = GAP.join(
+                space + part if index in right else part + space
+                for index, (part, space) in enumerate(zip(parts, spaces, strict=True))
+            ).rstrip()
+            _write(line if number else dim(line))
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    """The text in lines of at most `width` columns, broken at spaces where it has some."""
-    from rich.text import Text  # only here: it takes longer to load than most tables to print
+def _narrowed(table: Sequence[Sequence[object]], widths: list[int]) -> list[int] | None:
+    """Widths that fit the terminal and break no word; None if there are none."""
+    bars = [any(isinstance(cell, Bar) for cell in column) for column in table]
+    least = [
+        LEAST_BAR if bar else max(longest_word(str(cell)) for cell in column)
+        for column, bar in zip(table, bars, strict=True)
+    ]
+    widths, spare = widths[:], columns() - sum(widths) - len(GAP) * (len(widths) - 1)
+    for wanted in (True, False):
+        while spare < 0:
+            wide = [i for i, bar in enumerate(bars) if bar is wanted and widths[i] > least[i]]
+            if not wide:
+                break
+            widths[max(wide, key=widths.__getitem__)] -= 1
+            spare += 1
+    return None if spare < 0 else widths
 
-    return [line.plain.rstrip() for line in Text(text).wrap(rich_console(), width)]
 
-
-def _say_blocks(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _say_blocks(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Each row as lines `column  value`, with an empty line between two."""
-    wide = max(map(len, head))
+    wide = max(map(units, head))
     for number, row in enumerate(rows):
         if number:
-            say()
+            _write("")
         for name, cell in zip(head, row, strict=True):
             # A column without a name is a mark or a bar, which says nothing outside its table.
-            if name and cell:
-                say(f"{dim(name.ljust(wide))}{GAP}{cell}")
+            if name and cell != "":
+                _say_field(name, str(cell), wide)
+
+
+def _say_field(name: str, cell: str, wide: int) -> None:
+    room = columns() - wide - len(GAP)
+    if longest_word(cell) > room:  # an id on a narrow terminal: below its name it is whole
+        _write(dim(name))
+        name, wide, room = "", 0, columns() - len(GAP)
+    for line in wrap(cell, max(1, room)):
+        _write(f"{dim(name + ' ' * (wide - units(name)))}{GAP}{line}")
+        name = ""
 
 
 def count(number: int, noun: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphflow import events as ev
-from graphflow.cli.terminal.console import count, one_line_json, rich_console, shortened, tokens_of
+from graphflow.cli.terminal.console import count, fitted, one_line_json, rich_console, shortened, tokens_of
 from graphflow.cli.terminal.plain_view import output_text, say_ending
 from graphflow.cli.terminal.question_text import say_waiting
+from graphflow.text_width import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -126,21 +128,24 @@ class TerminalView:
         if node.text:
             for line in node.text.rstrip().splitlines()[-TEXT_LINES:]:
                 out.append(f"\n{indent}    {line}", style="default")
+        # One character for each: the styles keep their places.
+        out.plain = visible(out.plain)
         return out
 
     def _print(self, text: str, *, style: str = "", cut: bool = False) -> None:
-        """One line above what is redrawn; whole and copyable, or cut at the terminal's edge."""
+        """Lines above what is redrawn: wrapped at words, or cut at the terminal's edge."""
         options: dict[str, Any] = (
             {"no_wrap": True, "overflow": "ellipsis", "crop": True} if cut else {"soft_wrap": True}
         )
-        self._console.print(text, style=style or None, markup=False, highlight=False, **options)
+        shown = visible(text) if cut else fitted(text, sys.stdout)
+        self._console.print(shown, style=style or None, markup=False, highlight=False, **options)
 
     def _print_node(self, node: _Node, mark: str, colour: str, facts: str) -> None:
         from rich.text import Text
 
         indent = "  " * node.depth
         head = Text(f"{indent}{mark} ", style=colour)
-        head.append(node.name, style="bold")
+        head.append(visible(node.name), style="bold")
         head.append(f"  {facts}", style="dim")
         self._console.print(head)
         if node.reasoning:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
-from graphflow.cli.terminal.console import note, one_line_json, say, say_json
+from graphflow.cli.terminal.console import note, one_line_json, put, say_json
 from graphflow.cli.terminal.exit_codes import next_step
 from graphflow.cli.terminal.question_text import answer_command, say_waiting
 from graphflow.events import Event, encode_event
@@ -40,7 +40,7 @@ class TextView:
     def finish(self, result: RunResult) -> None:
         # A run that failed or waits has no result; what it said so far must not be taken for one.
         if result.status == "completed":
-            say(output_text(result))
+            put(output_text(result))
         say_ending(result)
 
     def close(self) -> None: ...

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphflow.cli.terminal.argument_values import json_or_text
-from graphflow.cli.terminal.console import dim, note, one_line_json, say, say_json
+from graphflow.cli.terminal.console import dim, fitted, note, one_line_json, say, say_json
 from graphflow.cli.terminal.question_text import Leave, question_line
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ async def _approval(interrupt: Interrupt, still_open: StillOpen, first: str | No
         case "edit":
             return {"decision": decision, "arguments": await _edited(interrupt.arguments, still_open, rest)}
         case "reject":
-            return {"decision": decision, "reason": rest or await _text("why: ", still_open)}
+            return {"decision": decision, "reason": rest or await _text("why:", still_open)}
         case "respond":
-            return {"decision": decision, "response": rest or await _text("result to give instead: ", still_open)}
+            return {"decision": decision, "response": rest or await _text("result to give instead:", still_open)}
     return {"decision": decision}
 
 
@@ -109,7 +109,7 @@ async def _edited(arguments: Any, still_open: StillOpen, given: str) -> Any:
     out = dict(arguments) if isinstance(arguments, Mapping) else {}
     for name, value in list(out.items()):
         shown = value if isinstance(value, str) else one_line_json(value)
-        given = await _line(f"  {name} [{shown}]: ", still_open)
+        given = await _line(f"  {name} [{shown}]:", still_open)
         if given:
             # A text that looks like a number stays a text where it was one.
             out[name] = given if isinstance(value, str) else json_or_text(given)
@@ -121,7 +121,7 @@ async def _outcome(interrupt: Interrupt, still_open: StillOpen, first: str | Non
     say(f"  {question_line(interrupt)}")
     decision, rest = await _choice("outcome_unknown", still_open, first)
     if decision == "result":
-        return {"decision": decision, "result": json_or_text(rest or await _text("its result: ", still_open))}
+        return {"decision": decision, "result": json_or_text(rest or await _text("its result:", still_open))}
     return {"decision": decision}
 
 
@@ -153,7 +153,7 @@ async def _value(name: str, schema: Mapping[str, Any], still_open: StillOpen, *,
     enum, kind = schema.get("enum"), schema.get("type")
     rule = "/".join(map(str, enum)) if enum else "y/n" if kind == "boolean" else str(kind or "text")
     while True:
-        given = await _line(f"  {name} ({rule}{'' if needed else ', optional'}): ", still_open)
+        given = await _line(f"  {name} ({rule}{'' if needed else ', optional'}):", still_open)
         if not given and not needed:
             return None
         value = _typed(given, kind)
@@ -186,7 +186,7 @@ async def _choice(kind: str, still_open: StillOpen, first: str | None) -> tuple[
     words |= _SYNONYMS.get(kind, {})
     shown = "  ".join(f"[{letter}] {word}" for letter, word, _ in choices)
     while True:
-        line = first if first is not None else await _line(f"{shown}  [l] leave open: ", still_open, help=False)
+        line = first if first is not None else await _line(f"{shown}  [l] leave open:", still_open, help=False)
         first, (word, _, rest) = None, line.removeprefix("/").partition(" ")
         if word.lower() in ("l", "leave", "later"):
             raise _LeaveOpen
@@ -197,7 +197,7 @@ async def _choice(kind: str, still_open: StillOpen, first: str | None) -> tuple[
         if line not in ("", "?", "h", "/help"):
             note(f"  {line!r} is no answer to this question; a message can be sent when it is answered or left open")
         for letter, known, meaning in (*choices, ("l", "leave open", LATER)):
-            note(f"  [{letter}] {known:<10} {meaning}")
+            note(f"  [{letter}] {known:<10} {meaning}", indent=" " * 15)
 
 
 async def _text(prompt: str, still_open: StillOpen) -> str:
@@ -238,7 +238,7 @@ async def read_line(prompt: str, still_open: StillOpen | None = None) -> str:
         AnsweredElsewhere: `still_open` says no.
     """
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
-    sys.stdout.write(prompt)
+    sys.stdout.write(fitted(prompt, sys.stdout) + " ")
     sys.stdout.flush()
     descriptor = sys.stdin.fileno()
     loop.add_reader(descriptor, ready.set)

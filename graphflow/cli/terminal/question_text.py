@@ -26,7 +26,7 @@ def say_waiting(interrupts: tuple[Interrupt, ...], thread_id: str) -> None:
     note(f"thread {thread_id} waits" + (" for a person:" if people else ":"))
     for interrupt in interrupts:
         note(f"  {question_line(interrupt)}")
-        note(answer_lines(interrupt))
+        note_answers(interrupt)
 
 
 def question_line(interrupt: Interrupt) -> str:
@@ -76,6 +76,12 @@ def answer_lines(interrupt: Interrupt) -> str:
         # The call's own arguments are the form that an edit starts from.
         others = f"--edit {_quoted(interrupt.arguments)} with other values, --reject WHY, --respond TEXT, --terminate"
     return f"    {answer_command(interrupt)}" + (f"\n      or {others}" if others else "")
+
+
+def note_answers(interrupt: Interrupt) -> None:
+    """Prints the lines to stderr; a command to copy is never wrapped."""
+    for line in answer_lines(interrupt).split("\n"):
+        note(line, whole=line.lstrip().startswith("graphflow "))
 
 
 def example(schema: Any) -> Any:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from graphflow.cli.terminal.console import say_table, tokens_of
+from graphflow.cli.terminal.console import Bar, columns, put, say_table, shown_on_terminal, tokens_of
 
 if TYPE_CHECKING:
+    from graphflow.graph.definition.document import GraphDefinition
     from graphflow.graph.drawing.render import PathTaken
     from graphflow.runtime.thread import CheckpointInfo, Thread
-
-BAR = 24
-"""Cells of the longest time bar."""
 
 
 def step_dict(row: CheckpointInfo, cost: dict[str, Any], *, is_head: bool = False) -> dict[str, Any]:
@@ -39,7 +37,7 @@ def say_steps(steps: list[dict[str, Any]], *, lineages: bool = False) -> None:
                 step["node"] or "-",
                 step["source"] + (f" ✗ {step['error']}" if step.get("error") else ""),
                 "" if ms is None else f"{ms} ms",
-                "" if ms is None else "█" * max(1, round(BAR * ms / longest)) if ms else "▏",
+                Bar(None if ms is None else ms / longest),
                 step.get("tokens") or "",
                 short_id(step["id"]),
                 ", ".join(step["next"]),
@@ -47,6 +45,13 @@ def say_steps(steps: list[dict[str, Any]], *, lineages: bool = False) -> None:
         )
     head = ["", *(["branch"] if lineages else []), "step", "node", "source", "time", "", "tokens", "checkpoint", "next"]
     say_table(head, rows, right=(4 + lineages, 6 + lineages))
+
+
+def say_drawing(document: GraphDefinition, path: PathTaken | None = None) -> None:
+    """Prints a graph as a list of its nodes, fitted to the terminal."""
+    from graphflow.graph.drawing.render import draw_text
+
+    put(draw_text(document, path, columns() if shown_on_terminal() else None))
 
 
 def short_id(checkpoint_id: str) -> str:

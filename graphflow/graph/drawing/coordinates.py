@@ -34,7 +34,9 @@ class Coordinates:
         boxes: Sequence[Size],
         ends: Sequence[tuple[int, int]],
         label_widths: Sequence[float],
+        label_height: float = LABEL_HEIGHT,
     ) -> None:
+        self._label_height = label_height
         self._layers, self._boxes, self._ends, self._label_widths = layers, boxes, ends, label_widths
         self._row_of_layer, self._label_rows = self._make_rows()
         self._row_of: list[int] = []
@@ -91,7 +93,7 @@ class Coordinates:
             return px((self._middle[source] + self._middle[target]) / 2), px(
                 (self._top[source] + self._top[target]) / 2
             )
-        return px(self._middle[piece]), px(self._row_top[self._row_of[piece]] + LABEL_HEIGHT / 2)
+        return px(self._middle[piece]), px(self._row_top[self._row_of[piece]] + self._label_height / 2)
 
     # --- rows and pieces ---
 
@@ -174,7 +176,7 @@ class Coordinates:
             y += 0 if i == 0 else LABEL_GAP_Y if beside_label else GAP_Y
             heights = [self._boxes[v][1] for v in row if v < len(self._boxes)]
             self._row_top.append(y)
-            self._height.append(max(heights, default=LABEL_HEIGHT))
+            self._height.append(max(heights, default=self._label_height))
             y += self._height[-1]
         self.height = px(y + MARGIN)
         self._top = [

@@ -7,15 +7,15 @@ a node, so that a broken file can be drawn too.
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from graphflow.graph.definition.document import RESERVED_NODES, GraphDefinition
 from graphflow.graph.definition.graph_queries import back_edges
-from graphflow.graph.drawing.coordinates import Coordinates, Point, px
+from graphflow.graph.drawing.coordinates import LABEL_HEIGHT, Coordinates, Point, px
 from graphflow.graph.drawing.hierarchy import Level, LevelItem, Link, join_title, levels_of
 from graphflow.graph.drawing.sugiyama import longest_path_layers
+from graphflow.text_width import units
 
 EdgeKind = Literal["normal", "conditional", "error", "back", "branch", "join"]
 """`branch` leads from a fan into a body, or to one that waits for another; `join` from a body to the fan's join."""
@@ -120,15 +120,19 @@ class Layout:
         return asdict(self)
 
 
-def layout(document: GraphDefinition) -> Layout:
-    """Where everything goes; the same document always gives the same layout."""
-    placed = _PlacedLevel(levels_of(document), document)
+def layout(document: GraphDefinition, *, across: bool = False) -> Layout:
+    """Where everything goes; the same document always gives the same layout.
+
+    Args:
+        across: from left to right, with labels in full; else from top to bottom.
+    """
+    placed = _PlacedLevel(levels_of(document), document, across=across)
     made = _DrawnParts()
     placed.collect(made, 0.0, 0.0, 0)
     return Layout(
         start=document.start,
-        width=placed.coordinates.width,
-        height=placed.coordinates.height,
+        width=placed.width,
+        height=placed.height,
         nodes=tuple(made.nodes),
         edges=tuple(made.edges),
         groups=tuple(sorted(made.groups, key=lambda group: group.depth)),
@@ -147,17 +151,29 @@ class _DrawnParts:
 class _PlacedLevel:
     """One level laid out; what is inside its groups is laid out first, so that their sizes are known."""
 
-    def __init__(self, level: Level, document: GraphDefinition) -> None:
-        self._level, self._document = level, document
+    def __init__(self, level: Level, document: GraphDefinition, *, across: bool) -> None:
+        self._level, self._document, self._across = level, document, across
         # The size of a group depends on what is inside, so layout goes from the inside outwards.
-        self.inner = {group: _PlacedLevel(inside, document) for group, inside in level.inner.items()}
+        self.inner = {group: _PlacedLevel(inside, document, across=across) for group, inside in level.inner.items()}
         self._number = {item.id: place for place, item in enumerate(level.items)}
         ends = [(self._number[link.ends[0]], self._number[link.ends[1]]) for link in level.links]
         self._back = self._back_edges(ends)
         self._layers = self._make_layers(ends)
-        self._labels = [None if link.kind in ("branch", "join") else shorten(link.condition) for link in level.links]
+        shown = plain_condition if across else shorten
+        self._labels = [None if link.kind in ("branch", "join") else shown(link.condition) for link in level.links]
         self._sizes = [self._size(item) for item in level.items]
-        self.coordinates = Coordinates(self._layers, self._sizes, ends, [_label_width(label) for label in self._labels])
+        sizes, labels, height = (
+            [self._turned(size) for size in self._sizes],
+            list(map(_label_width, self._labels)),
+            LABEL_HEIGHT,
+        )
+        if across:  # laid out from top to bottom all the same, with every size and every place turned
+            labels, height = [LABEL_HEIGHT if width else 0.0 for width in labels], max(labels, default=0.0)
+        self.coordinates = Coordinates(self._layers, sizes, ends, labels, height)
+        self.width, self.height = self._turned((self.coordinates.width, self.coordinates.height))
+
+    def _turned(self, pair: Point) -> Point:
+        return (pair[1], pair[0]) if self._across else pair
 
     def collect(self, made: _DrawnParts, x: float, y: float, depth: int) -> None:
         """Adds everything with its place in the whole picture, whose corner is `(x, y)` away."""
@@ -186,11 +202,11 @@ class _PlacedLevel:
         place, inner = self._number[item.id], self.inner[item.id]
         area = self._area(place, x, y)
         made.groups.append(Group(id=item.id, fan=item.name, title=inner._level.title, depth=depth, **area))
-        middle = (area["w"] - inner.coordinates.width) / 2
+        middle = (area["w"] - inner.width) / 2
         inner.collect(made, area["x"] + middle, area["y"] + TITLE_HEIGHT, depth + 1)
 
     def _area(self, place: int, x: float, y: float) -> dict[str, float]:
-        left, top = self.coordinates.corner(place)
+        left, top = self._turned(self.coordinates.corner(place))
         w, h = self._sizes[place]
         return {"x": px(left + x), "y": px(top + y), "w": w, "h": h}
 
@@ -214,10 +230,12 @@ class _PlacedLevel:
         return form_of(item.name, self._document)
 
     def _edge(self, place: int, link: Link, x: float, y: float) -> Edge:
-        at = self.coordinates.label_at(place)
+        found = self.coordinates.label_at(place)
+        at = None if found is None else self._turned(found)
+        points = map(self._turned, self.coordinates.line(place))
         return Edge(
             source=link.source, target=link.target, kind=self._edge_kind(place, link), label=self._labels[place],
-            condition=link.condition, points=tuple((px(a + x), px(b + y)) for a, b in self.coordinates.line(place)),
+            condition=link.condition, points=tuple((px(a + x), px(b + y)) for a, b in points),
             label_at=None if at is None else (px(at[0] + x), px(at[1] + y)), ends=link.ends,
         )  # fmt: skip
 
@@ -230,7 +248,7 @@ class _PlacedLevel:
         if item.kind == "group":
             inner = self.inner[item.id]
             title = units(inner._level.title) * UNIT + 24
-            return px(max(inner.coordinates.width, title)), px(inner.coordinates.height + TITLE_HEIGHT)
+            return px(max(inner.width, title)), px(inner.height + TITLE_HEIGHT)
         if item.kind == "join":
             return px(units(join_title(self._document.nodes[item.name])) * UNIT * 0.92 + 24), 22.0
         return _size(item.name, self._kind(item))
@@ -273,17 +291,15 @@ def form_of(name: str, document: GraphDefinition) -> str:
 # --- labels and sizes -----------------------------------------------------------------------------
 
 
-def units(text: str) -> int:
-    """Width of a text in letters; wide and full-width characters (CJK) count two."""
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+def plain_condition(condition: str | None) -> str | None:
+    """One line, without the root that nearly every condition begins with."""
+    return None if condition is None else re.sub(r"\bstate\.", "", " ".join(condition.split()))
 
 
 def shorten(condition: str | None, limit: int = LABEL_UNITS) -> str | None:
-    """One line, without the root that nearly every condition begins with, cut at `limit` letters."""
-    if condition is None:
-        return None
-    text = re.sub(r"\bstate\.", "", " ".join(condition.split()))
-    if units(text) <= limit:
+    """The plain condition, cut at `limit` letters."""
+    text = plain_condition(condition)
+    if text is None or units(text) <= limit:
         return text
     # Letter by letter: a slice would count wide characters as one.
     while units(text) > limit - 1:

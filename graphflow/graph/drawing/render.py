@@ -5,14 +5,16 @@ A thread's path can be laid over each: the nodes that finished, how often, and w
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from graphflow.graph.definition.document import RESERVED_NODES, GraphDefinition
-from graphflow.graph.drawing.layout import Box, Edge, Group, JoinMark, Layout, layout, shorten, units
+from graphflow.graph.drawing.layout import Box, Edge, Group, JoinMark, Layout, layout, plain_condition
 from graphflow.graph.drawing.svg import render_svg
+from graphflow.text_width import units, wrap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +34,13 @@ class PathTaken:
         return {*pairwise(self.nodes), *last}
 
 
-def draw_text(document: GraphDefinition, path: PathTaken | None = None) -> str:
+def draw_text(document: GraphDefinition, path: PathTaken | None = None, width: int | None = None) -> str:
     """One line a node, in layout order, its routes after it, columns aligned.
 
     `→` goes on, `↺` goes back, `✗` is where a failure goes, `⇉` where branches begin; the condition stands in brackets.
     What branches run is indented below their node, which also tells how it joins them. With `path`, a first column
-    shows `✓` for a finished node (`✓2` after two visits) and `▶` for where the thread is.
+    shows `✓` for a finished node (`✓2` after two visits) and `▶` for where the thread is. Conditions stand in full:
+    where a line is wider than `width` columns, each route has lines of its own below the node.
     """
     plan = layout(document)
     routes = _routes_by_source(plan)
@@ -55,18 +58,30 @@ def draw_text(document: GraphDefinition, path: PathTaken | None = None) -> str:
     for box in nodes:
         cells = [marks[box.name].ljust(mark_width)] if mark_width else []
         cells += [_pad(names[box.name], name_width), _pad(box.kind, kind_width)]
-        cells += _text_routes(routes.get(box.name, []), joins.get(box.name))
-        lines.append("  ".join(cells).rstrip())
+        lines += _text_lines(cells, _text_routes(routes.get(box.name, []), joins.get(box.name)), width)
     return "\n".join(lines)
 
 
-def draw_mermaid(document: GraphDefinition, path: PathTaken | None = None) -> str:
-    """The graph as a Mermaid flowchart (https://mermaid.js.org/syntax/flowchart.html)."""
-    plan = layout(document)
+def _text_lines(cells: list[str], routes: list[str], width: int | None) -> list[str]:
+    whole = "  ".join([*cells, *routes]).rstrip()
+    if width is None or units(whole) <= width:
+        return [whole]
+    left = " " * 4
+    below = [left + line for route in routes for line in wrap(route, width - len(left), "  ")]
+    return ["  ".join(cells).rstrip(), *below]
+
+
+def draw_mermaid(document: GraphDefinition, path: PathTaken | None = None, *, across: bool = False) -> str:
+    """The graph as a Mermaid flowchart (https://mermaid.js.org/syntax/flowchart.html).
+
+    Args:
+        across: from left to right, with conditions in full; else from top to bottom.
+    """
+    plan = layout(document, across=across)
     drawn: list[Box | Group | JoinMark] = [*plan.nodes, *plan.joins, *plan.groups]
     ids = {item.id: f"n{i}" for i, item in enumerate(drawn)}
     visits = path.visits() if path else Counter[str]()
-    lines = ["flowchart TD", *_mermaid_boxes(plan, ids, visits)]
+    lines = [f"flowchart {'LR' if across else 'TD'}", *_mermaid_boxes(plan, ids, visits)]
     if plan.start in ids:
         lines.append(f"  start(( )) --> {ids[plan.start]}")
     lines += [f"  {ids[edge.ends[0]]} {_mermaid_arrow(edge)} {ids[edge.ends[1]]}" for edge in plan.edges]
@@ -75,17 +90,76 @@ def draw_mermaid(document: GraphDefinition, path: PathTaken | None = None) -> st
     return "\n".join(lines)
 
 
-def draw_svg(document: GraphDefinition, path: PathTaken | None = None) -> str:
-    """The graph as one self-contained SVG file, readable on light and on dark ground."""
+def draw_svg(document: GraphDefinition, path: PathTaken | None = None, *, across: bool = False) -> str:
+    """The graph as one self-contained SVG file, readable on light and on dark ground; `across` as in `draw_mermaid`."""
+    path, plan = path or PathTaken(), layout(document, across=across)
+    return render_svg(plan, visits=path.visits(), current=path.current, steps=path.steps(), across=across)
+
+
+def draw_dot(document: GraphDefinition, path: PathTaken | None = None, *, across: bool = False) -> str:
+    """The graph in the DOT language (https://graphviz.org/doc/info/lang.html), with conditions in full.
+
+    Bodies of `map` and `parallel` nodes are clusters; their lines begin and end at nodes, as Graphviz draws them.
+    """
+    plan = layout(document, across=True)
     path = path or PathTaken()
-    return render_svg(layout(document), visits=path.visits(), current=path.current, steps=path.steps())
+    visits = path.visits()
+    lines = [
+        "digraph {",
+        f"  rankdir={'LR' if across else 'TB'}",
+        "  compound=true",
+        "  node [shape=box, style=rounded]",
+    ]
+    lines += [f"  {line}" for line in _dot_boxes(plan, visits, path.current)]
+    inside: dict[str, str] = {}
+    for box in plan.nodes:
+        inside.setdefault(box.group or "", box.id)
+    if any(box.id == plan.start for box in plan.nodes):
+        lines += ["  __start [shape=point]", f"  __start -> {_dot(plan.start)}"]
+    for edge in plan.edges:
+        source, target = (inside.get(end, end) for end in edge.ends)
+        styles = {"error": "dashed", "back": "bold"}
+        marks = [f"label={_dot(edge.label)}"] if edge.label else []
+        marks += [f"style={styles[edge.kind]}"] if edge.kind in styles else []
+        lines.append(f"  {_dot(source)} -> {_dot(target)}" + (f" [{', '.join(marks)}]" if marks else ""))
+    return "\n".join([*lines, "}"])
+
+
+def _dot_boxes(plan: Layout, visits: Counter[str], current: Sequence[str]) -> Iterator[str]:
+    for box in plan.nodes:
+        title = box.name if box.form in RESERVED_NODES else f"{box.name}\\n{box.kind}"
+        colour = "orange" if box.name in current else "green" if visits[box.name] else ""
+        mark = f" ×{visits[box.name]}" if visits[box.name] > 1 else ""
+        yield f"{_dot(box.id)} [label={_dot(title + mark)}" + (f", color={colour}]" if colour else "]")
+    for join in plan.joins:
+        yield f"{_dot(join.id)} [label={_dot(join.title)}, shape=oval]"
+    children: dict[str | None, list[Group]] = {}
+    owner = {box.id: box.group for box in plan.nodes}
+    for group in plan.groups:
+        children.setdefault(owner.get(group.fan), []).append(group)
+
+    def cluster(group: Group, indent: str) -> Iterator[str]:
+        yield f"{indent}subgraph {_dot(f'cluster {group.id}')} {{"
+        yield f"{indent}  label={_dot(group.title)}"
+        for box in plan.nodes:
+            if box.group == group.id:
+                yield f"{indent}  {_dot(box.id)}"
+        for inner in children.get(group.id, ()):
+            yield from cluster(inner, indent + "  ")
+        yield f"{indent}}}"
+
+    for group in children.get(None, ()):
+        yield from cluster(group, "")
+
+
+def _dot(text: str) -> str:
+    """A quoted string; a backslash before an n in it is a line break."""
+    return '"' + re.sub(r'(\\(?!n)|")', r"\\\1", " ".join(text.split())) + '"'
 
 
 # --- text -----------------------------------------------------------------------------------------
 
 _ARROWS = {"normal": "→", "conditional": "→", "back": "↺", "error": "✗", "branch": "⇉"}
-_TEXT_LABEL = 72
-"""Letters of a condition in the text list, which has more room than a picture."""
 
 
 def _routes_by_source(plan: Layout) -> dict[str, list[Edge]]:
@@ -103,7 +177,7 @@ def _text_routes(edges: list[Edge], join: str | None) -> list[str]:
 
 
 def _text_route(edge: Edge) -> str:
-    label = shorten(edge.condition, _TEXT_LABEL)
+    label = plain_condition(edge.condition)
     return f"{_ARROWS[edge.kind]} {edge.target}" + (f" [{label}]" if label else "")
 
 

@@ -11,7 +11,8 @@ from html import escape as _escape_html
 from itertools import pairwise
 
 from graphflow.graph.definition.document import RESERVED_NODES
-from graphflow.graph.drawing.layout import UNIT, Box, Edge, Group, JoinMark, Layout, units
+from graphflow.graph.drawing.layout import UNIT, Box, Edge, Group, JoinMark, Layout
+from graphflow.text_width import units
 
 _STYLE = """
 text { font: 12px ui-sans-serif, system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK SC", sans-serif; }
@@ -51,11 +52,17 @@ _MARKERS = ("", "-error", "-back", "-taken")
 
 
 def render_svg(
-    plan: Layout, *, visits: Mapping[str, int], current: Collection[str], steps: Collection[tuple[str, str]]
+    plan: Layout,
+    *,
+    visits: Mapping[str, int],
+    current: Collection[str],
+    steps: Collection[tuple[str, str]],
+    across: bool = False,
 ) -> str:
-    """The picture; `visits`, `current` and `steps` mark a thread's path and may be empty."""
-    head = 18.0  # room for the dot that marks the start
-    size = f'width="{plan.width:g}" height="{plan.height + head:g}" viewBox="0 {-head:g} {plan.width:g} {plan.height + head:g}"'
+    """The picture; `visits`, `current` and `steps` mark a thread's path and may be empty. `across`: as it was laid out."""
+    left, top = (18.0, 0.0) if across else (0.0, 18.0)  # room for the dot that marks the start
+    width, height = plan.width + left, plan.height + top
+    size = f'width="{width:g}" height="{height:g}" viewBox="{0 - left:g} {0 - top:g} {width:g} {height:g}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="graph">',
         f"<style>{_STYLE}</style>",
@@ -63,8 +70,8 @@ def render_svg(
         *(_marker(suffix) for suffix in _MARKERS),
         "</defs>",
         *map(_group, plan.groups),
-        *_start(plan),
-        *(_line(edge, (edge.source, edge.target) in steps) for edge in plan.edges),
+        *_start(plan, across=across),
+        *(_line(edge, (edge.source, edge.target) in steps, across=across) for edge in plan.edges),
         *(_tag(edge) for edge in plan.edges if edge.label and edge.label_at),
         *map(_join, plan.joins),
         *(_box(box, visits.get(box.name, 0), box.name in current) for box in plan.nodes),
@@ -73,10 +80,16 @@ def render_svg(
     return "\n".join(parts) + "\n"
 
 
-def _start(plan: Layout) -> list[str]:
+def _start(plan: Layout, *, across: bool) -> list[str]:
     box = next((box for box in plan.nodes if box.name == plan.start), None)
     if box is None:
         return []
+    if across:
+        x, y = box.x, box.y + box.h / 2
+        return [
+            f'<circle class="dot" cx="{x - 26:g}" cy="{y:g}" r="5"/>',
+            f'<path class="line" d="M{x - 21:g} {y:g} H{x - 3:g}" marker-end="url(#arrow)"/>',
+        ]
     x, y = box.x + box.w / 2, box.y
     return [
         f'<circle class="dot" cx="{x:g}" cy="{y - 26:g}" r="5"/>',
@@ -90,22 +103,26 @@ def _marker(suffix: str) -> str:
     return f'<marker id="arrow{suffix}" {place} markerUnits="userSpaceOnUse" orient="auto">{shape}</marker>'
 
 
-def _line(edge: Edge, taken: bool) -> str:
+def _line(edge: Edge, taken: bool, *, across: bool) -> str:
     kind = "taken" if taken else edge.kind if edge.kind in ("error", "back") else ""
     classes = f"line {edge.kind}" + (" taken" if taken else "")
     marker = f"url(#arrow{'-' + kind if kind else ''})"
     title = f"{edge.source} → {edge.target}" + (f": {edge.condition}" if edge.condition else "")
-    return f'<path class="{classes}" d="{_curve(edge)}" marker-end="{marker}"><title>{_escape(title)}</title></path>'
+    return f'<path class="{classes}" d="{_curve(edge, across=across)}" marker-end="{marker}"><title>{_escape(title)}</title></path>'
 
 
-def _curve(edge: Edge) -> str:
+def _curve(edge: Edge, *, across: bool) -> str:
     points = edge.points
     if edge.ends[0] == edge.ends[1]:
         (ax, ay), (bx, by), (cx, cy), (dx, dy) = points
-        return f"M{ax:g} {ay:g} C{bx:g} {by:g} {cx:g} {cy:g} {dx + 2:g} {dy:g}"
+        end = (dx, dy + 2) if across else (dx + 2, dy)
+        return f"M{ax:g} {ay:g} C{bx:g} {by:g} {cx:g} {cy:g} {end[0]:g} {end[1]:g}"
     path = f"M{points[0][0]:g} {points[0][1]:g}"
     for (ax, ay), (bx, by) in pairwise(points):
-        if ax == bx:
+        if across:
+            middle = (ax + bx) / 2
+            path += f" H{bx:g}" if ay == by else f" C{middle:g} {ay:g} {middle:g} {by:g} {bx:g} {by:g}"
+        elif ax == bx:
             path += f" V{by:g}"
         else:
             middle = (ay + by) / 2

@@ -1,0 +1,100 @@
+"""What people read fits their terminal: no word is broken, no control character of a stored text reaches it."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphflow.text_width import units, visible, wrap
+
+EVIL = "red \x1b[31m\x1b]0;title\x07\x9b2J \u202eabc\u202c 你好，世界：请告诉我北京的天气怎么样"
+
+
+@pytest.fixture
+def filled(cli):
+    """A project with threads of long and of hostile titles, a question, and a broken agent."""
+    cli("run", "demo_plain", "Tell me about supercalifragilistic structures " * 4, "--thread", "long")
+    cli("run", "demo_plain", EVIL, "--thread", "evil")
+    cli("run", "demo_react", "list the files", "--thread", "asks")
+    (cli.folder / "graphs" / "broken.json").write_text(
+        '{"mode": "REACT", "tools": ["nope"], "react": {"systemPrompt": 1}}'
+    )
+    return cli
+
+
+COMMANDS = (
+    ["agents"], ["agents", "show", "demo_service_desk"], ["threads"], ["threads", "show", "long"], ["threads", "show", "evil"],
+    ["inbox"], ["rules"], ["usage"], ["graph"], ["graph", "show", "demo_react_team"], ["doctor"], ["validate"],
+    ["threads", "cost", "long"], ["threads", "why", "long"], ["threads", "state", "evil"], ["threads", "blame", "evil", "messages"],
+    ["--help"], ["threads", "--help"], ["run", "nobody", "x"], ["threads", "show", "nobody"],
+)  # fmt: skip
+JSON = (["threads", "state", "evil"],)
+"""Data, whose lines stay as they are."""
+
+
+@pytest.mark.parametrize("width", [80, 40])
+def test_every_command_fits_the_terminal(terminal, environment, filled, width):
+    environment["COLUMNS"] = str(width)
+    environment["NO_COLOR"] = "1"
+    for command in COMMANDS:
+        shown = terminal(*command)
+        shown.ends()
+        for line in shown.text.splitlines():
+            # A word that is wider than the terminal stands alone, and a command to copy is one piece.
+            whole = len(line.split()) == 1 or "graphflow " in line or command in JSON
+            assert units(line) <= width or whole, (command, line)
+        raw = shown._raw.decode()
+        assert not any(mark in raw for mark in ("\x1b", "\x9b", "\u202e", "\x07")), command
+        assert "Traceback" not in raw
+
+
+def test_a_run_shows_no_control_characters(terminal, environment):
+    environment["NO_COLOR"] = "1"
+    run = terminal("run", "demo_plain", EVIL)
+    run.sees("completed")
+    run.ends()
+    assert "\x1b]0" not in run._raw.decode() and "\x9b" not in run._raw.decode()
+
+
+def test_a_pipe_gets_rows_and_the_result_as_they_are(filled):
+    listed = filled("threads", "list")
+    assert all(len(line.split()) > 3 for line in listed.out.splitlines())
+    assert "supercalifragilistic structures Tell" in listed.out
+    assert "\x1b" not in listed.out
+    # The result of a run is data: somebody else decides what is shown of it.
+    assert "\x1b" in filled("run", "demo_plain", "say \x1b[0m").out
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("one two three", 7, ["one two", "three"]),
+        ("  one two three", 9, ["  one two", "  three"]),
+        ("a supercalifragilistic b", 10, ["a", "supercalifragilistic", "b"]),
+        ("你好，世界和平", 8, ["你好，世", "界和平"]),
+        ("run `graphflow chat x` now", 14, ["run", "`graphflow chat x`", "now"]),
+        ("", 10, [""]),
+        ("a\n\nb", 10, ["a", "", "b"]),
+    ],
+)
+def test_text_is_wrapped_between_words(text, width, lines):
+    assert wrap(text, width) == lines
+
+
+def test_what_could_move_the_cursor_or_hide_is_shown_as_one_mark_each():
+    assert visible("a\x1b\x07\r\x9b\u202e\ud800b\tc\nd 👩‍💻") == "a������b\tc\nd 👩‍💻"
+
+
+@pytest.mark.parametrize("group", ["agents", "threads", "graph", "inbox", "rules"])
+def test_a_group_without_a_command_lists(filled, group):
+    assert filled(group).out == filled(group, "list").out
+    assert filled(group, "--json").json == filled(group, "list", "--json").json
+
+
+def test_a_graph_is_drawn_from_left_to_right_and_in_dot(cli):
+    condition = "visits.reason &lt; limits.rounds"
+    assert condition in cli("graph", "show", "demo_react", "--svg", "--lr").out
+    assert cli("graph", "show", "demo_react", "--mermaid", "--lr").out.startswith("flowchart LR")
+    dot = cli("graph", "show", "demo_react", "--dot", "--lr").out
+    assert "rankdir=LR" in dot
+    assert '"tools" -> "reason" [label="visits.reason < limits.rounds"' in dot
+    assert cli("graph", "show", "demo_react", "--lr").code == 2
