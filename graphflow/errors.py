@@ -254,6 +254,14 @@ class CodecError(StoreError):
     code = "not_serializable"
 
 
+def text_of(error: BaseException) -> str:
+    """The text of any exception; empty if it can't be shown."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a foreign class may do anything here, and its failure would hide the error itself
+        return ""
+
+
 def error_dict(error: BaseException, node: str | None = None) -> dict[str, Any]:
     """The wire form of any exception without secrets; a foreign one becomes `node_error` with its type and message."""
     # Loaded when something has failed: its patterns would slow down every import of graphflow.
@@ -262,7 +270,7 @@ def error_dict(error: BaseException, node: str | None = None) -> dict[str, Any]:
     if isinstance(error, GraphflowError):
         masked: dict[str, Any] = mask(error.as_dict(node))
         return masked
-    text = mask_text(str(error))
+    text = mask_text(text_of(error))
     # A node's own timeout has the code that `retry.on` and `error.on` know.
     if isinstance(error, TimeoutError):
         return NodeTimeout(text or "timed out").as_dict(node)

@@ -311,7 +311,9 @@ class CompiledGraph:
             executor = prepared.run.executor
             # In a task of its own, so that the run hears of a cancellation before the code of its nodes does.
             await _ended(executor, asyncio.ensure_future(self._drive(prepared)))  # noqa: TID251 - `_ended` awaits it
-        return result_from(executor.plan, executor.machine, executor.thread_id, executor.checkpoint_id)
+        return result_from(
+            executor.plan, executor.machine, executor.thread_id, executor.checkpoint_id, executor.run.cause
+        )
 
     async def _drive(self, prepared: PreparedRun) -> None:
         runs = self.host.runs

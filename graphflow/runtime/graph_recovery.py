@@ -118,7 +118,9 @@ class GraphRecovery(Recovery):
                         self.failed(thread_id, executor.error)
                         return
                     self.done.results.append(
-                        result_from(executor.plan, executor.machine, thread_id, executor.checkpoint_id)
+                        result_from(
+                            executor.plan, executor.machine, thread_id, executor.checkpoint_id, executor.run.cause
+                        )
                     )
         except GraphflowError as error:
             self.failed(thread_id, error)

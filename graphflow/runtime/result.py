@@ -35,17 +35,21 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str | None = None
     error: dict[str, Any] | None = None
     """`{code, message, node?, retryable, detail?}` of a failed run."""
+    cause: BaseException | None = None
+    """The exception that failed it, in the process that ran it."""
 
     def raise_for_error(self) -> RunResult:
-        """Returns itself; raises a `GraphflowError` with the run's code if it failed."""
+        """Returns itself; raises a `GraphflowError` with the run's code if it failed, from `cause`."""
         if self.error is not None:
             detail = self.error.get("detail") or {}
-            raise GraphflowError(self.error["message"], code=self.error["code"], **detail)
+            raise GraphflowError(self.error["message"], code=self.error["code"], **detail) from self.cause
         return self
 
 
-def result_from(plan: Plan, machine: Machine, thread_id: str, checkpoint_id: str | None) -> RunResult:
-    """The result of a run, read from its machine."""
+def result_from(
+    plan: Plan, machine: Machine, thread_id: str, checkpoint_id: str | None, cause: BaseException | None = None
+) -> RunResult:
+    """The result of a run, read from its machine; `cause` is what failed it in this process."""
     status = _STATUS.get(machine.status, "stopped")
     frame = machine.frames.get(ROOT)
     done = status == "completed" and frame is not None
@@ -60,4 +64,5 @@ def result_from(plan: Plan, machine: Machine, thread_id: str, checkpoint_id: str
         checkpoint_id=checkpoint_id,
         finish_reason=machine.finish_reason or None if done else None,
         error=dict(machine.error) if status == "failed" and machine.error else None,
+        cause=cause if status == "failed" else None,
     )

@@ -36,7 +36,7 @@ class BearerToken:
 
     @property
     def caller(self) -> Caller:
-        return Caller(name=self.name, user=self.user)
+        return Caller(name=self.name, user=self.user, sees_code="admin" in self.scopes)
 
 
 def parse_tokens(entries: Iterable[str]) -> tuple[BearerToken, ...]:

@@ -18,6 +18,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Recorded as who answered or edited; a token's name."""
     user: str | None = None
     """Sees the threads of this user alone; None sees all."""
+    sees_code: bool = True
+    """Sees where in the server's Python code a node failed; of tokens those with the scope `admin`."""
 
 
 LOCAL = Caller()

@@ -119,9 +119,13 @@ async def blame(
     return {"threadId": thread_id, **struct_dict(found)}
 
 
-async def why(context: ServiceContext, thread_id: str, checkpoint_id: str | None) -> dict[str, Any]:
-    """Why the thread went on from a checkpoint as it did; see `Thread.why`."""
+async def why(
+    context: ServiceContext, thread_id: str, checkpoint_id: str | None, *, caller: Caller = LOCAL
+) -> dict[str, Any]:
+    """Why the thread went on from a checkpoint as it did, with the trace of a failure if the caller may see code."""
     found = await (await thread_of(context, thread_id)).why(checkpoint_id)
+    if not caller.sees_code:
+        found = msgspec.structs.replace(found, trace=None)
     return {"threadId": thread_id, **struct_dict(found)}
 
 

@@ -257,3 +257,37 @@ def test_cost_adds_up_by_run_node_and_model(cli, told):
 def test_diff_reaches_another_thread(cli, told):
     cli("threads", "fork", "t1", "--id", "t2", "--edit", '{"messages": []}')
     assert cli("threads", "diff", "t1", "head", "t2@head", "--json").json == {}
+
+
+BROKEN = """
+from graphflow import node
+
+
+def parse(text):
+    raise ValueError(f"no number in {text!r}")
+
+
+@node
+def work(state):
+    return {"n": parse("seven")}
+"""
+
+
+def test_a_thread_whose_python_node_failed_shows_where(cli, project):
+    (project / "broken_nodes.py").write_text(BROKEN, encoding="utf-8")
+    (project / "graphflow.toml").write_text('[tools]\nmodules = ["broken_nodes"]\n', encoding="utf-8")
+    document = {
+        "graphflow": "1",
+        "state": {"type": "object", "properties": {"n": {"type": "integer"}}},
+        "start": "work",
+    }
+    document["nodes"] = {"work": {"use": "node:work", "next": "end"}}
+    (project / "graphs" / "broken.json").write_text(json.dumps(document), encoding="utf-8")
+    assert cli("run", "broken", "go", "--thread", "b").code == 1
+    trace = ["broken_nodes.py:11 in work", "broken_nodes.py:6 in parse", "ValueError: no number in 'seven'"]
+    assert cli("why", "b", "--json").json["trace"] == trace
+    assert cli("threads", "show", "b", "--json").json["trace"] == trace
+    shown = cli("threads", "show", "b")
+    for line in trace:
+        assert line in cli("why", "b").out
+        assert line in shown.out + shown.err

@@ -159,3 +159,22 @@ async def test_a_secret_may_hold_any_character(folder: Path, secret: str) -> Non
         right = await client.get("/api/agents", headers={b"Authorization": f"Bearer {secret}".encode()})
         wrong = await client.get("/api/agents", headers={b"Authorization": f"Bearer {secret}x".encode()})
         assert (right.status_code, wrong.status_code) == (200, 401)
+
+
+async def test_where_in_the_code_a_node_failed_is_for_admins(folder: Path) -> None:
+    """The trace names files and functions of the server; a token without the scope `admin` gets the error alone."""
+
+    async def fails(state: Any) -> None:
+        raise ValueError("no number")
+
+    app = with_tokens(folder, "plain:run+read:plain-secret,ops:*:ops-secret")
+    app.kinds.node("work", fails)
+    async with serving(app) as (client, _):
+        plain = {"Authorization": "Bearer plain-secret"}
+        body = {"message": "hi", "agentKey": "story", "chatId": "t", "stream": False}
+        await client.post("/api/query", json=body, headers=plain)
+        hidden = (await client.get("/api/threads/t/why", headers=plain)).json()["data"]
+        shown = (await client.get("/api/threads/t/why", headers=OPS)).json()["data"]
+        assert "trace" not in hidden
+        assert shown["trace"][-1] == "ValueError: no number"
+        assert shown["trace"][0].startswith("tests/server/test_users.py:")

@@ -69,14 +69,17 @@ async def show_thread(
         # Oldest first, like the run that it shows.
         rows = (await found.history(limit, all_lineages=everything))[::-1]
         costs = await step_costs(found, rows)
+        trace = (await found.why()).trace if state.status == "failed" else None
     steps = [step_dict(row, costs.get(row.id, {}), is_head=row.id == state.checkpoint_id) for row in rows]
     if as_json:
         head = {"threadId": found.id, "status": state.status, "driven": state.driven, "next": state.next}
-        say_json({**head, "checkpoints": steps})
+        say_json({**head, "checkpoints": steps, **({"trace": trace} if trace else {})})
         return
     held = ", held by a live process" if state.driven and state.status != "running" else ""
     say(f"thread {found.id}  {state.status}{held}" + (f"  next: {', '.join(state.next)}" if state.next else ""))
     say_steps(steps, lineages=everything)
+    for line in trace or ():
+        note(line)
     for interrupt in state.interrupts:
         from graphflow.cli.terminal.question_text import note_answers, question_line
 

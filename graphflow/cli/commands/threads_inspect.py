@@ -87,6 +87,8 @@ async def why(thread: Place, as_json: AsJson = False) -> None:
     )
     for decision in report.decisions:
         _say_decision(decision)
+    for line in report.trace or ():
+        say(f"  {line}")
     for effect, choice in (report.effects or {}).items():
         say(f"  effect {short_id(effect)}: {choice}")
 

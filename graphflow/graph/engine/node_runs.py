@@ -263,8 +263,15 @@ class NodeRuns:
         return ctx.facts
 
     def failed(self, ctx: NodeRun, error: BaseException) -> NodeErrored:
-        """The tick of a node that raised."""
+        """The tick of a node that raised, with its trace if it was Python code of a user; that is logged too."""
         run = self._run
+        facts = {"model": ctx.facts["model"]} if ctx.facts and "model" in ctx.facts else {}
+        # Loaded when something has failed: most runs need none of it.
+        from graphflow.graph.engine.failure_trace import log_failure, trace_of
+
+        if trace := trace_of(error):
+            facts["trace"] = trace
+            log_failure(error, ctx.node, run.thread_id, run.machine.run_id)
         status = "timeout" if isinstance(error, NodeTimeout) else "error"
         return NodeErrored(
             id=run.ids.new_id(),
@@ -275,7 +282,7 @@ class NodeRuns:
             partial=ctx.partial(status) if ctx.partial is not None else None,
             usage=ctx.uncounted,
             final=isinstance(error, OutcomeUnknown),
-            facts={"model": ctx.facts["model"]} if ctx.facts and "model" in ctx.facts else None,
+            facts=facts or None,
         )
 
     def failed_open(self, number: int, node: PlanNode) -> NodeErrored:

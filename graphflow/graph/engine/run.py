@@ -36,7 +36,7 @@ class Run:
     """
 
     __slots__ = (
-        "_idle", "_wake", "clock", "closed", "epoch", "error", "events", "failure", "feed", "ids", "journal", "lease", "lineage",
+        "_idle", "_wake", "cause", "clock", "closed", "epoch", "error", "events", "failure", "feed", "ids", "journal", "lease", "lineage",
         "machine", "pending", "plan", "room", "services", "thread_id", "usage", "used",
     )  # fmt: skip
 
@@ -68,6 +68,8 @@ class Run:
         """Why the store failed, if it did."""
         self.failure: BaseException | None = None
         """What was raised outside the loop's own task: it ends the run as it would in there."""
+        self.cause: BaseException | None = None
+        """The exception of the node that failed the run."""
         self.closed = False
         """Whether this epoch has had its last tick."""
         self.pending: deque[After] = deque()

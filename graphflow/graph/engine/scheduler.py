@@ -159,7 +159,8 @@ class Scheduler:
         if node.form == "ask":
             self._ask(ctx, frame, node)
             return
-        tick: AnyTick | None
+        tick: AnyTick
+        raised: BaseException | None = None
         try:
             if node.bare and run.lease is None:  # what `call` would do, without a coroutine around it
                 assert node.run is not None
@@ -180,7 +181,7 @@ class Scheduler:
             # A group takes `NodeRunOver` for an error, as it is not `CancelledError` itself.
             if ctx.alive and not isinstance(left, ExceptionGroup):
                 raise
-            tick = self.runs.failed(ctx, left)
+            raised, tick = left, self.runs.failed(ctx, left)
         # `cancelling()` tells a real cancellation from a `CancelledError` that user code raised.
         except asyncio.CancelledError:
             if not ctx.alive or (task := asyncio.current_task()) is None or task.cancelling():
@@ -188,14 +189,17 @@ class Scheduler:
             # Nobody cancelled this task: the node raised it, which is a failure like any other.
             tick = self.runs.failed(ctx, NodeFailed(f"node {node.name!r} raised CancelledError"))
         except Exception as error:  # noqa: BLE001 - the boundary where any node's failure becomes a tick
-            tick = self.runs.failed(ctx, error)
+            raised, tick = error, self.runs.failed(ctx, error)
         if not ctx.alive:  # cancelled while it ran: its result is dropped
             return
         ctx.close_blocks()  # before the tick: its blocks end before `node.end`
         try:
             run.feed(tick)
         except (CodecError, NodeFailed) as error:  # the tick had no effect: the result can't be stored or written
+            raised = error
             run.feed(self.runs.failed(ctx, error))
+        if raised is not None and run.machine.status == "failed":
+            run.cause = raised
 
     def _ask(self, ctx: NodeRun, frame: Frame, node: PlanNode) -> None:
         """An `ask` node asks at once; there is nothing to run."""

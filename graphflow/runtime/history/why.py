@@ -62,6 +62,8 @@ class Why(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     """Who answered, edited, went back."""
     effects: dict[str, str] | None = None
     """What was chosen about write effects, by their id."""
+    trace: list[str] | None = None
+    """Where in Python the node failed: `file:line in function`, the innermost last, then the exception."""
 
 
 async def why(store: Checkpointer, plan: Plan, loaded: Loaded) -> Why:
@@ -85,6 +87,7 @@ async def why(store: Checkpointer, plan: Plan, loaded: Loaded) -> Why:
         decisions=tuple(_Reader(plan, before, loaded.machine, body).decisions()),
         by=facts.get("by"),
         effects=facts.get("effects"),
+        trace=facts.get("trace"),
     )
 
 

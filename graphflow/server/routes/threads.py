@@ -73,8 +73,8 @@ async def blame(
 async def why(
     request: Request, thread_id: str, checkpoint_id: Annotated[str | None, Query(alias="checkpointId")] = None
 ) -> Response:
-    """Which condition, with which values, chose the route after a checkpoint."""
-    return success(await service.why(application(request), thread_id, checkpoint_id))
+    """Which condition, with which values, chose the route after a checkpoint; with the scope `admin`, the trace of a failure."""
+    return success(await service.why(application(request), thread_id, checkpoint_id, caller=caller_of(request)))
 
 
 @router.get("/threads/{thread_id}/cost", summary="Read the cost of a thread", dependencies=READ)
