@@ -269,7 +269,7 @@ class NodeRuns:
         # Loaded when something has failed: most runs need none of it.
         from graphflow.graph.engine.failure_trace import log_failure, trace_of
 
-        if trace := trace_of(error):
+        if ctx.alive and (trace := trace_of(error)):
             facts["trace"] = trace
             log_failure(error, ctx.node, run.thread_id, run.machine.run_id)
         status = "timeout" if isinstance(error, NodeTimeout) else "error"
