@@ -1,6 +1,7 @@
 """One process over a store file, without a server: `python -m tests.runtime.lone_process STORE ROLE`.
 
-Its graph notes its input; while the file `held` lies beside the store, its node waits.
+Each node of its graph does one thing outside, and says before and after that it is there; while the file `held` lies
+beside the store, its second node waits.
 """
 
 from __future__ import annotations
@@ -20,27 +21,41 @@ from tests.runtime.graphs import Counter
 
 def graph(folder: Path) -> Graph:
     """`note` → `hold` → `finish`."""
-    made = Graph(Counter)
+    made = Graph(Counter, name="lone")
+
+    async def act(ctx: Context) -> str:
+        name = ctx.input["query"]
+
+        def write() -> None:
+            with (folder / "world").open("a", encoding="utf-8") as world:
+                world.write(f"{name} {ctx.node}\n")
+
+        say(f"{name} comes to {ctx.node}")
+        await ctx.step("act", write)
+        say(f"{name} leaves {ctx.node}")
+        return str(name)
 
     @made.node(next="hold")
     async def note(state: Any, ctx: Context) -> dict[str, Any]:
-        return {"log": [ctx.input["query"]]}
+        return {"log": [await act(ctx)]}
 
     @made.node(next="finish")
-    async def hold(state: Any) -> None:
+    async def hold(state: Any, ctx: Context) -> None:
         if (folder / "held").exists():
             say("held")
             await asyncio.Event().wait()
+        await act(ctx)
 
     @made.node
-    async def finish(state: Any) -> dict[str, Any]:
+    async def finish(state: Any, ctx: Context) -> dict[str, Any]:
+        await act(ctx)
         return {"n": state.n + 1}
 
     return made
 
 
-def say(word: str) -> None:
-    sys.stdout.write(f"{word}\n")
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
@@ -49,9 +64,11 @@ def lone_app(store: Path) -> CompiledGraph:
 
 
 async def main(app: CompiledGraph, role: str) -> None:
-    if role == "drive":  # is killed in its node
+    if role == "drive":
         await app.run("driven", "t", durability="sync")
-    else:  # is killed in the queue
+    elif role == "recover":
+        await app.recover()
+    else:
         waits = asyncio.ensure_future(app.run(role, "t", on_busy="enqueue"))  # noqa: TID251 - the process is killed
         while role not in [queued.input["query"] for queued in await app.thread("t").queue()]:
             await asyncio.sleep(0.01)
@@ -64,38 +81,55 @@ async def main(app: CompiledGraph, role: str) -> None:
 
 @asynccontextmanager
 async def app_over(file: Path) -> AsyncIterator[CompiledGraph]:
+    """The graph in this process, over the same store."""
     app = lone_app(file)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         yield app
     assert app.host.store is not None
     await app.host.store.close()
+
+
+@contextmanager
+def process(file: Path, role: str) -> Iterator[subprocess.Popen[str]]:
+    """A process of this role; killed when the block ends."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.runtime.lone_process", str(file), role], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def hear(child: subprocess.Popen[str], *last: str) -> None:
+    """Returns when the process has said one of these."""
+    assert child.stdout is not None
+    for line in child.stdout:
+        if line.strip() in last:
+            return
+    raise AssertionError(f"the process ended without saying {' or '.join(last)}")
+
+
+@contextmanager
+def alive_inside(file: Path, *roles: str) -> Iterator[None]:
+    """Processes that stand in a node, or in the queue behind it, and are killed when the block ends."""
+    held = file.parent / "held"
+    held.touch()
+    if not roles:
+        yield
+        held.unlink(missing_ok=True)
+        return
+    with process(file, roles[0]) as child:
+        hear(child, "held", "queued")
+        with alive_inside(file, *roles[1:]):
+            yield
 
 
 def killed_inside(file: Path, *roles: str) -> None:
     """Processes that were each killed where their role leads them: in a node, or in the queue behind it."""
     with alive_inside(file, *roles):
         pass
-
-
-@contextmanager
-def alive_inside(file: Path, *roles: str) -> Iterator[None]:
-    """Processes that stand in a node, or in the queue behind it, and are killed when the block ends."""
-    (file.parent / "held").touch()
-    children = []
-    for role in roles:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tests.runtime.lone_process", str(file), role], stdout=subprocess.PIPE, text=True
-        )
-        assert child.stdout is not None
-        assert child.stdout.readline() == ("held\n" if role == "drive" else "queued\n")
-        children.append(child)
-    try:
-        yield
-    finally:
-        for child in children:
-            child.kill()
-            child.communicate()
-    (file.parent / "held").unlink()
 
 
 if __name__ == "__main__":

@@ -171,6 +171,31 @@ async def test_a_join_that_can_not_be_met_any_more_says_why(store: Checkpointer)
     assert "waits for 2 of its 3 branches, and only 1 ended well" in (result.error or {}).get("message", "")
 
 
+@pytest.mark.parametrize("onError", ["fail", "collect", "skip"])
+@pytest.mark.parametrize("items", [[], [0], [0, 1]])
+async def test_a_map_that_waits_for_more_branches_than_it_has_items_fails_before_any_begins(
+    store: Checkpointer,
+    items: list[int],
+    onError: str,  # noqa: N803 - a key of the document
+) -> None:
+    gates = Gates(open_from_start=True)
+    app = fan(gates, store=store, map=str(items), join={"wait": 5, "onError": onError})
+    result = await app.run({}, "t")
+    error = result.error or {}
+    assert (result.status, error["code"], error["node"], error["detail"]) == (
+        "failed", "validation", "fan", {"wait": 5, "items": len(items)},
+    )  # fmt: skip
+    assert gates.begun == [], "no branch has begun"
+
+
+async def test_an_error_route_takes_a_map_that_has_too_few_items(store: Checkpointer) -> None:
+    other = {"use": "fn:work", "with": {"n": "${7}"}, "set": {"total": "out"}, "next": "end"}
+    route = [{"on": ["validation"], "to": "other"}, {"to": "fail"}]
+    app = fan(Gates(open_from_start=True), {"other": other}, store=store, map="[1, 2]", join={"wait": 5}, error=route)
+    result = await app.run({}, "t")
+    assert (result.status, result.state["total"]) == ("completed", 70)
+
+
 async def test_a_map_over_something_else_than_a_list_fails_with_the_value(store: Checkpointer) -> None:
     result = await fan(Gates(), store=store, map="state.outs").run({}, "t")
     assert (result.status, (result.error or {}).get("code")) == ("failed", "expression")

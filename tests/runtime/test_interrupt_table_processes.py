@@ -25,7 +25,8 @@ async def main(path, question, decision):
     await store.setup()
     print("ready", flush=True)
     sys.stdin.readline()
-    answer = {"decision": decision, "reason": "no", "arguments": {"to": "Bob"}}
+    takes = {"reject": {"reason": "no"}, "edit": {"arguments": {"to": "Bob"}}}
+    answer = {"decision": decision, **takes.get(decision, {})}
     while True:
         try:
             result = await app.answer("t", {question: answer})

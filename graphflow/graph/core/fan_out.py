@@ -17,7 +17,7 @@ from graphflow.graph.core.machine import BranchState, Frame, FramePatch, JoinSta
 from graphflow.graph.core.patches import branch_of, gave, moved
 from graphflow.graph.core.plan import FanOut, Plan, PlanBranch, PlanNode
 from graphflow.graph.core.route_trace import PendingMove
-from graphflow.graph.core.routing import stops
+from graphflow.graph.core.routing import has_paths, stops
 from graphflow.graph.core.transcript import add_user_message
 from graphflow.graph.core.unit_of_work import UnitOfWork, Written
 from graphflow.graph.definition.document import END
@@ -80,6 +80,14 @@ class Branches:
         frame = work.table[number]
         items = None if fan.items is None else _items(fan, work.scope_at(frame))
         total = len(fan.branches) if items is None else len(items)
+        if isinstance(fan.wait, int) and fan.wait > total:
+            raise NodeFailed(
+                f"node {node.name!r} waits for {fan.wait} branches, and its list has {total} items; let fewer be enough, "
+                'or wait for "all"',
+                code="validation",
+                wait=fan.wait,
+                items=total,
+            )
         pending: range | tuple[int, ...] = range(total)
         if items is None:
             pending = tuple(pending)
@@ -127,7 +135,7 @@ class Branches:
             count = min(count, left)
         if count < 1 or plan.nodes[start].opens or plan.monitor is not None or work.resting:
             return False
-        if stops(plan.before, work.stops_before, frame, start):
+        if stops(work, plan.before, work.stops_before, frame, start) or has_paths(work.stops_before):
             return False
         work.change(number, {"join": moved(join, pending=pending[count:], running=join.running + count)})
         visits = {start: 1} if plan.nodes[start].counted else {}

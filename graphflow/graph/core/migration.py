@@ -7,6 +7,7 @@ applies as one checkpoint. Node names are mapped, states get the keys that are n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from graphflow.graph.core.channels import Channel, Update, initial_update
 from graphflow.graph.core.commands import Request, Resolve
 from graphflow.graph.core.immutable import ListView, State, freeze, thaw
 from graphflow.graph.core.machine import ROOT, Frame, FramePatch, Interrupt, Machine
-from graphflow.graph.core.plan import Plan
+from graphflow.graph.core.plan import Plan, is_known
 from graphflow.graph.core.scope import Scope
 from graphflow.graph.core.ticks import Migrated
 from graphflow.graph.core.unit_of_work import UnitOfWork
@@ -148,7 +149,7 @@ class _Planner:
             interrupts=interrupts,
             before=before,
             after=after,
-            forgotten=tuple(sorted(name for name in stops if self._named(name) not in self._new.nodes)),
+            forgotten=tuple(sorted(name for name in stops if not is_known(self._new, self._breakpoint(name)))),
         )
 
     def _problem(self, frame: Frame | None, what: str, message: str, hint: str | None = None) -> None:
@@ -392,7 +393,11 @@ class _Planner:
         )
 
     def _breakpoints(self, names: Iterable[str]) -> tuple[str, ...]:
-        return tuple(n for n in map(self._named, names) if n == "*" or n in self._new.nodes)
+        return tuple(name for name in map(self._breakpoint, names) if is_known(self._new, name))
+
+    def _breakpoint(self, name: str) -> str:
+        """The breakpoint by the new names of its nodes."""
+        return re.sub(r"[^/#\[\]]+(?=[/#\[]|$)", lambda found: self._named(found[0]), name)
 
     def _check_kept(self) -> None:
         """No frame may stand on a node that an invariant forbids it to be on."""

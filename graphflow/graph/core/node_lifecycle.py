@@ -88,7 +88,7 @@ def enter(
         fail_frame(work, number, _wrapped_up(work, name).as_dict(name))
     elif stop:
         _break(work, number, "after", stop)
-    elif stops(plan.before, work.stops_before, frame, name):
+    elif stops(work, plan.before, work.stops_before, frame, name):
         _break(work, number, "before", name)
     else:
         begin(work, number)
@@ -274,7 +274,7 @@ def succeed(
     if plan.monitor is not None and not quiet:
         plan.monitor.note_finished(work, number, node)
     work.moves.append(move)
-    stop = node.name if stops(plan.after, work.stops_after, frame, node.name) else ""
+    stop = node.name if stops(work, plan.after, work.stops_after, frame, node.name) else ""
     enter(work, number, move.to, stop=stop, written=wrote, out=out)
 
 

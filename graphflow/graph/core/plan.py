@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -83,8 +84,7 @@ class FanOut(msgspec.Struct, frozen=True, kw_only=True):
 
     def needed(self, total: int) -> int:
         """Branches that must have ended, and count, for the join."""
-        wanted = {"all": total, "any": 1}.get(self.wait, self.wait) if isinstance(self.wait, str) else self.wait
-        return min(int(wanted), total)
+        return self.wait if isinstance(self.wait, int) else total if self.wait == "all" else min(1, total)
 
 
 class PlanNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,3 +153,35 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     graphs: dict[str, Plan]
     monitor: Monitor | None = None
     """The properties of `invariants` that are kept at run time; None costs nothing."""
+
+
+NUMBERS = re.compile(r"#\d+|\[[^\]]*\]")
+"""Visits and branches in the path of a frame."""
+
+
+def nodes_at(plan: Plan, place: str) -> list[str]:
+    """The nodes that a path may end in below `place`; none when it leads nowhere.
+
+    Args:
+        place: all segments of the path but the last; `""` is the run's own graph.
+    """
+    plans = [plan]
+    for segment in filter(None, NUMBERS.sub("", place).split("/")):
+        below: list[Plan] = []
+        for here in plans:
+            node = here.nodes.get(segment)
+            if node is None or not node.opens:
+                continue
+            keys = [node.graph] if node.fan is None else [branch.graph for branch in node.fan.branches]
+            below += [here if key is None else plan.graphs[key] for key in keys]
+        plans = below
+    return list(dict.fromkeys(name for here in plans for name in here.nodes))
+
+
+def is_known(plan: Plan, name: str) -> bool:
+    """Whether a breakpoint of this name, path or `*` can ever stop a run of the plan."""
+    place, slash, last = name.rpartition("/")
+    if slash and "" in place.split("/"):
+        return False
+    nodes = nodes_at(plan, place)
+    return last in nodes or (last == "*" and bool(nodes))

@@ -5,7 +5,8 @@ Everything that moves the cursor is in `node_lifecycle.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -15,17 +16,50 @@ from graphflow.graph.core.budget import is_spent
 from graphflow.graph.core.commands import Backoff, Erred
 from graphflow.graph.core.immutable import State
 from graphflow.graph.core.machine import Frame, Operation
-from graphflow.graph.core.plan import PlanNode
+from graphflow.graph.core.plan import NUMBERS, PlanNode
 from graphflow.graph.core.route_trace import PendingMove, looked_at
 from graphflow.graph.core.unit_of_work import UnitOfWork, Written, written
 from graphflow.graph.definition.document import END, FAIL, Retry
 
+_VISIT = re.compile(r"#\d+")
 
-def stops(always: Collection[str], asked: Collection[str], frame: Frame, name: str) -> bool:
-    """Whether a breakpoint of the document, or in the run's own graph one of the run, names the node."""
+
+def stops(work: UnitOfWork, always: Collection[str], asked: Collection[str], frame: Frame, name: str) -> bool:
+    """Whether a breakpoint of the document, or one of the run, names the node: inside subgraphs by path, `sub/inner`.
+
+    Args:
+        always: of the document that the frame runs.
+        asked: of the run.
+    """
     if name in always or "*" in always:
         return True
-    return bool(asked) and not frame.graph and (name in asked or "*" in asked)
+    if not asked:
+        return False
+    if not frame.graph and (name in asked or "*" in asked):
+        return True
+    if not frame.path or not has_paths(asked):
+        return False
+    return any(f"{place}/{name}" in asked or f"{place}/*" in asked for place in _places(work, frame))
+
+
+def has_paths(names: Collection[str]) -> bool:
+    """Whether any of these names a node by path."""
+    return any("/" in name for name in names)
+
+
+def _places(work: UnitOfWork, frame: Frame) -> Iterator[str]:
+    """The ways to name where a frame is: by the nodes that open graphs, or by its path, with its numbers or without."""
+    yield frame.path
+    yield _VISIT.sub("", frame.path)
+    yield NUMBERS.sub("", frame.path)
+    openers: list[str] = []
+    while frame.parent in work.table:
+        parent = work.table[frame.parent]
+        # A branch that runs nodes of the same graph opens none.
+        if frame.branch is None or frame.branch.own is None:
+            openers.append(parent.node)
+        frame = parent
+    yield "/".join(reversed(openers))
 
 
 def own_writes(

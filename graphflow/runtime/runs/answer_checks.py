@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -55,8 +55,11 @@ def _by_id(machine: Machine, answers: Any) -> Mapping[str, Any]:
     if isinstance(answers, Mapping) and answers and all(isinstance(key, str) for key in answers):
         # Keys that look like ids are meant as ids even if none of them is open: the caller then learns that the
         # interrupt is unknown, not that an answer of this shape is invalid.
-        if all(key in open_ for key in answers) or any(INTERRUPT_ID.fullmatch(key) for key in answers):
+        if any(key in open_ or INTERRUPT_ID.fullmatch(key) for key in answers):
             return answers
+        # A question that takes any object would take `{mistyped id: answer}` too.
+        if len(open_) == 1 and not _declares(next(iter(open_.values())), answers):
+            raise _not_open(next(iter(answers)), open_, hint="; to answer with an object, name the id: {ID: {…}}")
     if len(open_) == 1:
         return {next(iter(open_)): answers}
     if not open_:
@@ -68,15 +71,35 @@ def _by_id(machine: Machine, answers: Any) -> Mapping[str, Any]:
     )
 
 
+def _declares(interrupt: Interrupt, names: Iterable[str]) -> bool:
+    """Whether the question itself names a field of this object."""
+    if interrupt.kind in DECISIONS:
+        return True
+    declared: set[str] = set()
+    level: list[Any] = [[interrupt.schema]]
+    while level:
+        inner = [value for part in level for value in (part.values() if isinstance(part, Mapping) else part)]
+        for part in level:
+            if isinstance(part, Mapping):
+                for word in ("properties", "required"):
+                    declared.update(name for name in part.get(word) or () if isinstance(name, str))
+        level = [value for value in inner if isinstance(value, Mapping | list | tuple)]
+    return not declared.isdisjoint(names)
+
+
+def _not_open(interrupt_id: str, open_: Iterable[str], hint: str = "") -> AnswerRefused:
+    return AnswerRefused(
+        f"no interrupt {interrupt_id!r} is open on this thread; open: {', '.join(open_) or 'none'}{hint}",
+        code="interrupt_not_found",
+        interruptId=interrupt_id,
+    )
+
+
 def check_answer(machine: Machine, interrupt_id: str, value: Any) -> Answer:
     """One answer for one id; see `check_answers`."""
     interrupt = machine.interrupts.get(interrupt_id)
     if interrupt is None:
-        raise AnswerRefused(
-            f"no interrupt {interrupt_id!r} is open on this thread; open: {', '.join(machine.interrupts) or 'none'}",
-            code="interrupt_not_found",
-            interruptId=interrupt_id,
-        )
+        raise _not_open(interrupt_id, machine.interrupts)
     if interrupt.kind in WAITS:
         raise _invalid(interrupt, f"it waits for a {interrupt.kind}, not for an answer")
     if _deeper(value, MAX_DEPTH):

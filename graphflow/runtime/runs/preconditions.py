@@ -11,7 +11,7 @@ from graphflow.errors import GraphflowError, StateError, ThreadWaiting
 from graphflow.graph.core.immutable import ListView
 from graphflow.graph.core.interrupts import signal_of
 from graphflow.graph.core.machine import Machine
-from graphflow.graph.core.plan import Plan
+from graphflow.graph.core.plan import Plan, is_known, nodes_at
 from graphflow.graph.definition.budget import limits_of
 from graphflow.graph.definition.document import Budget
 from graphflow.suggestions import choose
@@ -119,14 +119,18 @@ def check_unfinished(machine: Machine) -> None:
 
 
 def check_breakpoints(plan: Plan, before: Iterable[str], after: Iterable[str]) -> None:
-    """Raises `invalid_input` for the name of no node of the run's own graph: nothing would ever stop there."""
+    """Raises `invalid_input` for the name or path (`sub/inner`) of no node: nothing would ever stop there."""
     for field, names in (("interruptBefore", before), ("interruptAfter", after)):
         # A text is iterable too: each letter would be taken for a node.
         if isinstance(names, str):
             raise _wrong(field, f"a list of node names: [{names!r}]")
         for name in names:
-            if name != "*" and name not in plan.nodes:
-                raise _wrong(field, f"no node is named {name!r}; {choose(name, [*plan.nodes, '*'])}")
+            if not is_known(plan, name):
+                place, slash, _ = name.rpartition("/")
+                if not (nodes := nodes_at(plan, place)):
+                    raise _wrong(field, f"{name!r} leads nowhere: no node {place!r} opens a graph")
+                known = [f"{place}{slash}{node}" for node in (*nodes, "*")]
+                raise _wrong(field, f"no node is named {name!r}; {choose(name, known)}")
 
 
 LIMITS = tuple(field.encode_name for field in msgspec.structs.fields(Budget) if field.name != "on_exceeded")

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.checkpoints.ids import check_text
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.rows import Lineage, ThreadFacts
@@ -64,6 +65,7 @@ def check_request(
         host.documents.check_priced(plan, limits)
     thread_id = request.thread_id or host.ids.new_id()
     run_id = request.run_id or host.ids.new_id()
+    check_text(thread_id, run_id)
     tick = Input(
         id=host.ids.new_id(),
         at=host.clock.now_ms(),
