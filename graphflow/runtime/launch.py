@@ -62,7 +62,8 @@ async def launch(
     """Starts a run; `LiveRun.log` has its events.
 
     Args:
-        preamble: events before `run.start` (`request.query`, `chat.start`), sent before anything runs.
+        preamble: events before `run.start`, sent before anything runs: `request.query`, and `chat.start`, which is left out
+            if the thread has begun.
         consumes: position of the queued input that this is; it leaves the queue with the run's first commit.
     """
     return _detach(host, await prepare_run(host, request, _many(preamble, request.hold_ms), consumes))

@@ -24,8 +24,6 @@ import msgspec
 from graphflow import events as ev
 from graphflow.errors import StreamBroken
 
-_LIVE_TIMES = (*ev.LIVE_ONLY, ev.ContentStart, ev.ReasoningStart, ev.ToolStart, ev.ActionStart)
-"""Events whose times the log does not keep: what follows a commit carries the commit's time, which may be earlier than theirs."""
 AFTER_WAITING = (ev.RequestSubmit, ev.InterruptResolve, ev.RunResume, ev.RunCancel, ev.RunError)
 """What may follow `run.waiting`, until the run goes on (spec 3.3)."""
 _BEFORE_START = (ev.RequestQuery, ev.RequestUpload, ev.ChatStart, ev.RunStart)
@@ -208,8 +206,7 @@ class StreamRules:
         # A filtered stream leaves numbers out; a rebuilt one has no deltas.
         gap = event.seq != self._seq + 1 if self._whole else event.seq <= self._seq
         _demand(not gap, f"its number follows {self._seq}")
-        if kind not in _LIVE_TIMES:
-            _demand(event.timestamp >= self._at, f"its time falls behind that of the event before, {self._at}")
+        _demand(event.timestamp >= self._at, f"its time falls behind that of the event before, {self._at}")
         if self._phase == "new":
             _demand(isinstance(event, _BEFORE_START), "run.start has not come")
         elif isinstance(event, _BEFORE_START):
@@ -223,8 +220,7 @@ class StreamRules:
             _demand(_block_id(event) == self._fresh, f"the first piece of block {self._fresh!r} must follow its start")
             self._fresh = None
         self._seq = event.seq
-        if kind not in _LIVE_TIMES:
-            self._at = event.timestamp
+        self._at = event.timestamp
 
     def _once(self, event: ev.Event) -> None:
         _demand(type(event) not in self._said, "it comes once")

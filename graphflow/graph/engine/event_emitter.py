@@ -38,6 +38,7 @@ class EventEmitter:
         plan: makes the events of the run's plan, if its graph has one.
         epoch: the thread's fence; part of ids that must not repeat in a later epoch.
         seq: number of the last event of the run so far.
+        stamp: no event is older than this (epoch ms).
         logs: whether a journal keeps the log.
     """
 
@@ -49,6 +50,7 @@ class EventEmitter:
         *,
         epoch: int,
         seq: int,
+        stamp: int = 0,
         logs: bool,
     ) -> None:
         self._clock, self.sink, self._epoch, self.seq, self._logs = clock, sink, epoch, seq, logs
@@ -59,20 +61,22 @@ class EventEmitter:
         self.calls = AnnouncedCalls(complete=seq == 0)
         """The calls that readers know of."""
         self.plan = plan
-        self._stamp = 0
+        self._stamp = stamp
         self._blocks = 0
 
     def emit(self, event: Event) -> None:
         """Numbers an event and sends it; the log keeps it unless it is live only."""
         self.seq += 1
         event.seq = self.seq
-        event.timestamp = self._clock.now_ms()
-        # Time never runs backwards in the log: what a later epoch makes again from the record has the same stamp (E1).
-        if not self._logs:  # no record is read back, so every event counts
-            self._stamp = event.timestamp
-        elif type(event) not in UNLOGGED:
+        now = self._clock.now_ms()
+        # Time never runs backwards along the numbers, not even where the clock does.
+        if now < self._stamp:
+            now = self._stamp
+        else:
+            self._stamp = now
+        event.timestamp = now
+        if self._logs and type(event) not in UNLOGGED:
             self.sent.append((event, event.seq))
-            self._stamp = event.timestamp
         # As `_send`, without its call: this is what every delta passes.
         if self.watchers and (watcher := self.watchers.get(type(event))) is not None:
             watcher(event)
@@ -86,13 +90,16 @@ class EventEmitter:
         """
         for event in events:
             self.seq += 1
-            event.seq, event.timestamp = self.seq, self._clock.now_ms()
-            self._stamp = event.timestamp
+            event.seq, event.timestamp = self.seq, self._now()
             if self._logs:
                 self.sent.append((event, event.seq))
-        at = self._clock.now_ms()
+        at = self._now()
         self._send(*events)
         return at
+
+    def _now(self) -> int:
+        self._stamp = max(self._clock.now_ms(), self._stamp)
+        return self._stamp
 
     def _send(self, *events: Event) -> None:
         for event in events:
@@ -102,12 +109,12 @@ class EventEmitter:
                 self.sink(event)
 
     def emit_at(self, event: Event, at: int) -> None:
-        """Sends what follows a commit, under the commit's own time: it can be made again from the record.
-
-        A time never falls behind that of the logged event before it.
+        """Sends what follows a commit, under the commit's own time (so that it can be made again from the record) or that of
+        the event before it, whichever is later.
         """
         self.seq += 1
-        event.seq, event.timestamp = self.seq, max(at, self._stamp)
+        self._stamp = max(at, self._stamp)
+        event.seq, event.timestamp = self.seq, self._stamp
         if self._logs:
             self.sent.append((event, event.seq))
         self._send(event)
@@ -118,7 +125,6 @@ class EventEmitter:
         if self._logs:
             snapshot.seq, snapshot.timestamp = end.seq, end.timestamp
             self.sent.append((snapshot, first))
-            self._stamp = end.timestamp
 
     def emit_unlogged(self, event: Event) -> None:
         """Sends an event that no record can keep any more."""
@@ -127,8 +133,14 @@ class EventEmitter:
                 self.emit(failed)
         self.sent = []
         self.seq += 1
-        event.seq, event.timestamp = self.seq, self._clock.now_ms()
+        event.seq, event.timestamp = self.seq, self._now()
         self._send(event)
+
+    def restore(self, sent: list[Logged]) -> None:
+        """Takes up the log where an earlier epoch left it, with what no record keeps yet."""
+        self.sent = sent
+        self._stamp = max(self._stamp, *(event.timestamp for event, _ in sent), 0)
+        self.calls.note(event for event, _ in sent)
 
     def send_again(self, events: Iterable[tuple[Event, int]]) -> None:
         """What followed the last commit of an earlier epoch, `(event, time)`: under the same numbers."""

@@ -128,8 +128,7 @@ class Executor:
 
     def restore_log(self, sent: list[Logged]) -> None:
         """Takes up the log where an earlier epoch left it, with what no record keeps yet."""
-        self.events.sent = sent
-        self.events.calls.note(event for event, _ in sent)
+        self.events.restore(sent)
 
     def emit(self, event: Event) -> None:
         """Numbers an event and sends it."""

@@ -61,7 +61,9 @@ class Run:
         self.services: Mapping[str, Any] = {} if services is None else services
         self.epoch, self.lineage = epoch, lineage
         plan_events = PlanEvents.of(plan, machine, thread_id)
-        self.events = EventEmitter(clock, sink, plan_events, epoch=epoch, seq=seq, logs=journal is not None)
+        self.events = EventEmitter(
+            clock, sink, plan_events, epoch=epoch, seq=seq, stamp=machine.last_at, logs=journal is not None
+        )
         self.lease: Lease | None = None
         """Until when no other process can have taken the thread; None is never checked."""
         self.error: GraphflowError | None = None

@@ -47,7 +47,7 @@ class Audience(msgspec.Struct, frozen=True):
     outbox: Outbox | None = None
     log: bool = False
     preamble: tuple[Event, ...] = ()
-    """Sent before anything runs: `request.query`, `chat.start`, `request.submit`."""
+    """Sent before anything runs: `request.query`, `request.submit`, and `chat.start` if the thread has not begun."""
     hold_ms: int | None = None
     """How long the process waits for answers; None: as long as the kind of audience asks for."""
 

@@ -16,7 +16,7 @@ from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.rows import Lineage, ThreadFacts
 from graphflow.errors import GraphflowError
-from graphflow.events import RunStart
+from graphflow.events import ChatStart, RunStart
 from graphflow.graph.core.immutable import freeze
 from graphflow.graph.core.machine import Machine
 from graphflow.graph.core.ticks import Cancel, Input
@@ -156,8 +156,12 @@ async def _close_questions(taking: Taking, on_waiting: str, loaded: Loaded) -> L
 def _announced(host: RunHost, executor: Executor, new: CheckedInput) -> Callable[[], None]:
     def before() -> None:
         began = RunStart(run_id=new.tick.run_id, chat_id=new.request.thread_id)
+        preamble = new.audience.preamble
+        # Decided here, where the thread is this run's: a rollback of the first run leaves the beginning to this one.
+        if executor.machine.document:
+            preamble = tuple(event for event in preamble if not isinstance(event, ChatStart))
         # The commit is not older than what was sent before it.
-        new.tick.at = executor.events.emit_start(*new.audience.preamble, began)
+        new.tick.at = executor.events.emit_start(*preamble, began)
 
     return before
 

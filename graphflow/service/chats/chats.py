@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -12,7 +13,22 @@ from graphflow.checkpoints.loading import load_thread
 from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.checkpoints.rows import Record, ThreadRow
 from graphflow.errors import ThreadNotFound
-from graphflow.events import ChatStart, Event, InterruptRequest, InterruptResolve, RequestQuery, RunComplete, event_dict
+from graphflow.events import (
+    STREAM_ENDS,
+    ChatStart,
+    Event,
+    InterruptRequest,
+    InterruptResolve,
+    RequestQuery,
+    RunCancel,
+    RunComplete,
+    RunStart,
+    TaskCancel,
+    TaskComplete,
+    TaskFail,
+    TaskStart,
+    event_dict,
+)
 from graphflow.graph.core.machine import ROOT
 from graphflow.memory.conversations import ConversationFilter
 from graphflow.messages import MESSAGE_TYPES, Message, to_wire
@@ -98,7 +114,7 @@ async def chat(context: ServiceContext, chat_id: str, *, raw_messages: bool = Fa
     loaded = await load_thread(context.store, chat_id)
     if loaded is None or loaded.row.head is None:
         raise unknown_chat(chat_id)
-    events = await history(context, chat_id, loaded.chain)
+    events = await history(context, chat_id, loaded.chain, loaded.machine.run_id)
     return {
         "chatId": chat_id,
         "chatName": loaded.row.facts.title or "",
@@ -118,8 +134,10 @@ async def _heal_record(context: ServiceContext, chat_id: str) -> None:
         log.exception("the chat record could not be repaired", extra={"facts": {"chat_id": chat_id}})
 
 
-async def history(context: ServiceContext, chat_id: str, chain: Chain) -> list[Event]:
-    """Every run's log as history shows it: snapshots, no graph family but `run.waiting`, `chat.start` once."""
+async def history(context: ServiceContext, chat_id: str, chain: Chain, current: str) -> list[Event]:
+    """Every run's log as history shows it: snapshots, no graph family but `run.waiting`, `chat.start` once, every run but
+    the `current` one with an end.
+    """
     out: list[Event] = []
     known_start = False
     all_records = await _all_records(context, chat_id, chain)
@@ -134,22 +152,42 @@ async def history(context: ServiceContext, chat_id: str, chain: Chain) -> list[E
             if stored.pruned or place_before(chain, records[0]) not in places:
                 continue  # its beginning was pruned: what is left tells of a run that nobody began
             log = stored.events
-        for event, _ in log:
-            if (
-                isinstance(event, _NOT_IN_HISTORY)
-                or event.family == "graph"
-                or (known_start and isinstance(event, ChatStart))
-            ):
+        shown = [event for event, _ in log if event.family != "graph" and not isinstance(event, _NOT_IN_HISTORY)]
+        if run_id != current and (live is None or live.run_id != run_id):
+            shown += _cut_off(shown, run_id)
+        for event in shown:
+            if known_start and isinstance(event, ChatStart):
                 continue
             known_start = known_start or isinstance(event, ChatStart)
-            out.append(_as_history(event))
+            out.append(_as_history(event, chat_id))
     return out
 
 
-def _as_history(event: Event) -> Event:
-    """A run that simply stopped ends with `end_turn` in history (spec 3.3)."""
+def _cut_off(events: Sequence[Event], run_id: str) -> list[Event]:
+    """The end of a run that has none on this branch: the thread went back to its middle, or on from there with new input."""
+    if not any(isinstance(event, RunStart) for event in events) or isinstance(events[-1], STREAM_ENDS):
+        return []
+    task: str | None = None
+    for event in events:
+        if isinstance(event, TaskStart):
+            task = event.task_id
+        elif isinstance(event, TaskComplete | TaskCancel | TaskFail):
+            task = None
+    ends: list[Event] = [TaskCancel(task_id=task)] if task is not None else []
+    ends.append(RunCancel(run_id=run_id))
+    for end, number in zip(ends, count(events[-1].seq + 1), strict=False):
+        end.seq, end.timestamp = number, events[-1].timestamp
+    return ends
+
+
+def _as_history(event: Event, chat_id: str) -> Event:
+    """The event for this chat: what a fork shares with another chat names the fork. A run that simply stopped ends with
+    `end_turn` (spec 3.3).
+    """
     if isinstance(event, RunComplete) and event.finish_reason in (None, "stop"):
         return msgspec.structs.replace(event, finish_reason="end_turn")
+    if getattr(event, "chat_id", chat_id) != chat_id:
+        return msgspec.structs.replace(event, chat_id=chat_id)
     return event
 
 

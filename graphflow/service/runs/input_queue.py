@@ -15,7 +15,7 @@ import msgspec
 
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError
-from graphflow.events import Event
+from graphflow.events import ChatStart, Event
 from graphflow.runtime.queue_codec import encode_queued
 from graphflow.runtime.recovery import Recovery
 from graphflow.runtime.run_request import RunRequest
@@ -221,7 +221,8 @@ class ServerRecovery(Recovery):
 
     async def preamble(self, queued: RunRequest) -> Sequence[Event]:
         said = () if queued.query is None else (queued.query,)
-        return (*await announced(self.context, queued.thread_id, queued.run_id), *said)
+        begins = ChatStart(chat_id=queued.thread_id, chat_name=queued.title)
+        return (*await announced(self.context, queued.thread_id, queued.run_id), *said, begins)
 
     def begun(self, position: int, queued: RunRequest, run: LiveRun) -> None:
         chat_id = queued.thread_id

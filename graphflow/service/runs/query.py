@@ -77,7 +77,7 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
         elif live is None and request.on_waiting == "answer" and row is not None and row.facts.status == "waiting":
             return await _answer_question(context, said, graph, hold_ms, caller)
         uploaded = [] if is_new else await uploads.announced(context, chat_id, run_id)
-        return await _launch(context, request, graph, row, [*uploaded, said])
+        return await _launch(context, request, graph, [*uploaded, said])
 
 
 def agent_of(context: ServiceContext, wanted: str | None, row: ThreadRow | None) -> str:
@@ -93,7 +93,7 @@ def agent_of(context: ServiceContext, wanted: str | None, row: ThreadRow | None)
 
 
 async def _launch(
-    context: ServiceContext, request: RunRequest, graph: CompiledGraph, row: ThreadRow | None, preamble: list[Event]
+    context: ServiceContext, request: RunRequest, graph: CompiledGraph, preamble: list[Event]
 ) -> StartedRun | QueuedInput:
     said = request.query
     assert said is not None
@@ -107,8 +107,7 @@ async def _launch(
         on_busy="reject" if request.on_busy == "enqueue" else request.on_busy,
         title=name,
     )
-    if row is None or row.head is None:
-        preamble.append(ChatStart(chat_id=said.chat_id, chat_name=name))
+    preamble.append(ChatStart(chat_id=said.chat_id, chat_name=name))
     try:
         run = await launch(graph.host, wanted, preamble=preamble)
     except ThreadBusy:
