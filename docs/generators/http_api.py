@@ -22,7 +22,8 @@ $ curl -N localhost:8080/api/query -d '{"agentKey": "demo_react", "message": "Wh
 
 A JSON response is `{"code": 0, "msg": "success", "data": …}`, with `cursor` if another page follows. A failure has the
 HTTP status as `code`, a message for people in `msg`, and `data.error` with a [code](errors.md). `data.fields` names
-invalid arguments. A stream is [server-sent events](events.md).
+invalid arguments. A run that failed is a failure too when it is returned as one body (`stream: false`): `data` has its
+outcome beside the error. A stream is [server-sent events](events.md).
 
 With tokens configured, every request carries `Authorization: Bearer SECRET`; only `/api/health`, `/api/ready` and the
 documentation are open. The running server shows this API at `/docs`, and its OpenAPI document at `/openapi.json`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from graphflow.agents.draft import Draft, Known, Origin, read_draft
@@ -164,7 +165,7 @@ def _loaded(draft: Draft, checked: CheckedDocument, warnings: tuple[Issue, ...])
         key=draft.key,
         name=document.name or draft.key,
         icon=document.icon,
-        description=document.description or f"agent from {draft.file or 'memory'}",
+        description=document.description or f"agent from {PurePath(draft.file).name if draft.file else 'memory'}",
         mode=draft.mode,
         provider_key=document.provider_key,
         model=document.model,

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from fastapi import Request  # noqa: TC002 - FastAPI reads the annotations
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
 
 from graphflow.errors import GraphflowError
 from graphflow.events import RequestQuery
@@ -49,6 +50,27 @@ class JsonBody(BaseModel):
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, strict=True, use_attribute_docstrings=True)
 
 
+class Reference(JsonBody):
+    """A file that a query refers to: an upload by its id alone, any other by what is known of it."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["id"]}, {"required": ["url"]}]})
+
+    id: Id | int | None = None
+    type: str | None = None
+    name: str | None = None
+    mime_type: str | None = None
+    size_bytes: int | None = Field(None, ge=0)
+    url: Id | None = None
+    sha256: str | None = None
+    meta: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _is_of_something(self) -> Reference:
+        if self.id is None and self.url is None:
+            raise PydanticCustomError("reference", "needs an `id` or a `url`")
+        return self
+
+
 class QueryBody(JsonBody):
     """`POST /api/query`."""
 
@@ -57,10 +79,10 @@ class QueryBody(JsonBody):
     """An id of the client, returned in the events; absent: a new one."""
     chat_id: str | None = Field(None, description="The thread; a new one when absent.")
     agent_key: str | None = Field(None, description="Absent: the chat's own; `auto`: the first by key.")
-    role: str = Field("user", max_length=64)
+    role: Literal["user", "assistant", "system", "developer"] = "user"
     """Who speaks, readable as `input.role`. Default: `user`."""
-    references: list[Any] | None = None
-    """Uploaded files, `{"id": …}` each; readable as `input.references`."""
+    references: list[Reference] | None = None
+    """Uploaded files, `{"id": …}` each, or files elsewhere; readable as `input.references`."""
     params: dict[str, Any] | None = None
     """Further input, readable as `input.params`."""
     scene: Any = None
@@ -103,7 +125,9 @@ class QueryBody(JsonBody):
                 message=self.message,
                 role=self.role,
                 agent_key=self.agent_key,
-                references=self.references,
+                references=None
+                if self.references is None
+                else [reference.model_dump(by_alias=True, exclude_unset=True) for reference in self.references],
                 params=self.params,
                 scene=self.scene,
                 stream=self.stream if "stream" in self.model_fields_set else None,

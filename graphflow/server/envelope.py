@@ -14,6 +14,7 @@ from graphflow.errors import GraphflowError
 from graphflow.graph.definition.old_words import QUERY_FIELDS
 from graphflow.graph.definition.types import json_type, show
 from graphflow.json_data import encode_json
+from graphflow.server.public_text import public_text, public_value
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
@@ -97,14 +98,14 @@ def success(data: Any, *, cursor: str | None = None) -> Json:
 def refused(error: GraphflowError, headers: Mapping[str, str] | None = None) -> Json:
     """An error of ours: its status, and in `data.error` its code, its text and its facts; `data.fields` names arguments."""
     status = STATUS.get(error.code, 500)
-    detail = {key: value for key, value in error.detail.items() if key != "fields"}
-    message = error.message
+    detail = public_value({key: value for key, value in error.detail.items() if key != "fields"})
+    message = public_text(error.message)
     if error.code in _HIDDEN:
         log.error("request failed: %s", error.message, exc_info=error)
         message, detail = _HIDDEN[error.code], {}
     data: dict[str, Any] = {"error": {"code": error.code, "message": message, "detail": detail}}
     if fields := _fields(error.detail):
-        data["fields"] = fields
+        data["fields"] = public_value(fields)
     more = dict(headers or {})
     if error.code == "unauthorized":
         more["WWW-Authenticate"] = "Bearer"
@@ -112,6 +113,15 @@ def refused(error: GraphflowError, headers: Mapping[str, str] | None = None) -> 
         # Rounded up: a client that comes back too early would be refused again.
         more["Retry-After"] = str(max(1, -(-int(wait) // 1000)))
     return Json({"code": status, "msg": message, "data": data}, status, more)
+
+
+def rested(data: Mapping[str, Any]) -> Json:
+    """The outcome of a run; that of a failed one has the status and the code of its error, beside all the rest."""
+    if data.get("status") != "failed":
+        return success(data)
+    error = {"code": "internal", "message": "", "detail": {}, **public_value(data.get("error") or {})}
+    status = STATUS.get(error["code"], 500)
+    return Json({"code": status, "msg": error["message"], "data": {**data, "error": error}}, status)
 
 
 def _fields(detail: Mapping[str, Any]) -> dict[str, str]:

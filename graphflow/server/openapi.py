@@ -158,6 +158,8 @@ def _failure() -> Schema:
             "code": {"type": "string", "enum": list(ERROR_CODES)},
             "message": {"type": "string"},
             "detail": {"type": "object"},
+            "node": {"type": "string", "description": "Of a failed run: the node that failed."},
+            "retryable": {"type": "boolean", "description": "Of a failed run: whether the same may succeed later."},
         },
     }
     return {
@@ -174,7 +176,7 @@ def _failure() -> Schema:
                     "fields": {"type": "object", "additionalProperties": {"type": "string"}},
                     "error": error,
                 },
-                "additionalProperties": False,
+                "description": "Of a failed run also `runId`, `chatId`, `status` and the rest of its outcome.",
             },
         },
         "additionalProperties": False,

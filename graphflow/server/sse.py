@@ -17,6 +17,7 @@ from starlette.responses import StreamingResponse
 from graphflow.errors import GraphflowError
 from graphflow.events import STREAM_ENDS, Event, encode_event, in_families
 from graphflow.runtime.runs.event_ring import Behind
+from graphflow.server.public_text import FAILURES, public_event
 from graphflow.service.run_log import StreamFrame
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ log = logging.getLogger("graphflow.server")
 def encode_frame(frame: StreamFrame) -> bytes:
     """`id`, `event: message` and one line of JSON; `stream.reset` has no id."""
     sse_id, event = frame
+    if type(event) in FAILURES:  # asked here, without a call for each delta
+        event = public_event(event)
     head = b"" if sse_id is None else b"id: %b\n" % sse_id.encode()
     return b"%bevent: message\ndata: %b\n\n" % (head, encode_event(event))
 

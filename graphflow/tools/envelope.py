@@ -18,6 +18,8 @@ _STATUSES = frozenset({"success", "partial", "error"})
 # Read from the struct, so a new field can't be forgotten here.
 _FIELDS = frozenset(ToolResult.__struct_fields__)
 
+SOURCE_FIELDS = frozenset({"sourceId", "source_id", "title", "url", "icon"})
+
 _encoder = msgspec.json.Encoder(enc_hook=in_json)
 
 
@@ -70,7 +72,16 @@ def _wrapped(value: Any, legacy: bool) -> ToolResult:
         return ToolResult(data={"result": data})
     if is_envelope(data):
         return from_envelope(data)
-    return read_legacy(data) if legacy and is_legacy(data) else ToolResult(data=data)
+    result = read_legacy(data) if legacy and is_legacy(data) else ToolResult(data=data)
+    return msgspec.structs.replace(result, sources=_sources(data.get("sources")))
+
+
+def _sources(given: Any) -> list[dict[str, Any]]:
+    """The sources that a tool's own data names: texts, and objects with a field of a source."""
+    if not isinstance(given, list):
+        return []
+    texts = [{"url" if "://" in source else "title": source} if isinstance(source, str) else source for source in given]
+    return [source for source in texts if isinstance(source, dict) and not SOURCE_FIELDS.isdisjoint(source)]
 
 
 def _scrubbed(value: Any) -> Any:

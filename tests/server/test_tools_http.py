@@ -336,6 +336,17 @@ async def test_an_action_is_streamed_with_its_parameters_and_is_ok_at_once(folde
         ]  # fmt: skip
 
 
+async def test_an_action_whose_arguments_break_its_schema_still_shows_them(folder: Path):
+    write(folder / "graphs" / "former.json", {**AGENT, "tools": ["switch_theme"]})
+    call = {"name": "switch_theme", "arguments": {"theme": 7}, "id": "a1"}
+    script = {"turns": [{"tool_calls": [call]}, {"text": "Done."}]}
+    async with serving(make_application(folder, script=script)) as (client, _):
+        seen = await ask(client, agentKey="former", chatId="c")
+        actions = [event for event in seen.events if event["type"].startswith("action.")]
+        assert kinds_of(actions)[-3:] == ["action.end", "action.param", "action.result"]
+        assert actions[-2]["param"] == {"theme": 7} and actions[-1]["result"] != "OK"
+
+
 async def test_an_action_of_a_turn_that_was_cut_off_ends_as_the_action_that_it_is(folder: Path):
     write(folder / "graphs" / "former.json", {**AGENT, "tools": ["launch_fireworks"]})
     call = {"name": "launch_fireworks", "arguments": {}, "id": "a1"}
@@ -362,6 +373,24 @@ async def test_the_sources_of_a_result_follow_it_live_and_in_history(folder: Pat
             assert kinds_of(events)[at + 1 : at + 3] == ["source.snapshot", "source.snapshot"]
             assert [event["sourceId"] for event in events[at + 1 : at + 3]] == ["t1_source_1", "s2"]
             assert events[at + 1]["url"] == "https://a.example"
+
+
+async def test_a_plain_dict_with_sources_shows_them_too(folder: Path):
+    @tool(effects="read")
+    async def look_up() -> dict[str, Any]:
+        """Looks up."""
+        return {"found": 3, "sources": [{"sourceId": "s1", "title": "A"}, "https://b.example", {"rows": 1}, 7]}
+
+    write(folder / "graphs" / "former.json", {**AGENT, "tools": ["look_up"]})
+    script = {"turns": [{"tool_calls": [{"name": "look_up", "arguments": {}, "id": "t1"}]}, {"text": "Done."}]}
+    async with serving(make_application(folder, script=script, tools=[look_up])) as (client, _):
+        seen = await ask(client, agentKey="former", chatId="c")
+        sources = [event for event in seen.events if event["type"] == "source.snapshot"]
+        assert [(event["sourceId"], event.get("title"), event.get("url")) for event in sources] == [
+            ("s1", "A", None), ("t1_source_2", None, "https://b.example"),
+        ]  # fmt: skip
+        (result,) = [event["result"] for event in seen.events if event["type"] == "tool.result"]
+        assert json.loads(result)["found"] == 3
 
 
 @pytest.mark.parametrize(("environ", "limit"), [({}, 50_000), ({"AGENT_TOOLS_MAX_RESULT_CHARS": "100"}, 100)])

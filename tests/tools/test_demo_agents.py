@@ -87,6 +87,7 @@ async def test_the_form_demo_waits_and_repeats_what_was_entered(app: Application
     waiting = await graph.run("I need sick leave", "t")
     (question,) = waiting.interrupts
     assert (question.kind, question.tool_name, dict(question.arguments)) == ("frontend", "leave_form", {"kind": "sick"})
+    assert question.schema is not None and list(question.schema["required"]) == ["kind", "start", "days"]
     entered = {"kind": "sick", "start": "2030-01-31", "days": 2, "reason": "flu"}
     done = await graph.answer("t", entered)
     assert done.output == "Noted: sick leave, 2 day(s) from 2030-01-31."

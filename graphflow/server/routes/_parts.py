@@ -14,7 +14,7 @@ from starlette.responses import Response
 from graphflow.errors import GraphflowError
 from graphflow.graph.core.immutable import thaw
 from graphflow.runtime.result import RunResult, result_from
-from graphflow.server.envelope import success
+from graphflow.server.envelope import rested
 from graphflow.server.rate_limits import RunLimit
 from graphflow.server.sse import EventStream
 from graphflow.service.application import Application
@@ -118,7 +118,7 @@ async def one_body(request: Request, begun: StartedRun, on_disconnect: str) -> R
         if on_disconnect == "cancel":
             begun.run.executor.cancel()
         return Response(status_code=499)
-    return success(outcome(begun))
+    return rested(outcome(begun))
 
 
 async def left_by(request: Request, wanted: Coroutine[Any, Any, T]) -> T | None:

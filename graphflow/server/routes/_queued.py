@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from graphflow.errors import GraphflowError, ThreadNotFound
 from graphflow.events import RunCancel, RunError
-from graphflow.server.envelope import success
+from graphflow.server.envelope import rested, success
 from graphflow.server.routes._parts import application, left_by, one_body, result_dict, stream
 from graphflow.server.sse import EventStream
 from graphflow.service.context import ServiceContext
@@ -95,7 +95,7 @@ async def one_body_later(request: Request, queued: QueuedInput, on_disconnect: s
     result = await left_by(request, _result(app, queued))
     if result is None:
         return Response(status_code=499)
-    return success(_ids(queued) | result_dict(result))
+    return rested(_ids(queued) | result_dict(result))
 
 
 async def _result(app: ServiceContext, queued: QueuedInput) -> Any:

@@ -10,6 +10,7 @@ from starlette.responses import Response  # noqa: TC002 - FastAPI reads the anno
 from graphflow.runtime.thread_status import ThreadStatus
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.envelope import success
+from graphflow.server.public_text import public_value
 from graphflow.server.routes._parts import Cursor, Limit, application
 from graphflow.service.chats import chats as service
 
@@ -43,4 +44,6 @@ async def chat(
     raw_messages: Annotated[bool, Query(alias="includeRawMessages")] = False,
 ) -> Response:
     """One chat: its history as events; a `finishReason` of `stop` is `end_turn` here."""
-    return success(await service.chat(application(request), chat_id, raw_messages=raw_messages))
+    found = await service.chat(application(request), chat_id, raw_messages=raw_messages)
+    found["events"] = [{**e, "error": public_value(e["error"])} if "error" in e else e for e in found["events"]]
+    return success(found)

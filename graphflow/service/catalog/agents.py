@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from graphflow.agents.loader import LoadedAgent
 from graphflow.agents.reload import InvalidAgent
-from graphflow.service.catalog.tools import issue_dict
+from graphflow.service.catalog.tools import issue_dict, shown_file
 from graphflow.service.context import ServiceContext
 
 
@@ -17,7 +18,7 @@ def agents(context: ServiceContext, *, tag: str | None = None, q: str | None = N
     lines = {agent.key: _line(agent) for agent in context.agents.list()}
     # A refused file may have an active version or not: either way there is one line for its key.
     for key, invalid in refused.items():
-        lines.setdefault(key, _missing(key))["invalid"] = issue_of(invalid)
+        lines.setdefault(key, _missing(key))["invalid"] = issue_of(invalid, context.settings.folder)
     found = [line for _, line in sorted(lines.items())]
     return [line for line in found if _matches(line, tag) and _matches(line, q)]
 
@@ -49,7 +50,7 @@ def agent(context: ServiceContext, key: str) -> dict[str, Any]:
             "mermaid": draw_mermaid(document),
         },
         "document": found.data,
-        **({"invalid": issue_of(refused)} if refused is not None else {}),
+        **({"invalid": issue_of(refused, context.settings.folder)} if refused is not None else {}),
     }
 
 
@@ -71,11 +72,12 @@ def _missing(key: str) -> dict[str, Any]:
     return {"key": key, "name": key, **blank}
 
 
-def issue_of(invalid: InvalidAgent) -> dict[str, Any]:
+def issue_of(invalid: InvalidAgent, folder: Path) -> dict[str, Any]:
     """The first error of a refused file: `{file, line, column, pointer, message}`."""
     issue = invalid.errors[0]
     # An error that was not found in the text itself names no file, but clients show one.
-    return {**issue_dict(issue), "file": issue.file or invalid.file}
+    file = issue.file or invalid.file
+    return {**issue_dict(issue, folder), "file": None if file is None else shown_file(file, folder)}
 
 
 def _edge(edge: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from graphflow.checkpoints.loading import load_thread
@@ -23,7 +24,7 @@ def tools(context: ServiceContext) -> list[dict[str, Any]]:
     lines = {tool.name: _tool(tool) for tool in context.tools}
     others = []
     for refused in context.toolbox.files.invalid:
-        issue = issue_dict(refused.errors[0])
+        issue = issue_dict(refused.errors[0], context.settings.folder)
         line = lines.get(refused.name)
         if line is not None and "invalid" not in line:
             line["invalid"] = issue
@@ -45,16 +46,25 @@ def tool(context: ServiceContext, name: str) -> dict[str, Any]:
     return found
 
 
-def issue_dict(issue: Issue) -> dict[str, Any]:
-    """`{file, line, column, pointer, message}`."""
+def issue_dict(issue: Issue, folder: Path) -> dict[str, Any]:
+    """`{file, line, column, pointer, message}`; the file below the settings' `folder`, or its name."""
     text = issue.message if issue.hint is None else f"{issue.message} ({issue.hint})"
     return {
-        "file": issue.file,
+        "file": None if issue.file is None else shown_file(issue.file, folder),
         "line": issue.line,
         "column": issue.column,
         "pointer": issue.pointer,
         "message": text,
     }
+
+
+def shown_file(file: str, folder: Path) -> str:
+    """A file as clients see it: relative to the settings' folder if it is in there, else its name."""
+    path = Path(file)
+    if not path.is_absolute():
+        return file
+    base = folder.resolve()
+    return path.relative_to(base).as_posix() if path.is_relative_to(base) else path.name
 
 
 def _tool(found: Tool) -> dict[str, Any]:

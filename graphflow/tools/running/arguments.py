@@ -47,6 +47,14 @@ def parse_arguments(text: str) -> dict[str, Any]:
     return value
 
 
+def readable_arguments(text: str) -> dict[str, Any] | None:
+    """The same, or None where they can't be read."""
+    try:
+        return parse_arguments(text)
+    except ArgumentsRefused:
+        return None
+
+
 def _decode(text: str) -> Any:
     if not text.strip():
         return None

@@ -23,7 +23,7 @@ from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.result import ArgumentsRefused, ToolResult
 from graphflow.tools.running.approval import approval_key
 from graphflow.tools.running.approval_gate import ApprovalGate, rule_key
-from graphflow.tools.running.arguments import parse_arguments, result_value
+from graphflow.tools.running.arguments import parse_arguments, readable_arguments, result_value
 from graphflow.tools.running.calls import as_called, find_tool, one_too_many, source_facts, unique_keys
 from graphflow.tools.running.circuit_breaker import CircuitBreaker
 from graphflow.tools.running.execution import CallExecution, ReadyCall
@@ -332,7 +332,9 @@ class ToolRunner:
         # Cut after the record: the whole result stays with the thread, only the model and the wire get less.
         result = cut_to(completed(outcome.result, outcome.arguments or {}), tool, self._max_chars)
         action = tool is not None and tool.kind == "action"
-        await ctx.tool_result(call.id, wire_text(result, tool), action, outcome.arguments)
+        # Clients of an action get what the model wrote also where it breaks the tool's schema.
+        given = readable_arguments(call.arguments) if action and outcome.arguments is None else outcome.arguments
+        await ctx.tool_result(call.id, wire_text(result, tool), action, given)
         for number, source in enumerate(result.sources, 1):
             ctx.source(source_facts(source, f"{call.id}_source_{number}"))
         return result
