@@ -60,6 +60,7 @@ class Context:
     alive: bool
     frame: int
     node_run_id: str
+    refuse_when_over: Callable[[], None]
 
     # facts
 
@@ -118,9 +119,6 @@ class Context:
         # new one.
         parts = (run.machine.run_id, run.lineage, self.path, self.node, self.visit, key)
         return digest_of(parts)
-
-    def refuse_when_over(self) -> None:
-        raise NotImplementedError
 
     # models
 
