@@ -12,7 +12,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
+from graphflow import Tool, tool
 from graphflow.graph.validation.validate import check_document
+from graphflow.models.pool import ModelPool
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script, ScriptedCall, ScriptTurn
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.clock_and_ids import SystemClock
 from graphflow.runtime.compiled_graph import CompiledGraph
@@ -51,6 +55,8 @@ class Outside:
         self._loop = asyncio.get_running_loop()
         self.freed = threading.Event()
         """Lets a function go on that waits in a thread: nothing else can stop it."""
+        self.left = threading.Event()
+        """That function has ended."""
 
     def reach(self, point: str) -> bool:
         """Whether this is the moment; it comes once."""
@@ -71,6 +77,12 @@ class Outside:
     def here_in_thread(self, point: str) -> None:
         if self.reach(point):
             self.freed.wait(PATIENCE_S)
+
+    def act_in_thread(self, what: str) -> str:
+        self.here_in_thread(f"{what} begun")
+        self.effects[what] += 1
+        self.here_in_thread(f"{what} done")
+        return f"{what} is done"
 
     async def act(self, what: str) -> str:
         await self.here(f"{what} begun")
@@ -251,6 +263,8 @@ MANNERS: dict[str, Work] = {
         writes_at_the_end_of_a_block, swallows_at_the_end_of_a_block, works_in_a_group, writes_in_a_group, leaves_a_task_behind,
     )
 }  # fmt: skip
+TOOL_MANNERS = ("passes_it_on", "swallows_in_the_act", "shields_the_act")
+"""Manners that tools have, too: what they do is one act."""
 WRITE_ALSO_UNDISTURBED = (
     "swallows_all",
     "writes_in_a_group",
@@ -258,35 +272,100 @@ WRITE_ALSO_UNDISTURBED = (
     "reads_finally",
     "writes_at_the_end_of_a_block",
     "works_in_a_group",
+    "writes_finally_in_thread",
 )
 """Manners that do `late` in any case."""
+
+
+# --- functions that run in a thread: nothing stops them but their context
+
+
+def _work_in_thread(out: Outside, ctx: Any) -> None:
+    out.here_in_thread("before a")
+    ctx.step("a", lambda: out.act_in_thread("a"))
+    out.here_in_thread("between")
+    ctx.step("b", lambda: out.act_in_thread("b"))
+    out.here_in_thread("at the end")
+
+
+def _late_in_thread(out: Outside, ctx: Any) -> None:
+    ctx.step("late", lambda: out.act_in_thread("late"))
+
+
+def passes_it_on_in_thread(out: Outside, ctx: Any) -> None:
+    _work_in_thread(out, ctx)
+
+
+def writes_finally_in_thread(out: Outside, ctx: Any) -> None:
+    try:
+        _work_in_thread(out, ctx)
+    finally:
+        _late_in_thread(out, ctx)
+
+
+def asks_finally_in_thread(out: Outside, ctx: Any) -> None:
+    try:
+        _work_in_thread(out, ctx)
+    finally:
+        ctx.ask("Clean up?")
+
+
+def swallows_in_thread(out: Outside, ctx: Any) -> None:
+    try:
+        _work_in_thread(out, ctx)
+    except asyncio.CancelledError:
+        ctx.emit({"swallowed": True})
+
+
+THREAD_MANNERS: dict[str, Callable[[Outside, Any], None]] = {
+    work.__name__: work
+    for work in (passes_it_on_in_thread, writes_finally_in_thread, asks_finally_in_thread, swallows_in_thread)
+}
 
 
 # --- places: where in the graph the code runs ---------------------------------------------------------
 
 STATE: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer", "default": 0, "x-reducer": "sum"}}}
-WORK = "the work"
+STATE["properties"]["messages"] = {"type": "array", "default": [], "x-reducer": "messages"}
+CALLS = [{"id": what, "name": what, "arguments": {}} for what in "ab"]
 
 
 def document(place: str, how: str) -> dict[str, Any]:
     """First, then the code in its place, then `after`, which must not begin once the run is cancelled."""
     limit = {"timeoutMs": 3_600_000} if how == "time limit of the node" else {}
     work = {"use": "node:work", **limit}
+    around = {"timeoutMs": 3_600_000} if how == "time limit of the node around" else {}
     onward = {"next": "after"}
     inner: dict[str, dict[str, Any]] = {
         "root": {"here": {**work, **onward}},
-        "map": {"here": {"map": "[0]", "as": "item", "do": "body", **onward}, "body": work},
+        "map": {"here": {"map": "[0]", "as": "item", "do": "body", **around, **onward}, "body": work},
         "parallel": {
             "here": {
                 "parallel": {"one": "body", "two": "sibling"},
                 "join": {"wait": "any"} if how == "the join is decided" else {},
+                **around,
                 **onward,
             },
             "body": work,
             "sibling": {"use": "node:sibling"},
         },
-        "subgraph": {"here": {"graph": "child", **onward}},
-        "branch of a subgraph": {"here": {"graph": "child", **onward}},
+        "subgraph": {"here": {"graph": "child", **around, **onward}},
+        "branch of a subgraph": {"here": {"graph": "child", **around, **onward}},
+        "thread": {"here": {**work, "use": "node:work_in_thread", **onward}},
+        "tools": {"here": {"use": "tools", "with": {"calls": CALLS}, **limit, **onward}},
+        "tools in a branch": {
+            "here": {"map": "[0]", "as": "item", "do": "body", **around, **onward},
+            "body": {"use": "tools", "with": {"calls": CALLS}, **limit},
+        },
+        "agent": {
+            "here": {
+                "use": "model",
+                "with": {"tools": ["a", "b"]},
+                "set": {"messages": "[out.message]"},
+                "next": [{"if": "size(out.toolCalls) > 0", "to": "calls"}, {"to": "after"}],
+            },
+            "calls": {"use": "tools", "set": {"messages": "out.messages"}, **limit, "next": "here"},
+        },
     }
     nodes = {"first": {"use": "node:first", "next": "here"}, **inner[place], "after": {"use": "node:after"}}
     return {
@@ -308,6 +387,30 @@ class _Child:
         return self._document if key == "child" else None
 
 
+SCRIPT = Script(
+    turns=(
+        ScriptTurn(tool_calls=tuple(ScriptedCall(id=what, name=what, arguments={}) for what in "ab")),
+        ScriptTurn(text="done"),
+    )
+)
+
+
+def _tool_of(out: Outside, what: str, manner: str) -> Tool:
+    """The tool that does `a` or `b`, in the manner of the case."""
+
+    async def act() -> str:
+        if manner == "shields_the_act":
+            return await asyncio.shield(asyncio.ensure_future(out.act(what)))  # noqa: TID251 - what user code may do
+        try:
+            return await out.act(what)
+        except asyncio.CancelledError:
+            if manner == "swallows_in_the_act":
+                return "cut off"
+            raise
+
+    return tool(parameters={"type": "object", "properties": {}}, name=what, description=what)(act)
+
+
 class MovedClock(SystemClock):
     """The real clock, which the case moves forward."""
 
@@ -320,10 +423,9 @@ class MovedClock(SystemClock):
 
 def open_case(case: Case, out: Outside, store: Any, clock: MovedClock) -> CompiledGraph:
     """The graph of a case over a store."""
-    manner = MANNERS[case.manner]
 
     async def work(state: Any, ctx: Any) -> dict[str, Any]:
-        await manner(out, ctx)
+        await MANNERS[case.manner](out, ctx)
         return {"n": 1}
 
     async def first(state: Any, ctx: Any) -> None:
@@ -340,14 +442,21 @@ def open_case(case: Case, out: Outside, store: Any, clock: MovedClock) -> Compil
             if case.how != "the join is decided":
                 await asyncio.Event().wait()
 
-    registry = ToolRegistry()
+    def work_in_thread(state: Any, ctx: Any) -> dict[str, Any]:
+        try:
+            THREAD_MANNERS[case.manner](out, ctx)
+            return {"n": 1}
+        finally:
+            out.left.set()
+
+    registry = ToolRegistry([_tool_of(out, what, case.manner) for what in "ab"], builtins=())
     kinds = NodeKinds(registry, agents=_Child(case.place, case.how))
-    for function in (work, first, after, sibling):
+    for function in (work, work_in_thread, first, after, sibling):
         kinds.node(function.__name__, function)
     return CompiledGraph(
         check_document(document(case.place, case.how), kinds),
         kinds=kinds,
         checkpointer=store,
-        services={"tool": ToolRunner(registry)},
+        services={"tool": ToolRunner(registry), "model": ModelPool(lambda provider, name: ScriptedModel(SCRIPT))},
         clock=clock,
     )

@@ -15,6 +15,8 @@ from tests.crash.cancellations import (
     MANNERS,
     PATIENCE_S,
     POINTS,
+    THREAD_MANNERS,
+    TOOL_MANNERS,
     WRITE_ALSO_UNDISTURBED,
     Case,
     MovedClock,
@@ -82,6 +84,24 @@ class Ending:
             ctx = live.executor.runs.get(number)
             if ctx is not None and ctx.limit is not None:
                 ctx.limit.reschedule(asyncio.get_running_loop().time())
+        return await self.outcome(caller)
+
+    async def time_limit_of_the_node_around(self) -> str:
+        caller = self._called()
+        await self.out.struck.wait()
+        live = self.app.host.live(self.out.thread)
+        assert live is not None
+        plan, machine = live.executor.plan, live.executor.machine
+        frame = machine.root
+        live.executor.feed(live.executor.runs.failed_open(frame.number, plan.nodes[frame.node]))
+        return await self.outcome(caller)
+
+    async def cancels_the_caller_of_an_answer(self) -> str:
+        waiting = await self.app.run({}, self.out.thread, interrupt_before=["here"])
+        answers = {waiting.interrupts[0].id: {"decision": "continue"}}
+        caller = asyncio.ensure_future(self.app.answer(self.out.thread, answers))  # noqa: TID251 - awaited below
+        await self.out.struck.wait()
+        caller.cancel()
         return await self.outcome(caller)
 
     async def time_limit_of_the_run(self) -> str:
@@ -158,7 +178,7 @@ class Ending:
 
     def answer_to(self, asked: Any) -> Any:
         if asked.kind != "outcome_unknown":
-            return "yes"
+            return {"decision": "continue"} if asked.kind == "breakpoint" else "yes"
         what = asked.payload["operation"]
         return {"decision": "result", "result": "seen"} if self.out.effects[what] else {"decision": "retry"}
 
@@ -167,6 +187,8 @@ WAYS: dict[str, tuple[Callable[[Ending], Awaitable[str]], str]] = {
     "the thread is cancelled": (Ending.cancels_the_thread, "cancelled"),
     "the thread of a detached run is cancelled": (Ending.cancels_a_detached_run, "cancelled"),
     "the caller's task is cancelled": (Ending.cancels_the_callers_task, "CancelledError"),
+    "the caller of an answer is cancelled": (Ending.cancels_the_caller_of_an_answer, "CancelledError"),
+    "time limit of the node around": (Ending.time_limit_of_the_node_around, "failed"),
     "time limit of the caller": (Ending.time_limit_of_the_caller, "TimeoutError"),
     "time limit of the node": (Ending.time_limit_of_the_node, "failed"),
     "time limit of the run": (Ending.time_limit_of_the_run, "failed"),
@@ -179,6 +201,8 @@ WAYS: dict[str, tuple[Callable[[Ending], Awaitable[str]], str]] = {
     "the process shuts down": (Ending.shuts_down, "running"),
 }
 """How a run is ended → how that is done, and what its caller sees."""
+PREEMPTING = ("another input interrupts", "another input rolls back")
+AROUND = "time limit of the node around"
 AMONG_SIBLINGS = ("a sibling fails", "the join is decided")
 STATUS = {"CancelledError": "stopped", "TimeoutError": "stopped", "cancelled": "stopped", "completed": "idle"}
 
@@ -206,6 +230,9 @@ async def _broken(case: Case, ending: Ending) -> list[str]:
     act, expected = WAYS[case.how]
     seen = await act(ending)
     out.disturbed = False
+    if case.place == "thread":
+        out.freed.set()
+        await asyncio.to_thread(out.left.wait, PATIENCE_S)
     then = Counter(out.effects)
     broken = []
     if seen != expected:
@@ -216,7 +243,7 @@ async def _broken(case: Case, ending: Ending) -> list[str]:
         broken.append(f"after the end it did {dict(out.effects - then)}")
     if out.effects["late"]:
         broken.append("it did `late` although its run had ended")
-    preempted = case.how.startswith("another input")
+    preempted = case.how in PREEMPTING
     if out.effects["after"] and case.how != "the join is decided":
         broken.append("the run went on to the next node")
     if not preempted:
@@ -273,11 +300,23 @@ async def _unrecorded(app: CompiledGraph, out: Outside) -> list[str]:
 
 def cases() -> list[Case]:
     """Every case there is."""
-    places = ("root", "map", "parallel", "subgraph", "branch of a subgraph")
-    return [
+    around = ("map", "parallel", "subgraph", "branch of a subgraph")
+    acts = [point for point in POINTS if point.endswith(("begun", "done"))]
+    nodes = [
         Case(place, manner, point, how)
         for how in WAYS
-        for place in (("parallel",) if how in AMONG_SIBLINGS else places)
+        for place in (("parallel",) if how in AMONG_SIBLINGS else around if how == AROUND else ("root", *around))
         for manner in MANNERS
         for point in POINTS
     ]
+    ways = [how for how in WAYS if how not in (*AMONG_SIBLINGS, AROUND)]
+    threads = [Case("thread", manner, point, how) for how in ways for manner in THREAD_MANNERS for point in POINTS]
+    tools = [
+        Case(place, manner, point, how)
+        for how in ways
+        for place in ("tools", "tools in a branch", "agent")
+        for manner in TOOL_MANNERS
+        for point in acts
+        if place != "agent" or how not in PREEMPTING  # its script is of one run
+    ]
+    return [*nodes, *threads, *tools]

@@ -367,8 +367,9 @@ def _taken_above(work: UnitOfWork, number: int, error: dict[str, Any]) -> bool:
 def _give_up(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
     """Fails the run. The frames stay where they are, so that a resume tries again there."""
     work.moves.append(PendingMove(work.table[number], FAIL, "failed", error=error))
-    work.close_children(number)
-    work.change(number, {"status": "failed", "error": error})
+    # An open node that took too long stays open: what is below it has recorded work, which a resume must not do again.
+    if work.table[number].opened is None:
+        work.change(number, {"status": "failed", "error": error})
     work.fields |= {"status": "failed", "error": error}
     for other in list(work.table.values()):
         # Siblings stop with the run. They stay `ready` and not `failed`: a resume runs them again.

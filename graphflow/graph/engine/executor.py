@@ -445,7 +445,7 @@ class Executor:
 
     async def _end_tasks(self) -> None:
         """No task outlives its run."""
-        tasks = [*self.tasks.running.values(), *self.timers.sleepers]
+        tasks = [*self.tasks.running.values(), *self.tasks.leaving, *self.timers.sleepers]
         for task in tasks:
             task.cancel()
         if tasks:

@@ -29,6 +29,8 @@ class Scheduler:
         """Frames whose node is to be run, in their order."""
         self.running: dict[int, asyncio.Task[None]] = {}
         """Frame → the task of its own that runs its nodes."""
+        self.leaving: set[asyncio.Task[None]] = set()
+        """Tasks whose node is over and cleans up, while its frame has moved on."""
         self.loop: asyncio.Task[None] | None = None
         """The task that drives the run."""
         self._here: int | None = None
@@ -79,12 +81,18 @@ class Scheduler:
         """Gives every ready node a task of its own."""
         while self.ready:
             number = self._next()
-            task = asyncio.ensure_future(self._run_on(number))  # noqa: TID251 - ended by drive
+            earlier = self.running.get(number)
+            if earlier is not None and not earlier.done():
+                self.leaving.add(earlier)
+                earlier.add_done_callback(self.leaving.discard)
+            task = asyncio.ensure_future(self._run_on(number, earlier))  # noqa: TID251 - ended by drive
             self.running[number] = task
             task.add_done_callback(partial(self._over, number))
 
-    async def _run_on(self, number: int) -> None:
+    async def _run_on(self, number: int, earlier: asyncio.Task[None] | None) -> None:
         with suppress(asyncio.CancelledError):
+            if earlier is not None and not earlier.done():
+                await asyncio.wait((earlier,))  # a frame runs one node at a time
             await self._call(number)
             # As long as nothing has to wait, one task runs all nodes of its frame.
             while self._goes_on(number):
