@@ -83,6 +83,7 @@ ERROR_CODES: dict[str, str] = {
     "overloaded": "The server has too many runs, or the thread too many queued inputs; retry after `retryAfterMs`.",
     "too_large": "A file is larger than the limit.",
     "too_many_requests": "The token has used up its requests for now; ask again after `retryAfterMs`.",
+    "dead": "The run was taken over several times at one checkpoint, and each process that drove it ended.",
     "shutting_down": "The server is shutting down and starts no new runs.",
     "internal": "A defect of graphflow itself.",
 }

@@ -198,6 +198,10 @@ REMEDIES: dict[str, tuple[str, str]] = {
         "The token made more requests than `server.max_requests_per_minute`.",
         "Retry after `Retry-After`, or raise the limit.",
     ),
+    "dead": (
+        "A node ends the process that runs it: it uses up the memory, or crashes the interpreter.",
+        "Find the cause in the servers' logs, then resume the thread.",
+    ),
     "shutting_down": (
         "The server received SIGTERM and is finishing its runs.",
         "Retry against the next process; rejoin streams by id.",

@@ -6,6 +6,7 @@ Everything in a store is append-only but the thread rows, the leases, the open i
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, cast, runtime_checkable
 
 from graphflow.checkpoints.rows import (
@@ -273,7 +274,33 @@ class Checkpointer(Protocol):
         """How many entries of one kind are queued, on all threads."""
 
     async def queues(self, now: int) -> list[str]:
-        """Ids of threads with something queued that no living owner drives at `now` (epoch ms)."""
+        """Ids of threads with something queued, and not parked, that no living owner drives at `now` (epoch ms)."""
+
+    async def still_queued(self, first: int, last: int) -> set[int]:
+        """Positions from `first` to `last` at which inputs are queued, on any thread."""
+
+    async def park(self, thread_id: str, fence: int) -> None:
+        """`queues` leaves out the inputs that now wait on this thread until it is taken again or one of them is withdrawn.
+
+        No effect when the fence is not the thread's any more, or its status is neither `waiting` nor `stopped`.
+        """
+
+    async def stopped(self, now: int, *, limit: int = 100) -> list[str]:
+        """Ids of threads with status `running` that no living owner drives at `now` (epoch ms), at most so many."""
+
+    def alone(self, name: str) -> AbstractAsyncContextManager[bool]:
+        """Whether nobody else is in such a block of this name; who is in one leaves it, at the latest, with its process.
+
+        Only spares work that others do as well: a process that was paused in the block may have lost it. Without other
+        processes, or where they hinder each other anyway, a store may always say yes.
+        """
+
+    async def count_attempt(self, thread_id: str, checkpoint_id: str) -> int:
+        """Counts an attempt to go on from this checkpoint, durably; how many there have been since another was attempted.
+
+        Raises:
+            ThreadNotFound: no such thread.
+        """
 
     async def withdraw(self, thread_id: str, position: int, *, run_id: str | None = None) -> bool:
         """Takes one entry out of the queue, and `run_id` off the index of runs; False when it is not there (any more)."""

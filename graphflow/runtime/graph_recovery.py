@@ -99,7 +99,8 @@ class GraphRecovery(Recovery):
             await abandon(self._lives)
 
     async def _look(self, group: asyncio.TaskGroup) -> None:
-        for thread_id, overdue in (await self.due()).items():
+        found = await self.due()
+        for thread_id, overdue in {**dict.fromkeys(await self.cut_off(), ()), **found}.items():
             if thread_id not in self._at_work:
                 self._at_work.add(thread_id)
                 group.create_task(self._settle(thread_id, overdue))

@@ -40,6 +40,8 @@ async def prepare_resume(
     effects: Choices = None,
     budget: Mapping[str, Any] | None = None,
     audience: Audience = NOBODY,
+    *,
+    counted: bool = False,
 ) -> PreparedRun:
     """A run that goes on from the head, or from a checkpoint after a rewind to it."""
     limits, runs = budget_limits(budget), host.need_runs()
@@ -50,7 +52,7 @@ async def prepare_resume(
             from graphflow.runtime.travel.rewind_fork_edit import Travel
 
             await Travel(host, thread_id).rewind(checkpoint_id, effects)
-    return await resume(host, thread_id, limits, audience)
+    return await resume(host, thread_id, limits, audience, counted=counted)
 
 
 # --- detached: runs that no caller drives
@@ -97,9 +99,13 @@ async def launch_resume(
     effects: Choices = None,
     budget: Mapping[str, Any] | None = None,
     hold_ms: int | None = None,
+    counted: bool = False,
 ) -> LiveRun:
-    """Resumes from the head or from a checkpoint."""
-    return _detach(host, await prepare_resume(host, thread_id, checkpoint_id, effects, budget, _many((), hold_ms)))
+    """Resumes from the head or from a checkpoint; see `runs.resume.resume`."""
+    audience = _many((), hold_ms)
+    return _detach(
+        host, await prepare_resume(host, thread_id, checkpoint_id, effects, budget, audience, counted=counted)
+    )
 
 
 def _detach(host: RunHost, prepared: PreparedRun) -> LiveRun:

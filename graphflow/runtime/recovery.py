@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 
 import msgspec
 
 from graphflow.checkpoints.rows import Queued, ThreadRow
-from graphflow.errors import GraphflowError, ThreadNotFound
+from graphflow.errors import GraphflowError
 from graphflow.events import Event
 from graphflow.runtime.launch import launch, launch_expired, launch_resume
 from graphflow.runtime.queue_codec import decode_queued
@@ -27,6 +26,7 @@ from graphflow.runtime.runs.signals import deliver_queued
 LATER = frozenset({"thread_busy", "thread_waiting", "fenced", "store_failed", "shutting_down", "connection"})
 """Refusals that change nothing: what is due stays due."""
 PAGE = 100
+"""Runs that are taken over at one look: the others of a dead process are left to other servers, or to the next look."""
 
 log = logging.getLogger("graphflow.runtime")
 
@@ -71,9 +71,6 @@ class Recovery(ABC):
     async def due(self) -> dict[str, list[str]]:
         """Threads on which something may be due, each with the ids of the interrupts whose time is over."""
         found = await self.overdue()
-        if self.takes_over:
-            async for row in self.cut_off():
-                found.setdefault(row.thread_id, [])
         for thread_id in await self.runs.store.queues(self.runs.clock.now_ms()):
             found.setdefault(thread_id, [])
         return found
@@ -85,15 +82,9 @@ class Recovery(ABC):
             found.setdefault(interrupt.thread_id, []).append(interrupt.interrupt_id)
         return found
 
-    async def cut_off(self) -> AsyncIterator[ThreadRow]:
+    async def cut_off(self) -> list[str]:
         """Threads whose run lost its process."""
-        cursor: str | None = None
-        with suppress(ThreadNotFound):  # the page's last thread was deleted meanwhile; the next look finds the rest
-            while page := await self.runs.store.threads(status="running", cursor=cursor, limit=PAGE):
-                for row in page:
-                    if not self.runs.is_driven(row):
-                        yield row
-                cursor = page[-1].thread_id
+        return await self.runs.store.stopped(self.runs.clock.now_ms(), limit=PAGE)
 
     # --- doing
 
@@ -139,13 +130,20 @@ class Recovery(ABC):
         waiting = await self._next_input(thread_id)
         if host is not None and row.facts.status == "running" and (self.takes_over or waiting is not None):
             try:
-                return await launch_resume(host, thread_id, hold_ms=hold_ms)
+                # One that was handed over has lost no process.
+                run = await launch_resume(host, thread_id, hold_ms=hold_ms, counted=row.owner is not None)
+                run.unasked = True
+                return run
             except GraphflowError as refusal:
                 if refusal.code in LATER:
                     raise
                 self.failed(thread_id, refusal)  # what waits behind it begins
         while waiting is not None:
             entry, queued = waiting
+            if row.facts.status in ("waiting", "stopped") and queued.on_waiting != "cancel" and queued.holder is None:
+                if row.facts.status == "waiting" or await store.open_interrupts(thread_id=thread_id, limit=1):
+                    await store.park(thread_id, row.fence)
+                    return None
             host = await self.host(row, queued)
             if host is None:
                 return None

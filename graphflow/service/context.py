@@ -57,7 +57,7 @@ class QueueState:
         self.closed = False
         self.turns: WeakValueDictionary[tuple[str, int], asyncio.Future[Any]] = WeakValueDictionary()
         """(thread, position) → who waits for it here."""
-        self.observed: dict[str, asyncio.Task[None]] = {}
+        self.observer: asyncio.Task[None] | None = None
         self.draining: dict[str, asyncio.Task[None]] = {}
         self.again: set[str] = set()
         """Threads to look at once more when their drain is done."""

@@ -69,7 +69,14 @@ class ServerSettings:
     max_queued: int = _setting(1_000, "Queued inputs of one thread; a further one is refused with 503.", least=1)
     heartbeat_s: float = _setting(15.0, "Silence after which a stream sends a comment line.", unit="s", least=0.1)
     shutdown_grace_s: float = _setting(
-        10.0, "Time for running nodes to finish when the server stops.", unit="s", least=0
+        10.0,
+        "Time for running nodes to finish when the server stops; what still runs is handed over to other servers.",
+        unit="s",
+        least=0,
+    )
+    take_over: bool = _setting(
+        True,
+        "Go on with runs whose server crashed or handed them over. See [deploy](../how-to/deploy.md#several-servers).",
     )
 
 

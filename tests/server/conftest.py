@@ -123,6 +123,7 @@ class Process:
             "LLM_MODEL_ID": "scripted",
             "GRAPHFLOW_LOG_LEVEL": "error",
             "GRAPHFLOW_SERVER_SHUTDOWN_GRACE_S": "0",
+            "GRAPHFLOW_SERVER_TAKE_OVER": "false",  # what is tested is how clients go on
         }
         self.process: asyncio.subprocess.Process | None = None
         self.client: httpx.AsyncClient | None = None

@@ -31,6 +31,14 @@ AGENTS: dict[str, dict[str, Any]] = {
             "write": {"use": "node:write", "next": "end"},
         },
     },
+    "deadly": {
+        "graphflow": "1", "state": STATE, "start": "note",
+        "nodes": {
+            "note": {"use": "node:note", "next": "die"},
+            "die": {"use": "node:die", "next": "write"},
+            "write": {"use": "node:write", "next": "end"},
+        },
+    },
     "wait": {
         "graphflow": "1", "state": STATE, "start": "rest",
         "nodes": {
@@ -60,6 +68,11 @@ async def hold(state, ctx):
         await ctx.content("still ")
         await asyncio.sleep(0.02)
 
+async def die(state, ctx):
+    with open("deaths.log", "a", encoding="utf-8") as file:
+        file.write(f"{os.getpid()}\\n")
+    os._exit(1)
+
 async def write(state, ctx):
     def act():
         with open("effects.log", "a", encoding="utf-8") as file:
@@ -75,7 +88,7 @@ def store():
 
 async def main():
     app = Application(load_settings("."), checkpointer=store())
-    for function in (note, hold, write):
+    for function in (note, hold, write, die):
         app.kinds.node(function.__name__, function)
     await make_server(app, port=0, on_start=lambda url: print(url, flush=True)).serve()
 

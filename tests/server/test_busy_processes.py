@@ -264,7 +264,7 @@ async def stop_outside_a_transaction(server: Server, store: Path) -> None:
 
 
 async def test_a_paused_process_that_wakes_after_its_lease_does_nothing_and_says_nothing(tmp_path: Path) -> None:
-    async with swarm(tmp_path, store_lease_ms=600) as servers, asyncio.timeout(120):
+    async with swarm(tmp_path, store_lease_ms=600, server_take_over="false") as servers, asyncio.timeout(120):
         a, b = await servers.start(2)
         servers.hold()
         first = Stream(a, "x", "p")

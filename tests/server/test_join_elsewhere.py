@@ -212,7 +212,9 @@ async def test_a_question_that_another_process_holds_is_shown_and_its_answer_fol
 
 
 async def test_who_follows_a_run_is_told_to_rejoin_once_nobody_drives_it(folder: Path, gate: Gate) -> None:
-    (folder / ".env").write_text("GRAPHFLOW_SERVER_SHUTDOWN_GRACE_S=0\n", encoding="utf-8")
+    (folder / ".env").write_text(
+        "GRAPHFLOW_SERVER_SHUTDOWN_GRACE_S=0\nGRAPHFLOW_SERVER_TAKE_OVER=false\n", encoding="utf-8"
+    )
     async with asyncio.timeout(30), serving(make_application(folder)) as (b, _):
         gate.open(3)
         async with serving(make_application(folder, gate=gate)) as (a, server):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
@@ -230,12 +231,19 @@ class EncryptedCheckpointer:
     find_run = _passed(Checkpointer.find_run)
     queue_size = _passed(Checkpointer.queue_size)
     queues = _passed(Checkpointer.queues)
+    still_queued = _passed(Checkpointer.still_queued)
+    park = _passed(Checkpointer.park)
+    stopped = _passed(Checkpointer.stopped)
+    count_attempt = _passed(Checkpointer.count_attempt)
     withdraw = _passed(Checkpointer.withdraw)
     put_note = _passed(Checkpointer.put_note)
     swap_note = _passed(Checkpointer.swap_note)
     note = _passed(Checkpointer.note)
     assign = _passed(Checkpointer.assign)
     spent = _passed(Checkpointer.spent)
+
+    def alone(self, name: str) -> AbstractAsyncContextManager[bool]:
+        return self.store.alone(name)
 
     # --- threads ---
 

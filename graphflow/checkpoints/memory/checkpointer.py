@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -457,8 +458,38 @@ class MemoryCheckpointer:
 
     async def queues(self, now: int) -> list[str]:
         with self._lock:
-            rows = (self._tables.threads[name] for name in self._tables.queue.threads())
-            return [row.id for row in rows if row.owner is None or row.lease_until <= now]
+            parked, found = self._tables.queue.parked, self._tables.queue.threads()
+            rows = [(self._tables.threads[name], newest) for name, newest in found.items()]
+            return [
+                row.id
+                for row, newest in rows
+                if not row.is_driven(now) and parked.get(row.id, (row.fence, -1)) < (row.fence, newest)
+            ]
+
+    async def still_queued(self, first: int, last: int) -> set[int]:
+        with self._lock:
+            return {row.position for row in self._tables.queue.rows(kind="input") if first <= row.position <= last}
+
+    async def park(self, thread_id: str, fence: int) -> None:
+        with self._locked(thread_id):
+            row = self._tables.threads.get(thread_id)
+            if row is not None and row.fence == fence and row.facts.status in ("waiting", "stopped"):
+                self._tables.queue.park(thread_id, fence)
+
+    async def stopped(self, now: int, *, limit: int = 100) -> list[str]:
+        with self._lock:
+            rows = self._tables.threads.values()
+            return [row.id for row in rows if row.facts.status == "running" and not row.is_driven(now)][:limit]
+
+    @asynccontextmanager
+    async def alone(self, name: str) -> AsyncIterator[bool]:
+        yield True
+
+    async def count_attempt(self, thread_id: str, checkpoint_id: str) -> int:
+        with self._locked(thread_id, checkpoint_id):
+            row = self._tables.known(thread_id)
+            row.attempts = checkpoint_id, row.attempts[1] + 1 if row.attempts[0] == checkpoint_id else 1
+            return row.attempts[1]
 
     async def withdraw(self, thread_id: str, position: int, *, run_id: str | None = None) -> bool:
         with self._locked(thread_id, run_id):

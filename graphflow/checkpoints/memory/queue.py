@@ -16,6 +16,8 @@ class QueueRows:
     def __init__(self) -> None:
         self._entries: dict[int, tuple[str, QueuedEntry]] = {}
         self._last = 0
+        self.parked: dict[str, tuple[int, int]] = {}
+        """Thread → its fence, and the newest position, when its inputs were found to wait behind open questions."""
 
     def push(self, thread_id: str, entry: QueuedEntry) -> int:
         """Its position."""
@@ -27,7 +29,7 @@ class QueueRows:
         return self._entries.get(position, ("",))[0] == thread_id
 
     def drop(self, position: int) -> None:
-        del self._entries[position]
+        self.parked.pop(self._entries.pop(position)[0], None)
 
     def drop_thread(self, thread_id: str) -> None:
         self._entries = {at: (name, entry) for at, (name, entry) in self._entries.items() if name != thread_id}
@@ -38,9 +40,17 @@ class QueueRows:
             if thread_id in (None, name) and kind in (None, entry.kind):
                 yield Queued(thread_id=name, position=position, kind=entry.kind, body=entry.body, at=entry.at)
 
-    def threads(self) -> list[str]:
-        """Threads that something waits for, each once, the longest waiting first."""
-        return list(dict.fromkeys(name for name, _ in self._entries.values()))
+    def park(self, thread_id: str, fence: int) -> None:
+        self.parked[thread_id] = fence, self._last
+
+    def threads(self) -> dict[str, int]:
+        """Threads that something waits for, the longest waiting first; each with the position of the newest."""
+        found: dict[str, int] = {}
+        for position, (name, entry) in self._entries.items():
+            if entry.kind != "stop":
+                # A signal is never parked.
+                found[name] = max(found.get(name, 0), position if entry.kind == "input" else self._last + 1)
+        return found
 
     def copies(self, thread_id: str) -> list[QueuedEntry]:
         """A thread's entries as an export has them."""

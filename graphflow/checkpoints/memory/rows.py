@@ -159,7 +159,8 @@ class LineageRows:
 
 class HeldThread:
     __slots__ = (
-        "broken", "created_at", "facts", "fence", "head", "id", "lease_until", "lineage", "lineages", "ordinal", "owner"
+        "attempts", "broken", "created_at", "facts", "fence", "head", "id", "lease_until", "lineage", "lineages", "ordinal",
+        "owner",
     )  # fmt: skip
 
     def __init__(self, thread_id: str, facts: ThreadFacts, fence: int, created_at: int) -> None:
@@ -172,10 +173,15 @@ class HeldThread:
         self.ordinal = 0
         self.owner: str | None = None
         self.lease_until = 0
+        self.attempts = ("", 0)
+        """A checkpoint, and how often a run that lost its process was begun again there."""
         self.broken = False
         """A commit of this fence failed, so every later one does."""
         self.lineages: list[LineageRows] = []
         """Those that it began, oldest first."""
+
+    def is_driven(self, now: int) -> bool:
+        return self.owner is not None and self.lease_until > now
 
     def row(self) -> ThreadRow:
         return ThreadRow(

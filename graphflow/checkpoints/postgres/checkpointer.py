@@ -12,7 +12,7 @@ import contextlib
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal, TypeVar
 
 from graphflow.checkpoints import errors
@@ -208,6 +208,11 @@ class PostgresCheckpointer(SqlCheckpointer):
         # One by one: VACUUM can be part of no transaction, and locks only the table that it rewrites.
         for statement in _COMPACT:
             await connections.pool.do(statement())
+
+    @contextlib.asynccontextmanager
+    async def alone(self, name: str) -> AsyncIterator[bool]:
+        async with (await self._here()).pool.alone(name) as mine:
+            yield mine
 
     # --- taking a thread (E2) ---
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ T = TypeVar("T")
 _BEGIN_READING = Statement("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 _BEGIN_WRITING = Statement("BEGIN ISOLATION LEVEL READ COMMITTED")
 COMMIT = Statement("COMMIT")
+_TRY_LOCK = Statement("SELECT pg_try_advisory_xact_lock(hashtextextended('graphflow ' || $1 || ' @', 0))", "t", "b")
 _WHICH = Statement("SELECT pg_current_xact_id_if_assigned()::text", "", "t")
 _WHAT_BECAME = Statement("SELECT pg_xact_status($1::text::xid8)", "t", "t")
 
@@ -164,6 +166,17 @@ class Pool:
 
         return await self._patiently(work, doing)
 
+    @asynccontextmanager
+    async def alone(self, name: str) -> AsyncIterator[bool]:
+        """Whether this block has the advisory lock of this name; it goes with the session, which does not outlive a pause."""
+        connection = await self._get()
+        try:
+            yield (await connection.run(_BEGIN_WRITING(), _TRY_LOCK(name)))[1][0][0]
+        finally:
+            if not connection.busy and not connection.lost:
+                connection.send_off(b"COMMIT")
+            self._put(connection)
+
     async def _retried(self, work: Work[T], begin: Statement, doing: str) -> T:
         async def whole(connection: Connection) -> T:
             transaction = Transaction(connection, begin)
@@ -212,10 +225,13 @@ class Pool:
         try:
             return await work(connection)
         finally:
-            if connection.busy:  # whoever waited was cancelled
-                connection.close()
-            elif not connection.lost:
-                self._idle.append(connection)
+            self._put(connection)
+
+    def _put(self, connection: Connection) -> None:
+        if connection.busy:  # whoever waited was cancelled
+            connection.close()
+        elif not connection.lost:
+            self._idle.append(connection)
 
     async def _get(self) -> Connection:
         while self._idle:

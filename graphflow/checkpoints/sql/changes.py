@@ -11,6 +11,7 @@ from graphflow.checkpoints.sql.statement import Ask, Dialect, Query, SharedState
 from graphflow.checkpoints.sql.trees import CHILDREN, reach
 
 _RENEW = SharedStatement("UPDATE @.threads SET lease_until = $2 WHERE owner = $1 AND lease_until < $2", "tl")
+_LAPSE = SharedStatement("UPDATE @.threads SET lease_until = 0 WHERE owner = $1", "t")
 _RELEASE = SharedStatement("UPDATE @.threads SET owner = NULL, lease_until = 0 WHERE id = $1 AND fence = $2", "dl")
 LOCK_THREAD = SharedStatement("SELECT owner FROM @.threads WHERE id = $1 AND status IS NOT NULL @lock", "d", "t")
 _DROP_THREAD = SharedStatement("DELETE FROM @.threads WHERE id = $1 AND owner IS NULL", "d")
@@ -42,6 +43,17 @@ _PUT_NOTE = SharedStatement(
 )
 _FIRST_NOTE = SharedStatement("INSERT INTO @notes (@note, data) VALUES ($1, $2) ON CONFLICT DO NOTHING", "ny")
 _SWAP_NOTE = SharedStatement("UPDATE @notes SET data = $2 WHERE @note = $1 AND data = $3", "nyy")
+_LOCK_RESTING = SharedStatement(
+    "SELECT fence FROM @.threads WHERE id = $1 AND fence = $2 AND status IN ('waiting', 'stopped') @lock", "dl", "i"
+)
+_PARK = SharedStatement("UPDATE @.inputs SET parked = true WHERE thread = $1 AND kind = 'input' AND NOT parked", "d")
+_UNPARK = SharedStatement("UPDATE @.inputs SET parked = false WHERE thread = $1 AND parked", "d")
+_ATTEMPT = SharedStatement(
+    "UPDATE @.threads SET attempts = CASE WHEN attempted = $2 THEN attempts + 1 ELSE 1 END, attempted = $2"
+    " WHERE id = $1 RETURNING attempts",
+    "dd",
+    "i",
+)
 _WITHDRAW = SharedStatement("DELETE FROM @.inputs WHERE position = $2 AND thread = $1", "dl")
 _DROP_RUN = SharedStatement("DELETE FROM @.runs WHERE run = $1", "d")
 
@@ -61,6 +73,24 @@ def renew(owner: str, lease_until: int) -> Work[None]:
 
 def release(thread_id: str, fence: int) -> Work[None]:
     yield [_RELEASE(thread_id, fence)]
+
+
+def lapse(owner: str) -> Work[None]:
+    """Ends the leases of an owner that is dead."""
+    yield [_LAPSE(owner)]
+
+
+def park(thread_id: str, fence: int) -> Work[None]:
+    # The lock makes whoever takes the thread meanwhile come after this, or this find another fence: `unpark` misses nothing.
+    if (yield from one(_LOCK_RESTING(thread_id, fence))):
+        yield [_PARK(thread_id)]
+
+
+def count_attempt(thread_id: str, checkpoint_id: str) -> Work[int]:
+    rows = yield from one(_ATTEMPT(thread_id, checkpoint_id))
+    if not rows:
+        raise errors.unknown_thread(thread_id)
+    return int(rows[0][0])
 
 
 def add_lineage(lineage: Lineage, pruned: int = 0) -> Query:
@@ -167,6 +197,8 @@ def enqueue(db: Dialect, thread_id: str, body: bytes, now: int, kind: str, run_i
 def withdraw(thread_id: str, position: int, *, run_id: str | None = None) -> Work[bool]:
     if not (yield from one(_WITHDRAW(thread_id, position))):
         return False
+    # What comes first now may be one that does not wait for answers.
+    yield [_UNPARK(thread_id)]
     if run_id is not None:
         yield [_DROP_RUN(run_id)]
     return True

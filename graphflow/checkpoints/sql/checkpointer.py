@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from graphflow.checkpoints.checkpointer import Checkpointer
@@ -114,10 +115,23 @@ class SqlCheckpointer(ABC):
     queue = _method(Checkpointer.queue, "_ask", lists.queue)
     queue_size = _method(Checkpointer.queue_size, "_ask", lists.queue_size)
 
+    still_queued = _method(Checkpointer.still_queued, "_ask", lists.still_queued)
+
     async def queues(self, now: int) -> list[str]:
-        rows = await self._ask(lists.queues)
+        return await self._left(lambda: lists.queues(now))
+
+    async def stopped(self, now: int, *, limit: int = 100) -> list[str]:
+        return await self._left(lambda: lists.stopped(now, limit))
+
+    async def _left(self, make: Callable[[], Work[tuple[list[str], list[str]]]]) -> list[str]:
+        """Threads that no living owner drives."""
+        found, owners = await self._ask(make)
         # A dead owner's lease need not run out first (E2).
-        return [name for name, owner, until in rows if owner is None or until <= now or self.is_dead(owner)]
+        if dead := [owner for owner in owners if self.is_dead(owner)]:
+            for owner in dead:
+                await self._do(functools.partial(changes.lapse, owner))
+            found, _ = await self._ask(make)
+        return found
 
     # --- changing
 
@@ -158,6 +172,12 @@ class SqlCheckpointer(ABC):
     ) -> int:
         return await self._change(lambda: changes.enqueue(self._dialect, thread_id, body, now, kind, run_id))
 
+    @asynccontextmanager
+    async def alone(self, name: str) -> AsyncIterator[bool]:
+        yield True
+
+    park = _method(Checkpointer.park, "_change", changes.park)
+    count_attempt = _method(Checkpointer.count_attempt, "_change", changes.count_attempt)
     withdraw = _method(Checkpointer.withdraw, "_change", changes.withdraw)
 
     async def dequeue(self, thread_id: str) -> bytes | None:

@@ -23,7 +23,7 @@ from graphflow.checkpoints.sql.rows import (
     queue_row,
     thread_row,
 )
-from graphflow.checkpoints.sql.statement import SharedStatement, Work, one
+from graphflow.checkpoints.sql.statement import Query, SharedStatement, Work, one
 
 _THREADS = SharedStatement(
     f"SELECT {THREAD_COLUMNS} FROM @.threads t WHERE t.status IS NOT NULL AND ($1 IS NULL OR t.status = $1)"  # noqa: S608 – constants only
@@ -65,11 +65,23 @@ _QUEUE = SharedStatement(
     "dityi",
 )
 _QUEUE_SIZE = SharedStatement("SELECT count(*) FROM @.inputs WHERE kind = $1", "t", "i")
+_OWNERS = SharedStatement("SELECT DISTINCT owner FROM @.threads WHERE owner IS NOT NULL AND lease_until > $1", "l", "t")
 _QUEUES = SharedStatement(
-    "SELECT t.id, t.owner, t.lease_until FROM @.threads t JOIN (SELECT thread, min(position) AS first FROM @.inputs"
-    " GROUP BY thread) q ON t.id = q.thread ORDER BY q.first",
-    "",
-    "dti",
+    "SELECT t.id FROM @.threads t JOIN (SELECT thread, min(position) AS first FROM @.inputs"
+    " WHERE NOT parked AND kind <> 'stop' GROUP BY thread) q ON t.id = q.thread"
+    " WHERE t.owner IS NULL OR t.lease_until <= $1 ORDER BY q.first",
+    "l",
+    "d",
+)
+# Two halves, for each has an index of its own.
+_STOPPED = SharedStatement(
+    "SELECT id FROM @.threads WHERE owner IS NULL AND status = 'running'"
+    " UNION ALL SELECT id FROM @.threads WHERE owner IS NOT NULL AND lease_until <= $1 AND status = 'running' LIMIT $2",
+    "ll",
+    "d",
+)
+_STILL_QUEUED = SharedStatement(
+    "SELECT position FROM @.inputs WHERE position >= $1 AND position <= $2 AND kind = 'input'", "ll", "i"
 )
 _KEY = ", ".join(SPENT_KEY)
 _SPENT = SharedStatement(
@@ -147,9 +159,23 @@ def queue_size(kind: str) -> Work[int]:
     return int(rows[0][0])
 
 
-def queues() -> Work[list[tuple[str, str | None, int]]]:
-    """(thread, owner, end of its lease) of each thread with a queue."""
-    return [(name, owner, until) for name, owner, until in (yield from one(_QUEUES()))]
+def still_queued(first: int, last: int) -> Work[set[int]]:
+    return {position for (position,) in (yield from one(_STILL_QUEUED(first, last)))}
+
+
+def queues(now: int) -> Work[tuple[list[str], list[str]]]:
+    """Threads with a queue whose lease has lapsed or that nobody has, and the owners of leases that last."""
+    return (yield from _beside_owners(now, _QUEUES(now)))
+
+
+def stopped(now: int, limit: int) -> Work[tuple[list[str], list[str]]]:
+    """Threads whose run lost its process, and the owners of leases that last."""
+    return (yield from _beside_owners(now, _STOPPED(now, limit)))
+
+
+def _beside_owners(now: int, query: Query) -> Work[tuple[list[str], list[str]]]:
+    owners, rows = yield [_OWNERS(now), query]
+    return [name for (name,) in rows], [owner for (owner,) in owners]
 
 
 def spent(

@@ -10,7 +10,7 @@ import msgspec
 from graphflow.errors import StateError
 from graphflow.graph.core.commands import Backoff, CancelNode, Ended, Finished, Request, Resolve, RunNode, Started
 from graphflow.graph.core.machine import ROOT, Frame
-from graphflow.graph.core.node_lifecycle import breaks, finish_frame, run, succeed
+from graphflow.graph.core.node_lifecycle import breaks, finish_frame, give_up, run, succeed
 from graphflow.graph.core.routing import keep_partial
 from graphflow.graph.core.ticks import Cancel, Edited, Moved, Recovered, Resumed
 from graphflow.graph.core.unit_of_work import UnitOfWork, written
@@ -39,8 +39,13 @@ def stop(work: UnitOfWork, partials: Mapping[int, Any]) -> None:
 
 
 def on_recovered(work: UnitOfWork, tick: Recovered) -> None:
-    work.source, work.checkpoint = "recovered", False
     work.fields.pop("active_ms", None)  # the time between two epochs was not spent running
+    if tick.error is not None:
+        work.source = "failed"
+        leaf = next((f for f in work.table.values() if f.status in ("ready", "backoff")), work.table[ROOT])
+        give_up(work, leaf.number, {**tick.error, "node": leaf.node})
+        return
+    work.source, work.checkpoint = "recovered", False
     _go_on(work)
 
 

@@ -347,7 +347,7 @@ def fail_frame(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
         }
         enter(work, ROOT, then, error=error)
         return
-    _give_up(work, number, error)
+    give_up(work, number, error)
 
 
 def _taken_above(work: UnitOfWork, number: int, error: dict[str, Any]) -> bool:
@@ -364,7 +364,7 @@ def _taken_above(work: UnitOfWork, number: int, error: dict[str, Any]) -> bool:
     return False
 
 
-def _give_up(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
+def give_up(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
     """Fails the run. The frames stay where they are, so that a resume tries again there."""
     work.moves.append(PendingMove(work.table[number], FAIL, "failed", error=error))
     # An open node that took too long stays open: what is below it has recorded work, which a resume must not do again.

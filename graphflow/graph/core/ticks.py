@@ -107,6 +107,9 @@ class BackoffOver(Tick):
 class Recovered(Tick):
     """A new epoch takes over after a crash."""
 
+    error: dict[str, Any] | None = None
+    """The run does not go on but fails by this: too many epochs have crashed here."""
+
 
 class Resumed(Tick):
     """A stopped or failed thread goes on, as a new run when `run_id` is another."""

@@ -61,6 +61,8 @@ class LiveRun:
         self.log = log
         self.task: asyncio.Task[None] | None = None
         self.lease: ThreadLease | None = None
+        self.unasked = False
+        """It goes on after a crash although nobody has asked for that."""
         self.over = LightEvent()
         """Set when the epoch is over: everything is durable and the thread is given back."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from graphflow.checkpoints.loading import Loaded
+from graphflow.errors import GraphflowError
 from graphflow.events import RunResume, RunStart
 from graphflow.graph.core.ticks import AnyTick, Recovered, Resumed
 from graphflow.runtime.runs.answer import expire
@@ -12,11 +14,19 @@ from graphflow.runtime.runs.concurrency import NOBODY, Audience
 from graphflow.runtime.runs.live_runs import PreparedRun
 from graphflow.runtime.runs.preconditions import UNFINISHED, check_unfinished, overdue_in
 from graphflow.runtime.runs.run_host import RunHost
-from graphflow.runtime.runs.taking import send_again, taken
+from graphflow.runtime.runs.taking import Taking, send_again, taken
+
+MOST_ATTEMPTS = 3
+"""So often a run that lost its process is taken over at one checkpoint."""
 
 
 async def resume(
-    host: RunHost, thread_id: str, limits: Mapping[str, Any] | None = None, audience: Audience = NOBODY
+    host: RunHost,
+    thread_id: str,
+    limits: Mapping[str, Any] | None = None,
+    audience: Audience = NOBODY,
+    *,
+    counted: bool = False,
 ) -> PreparedRun:
     """A run that goes on from the head.
 
@@ -24,6 +34,8 @@ async def resume(
 
     Args:
         limits: over those that the run has; see `preconditions.budget_limits`.
+        counted: nobody has asked for it. A run that has lost `MOST_ATTEMPTS` processes since its newest checkpoint is
+            expected to take this one with it as well, so it fails as `dead`.
     """
     async with taken(host, host.need_runs(), thread_id) as taking:
         loaded = await taking.runs.load_head(taking.row)
@@ -34,12 +46,13 @@ async def resume(
             return await expire(host, thread_id, overdue, audience)
         check_unfinished(machine)
         crashed = machine.status == "running"
+        died = await _died(taking, loaded) if crashed and counted else None
         run_id = machine.run_id if crashed else host.ids.new_id()
         run = await taking.same_run(loaded, audience, run_id)
     executor = run.executor
     fresh = host.tick(Resumed, run_id=run_id, limits=limits or {})
     # Only `Resumed` carries limits, so a crashed run with new ones resumes by it too.
-    tick: AnyTick = host.tick(Recovered) if crashed and not limits else fresh
+    tick: AnyTick = host.tick(Recovered, error=died) if crashed and not limits else fresh
 
     def before() -> None:
         if run_id == machine.run_id:
@@ -49,6 +62,20 @@ async def resume(
         executor.emit(RunResume(run_id=run_id, chat_id=thread_id, checkpoint_id=executor.checkpoint_id or ""))
 
     return PreparedRun(run, tick, before)
+
+
+async def _died(taking: Taking, loaded: Loaded) -> dict[str, Any] | None:
+    """The error by which the run ends, once it was begun again too often. Counted before anything of it runs."""
+    attempts = await taking.runs.store.count_attempt(taking.row.thread_id, loaded.checkpoint_id or "")
+    if attempts <= MOST_ATTEMPTS:
+        return None
+    return GraphflowError(
+        f"the run was taken over {MOST_ATTEMPTS} times at this checkpoint and lost its process each time; find out in the"
+        " servers' logs what ends them, then resume the thread",
+        code="dead",
+        attempts=MOST_ATTEMPTS,
+        checkpointId=loaded.checkpoint_id,
+    ).as_dict()
 
 
 async def cancel(host: RunHost, thread_id: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal
 
 import msgspec
@@ -109,29 +110,28 @@ async def wait_for_turn(context: ServiceContext, enqueued: QueuedInput) -> TurnR
         future = context.queue.turns[key] = asyncio.get_running_loop().create_future()
     if context.queue.closed and not future.done():  # the input got into the store while those who waited were told
         raise _stopping()
-    if enqueued.chat_id not in context.queue.observed:
-        task = asyncio.ensure_future(_observe(context, enqueued.chat_id))  # noqa: TID251 - ends with the last who waits
-        context.queue.observed[enqueued.chat_id] = task
+    if context.queue.observer is None:
+        context.queue.observer = asyncio.ensure_future(_observe(context))  # noqa: TID251 - ends with the last who waits
     # `wait`, not `await future`: a caller that is cancelled must not cancel the future for the others.
     await asyncio.wait((future,))
     return future.result()
 
 
-async def _observe(context: ServiceContext, chat_id: str) -> None:
+async def _observe(context: ServiceContext) -> None:
     """Reports to the waiters here that their input has left the queue, for as long as there are any."""
     try:
-        while waited := {position for name, position in list(context.queue.turns) if name == chat_id}:
-            try:
-                entries = await context.store.queue(chat_id, kind="input", limit=PAGE)
-            except GraphflowError:  # a store that is locked for a moment
-                entries = None
-            if entries is not None:
+        while waited := list(context.queue.turns):
+            positions = [position for _, position in waited]
+            with suppress(GraphflowError):  # a store that is locked for a moment
+                # One question, however many wait.
+                still = await context.store.still_queued(min(positions), max(positions))
                 # What left the queue without a run here was withdrawn, or begun by another process.
-                for position in waited - {entry.position for entry in entries}:
-                    _settle(context, chat_id, position, "gone")
+                for chat_id, position in waited:
+                    if position not in still:
+                        _settle(context, chat_id, position, "gone")
             await asyncio.sleep(OBSERVE_S)
     finally:
-        context.queue.observed.pop(chat_id, None)
+        context.queue.observer = None
 
 
 def _settle(context: ServiceContext, chat_id: str, position: int, turn: TurnResult | GraphflowError) -> None:
@@ -154,20 +154,21 @@ async def ended(context: ServiceContext, live: LiveRun) -> None:
         drain_soon(context, live.thread_id)
 
 
-def drain_soon(context: ServiceContext, chat_id: str, overdue: Sequence[str] = ()) -> None:
-    """Does what is due on the thread, soon, if it is free.
+def drain_soon(context: ServiceContext, chat_id: str, overdue: Sequence[str] = ()) -> asyncio.Task[None] | None:
+    """Does what is due on the thread, soon, if it is free; the task that does it.
 
     Args:
         overdue: interrupts whose time is over.
     """
     if not context.queue.serving or context.stopping:
-        return
+        return None
     # Two drains of one thread would begin its inputs out of order; the running one looks once more instead.
     if chat_id in context.queue.draining:
         context.queue.again.add(chat_id)
-        return
+        return context.queue.draining[chat_id]
     task = asyncio.ensure_future(_drain(context, chat_id, overdue))  # noqa: TID251 - ended by `close`
     context.queue.draining[chat_id] = task
+    return task
 
 
 async def close(context: ServiceContext) -> None:
@@ -175,7 +176,7 @@ async def close(context: ServiceContext) -> None:
     context.queue.serving, context.queue.closed = False, True
     for chat_id, position in list(context.queue.turns):
         _settle(context, chat_id, position, _stopping())
-    tasks = [*context.queue.draining.values(), *context.queue.observed.values()]
+    tasks = [*context.queue.draining.values(), *filter(None, [context.queue.observer])]
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -203,6 +204,10 @@ class ServerRecovery(Recovery):
 
     def __init__(self, context: ServiceContext) -> None:
         self.context = context
+
+    @property
+    def takes_over(self) -> bool:  # type: ignore[override] # a setting here
+        return self.context.settings.server.take_over
 
     @property
     def runs(self) -> LiveRuns:

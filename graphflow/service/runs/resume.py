@@ -11,6 +11,7 @@ from graphflow.runtime.launch import launch_answer, launch_resume
 from graphflow.runtime.queue_codec import Signal
 from graphflow.runtime.runs.answer import feed_answers
 from graphflow.runtime.runs.answer_checks import check_answers
+from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.runtime.runs.signals import deliver
 from graphflow.service.context import ServiceContext
 from graphflow.service.requests import checked_chat_id
@@ -53,6 +54,9 @@ async def resume(
             after = executor.seq
             feed_answers(executor, checked, by)
             return StartedRun(run=live, run_id=live.run_id, chat_id=thread_id, after=after)
+        # A client that comes back after a crash may come later than the sweep: it follows the run that it asks for.
+        if live is not None and live.unasked and not (answers or checkpoint_id or effects or budget):
+            return _started(live)
         graph = await context.graph_of_thread(thread_id)
         if answers:
             run = await launch_answer(graph.host, thread_id, dict(answers), by=by, hold_ms=hold)
@@ -60,7 +64,14 @@ async def resume(
             run = await launch_resume(
                 graph.host, thread_id, checkpoint_id, effects=effects, budget=budget, hold_ms=hold
             )
-    return StartedRun(run=run, run_id=run.run_id, chat_id=thread_id, after=run.log.mark if run.log is not None else 0)
+    return _started(run)
+
+
+def _started(run: LiveRun) -> StartedRun:
+    """The run, for a requester that gets all that this epoch sends."""
+    return StartedRun(
+        run=run, run_id=run.run_id, chat_id=run.thread_id, after=run.log.mark if run.log is not None else 0
+    )
 
 
 async def _must_stand_at(context: ServiceContext, thread_id: str, checkpoint_id: str) -> None:

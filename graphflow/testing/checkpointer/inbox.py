@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.rows import OpenInterrupt
+from graphflow.checkpoints.rows import OpenInterrupt, ThreadFacts
 from graphflow.errors import Fenced, StoreError, ThreadNotFound
 from graphflow.testing.checkpointer.suite import (
     LEASE,
@@ -228,6 +228,56 @@ class Inbox(Suite):
         assert sorted(await store.queues(NOW + LEASE + 1)) == ["other", "thread"], (
             "a lease that has run out drives nobody"
         )
+
+    @promise
+    async def test_inputs_that_are_parked_are_not_found_until_their_thread_is_taken_or_one_is_withdrawn(
+        self, store: Checkpointer
+    ) -> None:
+        driver = await drive(store)
+        await driver.commit(driver.record(), facts=ThreadFacts(status="waiting"), release=True)
+        first = await store.enqueue("thread", b"first", now=NOW)
+        await store.enqueue("thread", b"second", now=NOW)
+        await store.park("thread", driver.fence - 1)
+        assert await store.queues(NOW) == ["thread"], "of another epoch"
+        await store.park("thread", driver.fence)
+        assert await store.queues(NOW) == []
+        position = await store.enqueue("thread", b"signal", now=NOW, kind="signal")
+        assert await store.queues(NOW) == ["thread"], "a signal waits for nobody"
+        assert await store.withdraw("thread", position)
+        await store.park("thread", driver.fence)
+        assert await store.still_queued(0, 1 << 31) == {entry.position for entry in await store.queue(kind="input")}
+        assert await store.withdraw("thread", first)
+        assert await store.queues(NOW) == ["thread"], "another one is first now"
+        await store.park("thread", driver.fence)
+        assert await store.queues(NOW) == []
+        row = await store.take("thread", owner="owner", now=NOW, lease_ms=LEASE)
+        await store.release("thread", row.fence)
+        assert await store.queues(NOW) == ["thread"]
+
+    @promise
+    async def test_a_request_to_stop_makes_no_queue_due(self, store: Checkpointer) -> None:
+        driver = await drive(store)
+        await store.enqueue("thread", b"stop", now=NOW, kind="stop")
+        await store.release("thread", driver.fence)
+        assert await store.queues(NOW) == []
+
+    @promise
+    async def test_runs_that_lost_their_process_are_found(self, store: Checkpointer) -> None:
+        for name, status in (("lapses", "running"), ("left", "running"), ("waits", "waiting"), ("done", "idle")):
+            driver = await drive(store, name)
+            await driver.commit(driver.record(), facts=ThreadFacts(status=status), release=name != "lapses")
+        assert await store.stopped(NOW) == ["left"]
+        assert sorted(await store.stopped(NOW + LEASE)) == ["lapses", "left"]
+        assert len(await store.stopped(NOW + LEASE, limit=1)) == 1
+        async with store.alone("take over") as mine:
+            assert mine
+
+    @promise
+    async def test_attempts_are_counted_until_another_checkpoint_is_attempted(self, store: Checkpointer) -> None:
+        await drive(store)
+        counted = [await store.count_attempt("thread", name) for name in ("a", "a", "b", "a")]
+        assert counted == [1, 2, 1, 1]
+        await refused(ThreadNotFound, store.count_attempt("nobody", "a"))
 
     @promise
     async def test_a_run_that_has_not_begun_is_found_by_its_id(self, store: Checkpointer) -> None:

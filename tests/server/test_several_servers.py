@@ -1,0 +1,87 @@
+"""Several servers over one PostgreSQL: what one leaves behind, another one goes on with."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.postgres_server import PostgresServer
+from tests.server.swarm import Server, Swarm, swarm
+from tests.server.test_busy_processes import Stream, _events, state
+
+
+@pytest.fixture
+async def servers(postgres: PostgresServer, tmp_path: Path) -> AsyncIterator[Swarm]:
+    with postgres.database() as url:
+        async with swarm(tmp_path, [url]) as made:
+            yield made
+
+
+async def followed(server: Server, run_id: str) -> list[str]:
+    """The types of the run's events, once it has ended."""
+    while True:
+        types = await _events(server, run_id)
+        if types and types[-1] in ("run.complete", "run.error", "run.cancel"):
+            return types
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_run_whose_server_is_gone_goes_on_in_another_without_a_client(servers: Swarm, how: int) -> None:
+    async with asyncio.timeout(90):
+        await _goes_on(servers, how)
+
+
+async def _goes_on(servers: Swarm, how: int) -> None:
+    a, b = await servers.start(2)
+    servers.hold()
+    runs = [Stream(a, "x", f"t{n}") for n in range(5)]
+    for run in runs:
+        await run.until("checkpoint.create")  # its input is durable: there is something to go on from
+        await run.until("content.delta")
+    await a.end(how)
+    servers.let_go()
+    for n, run in enumerate(runs):
+        assert (await followed(b, run.run_id))[-1] == "run.complete"
+        assert (await state(b, f"t{n}"))["values"]["log"] == ["x"]
+    assert sorted(servers.effects()) == sorted([run.run_id, str(b.process.pid)] for run in runs)
+
+
+async def test_a_server_that_is_told_not_to_takes_nothing_over(postgres: PostgresServer, tmp_path: Path) -> None:
+    with postgres.database() as url:
+        async with swarm(tmp_path, [url], server_take_over="false") as servers, asyncio.timeout(60):
+            a, b = await servers.start(2)
+            servers.hold()
+            left = Stream(a, "x", "left")
+            await left.until("checkpoint.create")
+            await left.until("content.delta")
+            await a.end(signal.SIGKILL)
+            servers.let_go()
+            assert (await b.client.get("/api/threads/left")).json()["data"]["status"] == "stopped"
+            resumed: Any = await b.client.post("/api/threads/left/resume", json={"stream": False})
+            assert resumed.json()["data"]["status"] == "completed"
+
+
+async def test_a_run_that_ends_each_process_that_takes_it_is_given_up_after_three(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    with postgres.database() as url:
+        async with swarm(tmp_path, [url], store_durability="sync") as servers, asyncio.timeout(90):
+            (first,) = await servers.start()
+            run = Stream(first, "x", "d", "deadly")
+            await first.process.wait()
+            await run.task
+            for _ in range(3):
+                (server,) = await servers.start()
+                await server.process.wait()
+            (last,) = await servers.start()
+            assert (await followed(last, run.run_id))[-1] == "run.error"
+            deaths = (servers.folder / "deaths.log").read_text(encoding="utf-8").split()
+            assert deaths == [str(server.process.pid) for server in servers.servers[:-1]]
+            found = (await last.client.get("/api/threads/d")).json()["data"]
+            assert found["status"] == "failed"
+            assert servers.effects() == []
