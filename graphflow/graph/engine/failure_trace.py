@@ -73,7 +73,7 @@ def _module(frame: FrameType) -> str:
 
 
 def _file(frame: FrameType) -> str:
-    """`package/module.py`, from the module's name: the path of the file says where this machine keeps it."""
+    """The file below its package, from the name of the module: its path says where this machine keeps it."""
     name = PurePath(frame.f_code.co_filename).name
     parents = _module(frame).split(".")
     return "/".join([*(parents if name == "__init__.py" else parents[:-1]), name])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import msgspec
 
 from graphflow.json_data import encode_json
-from graphflow.messages import Message, to_wire
+from graphflow.messages import Message, SystemMessage, to_wire
 from graphflow.models.chat_model import Capabilities
 from graphflow.models.deltas import Delta, Finish, TextDelta, ThinkingDelta, ToolCallDelta, Usage
 from graphflow.models.openai.failures import Masker, failure, http_failure, in_band_failure
@@ -52,6 +53,28 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
     """Before each delta."""
 
 
+class ScriptedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scripted model was asked in one call."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    options: ChatOptions = ChatOptions()
+
+    @property
+    def prompt(self) -> str:
+        """The text of the last message."""
+        return self.messages[-1].content if self.messages else ""
+
+    @property
+    def system(self) -> str:
+        """The system prompt; empty if there is none."""
+        return "\n\n".join(m.content for m in self.messages if isinstance(m, SystemMessage))
+
+
+MOST_REQUESTS = 1_000
+"""A model of a server must not keep every conversation for ever."""
+
+
 class ScriptedModel:
     """A `ChatModel` that plays a script."""
 
@@ -81,6 +104,8 @@ class ScriptedModel:
         self._provider = provider
         self._delay_s = delay_s
         self._sleep = sleep
+        self.requests: deque[ScriptedRequest] = deque(maxlen=MOST_REQUESTS)
+        """What it was asked, in order: the newest thousand calls."""
 
     @classmethod
     def from_file(cls, path: str | Path, **options: Any) -> ScriptedModel:
@@ -139,6 +164,7 @@ class ScriptedModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
     ) -> AsyncGenerator[Delta, None]:
+        self.requests.append(ScriptedRequest(messages=tuple(messages), tools=tuple(tools), options=options))
         play = self.perform(messages, tools, options)
         for delta in play.deltas:
             if play.delay_s:
