@@ -64,7 +64,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|.)", re.DOTALL)
+_ESCAPE = re.compile(r"\\([xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|.)", re.DOTALL)
 _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 Token = tuple[str, str, int]
@@ -398,7 +398,7 @@ class _Parser:
 
 def _unescape(match: re.Match[str]) -> str:
     code = match.group(1)
-    if code[0] in "xuU" and len(code) > 1:
+    if code[0] in "xXuU" and len(code) > 1:
         point = int(code[1:], 16)
         if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
             raise ValueError(f"\\{code} is not a character")
