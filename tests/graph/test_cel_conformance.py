@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +68,14 @@ def same(one: Any, other: Any) -> bool:
 def named(source: str, names: dict[str, str]) -> str:
     """The source with variables under other names."""
     for name, new in names.items():
-        source = re.sub(rf"(?<![\w.'\"]){name}(?![\w('\"])", lambda _, new=new: new, source)
+        source = replaced(re.compile(rf"(?<![\w.'\"]){name}(?![\w('\"])"), source, repeat(new))
     return source
+
+
+def replaced(pattern: re.Pattern[str], source: str, words: Iterable[str]) -> str:
+    """The source with each match replaced by the next word."""
+    following = iter(words)
+    return pattern.sub(lambda _: next(following), source)
 
 
 def by_library(source: str) -> Any:
@@ -133,10 +141,8 @@ def test_values_that_come_as_data_give_what_they_give_in_the_source() -> None:
         # `-9223372036854775808` is one literal; its digits alone are none.
         if not found or any(type(value) is int and value > 2**63 - 1 for value in values):
             continue
-        numbers = iter(range(len(found)))
-        as_data = _LITERAL.sub(lambda _, numbers=numbers: f"out.v{next(numbers)}", source)
-        texts = iter(found)
-        in_text = _LITERAL.sub(lambda _, texts=texts: f"dyn({next(texts)})", source)
+        as_data = replaced(_LITERAL, source, (f"out.v{index}" for index in count()))
+        in_text = replaced(_LITERAL, source, (f"dyn({text})" for text in found))
         try:
             ours = by_ours(as_data, {f"v{index}": value for index, value in enumerate(values)}, check=False)
         except DefinitionError:
