@@ -238,7 +238,7 @@ def body(model: type[M], *, optional: bool = False) -> Callable[[Request], Await
 
 def schema(model: type[JsonBody], *, required: bool = True) -> dict[str, Any]:
     """The OpenAPI entry of a body that `body` reads."""
-    content = {"application/json": {"schema": model.model_json_schema()}}
+    content = {"application/json": {"schema": model.model_json_schema(ref_template="#/components/schemas/{model}")}}
     return {"requestBody": {"required": required, "content": content}}
 
 

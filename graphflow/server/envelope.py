@@ -53,7 +53,6 @@ STATUS: dict[str, int] = {
     "expression": 422,
     "not_serializable": 422,
     "budget_exceeded": 422,
-    "rate_limit": 429,
     "too_many_requests": 429,
     "provider_error": 502,
     "stream_truncated": 502,
@@ -61,6 +60,7 @@ STATUS: dict[str, int] = {
     "shutting_down": 503,
     "store_failed": 503,
     "store_version_unsupported": 503,
+    "rate_limit": 503,  # of a provider; a client's own requests are `too_many_requests`
     "connection": 503,
     "timeout": 504,
 }
@@ -70,6 +70,8 @@ _BY_STATUS = {
     405: ("method_not_allowed", "the route has other methods; /docs lists all"),
 }
 """What the framework itself refuses, as code and rule; any other refusal of it is `invalid_input`."""
+_QUOTES = frozenset({"invalid_input", "forbidden", "host_not_allowed", "route_not_found", "method_not_allowed"})
+"""Codes whose texts hold paths and addresses only as the client has sent them."""
 _HIDDEN = {
     "internal": "Internal server error",
     "store_failed": "the store can't be used now; the server's log says why",
@@ -98,14 +100,16 @@ def success(data: Any, *, cursor: str | None = None) -> Json:
 def refused(error: GraphflowError, headers: Mapping[str, str] | None = None) -> Json:
     """An error of ours: its status, and in `data.error` its code, its text and its facts; `data.fields` names arguments."""
     status = STATUS.get(error.code, 500)
-    detail = public_value({key: value for key, value in error.detail.items() if key != "fields"})
-    message = public_text(error.message)
+    detail = {key: value for key, value in error.detail.items() if key != "fields"}
+    fields, message = _fields(error.detail), error.message
+    if error.code not in _QUOTES:
+        detail, fields, message = public_value(detail), public_value(fields), public_text(message)
     if error.code in _HIDDEN:
         log.error("request failed: %s", error.message, exc_info=error)
         message, detail = _HIDDEN[error.code], {}
     data: dict[str, Any] = {"error": {"code": error.code, "message": message, "detail": detail}}
-    if fields := _fields(error.detail):
-        data["fields"] = public_value(fields)
+    if fields:
+        data["fields"] = fields
     more = dict(headers or {})
     if error.code == "unauthorized":
         more["WWW-Authenticate"] = "Bearer"
@@ -155,6 +159,8 @@ _RULES = {
     "dict_type": "must be an object",
     "list_type": "must be an array",
     "literal_error": "must be {expected}",
+    "model_type": "must be an object",
+    "reference": "needs an `id` or a `url`",
 }
 """pydantic's error type → the rule in the words of JSON; its own texts speak of Python's types and show patterns."""
 _VALUELESS = frozenset({"missing", "extra_forbidden", "string_too_short", "string_too_long", "string_pattern_mismatch"})
@@ -171,7 +177,7 @@ def fields_of(errors: Sequence[Any]) -> dict[str, str]:
         parts = (str(part) for part in error["loc"] if part not in ("body", "query", "path", "header"))
         place = [part for part in parts if "[" not in part]  # what is left out names a form, as `dict[str,int]`
         name = ".".join(place) or "body"
-        rule = _RULES.get(error["type"], error["msg"]).format_map(error.get("ctx", {}))
+        rule = _RULES.get(error["type"], "is not valid").format_map(error.get("ctx", {}))
         if error["type"] == "extra_forbidden" and name in QUERY_FIELDS:
             rule = f"unknown field: it is called {QUERY_FIELDS[name]!r} now"
         out.setdefault(name, rule if error["type"] in _VALUELESS else f"{rule}, not {shown(error['input'])}")

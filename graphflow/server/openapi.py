@@ -175,8 +175,15 @@ def _failure() -> Schema:
                 "properties": {
                     "fields": {"type": "object", "additionalProperties": {"type": "string"}},
                     "error": error,
+                    # A run that failed and is returned as one body.
+                    **{
+                        name: {"type": "string"}
+                        for name in ("runId", "requestId", "chatId", "checkpointId", "finishReason")
+                    },
+                    "status": {"const": "failed", "type": "string"},
+                    "usage": {"$ref": "#/components/schemas/UsageFigures"},
+                    "answer": {"description": "Any JSON value."},
                 },
-                "description": "Of a failed run also `runId`, `chatId`, `status` and the rest of its outcome.",
             },
         },
         "additionalProperties": False,
