@@ -78,6 +78,23 @@ async def test_living_callers_keep_their_place_in_the_queue(file: Path) -> None:
             assert (await app.thread("t").state()).driven
 
 
+async def test_a_caller_does_not_wait_for_ever_behind_what_no_server_begins(
+    store: Checkpointer, compile_graph: Compile, clock: FakeClock
+) -> None:
+    app = compile_graph(chain("a")[0], clock=clock)
+    await app.run({}, "t")
+    accepted = encode_queued(RunRequest(input={}, run_id="accepted", thread_id="t"))
+    await store.enqueue("t", accepted, now=clock.now_ms(), run_id="accepted")
+    clock.advance(60)
+    for on_busy in ("reject", "enqueue"):
+        with pytest.raises(GraphflowError, match=r"app\.recover") as refused:
+            await app.run({}, "t", on_busy=on_busy)
+        assert refused.value.code == "thread_busy"
+    assert [queued.run_id for queued in await app.thread("t").queue()] == ["accepted"]
+    assert [run.run_id for run in (await app.recover()).results] == ["accepted"]
+    assert (await app.run({}, "t")).state.n == 3
+
+
 # --- recover
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import msgspec
 
 from graphflow.checkpoints.checkpointer import owner_liveness
 from graphflow.checkpoints.rows import Queued, ThreadRow
-from graphflow.errors import Fenced, GraphflowError, ThreadBusy, ThreadWaiting
+from graphflow.errors import CodecError, Fenced, GraphflowError, ThreadBusy, ThreadWaiting
 from graphflow.events import Event
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.ticks import Input
@@ -137,7 +138,8 @@ async def check_turn(runs: LiveRuns, new: CheckedInput, row: ThreadRow) -> None:
         row.queued and new.request.on_busy in ("reject", "enqueue") and await drop_lost(runs, row.thread_id) is not None
     ):
         raise ThreadBusy(
-            f"inputs wait for their turn on thread {row.thread_id!r}; pass onBusy: enqueue to wait behind them",
+            f"inputs wait for their turn on thread {row.thread_id!r}; pass onBusy: enqueue to wait behind them, or call "
+            "`app.recover()` where no server runs",
             threadId=row.thread_id,
             retryAfterMs=1000,
         )
@@ -168,9 +170,17 @@ async def is_lost(runs: LiveRuns, entry: Queued, queued: RunRequest) -> bool:
     liveness = owner_liveness(runs.store)
     if liveness is not None and queued.holder is not None and liveness.is_dead(queued.holder):
         return True
+    return await _was_left(runs, entry)
+
+
+async def _was_left(runs: LiveRuns, entry: Queued) -> bool:
+    """Whether an input could have begun for so long that whoever should begin it is surely gone."""
     row = await runs.store.thread(entry.thread_id)
-    # Behind an open question every caller waits, however long.
-    if row is None or row.facts.status == "waiting":
+    # Behind a run and behind an open question every input waits, however long.
+    if row is None or row.facts.status == "waiting" or entry.thread_id in runs.by_thread:
+        return False
+    # This caller may have taken the thread itself, to look.
+    if row.owner != runs.owner and runs.is_driven(row):
         return False
     # The clock of a turn starts when the input is queued or when the thread was last used, whichever is later; a crash
     # leaves the thread taken for a lease more.
@@ -208,7 +218,7 @@ async def _in_queue(runs: LiveRuns, factory: RunFactory, new: CheckedInput, queu
     try:
         while run is None:
             if looks % LOST_POLLS == 0:
-                await drop_lost(runs, thread_id)
+                await _check_those_before(runs, thread_id, position)
             looks += 1
             first = await store.queued(thread_id)
             # An entry leaves the queue only by a withdrawal or with the first commit of its run.
@@ -231,6 +241,22 @@ async def _in_queue(runs: LiveRuns, factory: RunFactory, new: CheckedInput, queu
         # The caller left without a run, so nobody may begin it later.
         if run is None:
             await store.withdraw(thread_id, position, run_id=queued.run_id)
+
+
+async def _check_those_before(runs: LiveRuns, thread_id: str, position: int) -> None:
+    """Drops inputs of dead callers; refuses to wait behind one that a server accepted and no server begins."""
+    first = await drop_lost(runs, thread_id)
+    if first is None or first.position >= position or not await _was_left(runs, first):
+        return
+    with suppress(CodecError):
+        if decode_queued(first).holder is not None:
+            return
+    raise ThreadBusy(
+        f"an input that a server has accepted waits on thread {thread_id!r}, and no server begins it; "
+        "start one, or call `app.recover()`",
+        threadId=thread_id,
+        retryAfterMs=1000,
+    )
 
 
 async def _enqueued(runs: LiveRuns, thread_id: str, queued: RunRequest) -> int:
