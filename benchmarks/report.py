@@ -11,7 +11,7 @@ Measured = Mapping[str, Any]
 """One workload of a results file."""
 
 TITLES = {
-    "engine": "The engine, no store", "langgraph": "LangGraph's own workloads, no store", "condition": "Conditions",
+    "engine": "The engine, no store", "langgraph": "LangGraph's own workloads, no store", "condition": "Conditions", "declared": "Classes of the state",
     "memory": "Checkpoints in memory", "sqlite": "With SQLite, a checkpoint per step",
     "postgres": "With PostgreSQL, a checkpoint per step", "growth": "Growth of one thread", "stream": "Streaming",
     "slow": "A slow consumer", "paced": "Many runs at once", "crowd": "Five thousand threads", "pause": "Pause and resume",
@@ -108,7 +108,7 @@ _WALL: Column = ("Wall µs per node run", "wall_us")
 TABLES: dict[str, list[Column]] = {
     "engine": [_US],
     "langgraph": [_US],
-    "condition": [_US],
+    "condition": [_US], "declared": [_US],
     "memory": [_WALL],
     "sqlite": [
         _WALL, ("CPU µs per node run, all threads", "cpu_us"), ("Bytes stored per node run", "bytes_per_step"),

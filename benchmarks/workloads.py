@@ -90,6 +90,12 @@ def _conditions() -> Iterator[Workload]:
         yield Workload(f"condition_{size}", "condition", about, "condition", systems, 1000, {"n": 1000, "size": size})
 
 
+def _declared() -> Iterator[Workload]:
+    about = "loop of 1,000 over a state that is a mapping, a dataclass, a pydantic model with a bound"
+    systems = ("graphflow:mapping", "graphflow:dataclass", "graphflow:pydantic")
+    yield Workload("declared_1000", "declared", about, "declared", systems, 1000, {"n": 1000})
+
+
 def _stored() -> Iterator[Workload]:
     memory = ("graphflow", "langgraph")
     yield Workload("chain_100@memory", "chain", "a checkpoint a step", "memory", memory, 100, {"n": 100}, "memory")
@@ -178,7 +184,7 @@ def _questions() -> Iterator[Workload]:
 
 
 WORKLOADS = [
-    *_engine(), *_langgraphs(), *_conditions(), *_stored(), *_postgres(), *_growth(), *_streams(), *_questions(),
+    *_engine(), *_langgraphs(), *_conditions(), *_declared(), *_stored(), *_postgres(), *_growth(), *_streams(), *_questions(),
 ]  # fmt: skip
 
 _TINY = {"n": 4, "turns": 4, "runs": 3, "threads": 3, "depth": 3, "size": 10, "inner": 2, "outer": 2}

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.errors import Fenced, GraphflowError, ThreadBusy
+from graphflow.errors import DefinitionError, Fenced, GraphflowError, ThreadBusy
 from graphflow.events import Event
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.definition.kinds import Kinds
@@ -23,7 +23,7 @@ from graphflow.runtime.documents import Documents
 from graphflow.runtime.history.effects import Choices
 from graphflow.runtime.launch import prepare_resume, prepare_run
 from graphflow.runtime.result import RunResult, result_from
-from graphflow.runtime.run_request import RunRequest
+from graphflow.runtime.run_request import RunOptions, request_of
 from graphflow.runtime.runs.concurrency import Audience
 from graphflow.runtime.runs.live_answer import JoinedRun, answer_or_join
 from graphflow.runtime.runs.live_runs import PreparedRun
@@ -77,6 +77,18 @@ class CompiledGraph:
         graph.host = host
         return graph
 
+    def __repr__(self) -> str:
+        store = self.host.store
+        threads = "no threads are kept" if store is None else f"threads in {type(store).__name__}"
+        try:
+            plan = self.plan
+        except DefinitionError as error:
+            return f"<CompiledGraph {self.host.agent_key or ''}: {len(error.errors)} errors in its document; {threads}>"
+        names = list(plan.nodes)
+        shown = ", ".join(names[:8]) + (f", … ({len(names)} in all)" if len(names) > 8 else "")
+        key = f" {self.host.agent_key}" if self.host.agent_key else ""
+        return f"<CompiledGraph{key}: nodes {shown}; version {plan.digest[:15]}; {threads}>"
+
     @property
     def plan(self) -> Plan:
         """The compiled plan of the newest version.
@@ -93,7 +105,7 @@ class CompiledGraph:
 
     # --- attached: the caller drives
 
-    async def run(self, input: Any = None, thread_id: str | None = None, **options: Any) -> RunResult:
+    async def run(self, input: Any = None, thread_id: str | None = None, **options: Unpack[RunOptions]) -> RunResult:
         """Runs one input (a mapping, or a text as `{"query": text}`) to its end or to its first question.
 
         Options: `durability` (`async` or `sync`), `budget` (limits over the document's), `interrupt_before`,
@@ -106,12 +118,15 @@ class CompiledGraph:
             ThreadBusy: another run drives the thread, or another process has taken the thread from this run.
             ThreadWaiting: the thread waits for an answer.
             GraphflowError: `invalid_input`.
+            TypeError: an option that there is not.
         """
-        return await self._finish(prepare_run(self.host, RunRequest(input=input, thread_id=thread_id or "", **options)))
+        return await self._finish(prepare_run(self.host, request_of("run", input, thread_id, options)))
 
-    def stream(self, input: Any = None, thread_id: str | None = None, **options: Any) -> AsyncGenerator[Event, None]:
+    def stream(
+        self, input: Any = None, thread_id: str | None = None, **options: Unpack[RunOptions]
+    ) -> AsyncGenerator[Event, None]:
         """The same run as its events, at the consumer's pace; closing the stream cancels the run."""
-        request = RunRequest(input=input, thread_id=thread_id or "", **options)
+        request = request_of("stream", input, thread_id, options)
         return self._streamed(lambda audience: prepare_run(self.host, request, audience))
 
     async def answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> RunResult:
@@ -190,7 +205,12 @@ class CompiledGraph:
             return await forked.result()
 
     async def batch(
-        self, inputs: Sequence[Any], *, max_concurrency: int = 8, return_exceptions: bool = False, **options: Any
+        self,
+        inputs: Sequence[Any],
+        *,
+        max_concurrency: int = 8,
+        return_exceptions: bool = False,
+        **options: Unpack[RunOptions],
     ) -> list[Any]:
         """Runs every input on a thread of its own; results in the order of the inputs.
 
@@ -201,6 +221,7 @@ class CompiledGraph:
         """
         if max_concurrency < 1:
             raise GraphflowError(f"max_concurrency is {max_concurrency}; let at least 1 run", code="invalid_input")
+        request_of("batch", None, None, options)  # a wrong option is no failure of one of the inputs
         gate = asyncio.Semaphore(max_concurrency)
 
         async def one(given: Any) -> Any:

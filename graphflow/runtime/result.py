@@ -8,10 +8,11 @@ import msgspec
 
 from graphflow.errors import GraphflowError
 from graphflow.graph.core.budget import known_usage
-from graphflow.graph.core.immutable import State, freeze
+from graphflow.graph.core.immutable import State, freeze, thaw
 from graphflow.graph.core.machine import ROOT, Interrupt, Machine
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.scope import result_of, scope_of
+from graphflow.graph.definition.types import show
 
 RunStatus = Literal["completed", "waiting", "failed", "cancelled", "running", "stopped"]
 _STATUS: dict[str, RunStatus] = {"idle": "completed", "waiting": "waiting", "failed": "failed", "stopped": "cancelled"}
@@ -37,6 +38,18 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """`{code, message, node?, retryable, detail?}` of a failed run."""
     cause: BaseException | None = None
     """The exception that failed it, in the process that ran it."""
+
+    def __repr__(self) -> str:
+        """What there is, each value cut to one line: the whole ones are in the fields."""
+        parts = [self.status, *([self.finish_reason] if self.finish_reason not in (None, "stop") else [])]
+        if self.error is not None:
+            node = f" at {self.error['node']!r}" if self.error.get("node") else ""
+            parts.append(f"{self.error['code']}{node}: {show(self.error['message'], 160)}")
+        if self.output is not None:
+            parts.append(f"output={show(self.output)}")
+        parts += [f"waits for {one.kind} {one.id!r} at {one.node!r}" for one in self.interrupts]
+        state = ", ".join(f"{key!r}: {show(thaw(value))}" for key, value in self.state.items())
+        return f"<RunResult {'; '.join(parts)}; state={{{state}}}; thread_id={self.thread_id!r}>"
 
     def raise_for_error(self) -> RunResult:
         """Returns itself; raises a `GraphflowError` with the run's code if it failed, from `cause`."""

@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import msgspec
 
 from graphflow.events import RequestQuery
 from graphflow.runtime.history.effects import Choices
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of `run`, `stream` and `batch`."""
+
+    durability: Literal["async", "sync"]
+    budget: Mapping[str, Any] | None
+    """Limits over the document's."""
+    interrupt_before: Sequence[str]
+    """Nodes before which the run stops for a person; `*` is all."""
+    interrupt_after: Sequence[str]
+    params: Any
+    """What nodes read as `ctx.params`."""
+    on_waiting: Literal["reject", "cancel", "answer"]
+    on_busy: Literal["reject", "enqueue", "interrupt", "rollback"]
+    effects: Choices
+    """Choices for a rollback over `write` effects."""
+    title: str | None
+    """Of a thread that has none yet."""
+    hold_ms: int | None
+    """How long a run that a server drives waits for answers in its process, in milliseconds."""
+    run_id: str
+    """Default: a new id."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,4 +74,20 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.query is None else self.query.request_id
 
 
-__all__ = ["RunRequest"]
+def request_of(call: str, input: Any, thread_id: str | None, options: Mapping[str, Any]) -> RunRequest:
+    """The request of a Python caller.
+
+    Raises:
+        TypeError: an option that `call` does not have; names the one that is probably meant.
+    """
+    known = RunOptions.__annotations__
+    for name in options:
+        if name not in known:
+            from graphflow.suggestions import choose
+
+            hint = choose(name, ["input", "thread_id", *known])
+            raise TypeError(f"{call}() has no option {name!r}; {hint}")
+    return RunRequest(input=input, thread_id=thread_id or "", **options)
+
+
+__all__ = ["RunOptions", "RunRequest", "request_of"]

@@ -64,6 +64,11 @@ class Thread:
         rows = await store.list_checkpoints(self.id, before=before, limit=limit, all_lineages=all_lineages)
         return [checkpoint_info(row) for row in rows]
 
+    def __repr__(self) -> str:
+        agent = self._host.agent_key
+        live = "; runs in this process" if self._host.live(self.id) is not None else ""
+        return f"<Thread {self.id!r}{f' of {agent}' if agent else ''}{live}: await .state(), .history(), .result()>"
+
     async def tree(self) -> list[CheckpointInfo]:
         """Every checkpoint of every branch, newest first."""
         return await self.history(all_lineages=True)

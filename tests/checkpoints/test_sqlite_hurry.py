@@ -185,7 +185,7 @@ async def test_the_log_does_not_grow_without_end(store: SqliteCheckpointer, monk
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
-async def test_a_run_lets_the_loop_turn(store: SqliteCheckpointer, durability: str) -> None:
+async def test_a_run_lets_the_loop_turn(store: SqliteCheckpointer, durability: Any) -> None:
     graph = Graph({"type": "object", "properties": {"n": {"type": "integer", "default": 0}}}, budget={"maxSteps": 99})
     turns = 0
 

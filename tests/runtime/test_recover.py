@@ -43,7 +43,7 @@ def acts(*queries: str) -> list[str]:
 
 
 @pytest.mark.parametrize("on_busy", ["reject", "enqueue", "interrupt", "rollback"])
-async def test_a_caller_that_was_killed_in_the_queue_does_not_hold_its_thread(file: Path, on_busy: str) -> None:
+async def test_a_caller_that_was_killed_in_the_queue_does_not_hold_its_thread(file: Path, on_busy: Any) -> None:
     killed_inside(file, "drive", "waiting", "also waiting")
     async with app_over(file) as app:
         options: dict[str, Any] = (

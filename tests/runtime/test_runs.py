@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-from graphflow import Context, Goto, Graph, GraphflowError, NodeFailed, load_graph
+from graphflow import Context, Goto, Graph, GraphflowError, MemoryCheckpointer, NodeFailed, load_graph
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import StoreError, ThreadBusy
 from graphflow.testing import FakeClock, collect
@@ -389,10 +389,10 @@ async def test_a_breakpoint_that_would_never_stop_a_run_is_refused(
     graph, ran = chain("a", "b")
     app = compile_graph(graph)
     with pytest.raises(GraphflowError, match="node") as caught:
-        await app.run({}, "t", **{where: names})
+        await app.run({}, "t", **options_of(where, names))
     assert (caught.value.code, ran) == ("invalid_input", [])
     for right in (["a"], ["*"]):
-        assert (await app.run({}, f"t{right}", **{where: right})).status == "waiting"
+        assert (await app.run({}, f"t{right}", **options_of(where, right))).status == "waiting"
 
 
 @pytest.mark.parametrize("budget", [{"maxSteps": -1}, {"maxCostUsd": float("nan")}, {"steps": 3}, 5])
@@ -428,3 +428,49 @@ async def test_a_cancel_that_fails_gives_the_thread_back(
     assert row is not None and row.owner is None
     assert await app.thread("t").cancel()
     assert (await app.thread("t").state()).status == "stopped"
+
+
+def options_of(name: str, value: Any) -> Any:
+    """One option by its name."""
+    return {name: value}
+
+
+# --- a mistyped option, and what a notebook shows
+
+
+@pytest.mark.parametrize("call", ["run", "stream", "batch", "run_sync", "stream_sync", "batch_sync"])
+def test_a_mistyped_option_is_a_type_error_that_names_the_right_one(call: str) -> None:
+    app = chain("a")[0].compile()
+
+    def use() -> None:
+        made = getattr(app, call)([{}] if call.startswith("batch") else {}, threadid="t")
+        if hasattr(made, "send") and hasattr(made, "close") and call in ("run", "batch"):
+            asyncio.run(made)
+        elif call == "stream_sync":
+            list(made)
+
+    with pytest.raises(TypeError, match=r"has no option 'threadid'; did you mean 'thread_id'\?"):
+        use()
+
+
+async def test_reprs_say_what_there_is_in_one_line() -> None:
+    graph = Graph(Counter, name="count", result="state.n")
+
+    @graph.node(next="ask")
+    async def one(state: Any) -> dict[str, Any]:
+        return {"n": 1, "log": ["x" * 500]}
+
+    graph.ask("ask", "Well?")
+    app = graph.compile(checkpointer=MemoryCheckpointer())
+    waiting = await app.run({}, "t")
+    version = app.version[:15]
+    assert repr(app) == f"<CompiledGraph count: nodes one, ask; version {version}; threads in MemoryCheckpointer>"
+    assert repr(app.thread("t")) == "<Thread 't' of count: await .state(), .history(), .result()>"
+    text = repr(waiting)
+    assert text.startswith(
+        f"<RunResult waiting; waits for ask {waiting.interrupts[0].id!r} at 'ask'; state={{'n': 1, 'log': ['xxx"
+    )
+    assert len(text) < 400
+    done = await app.answer("t", "yes")
+    assert repr(done).startswith("<RunResult completed; output=1; state=")
+    assert repr(Graph(Counter, name="empty").compile()).startswith("<CompiledGraph empty: ")

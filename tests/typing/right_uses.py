@@ -150,6 +150,7 @@ async def run() -> None:
     event: Event
     async for event in app.stream({"query": "…"}, thread_id="t1", durability="sync"):
         use(event, status)
+    result = await app.run("…", "t1", on_busy="enqueue", interrupt_before=["judge"], params={"lang": "en"}, budget=None)
     result = await app.answer("t1", {"i1": {"decision": "approve"}})
     result = await app.resume("t1", budget={"maxSteps": 5})
     results: list[Any] = await app.batch([{"query": "a"}, {"query": "b"}], max_concurrency=2)

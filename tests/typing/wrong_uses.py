@@ -75,8 +75,14 @@ Graph(5)  # expect: call-overload
 async def run(app: CompiledGraph) -> None:
     result: RunResult = app.run({})  # expect: assignment
     use(result, result.outputs)  # expect: attr-defined
+    await app.run({}, threadid="t1")  # expect: call-arg
+    await app.run({}, on_busy="wait")  # expect: arg-type
+    app.stream({}, durability="now")  # expect: arg-type
+    await app.batch([{}], interupt_before=["a"])  # expect: call-arg
     await app.answer("t1")  # expect: call-arg
     await app.thread(1).history()  # expect: arg-type
     await app.thread("t").rewind()  # expect: call-arg
     blocking: str = app.run_sync({})  # expect: assignment
+    app.run_sync({}, threadid="t1")  # expect: call-arg
+    app.stream_sync({}, "t1", on_wait="cancel")  # expect: call-arg
     use(blocking)

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 PACKAGES = ["graphflow", "msgspec", "cel-expr-python", "psycopg"]
 HOMES = {
-    "engine": ["chain", "loop", "route", "sequential", "condition"],
+    "engine": ["chain", "loop", "route", "sequential", "condition", "declared"],
     "branches": ["fanout", "nested", "subfan", "wide"],
     "talk": ["react", "agent"],
     "growth": ["growth"],

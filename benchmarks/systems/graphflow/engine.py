@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
 from harness import Case, Place, Timed, growing
@@ -124,7 +125,42 @@ async def condition(place: Place) -> AsyncIterator[Timed]:
         yield Timed(run)
 
 
+@dataclass
+class Record:
+    n: int = 0
+    names: list[str] = field(default_factory=list)
+    people: Annotated[list[Any], append] = field(default_factory=list)
+
+
+def declared_state(kind: str) -> Any:
+    """The class of the variant, or a JSON Schema."""
+    if kind == "dataclass":
+        return Record
+    if kind == "pydantic":
+        from pydantic import Field, create_model
+
+        return create_model("Model", n=(int, Field(default=0, ge=0)), names=(list[str], []), people=(list[Any], []))
+    return {"type": "object", "properties": {"n": {"type": "integer", "default": 0}}}
+
+
+@asynccontextmanager
+async def declared(place: Place) -> AsyncIterator[Timed]:
+    """The loop over a state that is a mapping, a dataclass or a pydantic model."""
+    n, graph = place.params["n"], Graph[Any](declared_state(place.variant), budget=UNBOUNDED)
+
+    async def add(state: Any) -> dict[str, int]:
+        return {"n": state.n + 1}
+
+    graph.node(add, name="work", next=[{"if": f"state.n < {n}", "to": "work"}, {"to": "end"}])
+    async with compiled(place, graph) as app:
+
+        async def run() -> None:
+            assert (await app.run({})).state["n"] == n
+
+        yield Timed(run)
+
+
 CASES: dict[str, Case] = {
     "chain": counting(chain), "loop": counting(loop), "route": counting(route), "sequential": sequential,
-    "condition": condition,
+    "condition": condition, "declared": declared,
 }  # fmt: skip

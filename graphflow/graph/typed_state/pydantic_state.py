@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from graphflow.graph.typed_state.annotations import Check
+from graphflow.graph.typed_state.annotations import Check, Misfit, misfit_of
 
 
 class _Quiet:
@@ -38,11 +38,20 @@ class AssignmentCheck:
         return lambda values: lambda value: self._assigned(values(), value)
 
     def _assigned(self, values: dict[str, Any], value: Any) -> Any:
-        scratch = self._draft.model_construct()
-        scratch.__dict__.update(values)
+        scratch = object.__new__(self._draft)
+        for name, part in (("__dict__", values), ("__pydantic_fields_set__", set[str]()), *_EMPTY):
+            object.__setattr__(scratch, name, part)
         kept = list(value) if isinstance(value, list) else value
-        self._draft.__pydantic_validator__.validate_assignment(scratch, self._key, kept, by_alias=True, by_name=True)
+        check = self._draft.__pydantic_validator__.validate_assignment
+        try:
+            check(scratch, self._key, kept, by_alias=True, by_name=True)
+        except ValidationError as error:
+            misfit = misfit_of(error)
+            raise Misfit(misfit.place.removeprefix(f".{self._key}"), misfit.why) from None
         return scratch.__dict__[self._key]
+
+
+_EMPTY = (("__pydantic_extra__", None), ("__pydantic_private__", None))
 
 
 _drafts: dict[type, type[BaseModel]] = {}
