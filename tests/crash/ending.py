@@ -143,7 +143,7 @@ class Ending:
     async def rolls_back(self) -> str:
         return await self._preempts("rollback", effects="rerun")
 
-    async def _preempts(self, how: str, **options: Any) -> str:
+    async def _preempts(self, how: Any, **options: Any) -> str:
         caller = self._called()
         await self.out.struck.wait()
         first, self.out.effects, self.out.disturbed = self.out.effects, Counter(), False

@@ -42,7 +42,7 @@ def app(store: Checkpointer) -> CompiledGraph:
     return load_graph(WHOLE, nodes={"note": note}, checkpointer=store)
 
 
-async def stops_of(app: CompiledGraph, **breakpoints: list[str]) -> list[str]:
+async def stops_of(app: CompiledGraph, **breakpoints: Any) -> list[str]:
     """Where the run stops, one after the other, until it is completed."""
     result = await app.run({}, "t", **breakpoints)
     stops = []
