@@ -11,13 +11,26 @@ from graphflow.cli.command import root as app
 
 # Importing a command adds it.
 from graphflow.cli.commands import (  # isort: skip
-    run, chat, serve, agents, threads, inbox, rules, usage, graph, validate, schema, new, scripted_model, doctor,  # noqa: F401
+    run, chat, serve, agents, threads, inbox, rules, usage, graph, validate, agent_cases, schema, new, scripted_model, doctor,  # noqa: F401
 )  # fmt: skip
 from graphflow.cli.terminal.console import make_streams_usable
 
 __all__ = ["app", "main"]
 
-COMMANDS = ("run", "chat", "serve", "why", "replay", "usage", "validate", "schema", "new", "scripted-model", "doctor")
+COMMANDS = (
+    "run",
+    "chat",
+    "serve",
+    "why",
+    "replay",
+    "usage",
+    "validate",
+    "test",
+    "schema",
+    "new",
+    "scripted-model",
+    "doctor",
+)
 GROUPS = ("agents", "threads", "inbox", "rules", "graph")
 # The order of `graphflow --help` is this one, whichever module of a command was imported first.
 app.registered_commands.sort(key=lambda made: COMMANDS.index(made.name or ""))

@@ -1,0 +1,150 @@
+"""Cases of an agent in a file: what goes in, what the scripted model says, what must come out (`graphflow test`).
+
+```json
+{"agent": "demo_react", "cases": [
+  {"name": "asks the clock", "input": "Is it late?", "model": [{"text": "It is late."}],
+   "expect": {"contains": ["late"], "tools": []}}]}
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
+from graphflow.errors import DefinitionError, Issue
+from graphflow.events import ActionStart, Event, NodeStart, ToolStart
+from graphflow.graph.core.immutable import thaw
+from graphflow.json_data import encode_json
+from graphflow.models.scripted.model import ScriptedModel
+from graphflow.models.scripted.script import Script, ScriptError, parse_script
+from graphflow.runtime.result import RunResult
+from graphflow.service.application import Application
+from graphflow.settings import Settings
+
+
+class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a case's run must end with; what is left out is not looked at, but for the status."""
+
+    status: str = "completed"
+    output: Any = msgspec.UNSET
+    """Exactly this."""
+    contains: tuple[str, ...] = ()
+    """Texts that the output has."""
+    state: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Keys of the state with their values."""
+    tools: tuple[str, ...] | None = None
+    """Names of the tools and actions that were called, in order."""
+    nodes: tuple[str, ...] | None = None
+    """Names of the nodes that ran, in order."""
+    asked: tuple[str, ...] = ()
+    """Texts that one of the model's requests has in its messages."""
+    error: str | None = None
+    """Code of the error of a failed run."""
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One run of an agent."""
+
+    name: str
+    input: Any = None
+    """A text or an object."""
+    model: Any = None
+    """A script; default: the file's."""
+    answers: tuple[Any, ...] = ()
+    """Answers to the questions that come, in order."""
+    expect: Expected = Expected()
+
+
+class CaseFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The cases of one agent."""
+
+    agent: str
+    """A key."""
+    cases: tuple[Case, ...]
+    model: Any = None
+    """A script for cases that have none; default: the embedded one."""
+
+
+def load_cases(path: Path) -> CaseFile:
+    """The cases in a JSON file.
+
+    Raises:
+        DefinitionError: it can't be read, or breaks a rule of its form.
+    """
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=CaseFile)
+        for case in found.cases:
+            _script(found, case)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, ScriptError) as error:
+        hint = 'a file is {"agent": KEY, "cases": [{"name": …, "input": …, "model": SCRIPT, "expect": {…}}]}'
+        raise DefinitionError([Issue(pointer="", message=str(error), file=str(path), hint=hint)]) from error
+    return found
+
+
+def _script(file: CaseFile, case: Case) -> Script | None:
+    given = case.model if case.model is not None else file.model
+    return None if given is None else parse_script(given, name=f"case {case.name!r}")
+
+
+async def run_case(settings: Settings, file: CaseFile, case: Case) -> list[str]:
+    """What differs from what the case expects; empty if it passes. The thread is in memory and leaves nothing behind.
+
+    Raises:
+        AgentNotFound: the agent does not exist, or its file was refused.
+    """
+    model = ScriptedModel(_script(file, case))
+    application = Application(settings, checkpointer=MemoryCheckpointer(), models=lambda provider, name: model)
+    async with application:
+        graph = application.graph(file.agent)
+        events = await _all(graph.stream(case.input, "case"))
+        result = await graph.thread("case").result()
+        for answer in case.answers:
+            if result.status != "waiting":
+                break
+            events += await _all(graph.stream_answer("case", {result.interrupts[0].id: answer}))
+            result = await graph.thread("case").result()
+        return _differences(case.expect, result, events, model)
+
+
+async def _all(stream: AsyncGenerator[Event, None]) -> list[Event]:
+    return [event async for event in stream]
+
+
+def _differences(expect: Expected, result: RunResult, events: list[Event], model: ScriptedModel) -> list[str]:
+    tools = [
+        e.tool_name if isinstance(e, ToolStart) else e.action_name
+        for e in events
+        if isinstance(e, ToolStart | ActionStart)
+    ]
+    nodes = [event.node for event in events if isinstance(event, NodeStart)]
+    asked = [message.content for request in model.requests for message in request.messages]
+    output, state = thaw(result.output), thaw(result.state)
+    status = "failed" if expect.error is not None and expect.status == "completed" else expect.status
+    pairs: list[tuple[str, Any, Any]] = [("status", status, result.status)]
+    if expect.error is not None:
+        pairs.append(("error", expect.error, (result.error or {}).get("code")))
+    if expect.output is not msgspec.UNSET:
+        pairs.append(("output", expect.output, output))
+    pairs += [(f"state.{key}", value, state.get(key)) for key, value in expect.state.items()]
+    pairs += [(name, list(wanted), got) for name, wanted, got in (("tools", expect.tools, tools), ("nodes", expect.nodes, nodes)) if wanted is not None]  # fmt: skip
+    out = [f"{name} is {_json(got)}, not {_json(wanted)}" for name, wanted, got in pairs if _plain(got) != wanted]
+    text = output if isinstance(output, str) else _json(output)
+    out += [f"the output has no {part!r}: {text:.200}" for part in expect.contains if part not in text]
+    out += [f"no message to the model has {part!r}" for part in expect.asked if not any(part in said for said in asked)]
+    if out and result.error is not None and expect.error is None:
+        out.append(f"{result.error['code']}: {result.error['message']}")
+    return out
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it, to compare with what a file says."""
+    return msgspec.json.decode(encode_json(value))
+
+
+def _json(value: Any) -> str:
+    return encode_json(value).decode()

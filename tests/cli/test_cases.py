@@ -1,0 +1,83 @@
+"""`graphflow test`: an agent's cases from files."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+GOOD: list[dict[str, Any]] = [
+    {"name": "by rules", "input": 'Call city_datetime {"city": "Paris"}', "expect": {"tools": ["city_datetime"]}},
+    {
+        "name": "by a script",
+        "input": {"query": "hi"},
+        "model": [{"text": "Hello there."}],
+        "expect": {"output": "Hello there.", "contains": ["there"], "nodes": ["reason"], "asked": ["hi"], "tools": []},
+    },
+    {"name": "a provider that fails", "input": "hi", "model": [{"error": {"status": 401}}], "expect": {"error": "provider_error"}},
+]  # fmt: skip
+
+
+@pytest.fixture
+def cases(project):
+    def write(data: Any, name: str = "react.json") -> None:
+        folder = project / "graphs" / "tests"
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(data), encoding="utf-8")
+
+    return write
+
+
+def test_cases_that_pass_are_listed(cli, cases, project):
+    cases({"agent": "demo_react", "cases": GOOD})
+    done = cli("test")
+    assert (done.code, done.out.splitlines()) == (0, [f"✓ demo_react: {case['name']}" for case in GOOD])
+    assert not list((project / "checkpoints").glob("*.db"))
+
+
+def test_a_case_that_fails_says_what_differs(cli, cases):
+    expect = {"output": "Bye.", "contains": ["moon"], "tools": ["bash"], "asked": ["sun"], "state": {"n": 1}}
+    cases(
+        {
+            "agent": "demo_react",
+            "model": [{"text": "Hello."}],
+            "cases": [{"name": "x", "input": "hi", "expect": expect}],
+        }
+    )
+    done = cli("test", "--json")
+    assert done.code == 1
+    assert done.json[0]["differs"] == [
+        'output is "Hello.", not "Bye."',
+        "state.n is null, not 1",
+        'tools is [], not ["bash"]',
+        "the output has no 'moon': Hello.",
+        "no message to the model has 'sun'",
+    ]
+
+
+def test_questions_get_their_answers_in_order(cli, cases):
+    calls = [{"name": "bash", "arguments": {"command": "ls"}}]
+    turns = [{"tool_calls": calls}, {"text": "Done."}]
+    case = {"name": "approved", "input": "list", "model": turns, "expect": {"output": "Done.", "tools": ["bash"]}}
+    cases({"agent": "demo_react", "cases": [{**case, "answers": [{"decision": "approve"}]}]})
+    waits = {**case, "name": "left open", "expect": {"status": "waiting"}}
+    cases({"agent": "demo_react", "cases": [waits]}, "waits.json")
+    done = cli("test")
+    assert (done.code, done.out.count("✓")) == (0, 2), done.out
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"agent": "demo_react", "cases": [{"nam": "x"}]}, "nam"),
+        ({"agent": "demo_react", "cases": [{"name": "x", "model": ["text"]}]}, "case 'x'"),
+        ({"agent": "demo_reakt", "cases": [{"name": "x"}]}, "demo_react"),
+    ],
+    ids=["key", "script", "agent"],
+)  # fmt: skip
+def test_a_file_that_is_wrong_is_refused_with_its_place(cli, cases, data, said):
+    cases(data)
+    done = cli("test")
+    assert done.code == 2
+    assert said in done.err
