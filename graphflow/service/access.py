@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from graphflow.service.context import ServiceContext
+from graphflow.service.queued_inputs import find_run
 from graphflow.service.requests import CHAT_ID, unknown_chat, unknown_run, unknown_thread
 
 
@@ -58,7 +59,7 @@ async def check_run(context: ServiceContext, caller: Caller, run_id: str) -> Non
     await context.runs.ready()
     # A run that has begun but not committed is known to this process only.
     live = next((live for live in context.runs.by_thread.values() if live.run_id == run_id), None)
-    thread_id = live.thread_id if live is not None else await context.store.find_run(run_id)
+    thread_id = live.thread_id if live is not None else await find_run(context, run_id)
     if thread_id is None or not await sees(context, caller, thread_id):
         raise unknown_run(run_id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from typing import Any
 
 import msgspec
@@ -14,6 +15,8 @@ from graphflow.service.context import ServiceContext
 from graphflow.service.requests import CHAT_ID
 
 PAGE = 10_000
+YOUNG_MS = 1_000
+LOOK_S = 0.05
 
 
 class QueuedInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +38,28 @@ async def queued_inputs(context: ServiceContext, chat_id: str) -> list[tuple[Que
     await context.runs.ready()
     found = await context.store.queue(chat_id, kind="input", limit=PAGE)
     return [(entry, decode_queued(entry)) for entry in found]
+
+
+async def find_run(context: ServiceContext, run_id: str) -> str | None:
+    """The thread of a run, in whichever process; None when there is none.
+
+    A client has the first events of a run before its first commit is durable, so a run whose id is that young is looked
+    for again.
+    """
+    while True:
+        found = await context.store.find_run(run_id)
+        if found is not None or abs(context.clock.now_ms() - _made_at(run_id)) > YOUNG_MS:
+            return found
+        await asyncio.sleep(LOOK_S)
+
+
+def _made_at(run_id: str) -> int:
+    """When the id was made, epoch ms; 0 when it does not tell."""
+    try:
+        parsed = uuid.UUID(run_id)
+    except ValueError:
+        return 0
+    return parsed.int >> 80 if parsed.version == 7 else 0
 
 
 async def find_queued(context: ServiceContext, run_id: str) -> QueuedInput | None:

@@ -51,6 +51,17 @@ async def _goes_on(servers: Swarm, how: int) -> None:
     assert sorted(servers.effects()) == sorted([run.run_id, str(b.process.pid)] for run in runs)
 
 
+async def test_a_run_is_found_on_another_server_as_soon_as_a_client_has_its_first_event(servers: Swarm) -> None:
+    async with asyncio.timeout(90):
+        a, b = await servers.start(2)
+        for n in range(10):
+            run = Stream(a, "x", f"t{n}", "quick")
+            await run.until("run.start")
+            async with b.client.stream("GET", f"/api/runs/{run.run_id}/events") as response:
+                assert response.status_code == 200
+            await run.task
+
+
 async def test_a_server_that_is_told_not_to_takes_nothing_over(postgres: PostgresServer, tmp_path: Path) -> None:
     with postgres.database() as url:
         async with swarm(tmp_path, [url], server_take_over="false") as servers, asyncio.timeout(60):

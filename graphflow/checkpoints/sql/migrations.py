@@ -124,8 +124,9 @@ def postgres_version(migrations: Migrations, schema: PostgresSchema) -> Work[int
     """
     [[(ours, theirs, _)]] = yield [schema.seen()]
     if ours:
-        [[(version,)]] = yield [_statement(f"SELECT version FROM @.{schema.versions}", "i")()]  # noqa: S608 – a constant
-        return migrations.check(version)
+        [versions] = yield [_statement(f"SELECT version FROM @.{schema.versions}", "i")()]  # noqa: S608 – a constant
+        # `to_regclass` sees a table that another process has made just now, this transaction's snapshot not yet its row.
+        return migrations.check(versions[0][0]) if versions else None
     if theirs:
         raise StoreError(migrations.foreign)
     return None

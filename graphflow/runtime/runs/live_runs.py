@@ -15,6 +15,7 @@ from os import PathLike
 
 import msgspec
 
+from graphflow.checkpoints import errors
 from graphflow.checkpoints.checkpointer import Checkpointer, owner_liveness
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded, load_thread
@@ -35,6 +36,8 @@ WATCH_S = 0.5
 STOP_WAIT_S = 10.0
 """How long a new run waits for another process to end the one that drives the thread."""
 POLL_S = 0.05
+ASK_AGAIN_MS = 1000
+"""When a caller that finds a thread busy is told to come again, at the latest."""
 HOT_THREADS = 64
 """Threads whose state stays in this process after a run, so that the next one reads nothing."""
 
@@ -123,10 +126,13 @@ class LiveRuns:
         # Otherwise the thread would look busy with an ended epoch of this very process.
         if thread_id in self.leases.owed:
             await self.leases.give_back(thread_id)
-        lease_ms = self.registry.lease_ms
-        return await self.store.take(
-            thread_id, owner=self.owner, now=self.clock.now_ms(), lease_ms=lease_ms, create=create
-        )
+        lease_ms, now = self.registry.lease_ms, self.clock.now_ms()
+        try:
+            return await self.store.take(thread_id, owner=self.owner, now=now, lease_ms=lease_ms, create=create)
+        except ThreadBusy as refusal:
+            # Most runs end long before their lease does.
+            wait = min(refusal.detail["retryAfterMs"], ASK_AGAIN_MS)
+            raise errors.busy(thread_id, now + wait, now) from None
 
     @contextlib.asynccontextmanager
     async def held(self, row: ThreadRow) -> AsyncIterator[ThreadRow]:

@@ -19,6 +19,7 @@ from graphflow.runtime.history.stored_events import StoredLog, pruned_log
 from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.context import ServiceContext
+from graphflow.service.queued_inputs import find_run
 from graphflow.service.requests import CHAT_ID, bad_argument, unknown_run
 from graphflow.service.run_log import UNSAFE, RingView, StoredRun, StreamFrame, read_run
 from graphflow.service.runs.remote_runs import follow_stored
@@ -83,7 +84,7 @@ async def join(
     # Anything else can't be a run id, so the store is not asked.
     if live is None and not CHAT_ID.fullmatch(run_id):
         raise unknown_run(run_id)
-    thread_id = live.thread_id if live is not None else await context.store.find_run(run_id)
+    thread_id = live.thread_id if live is not None else await find_run(context, run_id)
     if thread_id is None:
         raise unknown_run(run_id)
     if live is not None and live.log is not None:
