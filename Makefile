@@ -41,7 +41,7 @@ test: $(STAMPS)/test ## every test, the campaigns (kills, random programs, fuzz)
 test-long: $(STAMPS)/test ## the campaigns in large numbers: thousands of killed processes and random programs; hours
 	@GRAPHFLOW_CAMPAIGN=long $(PYTEST) -m campaign $(ARGS)
 
-test-web: $(STAMPS)/test ## what needs Node, a browser or other SDKs; a tool that is absent fails
+test-web: $(STAMPS)/web ## what needs Node, a browser or other SDKs; a tool that is absent fails
 	@CI=1 $(PYTEST) -m web $(ARGS)
 
 lint: $(STAMPS)/lint ## style, types, layers, spelling
@@ -93,6 +93,15 @@ $(STAMPS)/test: $(STAMPS)/venv pyproject.toml
 	@echo "Installing what the tests need into .venv (once) …"
 	@$(PIP) --editable '.[test]'
 	@touch $(STAMPS)/run $@
+
+# Apart from the tests' own packages: a client that somebody generates has nothing of graphflow to lean on.
+$(STAMPS)/web: $(STAMPS)/test tests/web/package-lock.json tests/web/requirements.txt
+	@echo "Installing the generators of clients and the browser's driver into .venv/web (once) …"
+	@$(PY) -m venv --clear $(VENV)/web
+	@$(VENV)/web/bin/python -m pip --disable-pip-version-check install -qq -r tests/web/requirements.txt
+	@cp tests/web/package.json tests/web/package-lock.json $(VENV)/web
+	@cd $(VENV)/web && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
+	@touch $@
 
 $(STAMPS)/lint: $(STAMPS)/test
 	@echo "Installing the linters into .venv (once) …"

@@ -53,7 +53,7 @@ def curl(method: str, path: str, operation: Schema, schemas: Schema, token: str 
         given = " -F file=@FILE"
     elif content:
         schema = _resolved(content["application/json"]["schema"], schemas)
-        needed = [key for part in (schema, *schema.get("anyOf", ())[:1]) for key in part.get("required", ())]
+        needed = [*schema.get("required", ()), *schema.get("x-requires-one", ())[:1]]
         fields = {key: _sample(key, schema["properties"][key]) for key in needed}
         given = f" -d {shlex.quote(json.dumps(fields, ensure_ascii=False))}"
     word = "" if method == "GET" or (method == "POST" and given) else f" -X {method}"

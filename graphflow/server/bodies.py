@@ -138,7 +138,8 @@ class QueryBody(JsonBody):
 class SubmitBody(JsonBody):
     """`POST /api/submit`."""
 
-    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["interruptId"]}, {"required": ["toolId"]}]})
+    # No `anyOf`: a generator of clients makes a union of it that has none of the fields.
+    model_config = ConfigDict(json_schema_extra={"x-requires-one": ["interruptId", "toolId"]})
 
     chat_id: Id
     """The thread."""
