@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
 
 from graphflow.cli.command import command, root
 from graphflow.cli.options import AsJson
@@ -20,12 +22,17 @@ if TYPE_CHECKING:
 State = Literal["ok", "warning", "error"]
 Finding = tuple[str, State, str]
 """The check, its result, and details or what to do."""
+CALL_S = 30.0
+"""When a model that does not answer is given up."""
 LIBRARIES = "msgspec httpx aiosqlite cel-expr-python networkx pydantic fastapi uvicorn typer rich".split()
 MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
 
 
 @command(root, "doctor")
-async def doctor(as_json: AsJson = False) -> int:
+async def doctor(
+    as_json: AsJson = False,
+    online: Annotated[bool, typer.Option("--online", help="Test each key by one short call, which may cost.")] = False,
+) -> int:
     """Check Python, versions, settings, write access, the store, the port, keys, the model and the agents."""
     from graphflow.errors import DefinitionError
     from graphflow.settings import load_settings
@@ -44,6 +51,7 @@ async def doctor(as_json: AsJson = False) -> int:
             await _store(settings),
             _port(settings),
             *_models(settings),
+            *([finding async for finding in _calls(settings)] if online else ()),
             *_agents(settings),
         ]
     if as_json:
@@ -159,6 +167,88 @@ def _models(settings: Settings) -> Iterator[Finding]:
     where = f" at {chosen.base_url}" if chosen.base_url else ""
     why = f" ({chosen.source})" if chosen.source else ""
     yield "model", "ok", f"{chosen.key}: {chosen.model or 'no model set'}{where}{why}"
+
+
+async def _calls(settings: Settings) -> AsyncIterator[Finding]:
+    """One short call to the chosen model, and to the model of every other provider whose key is set."""
+    import asyncio
+
+    from graphflow.errors import GraphflowError
+    from graphflow.models.profiles import PROFILES
+    from graphflow.models.providers import resolve_provider
+
+    tried: dict[tuple[str, str], str | None] = {}
+    environ, profiles = settings.environ, settings.providers
+    for key in [None, *PROFILES, *profiles]:
+        try:
+            chosen = resolve_provider(key, environ, profiles)
+        except GraphflowError as error:
+            if key is None:
+                yield "call", "error", error.message
+            continue
+        # By the provider's own variable: LLM_API_KEY is for the chosen one alone.
+        if key is None or any(environ.get(name) for name in chosen.profile.api_key_env):
+            tried.setdefault((chosen.key, chosen.base_url), key)
+    results = await asyncio.gather(*(_call(settings, key) for key in tried.values()))
+    for finding in results:
+        yield finding
+
+
+async def _call(settings: Settings, key: str | None) -> Finding:
+    import asyncio
+    import time
+
+    from graphflow.errors import GraphflowError
+    from graphflow.messages import HumanMessage
+    from graphflow.models.chat_model import ChatOptions
+    from graphflow.models.providers import open_model, resolve_provider
+    from graphflow.models.retry import Limits
+
+    chosen = resolve_provider(key, settings.environ, settings.providers)
+    name = f"{chosen.key}: {chosen.model}" if chosen.model else chosen.key
+    begun = time.monotonic()
+    try:
+        model = open_model(key, None, settings.environ, settings.providers, limits=Limits(max_retries=0))
+        try:
+            async with asyncio.timeout(CALL_S):
+                async for _ in model.stream([HumanMessage(content="Say ok.")], (), ChatOptions(max_tokens=16)):
+                    pass
+        finally:
+            await model.aclose()
+    except TimeoutError:
+        return (
+            "call",
+            "error",
+            f"{name}: no answer within {CALL_S:g} s; check the address {chosen.base_url} and the network",
+        )
+    except GraphflowError as error:
+        variables = (chosen.source, *(name for name in chosen.profile.api_key_env if settings.environ.get(name)))
+        key_name = next((name for name in variables if name.endswith("_API_KEY")), "LLM_API_KEY")
+        source = f" The key is from {key_name}." if chosen.api_key else " No key is set."
+        return (
+            "call",
+            "error",
+            f"{name}: {error.message}.{_advice(error.detail.get('status'), chosen.base_url)}{source}",
+        )
+    return "call", "ok", f"{name} answered after {time.monotonic() - begun:.1f} s"
+
+
+def _advice(status: Any, base_url: str) -> str:
+    """What a refusal means, and what to do."""
+    at = f" of {base_url}" if base_url else ""
+    match status:
+        case 401:
+            return (
+                f" 401: the server{at} does not accept this API key: it is mistyped, expired or revoked, or belongs to"
+                " another provider or region. Create one in the provider's console, and set it anew."
+            )
+        case 403:
+            return f" 403: the key is known, but may not use this model at the server{at}; enable it in the console."
+        case 404:
+            return " 404: the address or the model's name is wrong; check LLM_BASE_URL and LLM_MODEL_ID."
+        case 429:
+            return " 429: the key works, but its quota or rate limit is used up."
+    return ""
 
 
 def _agents(settings: Settings) -> Iterator[Finding]:

@@ -1,0 +1,86 @@
+"""`doctor --online` calls the models whose keys are set, and explains what a refusal means."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    """The base URL of a server that knows no key."""
+
+    class Refuse(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            body = b'{"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}}'
+            self.send_response(401)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refuse)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def calls(done):
+    return [finding for finding in done.json if finding["what"] == "call"]
+
+
+def test_a_key_that_is_refused_is_explained_and_never_shown(cli, environment, refusing):
+    environment |= {"LLM_BASE_URL": refusing, "LLM_MODEL_ID": "m", "LLM_API_KEY": "sk-secret-1234567890"}
+    done = cli("doctor", "--online", "--json")
+    [call] = calls(done)
+    assert (done.code, call["state"]) == (1, "error")
+    for part in ("401", "does not accept this API key", "LLM_API_KEY", refusing):
+        assert part in call["text"]
+    assert "sk-secret" not in done.out + done.err
+
+
+def test_a_model_that_answers_is_reported(cli, environment, held_model):
+    [call] = calls(cli("doctor", "--online", "--json"))
+    assert call["state"] == "ok"
+    assert "answered after" in call["text"]
+
+
+def test_nothing_is_called_unasked(cli, environment, refusing):
+    environment |= {"LLM_BASE_URL": refusing, "LLM_MODEL_ID": "m", "LLM_API_KEY": "sk-secret-1234567890"}
+    assert calls(cli("doctor", "--json")) == []
+
+
+def test_every_command_is_listed_with_its_parameters(cli):
+    listed = {line["command"]: line for line in cli("commands", "--json").json}
+    assert {"run", "chat", "threads list", "graph show", "doctor"} <= listed.keys()
+    options = {parameter["name"]: parameter for parameter in listed["run"]["parameters"]}
+    assert options["--effects"]["help"] and options["agent"]["required"]
+    assert options["--budget"]["repeatable"] and options["--json"]["type"] == "flag"
+    assert "threads list" in cli("commands").out
+
+
+def test_run_takes_choices_for_a_rollback_alone(cli):
+    assert cli("run", "demo_plain", "hi", "--effects", "reuse").code == 2
+    assert cli("run", "demo_plain", "hi", "--on-busy", "never").code == 2
+    assert cli("run", "demo_react", "list the files", "--thread", "t").code == 4
+    done = cli(
+        "run",
+        "demo_react",
+        "What time is it in Beijing?",
+        "--thread",
+        "t",
+        "--on-busy",
+        "rollback",
+        "--effects",
+        "rerun",
+    )
+    assert done.code == 0, done.err
