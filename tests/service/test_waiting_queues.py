@@ -1,0 +1,52 @@
+"""Inputs that wait behind an open question cost a server nothing: it asks the store as often for many as for none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
+from graphflow.runtime.run_request import RunRequest
+from graphflow.service.application import Application
+from graphflow.service.runs.input_queue import ServerRecovery, add
+from graphflow.service.runs.sweep import look
+from graphflow.settings import load_settings
+
+
+class CountingStore(MemoryCheckpointer):
+    """Counts what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: Counter[str] = Counter()
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if callable(found) and not name.startswith("_"):
+            self.asked[name] += 1
+        return found
+
+
+async def looked(app: Application) -> None:
+    """One look of the sweep, and what follows from it."""
+    await look(app, ServerRecovery(app))
+    await asyncio.gather(*app.queue.draining.values())
+
+
+@pytest.mark.parametrize("count", [2, 40])
+async def test_what_is_asked_does_not_grow_with_the_inputs_behind_open_questions(folder: Path, count: int) -> None:
+    store = CountingStore()
+    async with Application(load_settings(folder), checkpointer=store) as app:
+        app.queue.serving = True
+        for n in range(count):
+            await app.graph("ask").run({"query": "hi"}, thread_id=f"t{n}")
+            await add(app, RunRequest(input="later", thread_id=f"t{n}", run_id=f"later-{n}", agent_key="ask"))
+        await looked(app)
+        store.asked.clear()
+        await looked(app)
+        assert sum(store.asked.values()) <= 4, store.asked
+        assert await store.queue_size("input") == count
