@@ -487,6 +487,37 @@ async def test_a_pydantic_dataclass_is_checked_by_pydantic():
     assert (await run(Checked, lambda s: {"count": -1})).error is not None
 
 
+async def test_a_field_of_pydantic_in_a_dataclass_gives_its_default_and_its_bounds():
+    @dataclass
+    class Bounded:
+        count: int = Field(default=3, ge=0)
+
+    assert await seen(Bounded, {}, lambda s: s.count) == 3
+    assert (await run(Bounded, lambda s: {"count": -1})).error is not None
+
+
+async def test_members_of_a_tagged_union_come_back_as_themselves_and_may_be_written_again():
+    class Square(BaseModel):
+        kind: Literal["square"] = "square"
+        side: int = 1
+
+    class Circle(BaseModel):
+        kind: Literal["circle"] = "circle"
+        radius: int = 1
+
+    class Drawing(BaseModel):
+        shape: Square | Circle = Field(default_factory=Square, discriminator="kind")
+        shapes: Annotated[list[Square | Circle], append] = []
+
+    def again(state: Any) -> dict[str, Any]:
+        assert type(state.shape).__name__ == "Circle"
+        return {"shape": state.shape, "shapes": list(state.shapes)}
+
+    result = await run(Drawing, lambda s: {"shape": Circle(), "shapes": [Circle(), Square()]}, again)
+    assert result.error is None
+    assert [shape["kind"] for shape in result.state["shapes"]] == ["circle", "square"] * 2
+
+
 async def test_a_class_that_would_come_back_as_another_is_refused():
     assert "Boss" in ((await run(Data, lambda s: {"person": Boss("eve")})).error or {})["message"]
     assert "Dog" in ((await run(Zoo, lambda s: {"pet": Dog("rex")})).error or {})["message"]

@@ -109,9 +109,17 @@ def fields_of(state: type) -> dict[str, Any]:
     if dataclasses.is_dataclass(state):
         # The hints also hold `ClassVar` and `InitVar`, of which an instance keeps nothing.
         names = {field.name for field in dataclasses.fields(state)}
+        for field in dataclasses.fields(state):
+            if _is_field_info(field.default) and field.default.metadata:
+                hints[field.name] = Annotated[(hints[field.name], *field.default.metadata)]
     else:
         names = {name for name, hint in hints.items() if not _is_class_variable(hint)}
     return {name: hint for name, hint in hints.items() if name in names}
+
+
+def _is_field_info(default: Any) -> bool:
+    """Whether a dataclass's default is pydantic's `Field(…)`."""
+    return type(default).__module__ == "pydantic.fields" and hasattr(default, "get_default")
 
 
 def _is_class_variable(hint: Any) -> bool:
@@ -135,7 +143,10 @@ def defaults_of(state: type, hints: Mapping[str, Any]) -> dict[str, Any]:
     if dataclasses.is_dataclass(state):
         out = {}
         for field in dataclasses.fields(state):
-            if field.default is not dataclasses.MISSING:
+            if _is_field_info(field.default):
+                if not field.default.is_required():
+                    out[field.name] = field.default.get_default(call_default_factory=True)
+            elif field.default is not dataclasses.MISSING:
                 out[field.name] = field.default
             elif field.default_factory is not dataclasses.MISSING:
                 out[field.name] = field.default_factory()
