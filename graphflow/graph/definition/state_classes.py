@@ -110,8 +110,9 @@ def fields_of(state: type) -> dict[str, Any]:
         # The hints also hold `ClassVar` and `InitVar`, of which an instance keeps nothing.
         names = {field.name for field in dataclasses.fields(state)}
         for field in dataclasses.fields(state):
-            if _is_field_info(field.default) and field.default.metadata:
-                hints[field.name] = Annotated[(hints[field.name], *field.default.metadata)]
+            given: Any = field.default
+            if _is_field_info(given) and given.metadata:
+                hints[field.name] = Annotated[(hints[field.name], *given.metadata)]
     else:
         names = {name for name, hint in hints.items() if not _is_class_variable(hint)}
     return {name: hint for name, hint in hints.items() if name in names}
@@ -143,11 +144,12 @@ def defaults_of(state: type, hints: Mapping[str, Any]) -> dict[str, Any]:
     if dataclasses.is_dataclass(state):
         out = {}
         for field in dataclasses.fields(state):
-            if _is_field_info(field.default):
-                if not field.default.is_required():
-                    out[field.name] = field.default.get_default(call_default_factory=True)
-            elif field.default is not dataclasses.MISSING:
-                out[field.name] = field.default
+            given: Any = field.default
+            if _is_field_info(given):
+                if not given.is_required():
+                    out[field.name] = given.get_default(call_default_factory=True)
+            elif given is not dataclasses.MISSING:
+                out[field.name] = given
             elif field.default_factory is not dataclasses.MISSING:
                 out[field.name] = field.default_factory()
         return out
