@@ -145,13 +145,14 @@ def defaults_of(state: type, hints: Mapping[str, Any]) -> dict[str, Any]:
         out = {}
         for field in dataclasses.fields(state):
             given: Any = field.default
+            factory: Any = field.default_factory
             if _is_field_info(given):
                 if not given.is_required():
                     out[field.name] = given.get_default(call_default_factory=True)
             elif given is not dataclasses.MISSING:
                 out[field.name] = given
-            elif field.default_factory is not dataclasses.MISSING:
-                out[field.name] = field.default_factory()
+            elif factory is not dataclasses.MISSING:
+                out[field.name] = factory()
         return out
     # A `TypedDict` cannot declare defaults.
     if is_typeddict(state):
