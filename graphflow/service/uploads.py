@@ -219,4 +219,10 @@ def _with_facts(folder: Path, reference: Any) -> Any:
     key = reference.get("id") if isinstance(reference, Mapping) else None
     # The id comes from the client and becomes a path.
     kept = _facts(folder, key) if isinstance(key, str) and _ID.fullmatch(key) else None
+    if kept is None and isinstance(reference, Mapping) and set(reference) == {"id"}:
+        raise bad_argument(
+            "references",
+            f"there is no upload {key!r:.80} of this chat on this server: upload the file first; several servers need one"
+            " shared `uploads.dir`",
+        )
     return reference if kept is None else {**reference, **kept.reference()}

@@ -188,9 +188,18 @@ async def test_another_users_uploads_can_be_neither_made_nor_read_and_go_with_th
         refused = await client.post("/api/upload", files={"file": ("a", b"x")}, data={"chatId": "hers"}, headers=BOB)
         assert refused.status_code == 404
         body = {"message": "x", "agentKey": "plain", "chatId": "his", "references": [{"id": made["upload"]["id"]}]}
-        his = await take(client, "POST", "/api/query", json=body, headers=BOB)
-        assert his.events[0]["references"] == [{"id": made["upload"]["id"]}], "an id of another chat says nothing"
+        his = await client.post("/api/query", json=body, headers=BOB)
+        absent = await client.post("/api/query", json={**body, "references": [{"id": "absent"}]}, headers=BOB)
+        assert (his.status_code, absent.status_code) == (400, 400)
+        said = his.json()["msg"].replace(made["upload"]["id"], "absent")
+        assert said == absent.json()["msg"], "an id of another chat says nothing"
         await take(client, "POST", "/api/query", json={**body, "chatId": "hers"}, headers=ANN)
         assert len(kept(folder)) == 3
         assert (await client.delete("/api/threads/hers", headers=ANN)).status_code == 200
         assert kept(folder) == {}
+
+
+async def test_a_reference_to_an_upload_that_this_server_does_not_have_is_refused(client: httpx.AsyncClient) -> None:
+    body = {"message": "x", "chatId": "c", "references": [{"id": "0192f0c8-0000-7000-8000-000000000000"}]}
+    refused = await client.post("/api/query", json=body)
+    assert refused.status_code == 400 and "uploads.dir" in refused.json()["msg"]
