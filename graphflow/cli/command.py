@@ -25,7 +25,7 @@ class Verbosity:
     verbose = False
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group whose help says what each command does in full."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -40,7 +40,7 @@ _NARROW = {"terminal_width": columns() - 1} if columns() < 52 else {}
 
 root = typer.Typer(
     name="graphflow",
-    cls=Group,
+    cls=CommandGroup,
     help="Agents as graphs: run, inspect, stop, answer, rewind, fork.",
     no_args_is_help=True,
     add_completion=False,
@@ -53,7 +53,7 @@ root = typer.Typer(
 
 def group(name: str, help: str) -> typer.Typer:
     """A new group of commands; without one of them it runs `list_by_default`'s."""
-    made = typer.Typer(name=name, cls=Group, help=help, rich_markup_mode=None, pretty_exceptions_enable=False)
+    made = typer.Typer(name=name, cls=CommandGroup, help=help, rich_markup_mode=None, pretty_exceptions_enable=False)
     root.add_typer(made)
     return made
 

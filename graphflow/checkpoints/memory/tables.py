@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from graphflow.checkpoints import errors
-from graphflow.checkpoints.memory.queue import QueueRows
+from graphflow.checkpoints.memory.queue_rows import QueueRows
 from graphflow.checkpoints.memory.rows import HeldThread, LineageRows
 from graphflow.checkpoints.rows import Lineage, OpenInterrupt, Spent, ThreadFacts, ThreadRow
 
