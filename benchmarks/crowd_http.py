@@ -163,7 +163,7 @@ class Way:
         if self._direct:
             path, body = f"{self._place.path}/chat/completions", {"messages": [{"role": "user", "content": message}]}  # type: ignore[dict-item]
         data = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
         return head.encode() + data
 
     async def stream(self, tokens: int, pause: float, delays: list[int]) -> bool:

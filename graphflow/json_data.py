@@ -18,10 +18,10 @@ MAX_BITS = 14_000
 
 
 def plain(value: Any) -> Any:
-    """A list for any sequence (an append channel's view), a dict for any mapping, else its text."""
+    """A list for any sequence (an append channel's view) but a text's own class, a dict for any mapping, else its text."""
     if isinstance(value, Mapping):
         return dict(value)
-    return list(value) if isinstance(value, Sequence) else str(value)
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)
 
 
 _encode = msgspec.json.Encoder(enc_hook=plain).encode

@@ -15,6 +15,7 @@ from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError
 from graphflow.graph.core.migration import Migration, Problem, graphs_of, plan_migration
 from graphflow.graph.core.ticks import Migrated
+from graphflow.json_data import plain
 from graphflow.runtime.documents import stored_document
 from graphflow.runtime.history.walk import walk_back
 from graphflow.runtime.runs.live_runs import LiveRuns
@@ -143,7 +144,7 @@ def refusal(report: MigrationReport) -> GraphflowError:
     return GraphflowError(
         f"thread {report.thread_id!r} can't be migrated; nothing has changed:\n" + "\n".join(lines),
         code="migration_refused",
-        problems=[msgspec.to_builtins(problem) for problem in report.problems],
+        problems=msgspec.to_builtins(report.problems, enc_hook=plain),
     )
 
 
