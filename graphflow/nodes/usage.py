@@ -26,7 +26,6 @@ class CallMeter:
 
     def __init__(self, ctx: NodeRun, model: ChatModel, key: str | None = None) -> None:
         self._ctx, self._model, self._key = ctx, model, key
-        self._prices: Prices | None = ctx.services.get("prices")
 
     def begin(self) -> None:
         """Counts the call.
@@ -37,19 +36,17 @@ class CallMeter:
         """
         ctx = self._ctx
         ctx.refuse_when_over()
-        self._name_model()
         # Before the charge: an unknown price is an error of the settings and costs no call.
         if "costUsd" in ctx.limits:
             self._must_be_priced()
+        ctx.name_model(self._model.provider, self._model.model)
         # Counted before the request, so that parallel branches can't overdraw the budget together.
         ctx.charge_model_call(_CUT_OFF, self._key)
 
-    def _name_model(self) -> None:
-        """Names the model in the records that follow; what another model of this node run has used is recorded first."""
-        ctx, name = self._ctx, [self._model.provider, self._model.model]
-        if (ctx.facts or {}).get("model", name) != name:
-            ctx.record_usage()
-        ctx.keep_facts(model=name)
+    @property
+    def _prices(self) -> Prices | None:
+        prices: Prices | None = self._ctx.services.get("prices")
+        return prices
 
     def _must_be_priced(self) -> None:
         ctx, model = self._ctx, self._model
@@ -67,12 +64,12 @@ class CallMeter:
 
     def refused(self) -> None:
         """The call failed before the first delta: there is nothing to pay, so only the call itself counts."""
-        self._name_model()
+        self._ctx.name_model(self._model.provider, self._model.model)
         self._ctx.end_model_call(_CUT_OFF, {}, self._key)
 
     def end(self, usage: Usage | None) -> None:
         """Counts the finished turn; `usage` is None if the provider does not report it."""
-        self._name_model()
+        self._ctx.name_model(self._model.provider, self._model.model)
         self._ctx.end_model_call(_CUT_OFF, self._used(usage), self._key)
 
     def _used(self, usage: Usage | None) -> dict[str, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
@@ -51,22 +51,20 @@ class HostCheck:
     def __init__(self, app: ASGIApp, allowed: Collection[str]) -> None:
         self._app, self._allowed = app, frozenset(allowed)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http" or scope["path"] in PROBES:
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         given = Headers(scope=scope).getlist("host")
         # Readers of two headers differ in which of them they take.
         if len(given) == 1 and self._serves(_name_of(given[0])):
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         error = GraphflowError(
             f"this server does not answer to the host {', '.join(given)!r:.200}; if it is its name, add it to the setting"
             " `server.allowed_hosts`",
             code="host_not_allowed",
             setting="server.allowed_hosts",
         )
-        await refused(error)(scope, receive, send)
+        return refused(error)(scope, receive, send)
 
     def _serves(self, name: str | None) -> bool:
         if name is None:

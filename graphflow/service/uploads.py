@@ -31,6 +31,7 @@ from graphflow.service.requests import bad_argument, checked_chat_id
 BLOCK = 1 << 20
 LONGEST_NAME = 255
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+_OWN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MIME = re.compile(r"[A-Za-z0-9.+-]{1,64}/[A-Za-z0-9.+-]{1,127}")
 _WORD = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -219,7 +220,8 @@ def _with_facts(folder: Path, reference: Any) -> Any:
     key = reference.get("id") if isinstance(reference, Mapping) else None
     # The id comes from the client and becomes a path.
     kept = _facts(folder, key) if isinstance(key, str) and _ID.fullmatch(key) else None
-    if kept is None and isinstance(reference, Mapping) and set(reference) == {"id"}:
+    # An id of another form is the client's own, for what it keeps elsewhere.
+    if kept is None and isinstance(key, str) and set(reference) == {"id"} and _OWN_ID.fullmatch(key):
         raise bad_argument(
             "references",
             f"there is no upload {key!r:.80} of this chat on this server: upload the file first; several servers need one"

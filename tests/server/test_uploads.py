@@ -189,9 +189,11 @@ async def test_another_users_uploads_can_be_neither_made_nor_read_and_go_with_th
         assert refused.status_code == 404
         body = {"message": "x", "agentKey": "plain", "chatId": "his", "references": [{"id": made["upload"]["id"]}]}
         his = await client.post("/api/query", json=body, headers=BOB)
-        absent = await client.post("/api/query", json={**body, "references": [{"id": "absent"}]}, headers=BOB)
+        absent = await client.post(
+            "/api/query", json={**body, "references": [{"id": "01a20509-3b03-7000-bdc6-99b4199b8e62"}]}, headers=BOB
+        )
         assert (his.status_code, absent.status_code) == (400, 400)
-        said = his.json()["msg"].replace(made["upload"]["id"], "absent")
+        said = his.json()["msg"].replace(made["upload"]["id"], "01a20509-3b03-7000-bdc6-99b4199b8e62")
         assert said == absent.json()["msg"], "an id of another chat says nothing"
         await take(client, "POST", "/api/query", json={**body, "chatId": "hers"}, headers=ANN)
         assert len(kept(folder)) == 3

@@ -555,7 +555,7 @@ async def test_an_action_that_the_agent_does_not_have_still_ends_as_the_action_t
     action = echo.changed(kind="action", effects="none")
     ctx = FakeContext()
     await runner_of(action).run(call("echo", {"text": "a"}), ctx, policy=CallPolicy(tools=("other",)))
-    assert ctx.events[0][:3] == ("action", "call-1", None)
+    assert ctx.events[0][:3] == ("action", "call-1", {"text": "a"})
     assert "NOT_FOUND" in ctx.events[0][3]
 
 

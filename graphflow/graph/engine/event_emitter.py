@@ -90,10 +90,11 @@ class EventEmitter:
         """
         for event in events:
             self.seq += 1
-            event.seq, event.timestamp = self.seq, self._now()
+            self._stamp = max(self._clock.now_ms(), self._stamp)
+            event.seq, event.timestamp = self.seq, self._stamp
             if self._logs:
                 self.sent.append((event, event.seq))
-        at = self._now()
+        at = self._stamp = max(self._clock.now_ms(), self._stamp)
         self._send(*events)
         return at
 

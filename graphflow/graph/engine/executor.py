@@ -286,7 +286,10 @@ class Executor:
 
     def adopt(self) -> None:
         """Takes over node runs that an earlier epoch left open or waiting. Calling it again has no effect."""
-        for interrupt in self.machine.interrupts.values():
+        machine = self.run.machine
+        if not machine.frames:  # of a thread that has not begun
+            return
+        for interrupt in machine.interrupts.values():
             self.runs.adopt(interrupt)
         for number in self.runs.adopt_opened():
             self.timers.limit_open(number)

@@ -42,6 +42,27 @@ def log_failure(error: BaseException, node: str, thread_id: str, run_id: str) ->
         log.error("node %r of thread %r failed in run %r\n%s", node, thread_id, run_id, text)
 
 
+def release_frames(error: BaseException) -> BaseException:
+    """The exception without the engine's frames, and without the locals of the others.
+
+    A result keeps it, and frames keep what they worked on: the run would stay until the garbage collector came.
+    """
+    left, seen = [error], set[int]()
+    while left:
+        one = left.pop()
+        seen.add(id(one))
+        trace = one.__traceback__
+        while trace is not None and _module(trace.tb_frame).startswith("graphflow."):
+            trace = trace.tb_next
+        traceback.clear_frames(trace)
+        one.__traceback__ = trace
+        inner = one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+        left += [
+            other for other in (*inner, one.__cause__, one.__context__) if other is not None and id(other) not in seen
+        ]
+    return error
+
+
 def _chain(error: BaseException) -> list[BaseException]:
     """The exceptions that led to this one, the first one first; of a group its first member."""
     out: list[BaseException] = []

@@ -152,6 +152,13 @@ class NodeRun(UsageMeter):
         if self._blocks is not None:
             self._blocks.close()
 
+    def name_model(self, provider: str, model: str) -> None:
+        """Names the model in the records that follow; what another model of this node run has used is recorded first."""
+        name = [provider, model]
+        if (self.facts or {}).get("model", name) != name:
+            self.record_usage()
+        self.keep_facts(model=name)
+
     def record_usage(self) -> None:
         """Records what the node run has used so far: the node is left now and entered again as another node run."""
         if self.alive and self.to_be_counted(None)[0]:

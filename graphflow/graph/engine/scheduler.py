@@ -11,6 +11,7 @@ from graphflow.graph.core.machine import Frame
 from graphflow.graph.core.plan import PlanNode
 from graphflow.graph.core.ticks import AnyTick
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
+from graphflow.graph.engine.failure_trace import release_frames
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.graph.engine.node_runs import NodeRuns
 from graphflow.graph.engine.run import Run
@@ -175,6 +176,9 @@ class Scheduler:
                 out = await node.run(frame.state, ctx)
             else:
                 out = await self.runs.call(ctx, frame, node)
+            if self.loop is not None and self.loop.cancelling():
+                # As the event loop ends it cancels all its tasks; the node's may hear of it first, and have swallowed it.
+                await asyncio.sleep(0)  # whoever ends the run has its turn before the result counts
             if ctx.left:
                 raise Suspended  # swallowed by the node: the question stays
             tick = self.runs.succeeded(ctx, node, out)
@@ -207,7 +211,7 @@ class Scheduler:
             raised = error
             run.feed(self.runs.failed(ctx, error))
         if raised is not None and run.machine.status == "failed":
-            run.cause = raised
+            run.cause = release_frames(raised)
 
     def _ask(self, ctx: NodeRun, frame: Frame, node: PlanNode) -> None:
         """An `ask` node asks at once; there is nothing to run."""

@@ -110,8 +110,9 @@ class UsageMeter(Context):
         used = {name: value for name, value in figures.items() if value or name == "costUsd"}
         self.usage = add_usage(self.usage or {}, used)
         if self.alive:
-            self._run.note_used(used)
-            self._run.set_usage(self.frame, self.uncounted)
+            run = self._run
+            run.used = add_usage(run.used, used)
+            run.set_usage(self.frame, self.uncounted if self.counted else self.usage)
 
     @property
     def uncounted(self) -> dict[str, Any] | None:

@@ -158,7 +158,7 @@ def _announced(host: RunHost, executor: Executor, new: CheckedInput) -> Callable
         began = RunStart(run_id=new.tick.run_id, chat_id=new.request.thread_id)
         preamble = new.audience.preamble
         # Decided here, where the thread is this run's: a rollback of the first run leaves the beginning to this one.
-        if executor.machine.document:
+        if executor.run.machine.document:
             preamble = tuple(event for event in preamble if not isinstance(event, ChatStart))
         # The commit is not older than what was sent before it.
         new.tick.at = executor.events.emit_start(*preamble, began)
