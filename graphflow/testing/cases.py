@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
-from graphflow.errors import DefinitionError, Issue
+from graphflow.errors import DefinitionError, GraphflowError, Issue
 from graphflow.events import ActionStart, Event, NodeStart, ToolStart
 from graphflow.graph.core.immutable import thaw
 from graphflow.json_data import encode_json
@@ -78,6 +78,8 @@ def load_cases(path: Path) -> CaseFile:
     """
     try:
         found = msgspec.json.decode(path.read_bytes(), type=CaseFile)
+        if not found.cases:
+            raise ScriptError("`cases` is empty, so nothing would be tested")
         for case in found.cases:
             _script(found, case)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, ScriptError) as error:
@@ -101,13 +103,17 @@ async def run_case(settings: Settings, file: CaseFile, case: Case) -> list[str]:
     application = Application(settings, checkpointer=MemoryCheckpointer(), models=lambda provider, name: model)
     async with application:
         graph = application.graph(file.agent)
-        events = await _all(graph.stream(case.input, "case"))
-        result = await graph.thread("case").result()
-        for answer in case.answers:
-            if result.status != "waiting":
-                break
-            events += await _all(graph.stream_answer("case", {result.interrupts[0].id: answer}))
+        try:
+            events = await _all(graph.stream(case.input, "case"))
             result = await graph.thread("case").result()
+            for number, answer in enumerate(case.answers):
+                if result.status != "waiting":
+                    left = len(case.answers) - number
+                    return [f"{left} of the answers met no question", *_differences(case.expect, result, events, model)]
+                events += await _all(graph.stream_answer("case", {result.interrupts[0].id: answer}))
+                result = await graph.thread("case").result()
+        except GraphflowError as refusal:  # of the input or of an answer: this case fails, and the others run
+            return [f"{refusal.code}: {refusal.message}"]
         return _differences(case.expect, result, events, model)
 
 

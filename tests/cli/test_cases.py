@@ -81,3 +81,22 @@ def test_a_file_that_is_wrong_is_refused_with_its_place(cli, cases, data, said):
     done = cli("test")
     assert done.code == 2
     assert said in done.err
+
+
+def test_a_refused_answer_fails_its_case_and_the_others_run(cli, cases):
+    asks = [{"tool_calls": [{"name": "bash", "arguments": {"command": "ls"}}]}]
+    refused = {"name": "refused", "input": "hi", "model": asks, "answers": ["x"], "expect": {"status": "waiting"}}
+    cases({"agent": "demo_react", "cases": [refused, GOOD[1]]})
+    done = cli("test", "--json")
+    assert done.code == 1
+    assert [bool(row["differs"]) for row in done.json] == [True, False]
+    assert done.json[0]["differs"][0].startswith("answer_invalid: ")
+
+
+def test_an_answer_without_a_question_and_a_file_without_cases_test_nothing_and_fail(cli, cases):
+    cases({"agent": "demo_react", "cases": [{**GOOD[1], "answers": [True, False]}]})
+    done = cli("test", "--json")
+    assert (done.code, done.json[0]["differs"]) == (1, ["2 of the answers met no question"])
+    cases({"agent": "demo_react", "cases": []})
+    done = cli("test")
+    assert done.code == 2 and "`cases` is empty" in done.err

@@ -178,6 +178,8 @@ async def test_a_rollback_over_writes_needs_a_choice_and_without_one_changes_not
         await held.app.run("write two", "t", on_busy="rollback")
     assert [effect["key"] for effect in refused.value.detail["effects"]] == ["act"]
     assert not first.over.is_set() and first.executor.machine.status == "running"
+    with pytest.raises(GraphflowError, match="effects is 'reuse'; for a rollback it is one of rerun, undo"):
+        await held.app.run("write two", "t", on_busy="rollback", effects="reuse")
     result = await held.app.run("write two", "t", on_busy="rollback", effects="rerun")
     assert result.status == "completed" and await held.log() == ["write two"]
     assert held.writes == ["write one", "write two"]

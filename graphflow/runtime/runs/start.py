@@ -116,7 +116,7 @@ async def start_now(host: RunHost, runs: LiveRuns, new: CheckedInput) -> Prepare
             if request.on_waiting == "answer" and new.consumes is None:
                 return await answer_with_text(taking, loaded, tick.input, new.audience)
             loaded = await _close_questions(taking, request.on_waiting, loaded)
-        elif loaded is not None and request.on_waiting != "cancel" and new.consumes is None:
+        elif loaded is not None and request.on_waiting != "cancel":
             check_outcomes(request.thread_id, loaded.machine)
         tick.id = host.ids.new_id()  # ids grow along a thread, and this input may have waited
         machine = Machine() if loaded is None else loaded.machine

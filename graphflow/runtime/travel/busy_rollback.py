@@ -54,7 +54,9 @@ async def _roll_back(host: RunHost, runs: LiveRuns, thread_id: str, effects: Cho
         return
     target = await _before_run(runs, head, run_id)
     # Raises before anything is cancelled, so a refused rollback leaves the run alone.
-    resolve_choices(await effects_behind(runs.store, head, target), effects, "rollback", CHOICES)
+    # `reuse` is no choice here: new input follows, and repeats nothing of a past that was left.
+    allowed = [word for word in CHOICES if word != "reuse"]
+    resolve_choices(await effects_behind(runs.store, head, target), effects, "rollback", allowed)
     await runs.preempt(thread_id)
     # Meanwhile the run may have ended and another begun; only the one whose effects were judged is rolled back.
     row = await runs.store.thread(thread_id)
