@@ -101,7 +101,7 @@ class QueryBody(JsonBody):
     on_busy: Literal["reject", "enqueue", "interrupt", "rollback"] = "reject"
     """What to do if a run is active. Default: `reject`."""
     effects: EffectChoices | None = None
-    """For `rollback`: the choice for writes that it passes over."""
+    """For `rollback`: the choice for writes that it passes over, `rerun` or `undo`."""
     on_disconnect: Literal["keep", "cancel"] = "keep"
     """Whether the run continues when the client leaves. Default: `keep`."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from graphflow import AIMessage, Context, Graph, GraphflowError, ToolCall, ToolMessage, load_graph, tool
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.errors import EffectsNeedChoice, StateError, ThreadWaiting
+from graphflow.errors import EffectsNeedChoice, StateError, ThreadBusy, ThreadWaiting
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.tools.context import ToolContext
@@ -542,6 +542,47 @@ async def test_new_input_waits_until_it_is_known_what_became_of_a_write_that_was
     assert (await app.answer("t", {"decision": "skip"})).status == "completed"
     assert did == ["paid"]
     assert (await app.run({}, "t")).state.n == 2
+
+
+async def test_a_queued_input_waits_too_until_it_is_known_what_became_of_a_write_that_was_cut_off(
+    compile_graph: Compile, store: Checkpointer
+) -> None:
+    graph, did, inside = Graph(Counter), list[str](), asyncio.Event()
+
+    @graph.node
+    async def act(state: Any, ctx: Context) -> dict[str, Any]:
+        async def pay() -> None:
+            did.append("paid")
+            if len(did) == 1:
+                inside.set()
+                await asyncio.Event().wait()
+
+        await ctx.step("pay", pay)
+        return {"n": state.n + 1}
+
+    app = compile_graph(graph)
+    live = await launch(app, {}, "t")
+    await inside.wait()
+    queued = asyncio.ensure_future(app.run({}, "t", on_busy="enqueue"))  # noqa: TID251 - awaited below
+    async with asyncio.timeout(10):
+        while not await store.queue("t", kind="input"):
+            await asyncio.sleep(0)
+    assert live.task is not None
+    live.executor.abandoned = True
+    live.task.cancel()
+    await asyncio.gather(live.task, return_exceptions=True)
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                asked = await app.resume("t")
+                break
+            except ThreadBusy:  # just now the queued caller looks whether it is its turn
+                await asyncio.sleep(0)
+    assert ([i.kind for i in asked.interrupts], did, queued.done()) == (["outcome_unknown"], ["paid"], False)
+    assert (await app.answer("t", {"decision": "skip"})).state.n == 1
+    async with asyncio.timeout(10):
+        assert (await queued).state.n == 2
+    assert did == ["paid", "paid"], "once by each run"
 
 
 async def test_the_next_run_is_told_which_calls_of_a_cancelled_one_were_done_cut_off_or_never_begun(
