@@ -87,11 +87,11 @@ class RunLog:
     def _track(self, event: Event) -> None:
         kind = type(event)
         if kind in _DELTAS:
-            self.open[_block_id(event)][1].append(event)
+            self.open[block_id(event)][1].append(event)
         elif kind in _STARTS:
-            self.open[_block_id(event)] = (event, [])
+            self.open[block_id(event)] = (event, [])
         elif kind in _ENDS:
-            del self.open[_block_id(event)]
+            del self.open[block_id(event)]
 
     @property
     def last_seq(self) -> int:
@@ -152,7 +152,8 @@ class RunLog:
         return sorted(out, key=lambda event: event.seq)
 
 
-def _block_id(event: Event) -> str:
+def block_id(event: Event) -> str:
+    """The id of the block that the event is part of."""
     for field in ("content_id", "reasoning_id", "tool_id", "action_id"):
         value = getattr(event, field, None)
         if value is not None:

@@ -16,7 +16,7 @@ import msgspec
 from graphflow.events import STREAM_ENDS, TERMINAL, Event, NodeEnd, NodeError, NodeStart, StreamReset, in_families
 from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.history.stored_events import StoredLog, pruned_log
-from graphflow.runtime.runs.event_ring import RunLog
+from graphflow.runtime.runs.event_ring import RunLog, block_id
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.context import ServiceContext
 from graphflow.service.queued_inputs import find_run
@@ -299,12 +299,9 @@ def _firsts(open_blocks: Sequence[Event]) -> list[int]:
     starts: dict[str, int] = {}
     out = []
     for event in open_blocks:
-        block = next(str(value) for name in _IDS if (value := getattr(event, name, None)) is not None)
+        block = block_id(event)
         out.append(starts.setdefault(block, event.seq))
     return out
-
-
-_IDS = ("content_id", "reasoning_id", "tool_id", "action_id")
 
 
 def _remember_unsafe(ring: RunLog, rebuilt: Sequence[Logged], keep: int) -> None:
