@@ -9,7 +9,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from graphflow.events import EVENT_TYPES
-from graphflow.server.answers import ANSWERS, InterruptRef, RunFailure, UploadFacts, UsageFigures
+from graphflow.server.answers.parts import InterruptRef, RunFailure, UploadFacts, UsageFigures
+from graphflow.server.answers.table import ANSWERS
 
 Schema = dict[str, Any]
 REF = "#/components/schemas/"

@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from graphflow.events import EVENT_TYPES
-from graphflow.server.answers import ANSWERS
+from graphflow.server.answers.table import ANSWERS
 from graphflow.server.app import create_app
 from graphflow.server.routes import operators
 from graphflow.server.run import Server, make_server

@@ -1,0 +1,117 @@
+"""Answers about agents and tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ConfigDict
+
+from graphflow.server.answers.parts import AnswerData, Values
+
+
+class DefinitionIssue(AnswerData):
+    """An error in a file."""
+
+    file: str | None
+    line: int | None
+    column: int | None
+    pointer: str
+    message: str
+
+
+class AgentWarning(AnswerData):
+    """What is allowed and likely a mistake."""
+
+    model_config = ConfigDict(extra="allow")
+
+    pointer: str
+    message: str
+    severity: str
+    hint: str | None = None
+
+
+class AgentLine(AnswerData):
+    """An agent, in short."""
+
+    key: str
+    name: str
+    icon: Any
+    description: str | None
+    mode: str | None
+    model: str | None
+    tools: list[str]
+    version: str | None
+    invalid: DefinitionIssue | None = None
+    """The first error of a rejected file; an older version may stay active."""
+
+
+class GraphNode(AnswerData):
+    name: str
+    kind: str
+    form: str
+
+
+class GraphEdge(AnswerData):
+    source: str
+    target: str
+    kind: str
+    condition: str | None = None
+
+
+class AgentGraph(AnswerData):
+    start: str
+    nodes: list[GraphNode]
+    edges: list[GraphEdge]
+    mermaid: str
+
+
+class AgentDetail(AgentLine):
+    """An agent in full."""
+
+    provider_key: str | None
+    keywords: list[str]
+    instructions: str | None
+    warnings: list[AgentWarning]
+    graph: AgentGraph
+    document: Values
+    """The agent file."""
+
+
+class ToolLine(AnswerData):
+    """A tool."""
+
+    name: str
+    kind: str
+    description: str
+    parameters: Values
+    """JSON Schema of its arguments."""
+    effects: str | None
+    idempotent: bool | None
+    prompt: str | None = None
+    after_call_hint: str | None = None
+    tool_type: str | None = None
+    viewport_key: str | None = None
+    hold_ms: int | None = None
+    payload: Any = None
+    invalid: DefinitionIssue | None = None
+
+
+class ToolResultInFull(AnswerData):
+    """The result of a call."""
+
+    tool_id: str
+    tool_name: str | None
+    result: Any
+    cut: bool
+    """Whether the model received only a part of it."""
+
+
+AGENTS: dict[str, Any] = {
+    "get /api/agents": list[AgentLine],
+    "get /api/agent": AgentDetail,
+    "get /api/tools": list[ToolLine],
+    "get /api/tool": ToolLine,
+    "get /api/tool/result": ToolResultInFull,
+    "get /api/viewport": Any,
+}
+"""Method and path → `data` of the answer."""
