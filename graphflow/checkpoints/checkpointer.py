@@ -175,7 +175,11 @@ class Checkpointer(Protocol):
         """Returns the disk space of removed rows to the operating system; a prune alone leaves it to later rows.
 
         The store is rewritten and its commits wait meanwhile, for longer than they may where it is large: call it while no
-        run is at work.
+        run is at work. What an open transaction of somebody else may still read can't be removed: compacting waits for its
+        end for as long as the store waits for anything.
+
+        Raises:
+            StoreError: the space could not be returned; the message says which transaction is open.
         """
 
     async def spent(

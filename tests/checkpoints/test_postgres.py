@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from graphflow.checkpoints.checkpointer import Checkpointer
@@ -36,6 +37,7 @@ from graphflow.errors import Fenced, StoreError, ThreadBusy
 from graphflow.testing.checkpointer.exports import picture, rich_thread
 from graphflow.testing.checkpointer.suite import LEASE, NOW, Driver, drive, facts, lines_of, messages, refused, stream
 from tests.postgres import TABLES, Schemas
+from tests.postgres_server import PostgresServer
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120
@@ -222,10 +224,13 @@ async def test_several_processes_may_set_the_store_up_at_once(start: Start, sche
 
 
 def sessions(schemas: Schemas, name: str, *, expected: int | None = None) -> int:
-    """How many sessions of this name the server has; one that should have ended it may notice a moment later."""
+    """How many sessions of this name our database has; one that should have ended it may notice a moment later."""
     until = time.monotonic() + PATIENCE_S
     while True:
-        rows = schemas.run(f"SELECT count(*), pg_sleep(0.001) FROM pg_stat_activity WHERE application_name = '{name}'")
+        rows = schemas.run(
+            "SELECT count(*), pg_sleep(0.001) FROM pg_stat_activity"
+            f" WHERE application_name = '{name}' AND datname = current_database()"
+        )
         count = int(rows[0][0])
         if expected is None or count == expected or time.monotonic() > until:
             return count
@@ -500,6 +505,29 @@ async def test_compacting_returns_the_space_of_pruned_rows_to_the_file_system(
     await store.compact()
     assert schemas.run(f"SELECT pg_total_relation_size('{schema}.records')") < [(500_000,)]
     await driver.add()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["this database", "another database"])
+async def test_compacting_waits_for_a_transaction_that_may_still_read_what_was_pruned(
+    store: PostgresCheckpointer, schemas: Schemas, schema: str, postgres: PostgresServer, elsewhere: bool
+) -> None:
+    """A vacuum beside it would keep the rows and say nothing; so would one that gives up waiting without an error."""
+    driver = await drive(store)
+    for n in range(20):
+        await driver.add(data=random.Random(n).randbytes(100_000), snapshot=b"s")
+    url = f"{postgres.url() if elsewhere else schemas.url}&application_name=report"
+    async with await psycopg.AsyncConnection.connect(url) as report:
+        await report.execute("SELECT pg_current_xact_id()")
+        await store.prune("thread", Keep(newest=1))
+        hasty = PostgresCheckpointer(schemas.url, schema=schema, patience_s=0)
+        error = await refused(StoreError, hasty.compact())
+        await hasty.close()
+        assert "of report in database" in error.message
+        assert "compact again" in error.message
+        async with asyncio.TaskGroup() as compacting:
+            compacting.create_task(store.compact())
+            await report.rollback()
+    assert schemas.run(f"SELECT pg_total_relation_size('{schema}.records')") < [(500_000,)]
 
 
 async def test_a_closed_store_says_so(store: PostgresCheckpointer) -> None:

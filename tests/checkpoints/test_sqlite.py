@@ -522,6 +522,24 @@ async def test_compacting_returns_the_space_of_pruned_rows_to_the_file_system(st
     await driver.add()
 
 
+async def test_compacting_beside_an_open_transaction_of_somebody_else_says_that_the_file_keeps_its_size(
+    store: SqliteCheckpointer,
+) -> None:
+    driver = await drive(store)
+    for n in range(20):
+        await driver.add(data=b"%d" % n * 100_000, snapshot=b"s")
+    hasty = SqliteCheckpointer(store.path, busy_timeout_s=0)
+    with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as report:
+        report.execute("BEGIN")
+        assert report.execute("SELECT count(*) FROM records").fetchone()[0] > 0
+        await store.prune("thread", Keep(newest=1))
+        error = await refused(StoreError, hasty.compact())
+        assert "compact again" in error.message
+    await hasty.compact()
+    await hasty.close()
+    assert store.path.stat().st_size < 500_000
+
+
 async def test_a_defect_in_one_call_fails_that_call_only(store: SqliteCheckpointer) -> None:
     driver = await drive(store)
     good = driver.commit(driver.record())

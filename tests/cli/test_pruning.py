@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from graphflow.checkpoints.encryption.cipher import new_key
+from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
+from graphflow.errors import StoreError
 
 
 @pytest.fixture
@@ -33,6 +35,17 @@ def test_prune_keeps_the_newest_after_it_was_agreed_to(cli, told):
     assert len(cli("threads", "state", "t1", "messages").json) == 4
     assert cli("threads", "prune", "t1", "--newest", "1", "--compact", "--yes").code == 0
     assert len(cli("threads", "state", "t1", "messages").json) == 4
+
+
+def test_a_compaction_that_can_not_return_the_space_is_told_after_what_was_pruned(cli, told, monkeypatch):
+    async def held(store):
+        raise StoreError("compact again when it has ended")
+
+    monkeypatch.setattr(SqliteCheckpointer, "compact", held)
+    done = cli("threads", "prune", "t1", "--newest", "1", "--compact", "--yes")
+    assert done.code != 0 and "compact again" in done.err
+    assert "1 kept" in done.out
+    assert len(_history(cli)) == 1
 
 
 def test_prune_of_all_threads_by_age(cli, told):

@@ -71,7 +71,8 @@ async def hear_out(kind: str, where: str, seed: int, life: int) -> None:
     from psycopg import AsyncConnection
 
     speaking = (
-        "SELECT count(*), pg_sleep(0.001) FROM pg_stat_activity WHERE application_name ^@ %s AND application_name <> %s"
+        "SELECT count(*), pg_sleep(0.001) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND application_name ^@ %s AND application_name <> %s"
     )
     async with await AsyncConnection.connect(where, autocommit=True) as connection:
         while True:

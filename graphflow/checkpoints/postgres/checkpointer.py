@@ -38,11 +38,11 @@ from graphflow.checkpoints.commit_queue import Promise
 from graphflow.checkpoints.ids import check_text
 from graphflow.checkpoints.postgres import checkpoint_reader
 from graphflow.checkpoints.postgres.checkpoint_writer import PostgresEpoch
+from graphflow.checkpoints.postgres.compaction import compact
 from graphflow.checkpoints.postgres.dialect import POSTGRES
 from graphflow.checkpoints.postgres.driver import drive
 from graphflow.checkpoints.postgres.errors import closed, forked, store_error
 from graphflow.checkpoints.postgres.loop_connections import LoopConnections, shut
-from graphflow.checkpoints.postgres.pipeline import Statement
 from graphflow.checkpoints.postgres.schema import migrate
 from graphflow.checkpoints.postgres.take import take as take_thread
 from graphflow.checkpoints.postgres.target import owner_lock, target_of
@@ -51,10 +51,6 @@ from graphflow.checkpoints.sql.checkpointer import SqlCheckpointer
 from graphflow.checkpoints.sql.statement import Work
 
 T = TypeVar("T")
-_COMPACT = [
-    Statement(f"VACUUM FULL @.{table}")
-    for table in ("records", "items", "snapshots", "lineages", "interrupts", "inputs")
-]
 
 
 class PostgresCheckpointer(SqlCheckpointer):
@@ -205,9 +201,7 @@ class PostgresCheckpointer(SqlCheckpointer):
     async def compact(self) -> None:
         connections = await self._here()
         await connections.writer.flush()
-        # One by one: VACUUM can be part of no transaction, and locks only the table that it rewrites.
-        for statement in _COMPACT:
-            await connections.pool.do(statement())
+        await compact(connections.pool, self._target)
 
     @contextlib.asynccontextmanager
     async def alone(self, name: str) -> AsyncIterator[bool]:

@@ -54,6 +54,14 @@ def unreachable(name: str, error: BaseException, seconds: float) -> StoreError:
     )
 
 
+def held_open(name: str, sessions: str) -> StoreError:
+    """Other transactions may still read what a compaction would remove."""
+    return StoreError(
+        f"the store {name} was not compacted, and nothing else was changed: an older transaction is open on the database"
+        f" server ({sessions or 'of a session that this user may not see'}); compact again when it has ended"
+    )
+
+
 def closed(name: str) -> StoreError:
     return StoreError(f"the store {name} is closed: open it again with a new PostgresCheckpointer")
 

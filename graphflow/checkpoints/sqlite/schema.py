@@ -96,15 +96,21 @@ def compact_file(path: Path, *, busy_timeout_s: float) -> None:
     """Rewrites the file without the pages that nothing uses any more.
 
     Raises:
-        StoreError: it could not be rewritten, and is as it was.
+        StoreError: it could not be rewritten, and is as it was; or another connection reads the old pages for longer than
+            the timeout, and the file keeps its size until the next compaction.
     """
     with closing(_connect(path, busy_timeout_s)) as db:
         try:
             db.execute("VACUUM")
             # The rewritten pages are in the log so far; the file gets shorter when they are folded in.
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            held = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         except FAULTS as error:
             raise store_error(path, error, "compacted") from error
+    if held:
+        raise StoreError(
+            f"the file of the store {path} keeps its size: another connection has a transaction open on it;"
+            " compact again when it has ended"
+        )
 
 
 def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:

@@ -138,8 +138,13 @@ async def prune(
             note("kept")
             return
         lines = [await _prune(each, newest, since, dry_run=dry_run) for each in found]
+        # Before the space is returned, which may be refused: what was deleted is deleted.
+        _say_pruned(lines, dry_run=dry_run, as_json=as_json)
         if compact and not dry_run:
             await app.store.compact()
+
+
+def _say_pruned(lines: list[dict[str, Any]], *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         say_json(lines)
         return
