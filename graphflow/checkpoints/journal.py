@@ -181,11 +181,16 @@ class ThreadJournal:
         """(lineage, last ordinal) from the oldest lineage to the present."""
         return (*self._chain, (self.lineage, self._ordinal))
 
-    async def release(self) -> None:
-        """Gives the thread back, unless the last record did; a record that was not kept did not."""
+    @property
+    def owes_release(self) -> bool:
+        """Whether the thread is still to be given back: the last record did not do it, or was not kept."""
         # A commit that failed did not give the thread back, whatever it was told to do.
         lost = self._last is not None and self._last.error is not None and not self._keep
-        if lost or not self._released:
+        return lost or not self._released
+
+    async def release(self) -> None:
+        """Gives the thread back, unless that is done."""
+        if self.owes_release:
             self._released = True
             await self.store.release(self.row.thread_id, self.row.fence)
 

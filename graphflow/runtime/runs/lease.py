@@ -108,14 +108,23 @@ class ThreadLease:
         if self._lost is not None:
             raise self._lost
 
+    @property
+    def withholds(self) -> bool:
+        """Whether events wait for the lease to be confirmed."""
+        return bool(self._withheld) and self._lost is None
+
     async def settle(self) -> None:
         """At the end of the epoch: nothing stays withheld, and the gate is detached."""
         try:
-            while self._withheld and self._lost is None:
+            while self.withholds:
                 await self.confirm()
         except GraphflowError:
             return
         finally:
-            if self._gate is not None:
-                self._gate.withhold = None
-                self._gate = None
+            self.detach()
+
+    def detach(self) -> None:
+        """Lets go of the gate; nothing is withheld."""
+        if self._gate is not None:
+            self._gate.withhold = None
+            self._gate = None

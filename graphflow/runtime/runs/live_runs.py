@@ -195,14 +195,15 @@ class LiveRuns:
         finally:
             if self.by_thread.get(thread_id) is live:
                 del self.by_thread[thread_id]
-            if live.journal is not None:
+            # Shielded: a cancelled caller must not leave the thread taken. Nothing is awaited where nothing is to be done,
+            # since each shield takes a task and three turns of the loop.
+            if live.journal is not None and live.journal.owes_release:
                 try:
-                    # Shielded: a cancelled caller must not leave the thread taken.
                     await asyncio.shield(live.journal.release())
                 except GraphflowError:
                     self.leases.owed[thread_id] = live.journal.row.fence
             if live.lease is not None:
-                await asyncio.shield(live.lease.settle())
+                await asyncio.shield(live.lease.settle()) if live.lease.withholds else live.lease.detach()
             if self.registry.on_end:
                 await asyncio.shield(self.notify(live))
             if live.log is not None:
