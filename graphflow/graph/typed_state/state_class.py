@@ -312,7 +312,6 @@ class StateRules:
             whole = list(state.get(field.key) or ())
             for entry in out:
                 fold(whole, entry)
-            self._check_in(field, state, Update({}, {}, {}))
             fitted = field.fitted(self._check_in(field, state, Update({}, {}, {})), whole)
             if list(fitted) != whole:
                 return [("*", list(fitted))]
