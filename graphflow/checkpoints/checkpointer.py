@@ -375,3 +375,13 @@ def owner_liveness(store: Checkpointer) -> OwnerLiveness | None:
 def eager_commits(store: Checkpointer) -> EagerCommits | None:
     """The store, if it has this ability."""
     return cast("EagerCommits", store) if issubclass(type(store), EagerCommits) else None
+
+
+def knows_document(store: Checkpointer | None, digest: str) -> bool:
+    """Whether the store says at once that it holds a document, which was checked before it was stored.
+
+    False for every store that can't say so without waiting for a server, or that begins empty (`SqliteCheckpointer` can, and
+    one that encrypts it).
+    """
+    has_document = getattr(store, "has_document", None)
+    return has_document is not None and bool(has_document(digest))

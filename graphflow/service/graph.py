@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, overload
 
@@ -10,6 +10,8 @@ from graphflow.graph.builder import GraphBuilder, S
 
 if TYPE_CHECKING:
     from graphflow.checkpoints.checkpointer import Checkpointer
+    from graphflow.graph.engine.ports import Clock, Ids
+    from graphflow.models.chat_model import ChatModel
     from graphflow.runtime.compiled_graph import CompiledGraph
 
 
@@ -57,12 +59,34 @@ class Graph(GraphBuilder[S]):
         graph: Graph[Any] = super().from_json(source, functions)
         return graph
 
-    def compile(self, *, checkpointer: Checkpointer | None = None, **options: Any) -> CompiledGraph:
-        """The graph ready to run; it is checked when it first runs.
+    def compile(
+        self,
+        *,
+        checkpointer: Checkpointer | None = None,
+        tools: Sequence[Any] = (),
+        model: ChatModel | None = None,
+        validate: bool = True,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> CompiledGraph:
+        """The graph ready to run. It is checked at once, so that an error of it comes from here and not from a run.
+
+        A `SqliteCheckpointer` is asked at once whether it holds this version of the document: then it passed the checks
+        before, and only its Python functions are checked again. With another store, or none, every check runs: PostgreSQL
+        could only answer over the network, and a store in memory begins empty.
+
+        Args:
+            checkpointer: where its threads live; without one nothing is kept.
+            tools: tools in addition to the built-in ones: `@tool` functions or `Tool`s.
+            model: a `ChatModel` for every `model` node; by default chosen by provider key and environment.
+            validate: False checks it when it is first used: by a run, or by `plan` or `version`.
+            clock, ids: where times and new ids come from, for tests.
 
         Raises:
-            DefinitionError: at the first run, with all errors of the document.
+            DefinitionError: with all errors of the document.
         """
         from graphflow.service.library import compile_builder  # not at the top: building a graph runs none
 
-        return compile_builder(self, checkpointer=checkpointer, **options)
+        return compile_builder(
+            self, checkpointer=checkpointer, tools=tools, model=model, validate=validate, clock=clock, ids=ids
+        )

@@ -8,7 +8,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphflow.checkpoints.checkpointer import knows_document
 from graphflow.errors import DefinitionError, GraphflowError, Issue
+from graphflow.graph.definition.versions import unchecked
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.compiled_graph import CompiledGraph
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from graphflow.checkpoints.checkpointer import Checkpointer
     from graphflow.graph.builder import GraphBuilder
     from graphflow.graph.definition.checked_document import CheckedDocument
+    from graphflow.graph.engine.ports import Clock, Ids
     from graphflow.models.chat_model import ChatModel
     from graphflow.models.prices import Prices
     from graphflow.tools.registry import ToolRegistry
@@ -111,9 +114,11 @@ def compile_builder(
     checkpointer: Checkpointer | None = None,
     tools: Sequence[Any] = (),
     model: ChatModel | None = None,
-    **options: Any,
+    validate: bool = True,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
 ) -> CompiledGraph:
-    """A built graph, checked when it first runs."""
+    """See `graphflow.Graph.compile`."""
     kinds, services = _kinds(tools, _Subgraphs({}), model)
     parts = graph.parts()
     for name, function in parts.nodes.items():
@@ -127,18 +132,19 @@ def compile_builder(
     document = graph.document()
 
     def check() -> CheckedDocument:
+        known = unchecked(document, kinds) if hasattr(checkpointer, "has_document") else None
+        if known is not None and knows_document(checkpointer, known.digest):
+            return known
         from graphflow.graph.validation.validate import check_document
 
         return check_document(document, kinds)
 
-    return CompiledGraph(
-        check,
-        kinds=kinds,
-        checkpointer=checkpointer,
-        services=services,
-        agent_key=graph.name,
-        **options,
+    app = CompiledGraph(
+        check, kinds=kinds, checkpointer=checkpointer, services=services, agent_key=graph.name, clock=clock, ids=ids
     )
+    if validate:
+        app.host.documents.newest()
+    return app
 
 
 def load(

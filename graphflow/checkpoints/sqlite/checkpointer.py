@@ -26,7 +26,7 @@ from graphflow.checkpoints.sqlite import checkpoint_reader
 from graphflow.checkpoints.sqlite.dialect import SQLITE
 from graphflow.checkpoints.sqlite.driver import drive
 from graphflow.checkpoints.sqlite.reader_thread import SqliteReaderThread
-from graphflow.checkpoints.sqlite.schema import compact_file
+from graphflow.checkpoints.sqlite.schema import compact_file, has_document
 from graphflow.checkpoints.sqlite.take import take as take_thread
 from graphflow.checkpoints.sqlite.worker import Worker, closed, forked
 from graphflow.checkpoints.sqlite.writer_thread import SqliteWriterThread
@@ -235,6 +235,10 @@ class SqliteCheckpointer(SqlCheckpointer):
             self._writer.ring()
 
     # --- reading ---
+
+    def has_document(self, digest: str) -> bool:
+        """Whether a document is stored: read from the file in the caller's thread, whether the store is open or not."""
+        return has_document(self.path, digest, busy_timeout_s=self._busy_timeout_s)
 
     async def load(self, thread_id: str, checkpoint_id: str | None = None) -> Stored | None:
         return await self._visit(lambda db: checkpoint_reader.load(db, thread_id, checkpoint_id))

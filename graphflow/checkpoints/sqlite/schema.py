@@ -11,7 +11,7 @@ from pathlib import Path
 
 from graphflow.checkpoints import errors
 from graphflow.checkpoints.rows import ENCRYPTION_NOTE
-from graphflow.checkpoints.sql.lists import READ_NOTE
+from graphflow.checkpoints.sql.lists import READ_NOTE, document
 from graphflow.checkpoints.sql.migrations import Migrations, is_busy, migrate_sqlite, sqlite_version
 from graphflow.checkpoints.sqlite.driver import drive, rows_of
 from graphflow.errors import StoreError
@@ -90,6 +90,18 @@ def open_reader(path: Path, *, busy_timeout_s: float) -> sqlite3.Connection:
             db.close()
         raise store_error(path, error, "opened") from error
     return db
+
+
+def has_document(path: Path, digest: str, *, busy_timeout_s: float) -> bool:
+    """Whether the file holds a document, read at once by a connection of its own; False where that can't be read."""
+    if not path.is_file():  # connecting would make it
+        return False
+    with closing(_connect(path, busy_timeout_s)) as db:
+        try:
+            db.execute("PRAGMA query_only = ON")
+            return bool(drive(db, document(digest)))
+        except FAULTS:  # no store, or a damaged one: whoever opens it reports that
+            return False
 
 
 def compact_file(path: Path, *, busy_timeout_s: float) -> None:

@@ -8,7 +8,6 @@ from pathlib import PurePath
 from types import FrameType
 
 from graphflow.errors import text_of
-from graphflow.masking import mask_text
 
 log = logging.getLogger("graphflow.nodes")
 
@@ -31,12 +30,16 @@ def trace_of(error: BaseException) -> list[str] | None:
     lines: list[str] = []
     for number, (one, calls) in enumerate(chain):
         lines += [*(["which led to"] if number else []), *calls, _text(one)]
+    from graphflow.masking import mask_text  # its patterns take milliseconds, and most runs do not fail
+
     return [mask_text(line) for line in lines]
 
 
 def log_failure(error: BaseException, node: str, thread_id: str, run_id: str) -> None:
     """Logs an exception of a node's code, with its trace."""
     if log.isEnabledFor(logging.ERROR):
+        from graphflow.masking import mask_text
+
         # Formatted here and not by the handler, which knows nothing of secrets.
         text = mask_text("".join(traceback.format_exception(error)).rstrip())
         log.error("node %r of thread %r failed in run %r\n%s", node, thread_id, run_id, text)

@@ -6,31 +6,22 @@ error in one part never hides those of another.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
-
-import msgspec
 
 from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.definition.document import (
     DEFAULT_INPUT_SCHEMA,
-    GraphDefinition,
-    GraphRef,
-    NodeDefinition,
-    decode_document,
-    encode_document,
 )
 from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.kinds import Kinds
 from graphflow.graph.definition.old_words import Found, renewed
 from graphflow.graph.definition.plain_data import plain_data, without_schema
-from graphflow.graph.definition.regions import bodies_of, body_name
 from graphflow.graph.definition.source import Source
 from graphflow.graph.definition.suggestion_checks import keep_working
-from graphflow.graph.definition.version_hash import version_hash
+from graphflow.graph.definition.versions import agents_in, graphs_in, versioned
 from graphflow.graph.validation.branches import check_regions
 from graphflow.graph.validation.context import ValidationContext, open_context
 from graphflow.graph.validation.expressions import check_expressions, check_state_use
@@ -86,7 +77,7 @@ class _Compiler:
         placed = self._placed(source, found)
         if any(issue.severity == "error" for issue in placed):
             raise DefinitionError(placed)
-        return self._checked(data, placed, subgraphs, agents)
+        return versioned(data, self._kinds, subgraphs, agents, warnings=placed)
 
     def _tried(self, data: Mapping[str, Any]) -> Iterable[Issue]:
         """The issues of a version of the document that a suggestion leads to."""
@@ -108,31 +99,11 @@ class _Compiler:
         check_state_use(context, check_expressions(context, inputs))
         check_invariants(context, subgraphs)
 
-    def _checked(
-        self,
-        data: Mapping[str, Any],
-        warnings: Sequence[Issue],
-        subgraphs: dict[str, CheckedDocument],
-        agents: dict[str, CheckedDocument],
-    ) -> CheckedDocument:
-        # Through JSON and back: what is hashed and stored is exactly what a reader of the store gets.
-        document = decode_document(dict(data))
-        plain = msgspec.json.decode(msgspec.json.encode(encode_document(_without_defaults(document))))
-        graphs = {f"graph:{key}": sub.digest for key, sub in subgraphs.items()}
-        graphs |= {f"agent:{key}": agent.digest for key, agent in agents.items()}
-        return CheckedDocument(
-            document=document,
-            data=plain,
-            digest=version_hash(plain, graphs=graphs, names={**self._identities(document), **_orders(document)}),
-            warnings=tuple(warnings),
-            subgraphs=subgraphs,
-        )
-
     # --- graphs that it refers to
 
     def _subgraphs(self, context: ValidationContext, above: tuple[str, ...]) -> dict[str, CheckedDocument]:
         out: dict[str, CheckedDocument] = {}
-        for place, pointer, graph in _graphs(context):
+        for place, pointer, graph in graphs_in(context.nodes):
             if isinstance(graph, str):
                 found = self._named(context, pointer, graph, above)
             else:
@@ -146,9 +117,8 @@ class _Compiler:
     def _agents(self, context: ValidationContext, above: tuple[str, ...]) -> dict[str, CheckedDocument]:
         """The documents of `agent:` nodes, for the hash; empty if the kinds hold no agents."""
         out: dict[str, CheckedDocument] = {}
-        for name, node in context.nodes.items():
-            word, _, key = (node.use or "").partition(":")
-            if word == "agent" and key and self._kinds.graph(key) is not None:
+        for name, key in agents_in(context.nodes):
+            if self._kinds.graph(key) is not None:
                 found = self._named(context, at("nodes", name, "use"), key, above)
                 if found is not None:
                     out[key] = found
@@ -214,42 +184,12 @@ class _Compiler:
 
     # --- identities and places
 
-    def _identities(self, document: GraphDefinition) -> dict[str, Any]:
-        """What tells versions of registered names apart, for kinds that have `identity(name)`."""
-        identity = getattr(self._kinds, "identity", None)
-        if identity is None:
-            return {}
-        found = {name: identity(name) for name in sorted(set(_names(document)))}
-        return {name: value for name, value in found.items() if value is not None}
-
     def _placed(self, source: Any, issues: Iterable[Issue]) -> list[Issue]:
         """Each error once, with its place, in the order of the text."""
         once = list(dict.fromkeys(replace(issue, file=issue.file or self._file) for issue in issues))
         if not isinstance(source, Source):
             return once
         return sorted(map(source.locate, once), key=lambda issue: (issue.line or 0, issue.column or 0))
-
-
-def _without_defaults(value: Any) -> Any:
-    """The same value with the default object itself wherever a value equals it: msgspec omits fields by identity."""
-    if isinstance(value, msgspec.Struct):
-        changes = {
-            field.name: field.default
-            if field.default == (own := getattr(value, field.name))
-            else _without_defaults(own)
-            for field in _fields(type(value))
-        }
-        return msgspec.structs.replace(value, **changes)
-    if isinstance(value, tuple):
-        return tuple(_without_defaults(item) for item in value)
-    if isinstance(value, dict):
-        return {key: _without_defaults(item) for key, item in value.items()}
-    return value
-
-
-@functools.cache
-def _fields(kind: type[msgspec.Struct]) -> tuple[Any, ...]:
-    return msgspec.structs.fields(kind)
 
 
 def _old_word(found: tuple[tuple[str, ...], str, str]) -> Issue:
@@ -278,56 +218,13 @@ def _no_object(data: Any) -> Issue:
     )
 
 
-def _graphs(context: ValidationContext) -> Iterator[tuple[str, str, str | Mapping[str, Any]]]:
-    """Every subgraph: the node or body that it is for, its pointer, and its key or the document in place."""
-    for name, node in context.nodes.items():
-        if node.graph is not None:
-            yield name, at("nodes", name, "graph"), node.graph
-        for body in bodies_of(name, node):
-            if isinstance(body.do, GraphRef):
-                yield body_name(name, body.branch), f"{body.pointer}/graph", body.do.graph
-
-
 def _by_place(
     context: ValidationContext, subgraphs: Mapping[str, CheckedDocument]
 ) -> Iterator[tuple[str, CheckedDocument]]:
-    for place, _, graph in _graphs(context):
+    for place, _, graph in graphs_in(context.nodes):
         key = graph if isinstance(graph, str) else place
         if key in subgraphs:
             yield place, subgraphs[key]
-
-
-def _orders(document: GraphDefinition) -> dict[str, list[str]]:
-    """The order of a parallel's branches, which decides how their writes are reduced and which canonical JSON loses.
-
-    Only orders that differ from the alphabetical one are listed.
-    """
-    return {
-        f"order:{name}": list(node.parallel)
-        for name, node in document.nodes.items()
-        if node.parallel is not None and list(node.parallel) != sorted(node.parallel)
-    }
-
-
-def _names(document: GraphDefinition) -> Iterable[str]:
-    """Every registered name that the document holds, as `WORD:NAME`."""
-    # Kinds without a name (`model`, `tools`) have no version of their own.
-    for node in document.nodes.values():
-        if node.use is not None and ":" in node.use:
-            yield node.use
-        if node.undo is not None:
-            yield node.undo
-        yield from (f"tool:{name}" for name in _tool_names(node))
-    yield from (f"tool:{name}" for name in document.tools or ())
-    for schema in (document.state.get("properties") or {}).values():
-        reduce = schema.get("x-reducer") if isinstance(schema, Mapping) else None
-        if isinstance(reduce, str) and reduce.startswith("fn:"):
-            yield f"reducer:{reduce[3:]}"
-
-
-def _tool_names(node: NodeDefinition) -> Iterable[str]:
-    tools = node.with_.get("tools") if isinstance(node.with_, Mapping) else None
-    return [name for name in tools if isinstance(name, str)] if isinstance(tools, list | tuple) else []
 
 
 def _keys(kinds: Kinds) -> list[str]:
