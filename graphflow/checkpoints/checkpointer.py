@@ -229,6 +229,21 @@ class Checkpointer(Protocol):
     async def find_run(self, run_id: str) -> str | None:
         """The thread that a run belongs to, from the journal's index of runs; None when unknown."""
 
+    async def runs(
+        self,
+        *,
+        thread_id: str | None = None,
+        agent_key: str | None = None,
+        user: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> list[tuple[str, ThreadRow]]:
+        """Runs from the journal's index, each with its thread, by id, the last first: of ids that the server made, the newest.
+
+        Args:
+            cursor: the run id after which they begin, known or not.
+        """
+
     async def due(self, before: int) -> list[OpenInterrupt]:
         """Open interrupts whose `due_at` is not later than `before` (epoch ms)."""
 

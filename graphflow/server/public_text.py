@@ -49,6 +49,11 @@ def public_value(value: Any) -> Any:
     return [public_value(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def public_run(resource: Mapping[str, Any]) -> dict[str, Any]:
+    """The run as clients get it."""
+    return {key: public_value(value) if key == "error" else value for key, value in resource.items()}
+
+
 def public_event(event: Event) -> Event:
     """The event as clients get it."""
     if type(event) not in FAILURES:

@@ -344,6 +344,28 @@ class MemoryCheckpointer(MemoryQueues):
         with self._locked(run_id):
             return self._tables.runs.get(run_id)
 
+    async def runs(
+        self,
+        *,
+        thread_id: str | None = None,
+        agent_key: str | None = None,
+        user: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> list[tuple[str, ThreadRow]]:
+        with self._locked(thread_id, agent_key, user, cursor):
+            rows = (
+                (run, self._tables.threads[name])
+                for run, name in sorted(self._tables.runs.items(), reverse=True)
+                if name in self._tables.threads and thread_id in (None, name) and (cursor is None or run < cursor)
+            )
+            chosen = (
+                (run, self._tables.row(row))
+                for run, row in rows
+                if agent_key in (None, row.facts.agent_key) and user in (None, row.facts.user)
+            )
+            return [found for found, _ in zip(chosen, range(limit), strict=False)]
+
     async def due(self, before: int) -> list[OpenInterrupt]:
         with self._lock:
             rows = [row for row in self._tables.interrupts.values() if row.due_at is not None and row.due_at <= before]

@@ -104,6 +104,7 @@ class SqlCheckpointer(ABC):
     open_interrupts = _method(Checkpointer.open_interrupts, "_ask", lists.open_interrupts)
     due = _method(Checkpointer.due, "_ask", lists.due)
     find_run = _method(Checkpointer.find_run, "_ask", lists.find_run)
+    runs = _method(Checkpointer.runs, "_ask", lists.runs)
     document = _method(Checkpointer.document, "_ask", lists.document)
     note = _method(Checkpointer.note, "_ask", lists.note)
 

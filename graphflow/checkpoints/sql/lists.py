@@ -55,6 +55,15 @@ _DUE = SharedStatement(
     INTERRUPT_TYPES,
 )
 _RUN = SharedStatement("SELECT thread FROM @.runs WHERE run = $1", "d", "d")
+_RUNS = (
+    f"SELECT r.run, {THREAD_COLUMNS} FROM @.runs r JOIN @.threads t ON t.id = r.thread WHERE t.status IS NOT NULL"  # noqa: S608 – constants only
+    " AND ($1 IS NULL OR r.run < $1) AND ($2 IS NULL OR t.agent_key = $2) AND ($3 IS NULL OR t.user_name = $3)"
+)
+_RUNS_OF_ALL = SharedStatement(f"{_RUNS} ORDER BY r.run DESC LIMIT $4", "dttl", "d" + THREAD_TYPES)
+# A statement of its own, as with interrupts.
+_RUNS_OF_THREAD = SharedStatement(
+    f"{_RUNS} AND r.thread = $5 ORDER BY r.run DESC LIMIT $4", "dttld", "d" + THREAD_TYPES
+)
 READ_DOCUMENT = SharedStatement("SELECT data FROM @.documents WHERE digest = $1", "t", "y")
 READ_NOTE = SharedStatement("SELECT data FROM @notes WHERE @note = $1", "n", "y")
 _QUEUE = SharedStatement(
@@ -136,6 +145,19 @@ def due(before: int) -> Work[list[OpenInterrupt]]:
 def find_run(run_id: str) -> Work[str | None]:
     rows = yield from one(_RUN(run_id))
     return rows[0][0] if rows else None
+
+
+def runs(
+    *,
+    thread_id: str | None = None,
+    agent_key: str | None = None,
+    user: str | None = None,
+    cursor: str | None = None,
+    limit: int = 100,
+) -> Work[list[tuple[str, ThreadRow]]]:
+    given = (cursor, agent_key, user, limit)
+    query = _RUNS_OF_ALL(*given) if thread_id is None else _RUNS_OF_THREAD(*given, thread_id)
+    return [(row[0], thread_row(row[1:])) for row in (yield from one(query))]
 
 
 def document(digest: str) -> Work[bytes | None]:

@@ -5,8 +5,50 @@ from __future__ import annotations
 from typing import Any
 
 from graphflow.runtime.result import RunStatus
+from graphflow.runtime.runs.run_list import RunState
 from graphflow.server.answers.parts import AnswerData, OpenQuestion, RunFailure, UsageFigures
 from graphflow.service.runs.submit import Submitted
+
+
+class RunLinks(AnswerData):
+    """Addresses, relative to the server's."""
+
+    self: str
+    events: str
+    """To join the run's stream."""
+    thread: str
+
+
+class RunLine(AnswerData):
+    """A run, in short."""
+
+    run_id: str
+    thread_id: str
+    chat_id: str
+    """The same."""
+    agent_key: str | None
+    status: RunState
+    """`queued`: it waits for its turn; `stopped`: its process died, and a server goes on with it; `pruned`: its records are gone."""
+    created_at: int | None
+    """When it was asked for, epoch ms; null where its id does not tell."""
+    updated_at: int | None
+    """When its newest record was made; null before the first."""
+    ended_at: int | None
+    usage: UsageFigures
+    checkpoint_id: str | None
+    """Its newest checkpoint."""
+    finish_reason: str | None = None
+    error: RunFailure | None = None
+    links: RunLinks
+
+
+class RunResource(RunLine):
+    """A run."""
+
+    answer: Any = None
+    """Of a completed run."""
+    interrupts: list[OpenQuestion]
+    """What it asks people now."""
 
 
 class RunOutcome(AnswerData):
@@ -59,6 +101,8 @@ class Withdrawn(AnswerData):
 
 
 RUNS: dict[str, Any] = {
+    "get /api/runs": list[RunLine],
+    "get /api/runs/{run_id}": RunResource,
     "post /api/query": RunOutcome,
     "post /api/submit": Submitted,
     "post /api/threads/{thread_id}/resume": RunOutcome,

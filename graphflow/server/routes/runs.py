@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import Response
 
+from graphflow.runtime.runs.run_list import RunState
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import QueryBody, SubmitBody, body, schema
 from graphflow.server.envelope import success
-from graphflow.server.routes._parts import EVENTS, application, families_of, one_body, room_for_run, stream, stream_run
+from graphflow.server.public_text import public_run
+from graphflow.server.routes._parts import (
+    EVENTS,
+    Cursor,
+    Limit,
+    application,
+    families_of,
+    one_body,
+    room_for_run,
+    stream,
+    stream_run,
+)
 from graphflow.server.routes._queued import one_body_later, stream_later
 from graphflow.service.queued_inputs import QueuedInput, find_queued
 from graphflow.service.requests import SubmitRequest, bad_argument
 from graphflow.service.runs.event_stream import join
 from graphflow.service.runs.query import query
+from graphflow.service.runs.run_resource import list_runs, run_resource
 from graphflow.service.runs.submit import submit
 
 router = APIRouter(prefix="/api", tags=["runs"])
@@ -57,6 +70,36 @@ async def answer(request: Request, given: Annotated[SubmitBody, Depends(body(Sub
         view_id=given.view_id,
     )
     return success(await submit(application(request), wanted, caller=caller_of(request)))
+
+
+@router.get("/runs", summary="List runs", dependencies=[Depends(needs("read"))])
+async def runs(
+    request: Request,
+    status: Annotated[RunState | None, Query()] = None,
+    thread_id: Annotated[str | None, Query(alias="threadId")] = None,
+    agent_key: Annotated[str | None, Query(alias="agentKey")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Response:
+    """Runs, newest first, those that have not begun included. A page may be shorter than `limit` although more follow: read on
+    while there is a `cursor`.
+    """
+    lines, following = await list_runs(
+        application(request),
+        status=status,
+        thread_id=thread_id,
+        agent_key=agent_key,
+        user=caller_of(request).user,
+        cursor=cursor,
+        limit=limit,
+    )
+    return success([public_run(line) for line in lines], cursor=following)
+
+
+@router.get("/runs/{run_id}", summary="Get a run", dependencies=[Depends(needs("read"))])
+async def run(request: Request, run_id: str) -> Response:
+    """Status, times, usage, open questions, and the answer or the error of a run that has ended."""
+    return success(public_run(await run_resource(application(request), run_id, caller=caller_of(request))))
 
 
 @router.get(

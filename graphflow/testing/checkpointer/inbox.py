@@ -115,6 +115,27 @@ class Inbox(Suite):
         assert [await store.find_run(run) for run in ("run-1", "run-2", "run-3")] == ["thread", "thread", None]
 
     @promise
+    async def test_runs_are_listed_newest_first_with_their_threads(self, store: Checkpointer) -> None:
+        ids = [f"01890000-0000-7000-8000-00000000000{n}" for n in range(4)]
+        for n, run in enumerate(ids):
+            if n < 2:
+                await store.assign(f"thread-{n}", f"user-{n}", now=NOW)
+            driver = await drive(store, f"thread-{n % 2}")
+            await driver.commit(driver.record(), facts=facts(run_id=run, agent_key=f"agent-{n % 2}"), release=True)
+
+        async def found(**options: Any) -> list[tuple[str, str]]:
+            return [(run[-1], row.thread_id) for run, row in await store.runs(**options)]
+
+        assert await found() == [("3", "thread-1"), ("2", "thread-0"), ("1", "thread-1"), ("0", "thread-0")]
+        assert await found(limit=2, cursor=ids[3]) == [("2", "thread-0"), ("1", "thread-1")]
+        assert await found(thread_id="thread-1", cursor=ids[3]) == [("1", "thread-1")]
+        assert await found(user="user-0") == await found(agent_key="agent-0") == [("2", "thread-0"), ("0", "thread-0")]
+        assert await found(user="user-0", agent_key="agent-1") == await found(thread_id="nobody") == []
+        assert await found(cursor=ids[0]) == []
+        await store.delete_thread("thread-1")
+        assert await found() == [("2", "thread-0"), ("0", "thread-0")]
+
+    @promise
     async def test_threads_are_listed_by_last_change(self, store: Checkpointer) -> None:
         """M7, L4, L14."""
         for n, status in enumerate(("idle", "waiting", "idle", "failed", "idle")):
