@@ -41,6 +41,8 @@ GROUPS = {
 }
 EXAMPLES: dict[str, str] = {
     "POST /api/query": """-N -d '{"agentKey": "demo_react", "chatId": "trip", "message": "What time is it in Tokyo?"}'""",
+    "GET /api/runs": "?status=waiting&limit=20",
+    "GET /api/runs/{run_id}": "",
     "GET /api/runs/{run_id}/events": "-N",
     "GET /api/inbox": "?agentKey=demo_form&limit=20",
     "POST /api/submit": """-d '{"chatId": "leave", "runId": "'$RUN'", "toolId": "'$TOOL'", "payload": {"kind": "sick", "start": "2030-01-31", "days": 2}}'""",
