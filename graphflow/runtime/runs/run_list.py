@@ -128,7 +128,7 @@ async def _of_thread(
     if row.facts.run_id in left:
         loaded = await load_thread(runs.store, row.thread_id, logs=logs)
         if loaded is not None and loaded.machine.run_id == row.facts.run_id:
-            going = "running" if runs.is_driven(loaded.row) else "stopped"
+            going: RunState = "running" if runs.is_driven(loaded.row) else "stopped"
             left.discard(row.facts.run_id)
             yield row.facts.run_id, _found(row, row.facts.run_id, loaded.machine, loaded.checkpoint_id, going)
     if left:
@@ -192,8 +192,8 @@ def _found(
         finish_reason=machine.finish_reason or None if machine is not None and status == "completed" else None,
         error=dict(machine.error) if machine is not None and status == "failed" and machine.error else None,
     )
-    asks = machine is not None and status in ("waiting", "running", "stopped")
-    return RunFound(info=info, machine=machine, interrupts=tuple(machine.interrupts.values()) if asks else ())
+    open_ = machine.interrupts if machine is not None and status in ("waiting", "running", "stopped") else {}
+    return RunFound(info=info, machine=machine, interrupts=tuple(open_.values()))
 
 
 def _queued(row: ThreadRow, run_id: str, agent_key: str | None) -> RunFound:
