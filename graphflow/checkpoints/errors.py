@@ -11,6 +11,7 @@ from graphflow.errors import (
     ThreadExists,
     ThreadNotFound,
 )
+from graphflow.id_rule import unknown_id
 
 
 def busy(thread_id: str, lease_until: int, now: int) -> ThreadBusy:
@@ -31,7 +32,8 @@ def exists(thread_id: str) -> ThreadExists:
 
 
 def unknown_thread(thread_id: str) -> ThreadNotFound:
-    return ThreadNotFound(f"no thread has the id {thread_id!r}: `threads()` lists those that exist", threadId=thread_id)
+    message = f"no thread has the id {thread_id!r}; `graphflow threads list` and `app.threads()` list those that exist"
+    return unknown_id(thread_id, "threadId", message)
 
 
 def unknown_checkpoint(thread_id: str, checkpoint_id: str) -> CheckpointNotFound:

@@ -18,6 +18,7 @@ from graphflow.checkpoints.blobs import changed_interrupt, changed_record, item_
 from graphflow.checkpoints.ids import clean_title
 from graphflow.checkpoints.rows import Lineage, LooseItem, OpenInterrupt, Place, Record, Rewrite, ThreadRow
 from graphflow.errors import StoreError
+from graphflow.id_rule import check_id
 
 FORMAT = "graphflow-thread"
 VERSION = 1
@@ -174,6 +175,8 @@ def placed(
 
 
 def _placed(copy: ThreadCopy, thread_id: str | None, is_taken: Callable[[int], bool]) -> ThreadCopy:
+    if thread_id is not None:
+        check_id(thread_id)
     name = thread_id or copy.thread.thread_id
     # Numbers are unique in a store; a copy beside its original needs others.
     numbers = {lineage.number: _fresh(lineage.number, is_taken) for lineage in copy.lineages}

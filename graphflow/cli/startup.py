@@ -164,10 +164,17 @@ def _only(found: list[str], given: str, what: str) -> str:
     return found[0] if found else given
 
 
+async def _parts(app: Application, given: str) -> tuple[str, str]:
+    """`THREAD[@CHECKPOINT]` apart: no checkpoint's id has an `@`, but that of an older thread may."""
+    await app.runs.ready()
+    thread_id, at, checkpoint = given.rpartition("@")
+    return (thread_id, checkpoint) if at and await app.store.thread(given) is None else (given, "")
+
+
 async def target_named(app: Application, given: str) -> tuple[Thread, CheckpointInfo]:
     """`THREAD@CHECKPOINT`."""
-    thread_id, at, checkpoint = given.partition("@")
-    if not at or not checkpoint:
+    thread_id, checkpoint = await _parts(app, given)
+    if not checkpoint:
         stop(
             exits.USAGE,
             f"{given!r} has no checkpoint; write THREAD@CHECKPOINT",
@@ -179,6 +186,6 @@ async def target_named(app: Application, given: str) -> tuple[Thread, Checkpoint
 
 async def place_named(app: Application, given: str) -> tuple[Thread, str | None]:
     """`THREAD[@CHECKPOINT]`: the thread, and the id of the checkpoint if one is given."""
-    thread_id, _, checkpoint = given.partition("@")
+    thread_id, checkpoint = await _parts(app, given)
     thread = await thread_named(app, thread_id)
     return thread, (await checkpoint_named(thread, checkpoint)).id if checkpoint else None

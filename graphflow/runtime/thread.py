@@ -9,9 +9,10 @@ import msgspec
 
 from graphflow.checkpoints.bulk_load import load_machines
 from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.errors import unknown_thread
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.rows import Keep, Pruned
-from graphflow.errors import CheckpointNotFound, StateError, ThreadBusy, ThreadNotFound
+from graphflow.errors import CheckpointNotFound, StateError, ThreadBusy
 from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.history.diff import diff_of
 from graphflow.runtime.history.effects import Choices, Effect, effects_behind, kept_places
@@ -60,7 +61,7 @@ class Thread:
         """Checkpoints newest first: of the present branch, or of the whole tree."""
         store = await self._store()
         if await store.thread(self.id) is None:
-            raise ThreadNotFound(f"no thread {self.id!r}")
+            raise unknown_thread(self.id)
         rows = await store.list_checkpoints(self.id, before=before, limit=limit, all_lineages=all_lineages)
         return [checkpoint_info(row) for row in rows]
 
@@ -97,7 +98,7 @@ class Thread:
         store = runs.store
         row = await store.thread(self.id)
         if row is None:
-            raise ThreadNotFound(f"no thread {self.id!r}")
+            raise unknown_thread(self.id)
         driven = runs.is_driven(row)
         listed = await store.list_checkpoints(self.id, before=before, limit=limit, all_lineages=all_lineages)
         machines = await load_machines(store, self.id, listed)

@@ -13,6 +13,7 @@ from graphflow.server import cors, envelope, openapi
 from graphflow.server.access_log import AccessLog
 from graphflow.server.auth import parse_tokens
 from graphflow.server.hosts import HostCheck, host_names
+from graphflow.server.paths import EncodedSlashes
 from graphflow.server.rate_limits import RateLimit, RunLimit
 from graphflow.server.routes import agents, chats, operators, pages, rules, runs, threads, tools, uploads, usage
 from graphflow.server.routes._parts import check_parameters
@@ -73,6 +74,7 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
     # With tokens a page that has none reads nothing, under whatever name; without them the name is the only guard.
     if settings.allowed_hosts or not app.state.tokens:
         app.add_middleware(HostCheck, allowed=host_names(settings.allowed_hosts))
+    app.add_middleware(EncodedSlashes)
     # The outermost, so that requests that CORS refuses are counted and logged as well.
     app.add_middleware(AccessLog, metrics=metrics)
     return app

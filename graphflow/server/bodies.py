@@ -28,8 +28,9 @@ INLINE_BYTES = 64 * 1024
 """A larger body is parsed in a thread: beside the time that it takes, a thread costs nothing."""
 
 M = TypeVar("M", bound="JsonBody")
-Id = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00]*$")]
-"""Without U+0000, which not every store can look for."""
+Name = Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")]
+"""Of what is looked up, or made by `id_rule`. Without U+0000, which not every store can look for."""
+Id = Annotated[Name, Field(max_length=256)]
 EventFamily = Literal["contract", "graph"]
 EffectChoice = Literal["reuse", "rerun", "undo", "assume_undone"]
 EffectChoices = (
@@ -141,9 +142,9 @@ class SubmitBody(JsonBody):
     # No `anyOf`: a generator of clients makes a union of it that has none of the fields.
     model_config = ConfigDict(json_schema_extra={"x-requires-one": ["interruptId", "toolId"]})
 
-    chat_id: Id
+    chat_id: Name
     """The thread."""
-    run_id: Id
+    run_id: Name
     """The run that asked."""
     interrupt_id: Id | None = Field(None, description="The interrupt, or its tool call. Give this or `toolId`.")
     tool_id: Id | None = Field(None, description="The tool call, or its interrupt. Give this or `interruptId`.")
@@ -199,7 +200,7 @@ class ForkBody(JsonBody):
 
     checkpoint_id: Id | None = None
     """The last checkpoint to share; absent: the head."""
-    thread_id: Id | None = None
+    thread_id: Name | None = None
     """Id of the new thread; absent: a new one."""
     effects: EffectChoices | None = None
     """The choice for writes behind the checkpoint; `undo` is not allowed."""

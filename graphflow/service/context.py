@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from graphflow.agents.loader import LoadedAgent, load_agent
 from graphflow.agents.registry import AgentRegistry
 from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.errors import unknown_thread
 from graphflow.checkpoints.open_store import open_store
 from graphflow.errors import GraphflowError, ThreadNotFound
 from graphflow.graph.definition.checked_document import CheckedDocument
@@ -33,7 +34,6 @@ from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.documents import stored_document
 from graphflow.runtime.runs.live_runs import Listener, LiveRuns, RunRegistry, registry_of
 from graphflow.service.pinned_tools import PinnedTools
-from graphflow.service.requests import unknown_thread
 from graphflow.settings import Settings
 from graphflow.tools.files.tool_files import ToolFiles
 from graphflow.tools.files.viewports import Viewports

@@ -12,7 +12,6 @@ from graphflow.checkpoints.rows import Queued
 from graphflow.runtime.queue_codec import decode_queued
 from graphflow.runtime.run_request import RunRequest
 from graphflow.service.context import ServiceContext
-from graphflow.service.requests import CHAT_ID
 
 PAGE = 10_000
 YOUNG_MS = 1_000
@@ -65,7 +64,7 @@ def _made_at(run_id: str) -> int:
 async def find_queued(context: ServiceContext, run_id: str) -> QueuedInput | None:
     """The input of a run that has not begun."""
     await context.runs.ready()
-    chat_id = await context.store.find_run(run_id) if CHAT_ID.fullmatch(run_id) else None
+    chat_id = await context.store.find_run(run_id)
     if chat_id is None:
         return None
     for place, (entry, queued) in enumerate(await queued_inputs(context, chat_id), 1):

@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from graphflow.checkpoints.errors import unknown_thread
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.events import Event, RunWaiting
 from graphflow.graph.engine.ports import Logged
@@ -14,7 +15,6 @@ from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.runtime.runs.preconditions import UNFINISHED
 from graphflow.service.context import ServiceContext
-from graphflow.service.requests import unknown_thread
 
 StreamFrame = tuple[str | None, Event]
 """An event and its SSE id; `stream.reset` has none."""

@@ -18,7 +18,7 @@ from graphflow.service.context import ServiceContext
 from graphflow.service.inbox import interrupt_dict
 from graphflow.service.live_threads import flush_live
 from graphflow.service.queued_inputs import queued_inputs
-from graphflow.service.requests import checked_chat_id, unknown_cursor
+from graphflow.service.requests import unknown_cursor
 from graphflow.service.usage import added, line_dict
 
 
@@ -28,7 +28,6 @@ async def thread_of(context: ServiceContext, thread_id: str) -> Thread:
     Raises:
         ThreadNotFound: no such thread.
     """
-    checked_chat_id(thread_id, "threadId")
     await context.runs.ready()
     await flush_live(context, thread_id)
     return (await context.graph_of_thread(thread_id)).thread(thread_id)
@@ -171,8 +170,6 @@ async def fork(
         ThreadExists: `new_id` is taken by a thread that the caller may see.
         ThreadNotFound: it is taken by another user's.
     """
-    if new_id is not None:
-        checked_chat_id(new_id, "threadId")
     thread = await thread_of(context, thread_id)
     try:
         other = await thread.fork(checkpoint_id, thread_id=new_id, effects=effects, by=caller.name)

@@ -22,11 +22,12 @@ import msgspec
 
 from graphflow.errors import GraphflowError
 from graphflow.events import RequestUpload
+from graphflow.id_rule import is_id
 from graphflow.memory.chat_files import file_stem
 from graphflow.service.access import LOCAL, Caller, claim
 from graphflow.service.context import ServiceContext
 from graphflow.service.queued_inputs import find_queued
-from graphflow.service.requests import bad_argument, checked_chat_id
+from graphflow.service.requests import bad_argument, unknown_chat
 
 BLOCK = 1 << 20
 LONGEST_NAME = 255
@@ -78,7 +79,10 @@ async def upload(
     Raises:
         GraphflowError: `invalid_input`, `thread_not_found`, `too_large`; nothing is kept.
     """
-    chat_id = checked_chat_id(chat_id) if chat_id else context.ids.new_id()
+    if not chat_id:
+        chat_id = context.ids.new_id()
+    elif not is_id(chat_id) and await context.store.thread(chat_id) is None:
+        raise unknown_chat(chat_id)
     if kind is not None and not _WORD.fullmatch(kind):
         raise bad_argument("type", f"{kind!r:.80} must be 1 to 64 letters, digits, '.', '_' and '-'")
     upload_id = context.ids.new_id()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
+
+from graphflow.runtime.runs import start
+from graphflow.service.application import Application
+from graphflow.settings import load_settings
 
 QUESTION = "What time is it in Beijing? And list the files"
 
@@ -291,3 +296,30 @@ def test_a_thread_whose_python_node_failed_shows_where(cli, project):
     for line in trace:
         assert line in cli("why", "b").out
         assert line in shown.out + shown.err
+
+
+def test_an_id_that_no_door_takes_is_refused_and_an_older_thread_under_one_stays_in_reach(cli, project, monkeypatch):
+    for refused in (
+        ("run", "demo_plain", "x", "--thread", "a@b"),
+        ("threads", "show", "a b"),
+        ("inbox", "list", "--thread", "a/b"),
+    ):
+        made = cli(*refused)
+        assert made.code == 2 and "is not a valid id: 1 to 128 characters" in made.err
+    monkeypatch.setattr(start, "is_id", lambda _: True)
+    asyncio.run(_stored(project, "a@b", "a b"))
+    last = cli("threads", "show", "a@b", "--json").json["checkpoints"][-1]["id"]
+    assert cli("threads", "state", f"a@b@{last[-8:]}").code == 0
+    assert cli("threads", "rewind", f"a@b@{last[-8:]}").code == 0
+    assert cli("threads", "fork", "a@b", "--id", "c").code == 0
+    refused = cli("threads", "fork", "a@b", "--id", "a b c")
+    assert refused.code == 2 and "is not a valid id" in refused.err
+    for thread in ("a@b", "a b"):
+        assert cli("threads", "rm", thread, "--yes").code == 0
+    assert [line["threadId"] for line in cli("threads", "list", "--json").json] == ["c"]
+
+
+async def _stored(project, *threads):
+    async with Application(load_settings(project)) as app:
+        for thread in threads:
+            await app.graph("demo_plain").run({"query": "x"}, thread)

@@ -8,7 +8,7 @@ import typer
 
 from graphflow.cli.command import command, group, list_by_default
 from graphflow.cli.options import AsJson, AsLines
-from graphflow.cli.startup import PAGE, opened
+from graphflow.cli.startup import PAGE, opened, thread_named
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.argument_values import json_object, json_or_text, json_value
 from graphflow.cli.terminal.console import local_time, note, say_json, say_table, stop
@@ -33,6 +33,7 @@ async def list_inbox(
     from graphflow.cli.terminal.question_text import note_answers, question_line
 
     async with opened() as app:
+        thread = (await thread_named(app, thread)).id if thread else None
         rows = await _open(app, thread_id=thread, owner=owner, role=role, agent_key=agent)
         waiting = [(row, _interrupt(row)) for row in rows]
     if as_json:

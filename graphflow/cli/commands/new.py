@@ -89,11 +89,11 @@ def new(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Create an example agent, and the JSON Schema for your editor."""
+    from graphflow.tools.builtin.agent_file import AGENT_ID
+
     key, word = name.removesuffix(".json"), mode.strip().upper().replace("-", "_")
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", key):
-        stop(
-            exits.USAGE, f"{name!r} is not a valid key: use letters, digits, _ and -, and start with a letter or digit"
-        )
+    if not AGENT_ID.fullmatch(key):
+        stop(exits.USAGE, f"{name!r:.100} is not a valid key: use 1 to 64 letters, digits, _ and -")
     if word not in TEMPLATES:
         stop(exits.USAGE, f"unknown --mode {mode!r}; modes are {', '.join(TEMPLATES)}")
     folder = Path(settings_of().agents.dir)

@@ -8,7 +8,7 @@ import typer
 
 from graphflow.cli.command import command
 from graphflow.cli.options import Approve, AsJson, AsLines, Budget, DryRun, Effects, NewId, Place, ThreadId, Timeout
-from graphflow.cli.startup import forked, opened, opened_thread, place_named, target_named
+from graphflow.cli.startup import checkpoint_named, forked, opened, opened_thread, place_named, target_named
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.argument_values import budget_of, effect_choices, json_object, message_text
 from graphflow.cli.terminal.console import count, note, say, say_json, stop
@@ -75,11 +75,8 @@ async def fork(
     # Read before the fork is made: a typing error must not leave one behind.
     values = json_object(edit, "--edit") if edit is not None else None
     async with opened() as app:
-        if "@" in target:
-            thread, at = await target_named(app, target)
-        else:
-            thread, _ = await place_named(app, target)
-            at = (await thread.history(limit=1))[0]
+        thread, named = await place_named(app, target)
+        at = await checkpoint_named(thread, named or "head")
         if dry_run:
             where = f"{at.id} (step {at.step}, {at.node or at.source})"
             note(f"would create a thread that shares {thread.id} up to {where}")

@@ -149,14 +149,14 @@ async def no_events() -> AsyncIterator[Event]:
 
 async def outcome(graph: CompiledGraph, thread_id: str, checkpoint_id: str | None = None) -> RunResult:
     """A run's result, read from the store at its last checkpoint or at the thread's head."""
+    from graphflow.checkpoints.errors import unknown_thread
     from graphflow.checkpoints.loading import load_thread
-    from graphflow.errors import ThreadNotFound
     from graphflow.runtime.result import result_from
 
     assert graph.host.store is not None
     loaded = await load_thread(graph.host.store, thread_id, checkpoint_id)
     if loaded is None:
-        raise ThreadNotFound(f"no thread {thread_id!r}", threadId=thread_id)
+        raise unknown_thread(thread_id)
     plan = await graph.host.documents.pinned(loaded.row.facts.document)
     return result_from(plan, loaded.machine, thread_id, loaded.checkpoint_id)
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.errors import unknown_thread
 from graphflow.checkpoints.loading import Loaded, load_thread
-from graphflow.errors import CheckpointNotFound, GraphflowError, ThreadNotFound
+from graphflow.errors import CheckpointNotFound, GraphflowError
 from graphflow.graph.engine.ports import Clock, Ids
 from graphflow.runtime.documents import Documents
 from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns, registry_of
@@ -95,7 +96,7 @@ class RunHost:
         loaded = await load_thread(store, thread_id, checkpoint_id, logs=logs)
         if loaded is None or loaded.row.head is None:
             if await store.thread(thread_id) is None:
-                raise ThreadNotFound(f"no thread {thread_id!r}")
+                raise unknown_thread(thread_id)
             raise CheckpointNotFound(
                 f"thread {thread_id!r} has no checkpoint yet; run it first"
                 if checkpoint_id is None

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from graphflow.checkpoints.ids import check_text
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.rows import Lineage, ThreadFacts
@@ -21,6 +20,7 @@ from graphflow.graph.core.immutable import freeze
 from graphflow.graph.core.machine import Machine
 from graphflow.graph.core.ticks import Cancel, Input
 from graphflow.graph.engine.executor import Executor
+from graphflow.id_rule import check_id, is_id, may_exist
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.answer import after_expiry, answer_with_text
 from graphflow.runtime.runs.answer_checks import questions_of
@@ -65,7 +65,7 @@ def check_request(
         host.documents.check_priced(plan, limits)
     thread_id = request.thread_id or host.ids.new_id()
     run_id = request.run_id or host.ids.new_id()
-    check_text(thread_id, run_id)
+    check_id(run_id, "runId")
     tick = Input(
         id=host.ids.new_id(),
         at=host.clock.now_ms(),
@@ -88,7 +88,10 @@ async def start(host: RunHost, new: CheckedInput) -> PreparedRun:
     Raises:
         ThreadBusy, ThreadWaiting
     """
-    runs = host.runs
+    runs, thread_id = host.runs, new.request.thread_id
+    # One that was stored under another id continues.
+    if not is_id(thread_id) and not (runs and may_exist(thread_id) and await runs.store.thread(thread_id)):
+        check_id(thread_id)
     if runs is None:
         executor = make_executor(
             host, new.plan, Machine(), None, thread_id=new.request.thread_id, audience=new.audience

@@ -20,6 +20,7 @@ from graphflow.graph.core.machine import ROOT, Machine, all_frames
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.ticks import Edited, Moved
 from graphflow.graph.core.transition import advance
+from graphflow.id_rule import check_id
 from graphflow.runtime.history.effects import (
     CHOICES,
     Choice,
@@ -68,6 +69,8 @@ class Travel:
 
     async def fork(self, checkpoint_id: str | None, new_id: str | None, effects: Choices, by: str | None) -> str:
         """See `Thread.fork`; the new thread's id."""
+        if new_id is not None:
+            check_id(new_id)
         head = await self._load(logs=False)
         if checkpoint_id is None:  # what was recorded after it belongs to a node that the fork runs again
             checkpoint_id = head.checkpoint_id

@@ -15,6 +15,7 @@ from graphflow.errors import GraphflowError
 from graphflow.graph.core.immutable import thaw
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.server.envelope import rested
+from graphflow.server.paths import put_slashes_back
 from graphflow.server.rate_limits import RunLimit
 from graphflow.server.sse import EventStream
 from graphflow.service.application import Application
@@ -46,6 +47,8 @@ async def check_parameters(request: Request) -> None:
     Raises:
         GraphflowError: `invalid_input`.
     """
+    # Here, before anything reads them: this is the first dependency of every route.
+    put_slashes_back(request.path_params)
     given = request.query_params.multi_items()
     for name, value in (*request.path_params.items(), *given):
         # No name has it, and not every store can even look for it.

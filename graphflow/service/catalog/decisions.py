@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from graphflow.checkpoints.errors import unknown_thread
 from graphflow.checkpoints.loading import load_thread
 from graphflow.checkpoints.record_decoder import RecordBody, decode_body
 from graphflow.graph.core.immutable import thaw
@@ -12,7 +13,6 @@ from graphflow.graph.core.machine import WAITS, Interrupt, Operation
 from graphflow.runtime.history.stored_events import PAGE, Chain
 from graphflow.service.context import ServiceContext
 from graphflow.service.live_threads import flush_live
-from graphflow.service.requests import checked_chat_id, unknown_thread
 
 
 async def decisions(context: ServiceContext, thread_id: str) -> list[dict[str, Any]]:
@@ -24,7 +24,6 @@ async def decisions(context: ServiceContext, thread_id: str) -> list[dict[str, A
     Raises:
         ThreadNotFound: no such thread.
     """
-    checked_chat_id(thread_id, "threadId")
     await context.runs.ready()
     await flush_live(context, thread_id)
     loaded = await load_thread(context.store, thread_id)

@@ -12,6 +12,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import DefinitionError, GraphflowError
 from graphflow.graph.definition.types import parse_duration_ms
 from graphflow.graph.engine.ports import Clock, Ids
+from graphflow.id_rule import is_id, unknown_id
 from graphflow.tools.running.standing_rules import VERDICTS, StandingRule, condition_of
 
 NOTE = "approval_rules"
@@ -83,6 +84,8 @@ class StandingRules:
         )
         if thread_id is not None and agent_key is not None:
             raise _wrong("agentKey", "a rule holds for a thread or for an agent; give one of them")
+        if thread_id is not None and not is_id(thread_id) and await self._store().thread(thread_id) is None:
+            raise unknown_id(thread_id, "threadId", "")
         await self._change(lambda rules: _with(rules, rule))
         return rule
 

@@ -11,7 +11,7 @@ from graphflow.graph.core.machine import ROOT
 from graphflow.messages import ToolMessage
 from graphflow.service.context import ServiceContext
 from graphflow.service.live_threads import flush_live
-from graphflow.service.requests import bad_argument, checked_chat_id, unknown_chat
+from graphflow.service.requests import bad_argument, unknown_chat
 from graphflow.tools.port import Tool
 
 
@@ -110,7 +110,6 @@ async def tool_result(context: ServiceContext, chat_id: str, tool_id: str) -> di
     Raises:
         GraphflowError: `thread_not_found`; `not_found` when the chat has no such call.
     """
-    checked_chat_id(chat_id)
     await context.runs.ready()
     await flush_live(context, chat_id)
     loaded = await load_thread(context.store, chat_id)

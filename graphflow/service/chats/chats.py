@@ -39,7 +39,7 @@ from graphflow.service.chats.search import find_chats
 from graphflow.service.context import ServiceContext
 from graphflow.service.inbox import entry
 from graphflow.service.live_threads import flush_live
-from graphflow.service.requests import checked_chat_id, unknown_chat, unknown_cursor
+from graphflow.service.requests import unknown_chat, unknown_cursor
 from graphflow.service.run_log import log_of_run
 
 log = logging.getLogger("graphflow.memory")
@@ -107,7 +107,6 @@ async def chat(context: ServiceContext, chat_id: str, *, raw_messages: bool = Fa
     Raises:
         ThreadNotFound: no such chat.
     """
-    checked_chat_id(chat_id)
     await context.runs.ready()
     await flush_live(context, chat_id)
     await _heal_record(context, chat_id)

@@ -20,7 +20,7 @@ from graphflow.runtime.runs.event_ring import RunLog, block_id
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.context import ServiceContext
 from graphflow.service.queued_inputs import find_run
-from graphflow.service.requests import CHAT_ID, bad_argument, unknown_run
+from graphflow.service.requests import bad_argument, unknown_run
 from graphflow.service.run_log import UNSAFE, RingView, StoredRun, StreamFrame, read_run
 from graphflow.service.runs.remote_runs import follow_stored
 
@@ -81,9 +81,6 @@ async def join(
     position = parse_position(last_event_id)
     await context.runs.ready()
     live = next((live for live in context.runs.by_thread.values() if live.run_id == run_id), None)
-    # Anything else can't be a run id, so the store is not asked.
-    if live is None and not CHAT_ID.fullmatch(run_id):
-        raise unknown_run(run_id)
     thread_id = live.thread_id if live is not None else await find_run(context, run_id)
     if thread_id is None:
         raise unknown_run(run_id)

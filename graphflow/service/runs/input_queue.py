@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from graphflow.checkpoints.errors import unknown_thread
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError
 from graphflow.events import ChatStart, Event
@@ -24,7 +25,7 @@ from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.service.context import ServiceContext
 from graphflow.service.queued_inputs import PAGE, QueuedInput, find_queued
-from graphflow.service.requests import CHAT_ID, checked_chat_id, unknown_run
+from graphflow.service.requests import unknown_run
 from graphflow.service.uploads import announced
 
 OBSERVE_S = 0.5
@@ -249,10 +250,11 @@ async def withdraw_run(context: ServiceContext, thread_id: str, run_id: str) -> 
     Raises:
         ThreadNotFound: `run_not_found` when the thread has no such run.
     """
-    checked_chat_id(thread_id, "threadId")
     found = await find_queued(context, run_id)
     if found is not None and found.chat_id == thread_id:
         return await withdraw(context, found)
-    if not CHAT_ID.fullmatch(run_id) or await context.store.find_run(run_id) != thread_id:
+    if await context.store.thread(thread_id) is None:
+        raise unknown_thread(thread_id)
+    if await context.store.find_run(run_id) != thread_id:
         raise unknown_run(run_id)
     return False

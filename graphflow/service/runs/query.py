@@ -11,6 +11,7 @@ from graphflow.checkpoints.rows import OpenInterrupt, ThreadRow
 from graphflow.errors import AgentNotFound, AnswerRefused, ThreadBusy
 from graphflow.events import ChatStart, Event, RequestQuery, RequestSubmit
 from graphflow.graph.core.machine import WAITS
+from graphflow.id_rule import check_id
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.launch import launch, launch_answer
 from graphflow.runtime.run_request import RunRequest
@@ -21,7 +22,7 @@ from graphflow.service import uploads
 from graphflow.service.access import LOCAL, Caller, claim
 from graphflow.service.context import ServiceContext
 from graphflow.service.queued_inputs import QueuedInput
-from graphflow.service.requests import bad_argument, checked_chat_id, unknown_chat
+from graphflow.service.requests import bad_argument, unknown_chat
 from graphflow.service.runs import input_queue
 from graphflow.service.runs.input_queue import StartedRun
 from graphflow.service.runs.submit import answer_live
@@ -46,8 +47,6 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
     said = request.query
     if said is None or not said.message.strip():
         raise bad_argument("message", "must not be blank")
-    if request.thread_id:
-        checked_chat_id(request.thread_id)
     context.refuse_when_stopping()
     runs = context.runs
     await runs.ready()
@@ -59,6 +58,8 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
         if caller.user is not None and row is not None and row.facts.user != caller.user:
             # The same error as for an unknown id: a refusal must not reveal that the thread exists.
             raise unknown_chat(chat_id)
+        if row is None:
+            check_id(chat_id, "chatId")
         graph = context.graph(agent_of(context, request.agent_key, row))
         if caller.user is not None:
             # Before anything is launched, so that two users with the same new id can't both get it.

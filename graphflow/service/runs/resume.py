@@ -14,7 +14,6 @@ from graphflow.runtime.runs.answer_checks import check_answers
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.runtime.runs.signals import deliver
 from graphflow.service.context import ServiceContext
-from graphflow.service.requests import checked_chat_id
 from graphflow.service.runs.input_queue import StartedRun
 from graphflow.service.runs.sweep import expire_overdue
 
@@ -40,7 +39,6 @@ async def resume(
         GraphflowError: `nothing_to_resume`, `thread_busy`, `thread_waiting`, `effects_need_choice`.
     """
     context.refuse_when_stopping()
-    checked_chat_id(thread_id, "threadId")
     if answers and checkpoint_id is not None:
         await _must_stand_at(context, thread_id, checkpoint_id)
     hold = context.settings.tools.hold_ms if hold_ms is None else hold_ms
@@ -92,7 +90,6 @@ async def signal(context: ServiceContext, thread_id: str, name: str, payload: An
         GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
     """
     context.refuse_when_stopping()
-    checked_chat_id(thread_id, "threadId")
     async with context.thread_lock(thread_id):
         await expire_overdue(context, thread_id)
         # A run that is just ending takes no signal; after it, the thread is free or waits.

@@ -65,6 +65,8 @@ async def submit(context: ServiceContext, request: SubmitRequest, *, caller: Cal
     except AnswerRefused as refusal:
         status, detail = _STATUS[refusal.code], refusal.message
     except ThreadNotFound as unknown:
+        if unknown.code == "invalid_input":
+            raise
         status, detail = "unmatched", unknown.message
     return Submitted(
         request_id=request_id,

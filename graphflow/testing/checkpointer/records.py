@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.rows import Keep, Log, LogItem, OpenInterrupt, Record, Spent
-from graphflow.errors import StoreError
+from graphflow.errors import GraphflowError, StoreError
 from graphflow.testing.checkpointer.suite import (
     LEASE,
     NOW,
@@ -184,7 +184,7 @@ class Records(Suite):
         lines = await lines_of(store, "thread")
         for bad in ("nul \x00", "half \ud83d"):
             for refusal in _asked(store, driver, bad, lines):
-                error = await refused(StoreError, refusal)
+                error = await refused(GraphflowError, refusal)
                 assert error.code == "invalid_input"
                 assert repr(bad)[1:-1] in error.message
         assert [row.thread_id for row in await store.threads()] == ["thread"]
