@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from graphflow.checkpoints.errors import unknown_thread
+from graphflow.id_rule import is_id
 from graphflow.service.context import ServiceContext
 from graphflow.service.queued_inputs import find_run
 from graphflow.service.requests import unknown_chat, unknown_run
@@ -45,6 +46,14 @@ async def check_thread(context: ServiceContext, caller: Caller, thread_id: str) 
     """Raises ThreadNotFound when the thread does not exist or is another user's."""
     if not await sees(context, caller, thread_id):
         raise unknown_thread(thread_id)
+
+
+async def check_filter(context: ServiceContext, thread_id: str | None, user: str | None) -> None:
+    """Refuses the id of no thread in a filter; one that only nobody has yet finds nothing."""
+    if thread_id is not None and not is_id(thread_id):
+        row = await context.store.thread(thread_id)
+        if row is None or user not in (None, row.facts.user):
+            raise unknown_thread(thread_id)
 
 
 async def check_chat(context: ServiceContext, caller: Caller, chat_id: str) -> None:

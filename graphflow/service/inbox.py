@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from graphflow.checkpoints import codec
-from graphflow.checkpoints.errors import unknown_thread
 from graphflow.checkpoints.record_decoder import decode_interrupt
 from graphflow.checkpoints.rows import OpenInterrupt, parse_cursor
 from graphflow.errors import StoreError
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import WAITS, Interrupt
-from graphflow.id_rule import is_id
+from graphflow.service.access import check_filter
 from graphflow.service.context import ServiceContext
 from graphflow.service.requests import unknown_cursor
 
@@ -41,10 +40,7 @@ async def inbox(
         except StoreError:
             raise unknown_cursor(cursor) from None
     await context.runs.ready()
-    if thread_id is not None and not is_id(thread_id):
-        row = await context.store.thread(thread_id)
-        if row is None or user not in (None, row.facts.user):
-            raise unknown_thread(thread_id)
+    await check_filter(context, thread_id, user)
     rows: list[OpenInterrupt] = []
     # A page may hold waits for signals and timers only, so pages are read until the limit is reached or none follow.
     while True:

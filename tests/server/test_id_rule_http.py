@@ -43,6 +43,8 @@ def routes(thread: str) -> list[tuple[str, str, Any]]:
         ("DELETE", f"/api/threads/{path}/queue/x", None),
         ("DELETE", f"/api/threads/{path}", None),
         ("GET", f"/api/runs/{path}/events", None),
+        ("GET", f"/api/runs/{path}", None),
+        ("GET", f"/api/runs?threadId={path}", None),
         ("GET", f"/api/chat?chatId={path}", None),
         ("GET", f"/api/inbox?threadId={path}", None),
         ("GET", f"/api/tool/result?chatId={path}&toolId=x", None),

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
 from graphflow.graph.core.immutable import thaw
+from graphflow.id_rule import is_id
 from graphflow.runtime.result import result_from
 from graphflow.runtime.runs.run_list import RunFound, RunInfo, read_runs, runs_with
-from graphflow.service.access import LOCAL, Caller, check_run
+from graphflow.service.access import LOCAL, Caller, check_filter, check_run
 from graphflow.service.context import ServiceContext
 from graphflow.service.inbox import interrupt_dict
 from graphflow.service.live_threads import flush_live
 from graphflow.service.queued_inputs import find_run
-from graphflow.service.requests import CHAT_ID, unknown_cursor, unknown_run
+from graphflow.service.requests import unknown_cursor, unknown_run
 
 
 async def run_resource(context: ServiceContext, run_id: str, *, caller: Caller = LOCAL) -> dict[str, Any]:
@@ -23,8 +25,6 @@ async def run_resource(context: ServiceContext, run_id: str, *, caller: Caller =
     Raises:
         ThreadNotFound: `run_not_found`; also for a run of another user.
     """
-    if not CHAT_ID.fullmatch(run_id):
-        raise unknown_run(run_id)
     await context.runs.ready()
     await check_run(context, caller, run_id)
     live = next((live for live in context.runs.by_thread.values() if live.run_id == run_id), None)
@@ -63,9 +63,9 @@ def run_line(info: RunInfo) -> dict[str, Any]:
 def links_of(run_id: str, thread_id: str) -> dict[str, str]:
     """Where the run, its events and its thread are found, relative to the server's address."""
     return {
-        "self": f"/api/runs/{run_id}",
-        "events": f"/api/runs/{run_id}/events",
-        "thread": f"/api/threads/{thread_id}",
+        "self": f"/api/runs/{quote(run_id, safe='')}",
+        "events": f"/api/runs/{quote(run_id, safe='')}/events",
+        "thread": f"/api/threads/{quote(thread_id, safe='')}",
     }
 
 
@@ -77,7 +77,8 @@ async def list_runs(
     Raises:
         GraphflowError: `invalid_input` for an invalid cursor or status.
     """
-    if cursor is not None and not CHAT_ID.fullmatch(cursor):
+    await check_filter(context, filters.get("thread_id"), user)
+    if cursor is not None and not is_id(cursor):
         raise unknown_cursor(cursor)
     found, following = await runs_with(context.runs, cursor=cursor, user=user, **filters)
     return [run_line(info) for info in found], following
