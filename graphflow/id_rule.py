@@ -7,6 +7,7 @@ so a look-up judges an id only once nothing has it.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from graphflow.errors import GraphflowError, ThreadNotFound
 
@@ -35,10 +36,11 @@ def check_id(given: object, field: str = "threadId") -> None:
         raise GraphflowError(f"{field}: {rule}", code="invalid_input", fields={field: rule})
 
 
-def unknown_id(given: object, field: str, message: str, code: str | None = None) -> ThreadNotFound:
+def unknown_id(given: str, field: str, message: str, code: str | None = None) -> ThreadNotFound:
     """The error for an id that nothing has: `message`, or the rule if nothing could have it."""
     if is_id(given):
-        return ThreadNotFound(message, code=code, **{field: given})
+        detail: dict[str, Any] = {field: given}
+        return ThreadNotFound(message, code=code, **detail)
     rule = _refusal(given)
     return ThreadNotFound(f"{field}: {rule}", code="invalid_input", fields={field: rule})
 

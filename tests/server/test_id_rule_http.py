@@ -65,7 +65,7 @@ async def test_every_route_refuses_it_with_one_error(folder: Path, thread: str, 
             error = response.json()["data"].get("error", {})
             assert (response.status_code, error.get("code")) == (400, "invalid_input"), (method, url, response.text)
             assert "is not a valid id: 1 to 128 characters of A-Z a-z 0-9 . _ : - without '..'" in error["message"], url
-        upload = {"files": {"file": ("a.txt", b"x")}, "data": {"chatId": thread}}
+        upload: dict[str, Any] = {"files": {"file": ("a.txt", b"x")}, "data": {"chatId": thread}}
         assert (await client.post("/api/upload", headers=token, **upload)).status_code == 400
         assert not (folder / "checkpoints" / "uploads").exists() or not any(
             (folder / "checkpoints" / "uploads").iterdir()
