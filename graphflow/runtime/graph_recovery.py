@@ -10,6 +10,7 @@ import msgspec
 
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError
+from graphflow.runtime.backoff import Backoff
 from graphflow.runtime.recovery import Recovery
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.runtime.run_request import RunRequest
@@ -48,6 +49,7 @@ class GraphRecovery(Recovery):
         self._gate = asyncio.Semaphore(max_concurrency)
         self._lives: set[LiveRun] = set()
         self._at_work: set[str] = set()
+        self.backoff = Backoff()
         self.done = RecoveryResult(results=[], refused=[], errors={})
 
     @property
@@ -70,7 +72,7 @@ class GraphRecovery(Recovery):
         self.done.refused.append(queued)
 
     def failed(self, thread_id: str, error: GraphflowError) -> None:
-        log.warning("thread %s can't be recovered: %s", thread_id, error.message)
+        super().failed(thread_id, error)
         self.done.errors[thread_id] = error
 
     async def once(self) -> RecoveryResult:

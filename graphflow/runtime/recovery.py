@@ -15,6 +15,7 @@ import msgspec
 from graphflow.checkpoints.rows import Queued, ThreadRow
 from graphflow.errors import GraphflowError
 from graphflow.events import Event
+from graphflow.runtime.backoff import Backoff
 from graphflow.runtime.launch import launch, launch_expired, launch_resume
 from graphflow.runtime.queue_codec import decode_queued
 from graphflow.runtime.run_request import RunRequest
@@ -23,7 +24,9 @@ from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.runs.signals import deliver_queued
 
-LATER = frozenset({"thread_busy", "thread_waiting", "fenced", "store_failed", "shutting_down", "connection"})
+ELSEWHERE = frozenset({"thread_busy", "thread_waiting", "fenced", "shutting_down"})
+"""Refusals that are nobody's failure: another has the thread, or will."""
+LATER = ELSEWHERE | {"store_failed", "connection"}
 """Refusals that change nothing: what is due stays due."""
 PAGE = 100
 """Runs that are taken over at one look: the others of a dead process are left to other servers, or to the next look."""
@@ -36,6 +39,9 @@ class Recovery(ABC):
 
     takes_over = False
     """Resumes every run that a crash cut off; else only those that something waits behind."""
+
+    backoff: Backoff
+    """Of the process, however many objects look after its threads."""
 
     @property
     @abstractmethod
@@ -63,8 +69,10 @@ class Recovery(ABC):
         log.warning("thread %s: run %s can't begin: %s", queued.thread_id, queued.run_id, refusal.message)
 
     def failed(self, thread_id: str, error: GraphflowError) -> None:
-        """What is due on the thread can't be done."""
-        log.info("thread %s: what is due can't be done: %s", thread_id, error.message)
+        """What is due on the thread can't be done for now."""
+        is_new = self.backoff.failed(thread_id, error, self.runs.clock.monotonic())
+        level = logging.WARNING if is_new else logging.DEBUG
+        log.log(level, "thread %s: what is due can't be done, and is tried again: %s", thread_id, error.message)
 
     # --- finding
 
@@ -73,7 +81,7 @@ class Recovery(ABC):
         found = await self.overdue()
         for thread_id in await self.runs.store.queues(self.runs.clock.now_ms()):
             found.setdefault(thread_id, [])
-        return found
+        return {thread_id: overdue for thread_id, overdue in found.items() if not self._rests(thread_id)}
 
     async def overdue(self) -> dict[str, list[str]]:
         """Threads with questions and timers whose time is over: their interrupts' ids."""
@@ -84,7 +92,12 @@ class Recovery(ABC):
 
     async def cut_off(self) -> list[str]:
         """Threads whose run lost its process."""
-        return await self.runs.store.stopped(self.runs.clock.now_ms(), limit=PAGE)
+        # Those that rest must not fill the page.
+        found = await self.runs.store.stopped(self.runs.clock.now_ms(), limit=PAGE + len(self.backoff))
+        return [thread_id for thread_id in found if not self._rests(thread_id)]
+
+    def _rests(self, thread_id: str) -> bool:
+        return self.backoff.rests(thread_id, self.runs.clock.monotonic())
 
     # --- doing
 
@@ -107,11 +120,15 @@ class Recovery(ABC):
             return None
         row = await self.runs.store.thread(thread_id)
         if row is None or self.runs.is_driven(row):
+            self.backoff.done(thread_id)
             return None
         try:
-            return await self._first(row, overdue)
+            done = await self._first(row, overdue)
+            if done is not None or not self._rests(thread_id):  # else it has failed just now
+                self.backoff.done(thread_id)
+            return done
         except GraphflowError as refusal:
-            if refusal.code in LATER:
+            if refusal.code in ELSEWHERE:
                 log.debug("thread %s: what is due waits on: %s", thread_id, refusal.message)
             else:
                 self.failed(thread_id, refusal)

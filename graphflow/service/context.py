@@ -30,6 +30,7 @@ from graphflow.models.pool import ModelPool
 from graphflow.models.prices import Prices
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.nodes.model import MODEL_SERVICES
+from graphflow.runtime.backoff import Backoff
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.documents import stored_document
 from graphflow.runtime.runs.live_runs import Listener, LiveRuns, RunRegistry, registry_of
@@ -61,6 +62,8 @@ class QueueState:
         self.draining: dict[str, asyncio.Task[None]] = {}
         self.again: set[str] = set()
         """Threads to look at once more when their drain is done."""
+        self.backoff = Backoff()
+        """Threads that the sweep leaves alone for a while."""
 
 
 class SearchState:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import sys
 import threading
 import time
 
 from graphflow.checkpoints.commit_queue import QueuedCall
+from graphflow.checkpoints.postgres import pipeline
 from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import StoreError, ThreadBusy
@@ -67,6 +69,18 @@ async def holds(path: str) -> None:
     await driver.add(b"0")
     say("taken")
     await asyncio.Event().wait()
+
+
+async def stops(path: str) -> None:
+    """Takes a thread, and stands still amid a commit of which the database has the beginning."""
+    store = store_at(path)
+    pipeline.HELD_MS = 500
+    driver = await taken(store, "thread")
+    await driver.add(b"0")
+    say("taken")
+    commit = driver.commit(driver.record(bytes(8 << 20)))  # a socket takes some 200 KB before its reader reads on
+    os.kill(os.getpid(), signal.SIGSTOP)
+    await commit
 
 
 async def forks(path: str) -> None:

@@ -107,12 +107,15 @@ async def test_a_session_ended_while_idle_frees_its_socket_number(connection: Co
     await assert_number_is_free(descriptor)
 
 
-async def test_a_session_cut_off_during_a_statement_frees_its_socket_number(connection: Connection) -> None:
-    descriptor, _ = await attached(connection)
+async def test_a_session_cut_off_during_a_statement_frees_its_socket_number(
+    connection: Connection, terminate: Terminate
+) -> None:
+    descriptor, pid = await attached(connection)
     told = send(connection, SLEEP())
     cut(descriptor)
     assert isinstance(await told, ConnectionLost)
     await assert_number_is_free(descriptor)
+    await asyncio.to_thread(terminate, pid)  # the server does not look at the socket while it sleeps
 
 
 async def test_a_session_lost_while_sending_frees_its_socket_number(connection: Connection) -> None:

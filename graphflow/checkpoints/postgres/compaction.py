@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from graphflow.checkpoints.postgres.errors import held_open
-from graphflow.checkpoints.postgres.pipeline import Statement
+from graphflow.checkpoints.postgres.errors import held_open, store_error
+from graphflow.checkpoints.postgres.pipeline import ConnectionLost, PostgresError, Statement
 from graphflow.checkpoints.postgres.pool import FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool, Target
 
 _NEXT = Statement("SELECT pg_snapshot_xmax(pg_current_snapshot())::text", "", "t")
@@ -21,6 +21,7 @@ _OLDER = Statement(
     "t",
     "bt",
 )
+_UNLIMITED = Statement("SET transaction_timeout = 0")
 _REWRITE = [
     Statement(f"VACUUM FULL @.{table}")
     for table in ("records", "items", "snapshots", "lineages", "interrupts", "inputs")
@@ -44,6 +45,15 @@ async def compact(pool: Pool, target: Target) -> None:
             raise held_open(target.name, names)
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-    # One by one: VACUUM can be part of no transaction, and locks only the table that it rewrites.
-    for statement in _REWRITE:
-        await pool.do(statement())
+    # By a connection of its own, whose statements may take as long as they need.
+    connection = await target.connect()
+    try:
+        if connection.is_limited:
+            await connection.run(_UNLIMITED())
+        # One by one: VACUUM can be part of no transaction, and locks only the table that it rewrites.
+        for statement in _REWRITE:
+            await connection.run(statement())
+    except (ConnectionLost, PostgresError) as error:
+        raise store_error(target.name, error, "compacted") from error
+    finally:
+        connection.close()

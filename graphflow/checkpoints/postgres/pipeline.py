@@ -21,8 +21,10 @@ from graphflow.checkpoints.ids import check_text, clean_title
 from graphflow.errors import StoreError
 
 _OK = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
-_GONE = ("25P03", "57P01", "57P02", "57P03", "57P05")
+_GONE = ("25P03", "25P04", "57P01", "57P02", "57P03", "57P05")
 """The server ends this connection, or all of them, by its own will."""
+HELD_MS = 15_000
+"""For so long a session keeps its locks when its process does not go on: as long as a lease lasts."""
 
 
 class PostgresError(Exception):
@@ -173,6 +175,8 @@ class Connection:
         self._session = session
         """Made by psycopg, which knows how to connect without blocking; kept, for it ends with this object."""
         self._link = session.pgconn
+        self.is_limited = limits_transactions(session)
+        """Its transactions last for no longer than a lease, unless they say otherwise."""
         self._schema = schema
         self._prepared: set[bytes] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -426,10 +430,18 @@ async def connect(conninfo: str, schema: str) -> Connection:
     try:
         # Everything is looked up by an index, also while statistics say that a table is empty still. And a session whose process
         # stands still, or is gone without the server's knowing, keeps its locks for no longer than a lease lasts.
-        await session.execute("SET enable_seqscan = off; SET idle_in_transaction_session_timeout = 15000")
+        await session.execute(f"SET enable_seqscan = off; SET idle_in_transaction_session_timeout = {HELD_MS}")
+        if limits_transactions(session):
+            # Of a batch that does not come to its end, because its process stands still, the server holds the locks so far.
+            await session.execute(f"SET transaction_timeout = {HELD_MS}")
         session.pgconn.nonblocking = 1
         session.pgconn.enter_pipeline_mode()
     except BaseException:
         session.pgconn.finish()
         raise
     return Connection(session, schema)
+
+
+def limits_transactions(session: AsyncConnection[Any]) -> bool:
+    """Whether the server ends a transaction that takes too long, also amid a batch: from PostgreSQL 17 on."""
+    return session.pgconn.server_version >= 170_000

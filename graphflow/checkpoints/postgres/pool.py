@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from psycopg import OperationalError
 
+from graphflow.checkpoints.postgres import stopped_clients
 from graphflow.checkpoints.postgres.errors import PASSING, closed, forked, store_error, unreachable
 from graphflow.checkpoints.postgres.pipeline import Call, Connection, ConnectionLost, PostgresError, Statement, connect
 
@@ -24,6 +25,11 @@ T = TypeVar("T")
 
 _BEGIN_READING = Statement("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 _BEGIN_WRITING = Statement("BEGIN ISOLATION LEVEL READ COMMITTED")
+# What takes long where there is much: reading holds no locks, and changes of whole threads are rare.
+_LIMITS = {
+    _BEGIN_READING: Statement("SET LOCAL transaction_timeout = 0"),
+    _BEGIN_WRITING: Statement("SET LOCAL transaction_timeout = '30min'"),
+}
 COMMIT = Statement("COMMIT")
 _TRY_LOCK = Statement("SELECT pg_try_advisory_xact_lock(hashtextextended('graphflow ' || $1 || ' @', 0))", "t", "b")
 _WHICH = Statement("SELECT pg_current_xact_id_if_assigned()::text", "", "t")
@@ -106,12 +112,14 @@ class Transaction:
         """The rows of each statement; they go together, so this is one round trip."""
         begin, self._begin = self._begin, None
         before = [] if begin is None else [begin()]
+        if begin is not None and self._connection.is_limited:
+            before.append(_LIMITS[begin]())
         # The number of the transaction comes with the answer, so that a lost COMMIT can be asked for by it.
         after = [_WHICH()] if self._writes else []
         results = await self._connection.run(*before, *calls, *after)
         if after:
             self.number = results.pop()[0][0]
-        return results[1:] if before else results
+        return results[len(before) :]
 
     async def rows(self, call: Call) -> list[tuple[Any, ...]]:
         return (await self.run(call))[0]
@@ -222,10 +230,22 @@ class Pool:
 
     async def _once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         connection = await self._get()
+        freeing: list[asyncio.Task[None]] = []
+        watch: asyncio.TimerHandle | None = None
+        if not connection.is_limited:
+            loop = asyncio.get_running_loop()
+            watch = loop.call_later(
+                stopped_clients.LOOK_S,
+                lambda: freeing.append(loop.create_task(stopped_clients.end_stopped_clients(self._target))),
+            )
         try:
             return await work(connection)
         finally:
             self._put(connection)
+            if watch is not None:
+                watch.cancel()
+            for task in freeing:
+                task.cancel()
 
     def _put(self, connection: Connection) -> None:
         if connection.busy:  # whoever waited was cancelled

@@ -192,8 +192,10 @@ async def _drain(context: ServiceContext, chat_id: str, overdue: Sequence[str]) 
                 async with context.thread_lock(chat_id):
                     if not context.stopping:
                         await ServerRecovery(context).go_on(chat_id, overdue)
-            except Exception:  # a store that is locked for a moment: the sweep comes again
-                log.exception("what is due on thread %s could not be done", chat_id)
+            except Exception as error:  # a store that is locked for a moment: the sweep comes again
+                why = GraphflowError(f"{type(error).__name__}: {error}")
+                if context.queue.backoff.failed(chat_id, why, context.clock.monotonic()):
+                    log.exception("what is due on thread %s could not be done, and is tried again", chat_id)
             if chat_id not in context.queue.again:
                 return
     finally:
@@ -204,7 +206,7 @@ class ServerRecovery(Recovery):
     """Recovery in a process that serves: any thread, under the agent it belongs to."""
 
     def __init__(self, context: ServiceContext) -> None:
-        self.context = context
+        self.context, self.backoff = context, context.queue.backoff
 
     @property
     def takes_over(self) -> bool:  # type: ignore[override] # a setting here
