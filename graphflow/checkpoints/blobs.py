@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
-from graphflow.checkpoints.rows import LogItem, OpenInterrupt, Place, Record, Rewrite
+from graphflow.checkpoints.ids import clean_title
+from graphflow.checkpoints.rows import LogItem, OpenInterrupt, Place, Record, Rewrite, ThreadFacts
 
 _replace = msgspec.structs.replace
+TEXTS: tuple[Literal["title", "about"], ...] = ("title", "about")
+"""Fields of `ThreadFacts`, and kinds of `Place`, that are blobs and stay text."""
 
 
 def item_place(lineage: int, ordinal: int, frame: int, channel: str, record: int) -> Place:
@@ -36,6 +41,17 @@ def changed_record(record: Record, change: Rewrite) -> Record:
 
 def changed_interrupt(row: OpenInterrupt, change: Rewrite) -> OpenInterrupt:
     return _replace(row, data=change(Place("interrupt", f"{row.thread_id} {row.interrupt_id}"), row.data))
+
+
+def changed_facts(facts: ThreadFacts, thread_id: str, change: Rewrite) -> ThreadFacts:
+    """The facts with their texts for people changed, which pass as UTF-8."""
+    for kind in TEXTS:
+        text = getattr(facts, kind)
+        if text is not None:
+            # An export may be written by hand, with what strict UTF-8 can't encode.
+            blob = change(Place(kind, thread_id), (clean_title(text) or "").encode())
+            facts = _replace(facts, **{kind: blob.decode()})
+    return facts
 
 
 def stored_size(record: Record) -> int:

@@ -63,6 +63,16 @@ class Checkpointer(Protocol):
     async def assign(self, thread_id: str, user: str, *, now: int) -> str | None:
         """Makes the thread for this user if there is none; whose it is then, in one step."""
 
+    async def describe(self, thread_id: str, about: str | None, *, instead_of: str | None, now: int) -> bool:
+        """Keeps what is written about the thread (`ThreadFacts.about`) in the place of exactly this (None: of nothing).
+
+        False, and nothing kept, when something else stands there. The thread counts as updated at `now`, unless a later
+        change is on record.
+
+        Raises:
+            ThreadNotFound: no such thread.
+        """
+
     async def renew(self, owner: str, *, lease_until: int) -> None:
         """Extends every lease of this owner."""
 

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from graphflow.checkpoints import record_decoder
-from graphflow.checkpoints.blobs import changed_interrupt, changed_record, item_place
-from graphflow.checkpoints.ids import clean_title
+from graphflow.checkpoints.blobs import changed_facts, changed_interrupt, changed_record, item_place
 from graphflow.checkpoints.rows import Lineage, LooseItem, OpenInterrupt, Place, Record, Rewrite, ThreadRow
 from graphflow.errors import StoreError
 from graphflow.id_rule import check_id
@@ -138,7 +137,7 @@ def last_gaps(copy: ThreadCopy) -> dict[int, int]:
 
 
 def changed(copy: ThreadCopy, change: Rewrite) -> ThreadCopy:
-    """The copy with every blob but the title changed; a blob's place is that which it has in the copy."""
+    """The copy with every blob but those of its row changed; a blob's place is that which it has in the copy."""
     replace = msgspec.structs.replace
     name = copy.thread.thread_id
     return replace(
@@ -161,16 +160,13 @@ def placed(
 
     Args:
         is_taken: whether the store has a lineage of this number already.
-        change: applied to every blob in its new place, titles included.
+        change: applied to every blob in its new place, those of its row included.
     """
     out = _placed(copy, thread_id, is_taken)
     if change is None:
         return out
     row = out.thread
-    if row.facts.title is not None:
-        # An export may be written by hand, with what strict UTF-8 can't encode.
-        title = change(Place("title", row.thread_id), (clean_title(row.facts.title) or "").encode()).decode()
-        row = msgspec.structs.replace(row, facts=msgspec.structs.replace(row.facts, title=title))
+    row = msgspec.structs.replace(row, facts=changed_facts(row.facts, row.thread_id, change))
     return msgspec.structs.replace(changed(out, change), thread=row)
 
 

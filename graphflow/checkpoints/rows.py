@@ -163,6 +163,8 @@ class ThreadFacts(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: int = 0
     user: str | None = None
     """Whose it is; None is nobody's in particular. Set when the thread is made (`assign`, a fork); commits leave it as it is."""
+    about: str | None = None
+    """What people have written about it (`about.py`). Set by `describe` and a fork; commits leave it as it is."""
 
 
 class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -276,10 +278,10 @@ class ListedRecord(msgspec.Struct, frozen=True, kw_only=True):
 class Place(msgspec.Struct, frozen=True):
     """Where a blob stands; what `encryption` binds it to, so that rows can't be swapped."""
 
-    kind: Literal["record", "snapshot", "item", "interrupt", "document", "input", "title"]
+    kind: Literal["record", "snapshot", "item", "interrupt", "document", "input", "title", "about"]
     name: str = ""
     """Id of the record; thread and interrupt of an `interrupt`, with a space between; digest of a document; thread of
-    an input or title."""
+    an input, a title or what is written about it."""
     lineage: int = 0
     ordinal: int = 0
     """Of records, snapshots and items."""

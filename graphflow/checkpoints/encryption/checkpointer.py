@@ -1,7 +1,7 @@
 """`EncryptedCheckpointer`: any store with its blobs encrypted and compressed (spec 4.3).
 
 What holds words or values of users is a blob and passes `Cipher`: records, snapshots, log entries, interrupts, documents,
-queued inputs, and titles. What is queried stays readable in the columns: ids, times, statuses, names of agents and
+queued inputs, titles and what is written about threads. What is queried stays readable in the columns: ids, times, statuses, names of agents and
 nodes, owners and roles, and a record's metadata (source, step, nodes, run, error code). So do notes, which the store's
 operators write (standing rules), and the ledger.
 
@@ -18,8 +18,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
-from graphflow.checkpoints import export
-from graphflow.checkpoints.blobs import changed_interrupt, changed_record
+from graphflow.checkpoints import errors, export
+from graphflow.checkpoints.blobs import TEXTS, changed_facts, changed_interrupt, changed_record
 from graphflow.checkpoints.checkpointer import Checkpointer, eager_commits, owner_liveness
 from graphflow.checkpoints.encryption.cipher import ENCRYPTED, Cipher
 from graphflow.checkpoints.encryption.note import (
@@ -51,8 +51,8 @@ from graphflow.graph.engine.ports import Durable
 _replace = msgspec.structs.replace
 P = ParamSpec("P")
 T = TypeVar("T")
-TITLES = 256
-"""Encrypted titles that are remembered: each commit carries its thread's along."""
+REMEMBERED = 256
+"""Threads whose encrypted texts are remembered: each commit carries its thread's along."""
 
 
 def with_encryption(store: Checkpointer, keys: Sequence[str] = (), *, compression: bool = False) -> Checkpointer:
@@ -94,7 +94,7 @@ class EncryptedCheckpointer:
         self.cipher = Cipher(keys, compression=compression)
         self._liveness, self._eager = owner_liveness(store), eager_commits(store)
         self._open = False
-        self._titles: dict[tuple[str, str], str] = {}
+        self._texts: dict[tuple[str, str | None, str | None], tuple[str | None, str | None]] = {}
 
     def __repr__(self) -> str:
         return f"EncryptedCheckpointer({self.store!r}, {self.cipher!r})"
@@ -198,10 +198,8 @@ class EncryptedCheckpointer:
         bare = Cipher()
 
         def change(place: Place, blob: bytes) -> bytes:
-            if place.kind == "title":
-                return self.cipher.encrypt_title(
-                    place.name, self._title(place.name, blob.decode(), plain=plain)
-                ).encode()
+            if place.kind in TEXTS:
+                return self.cipher.encrypt_text(place, self._text(place, blob, plain=plain))
             # A rotation that was cut off goes on here without encrypting blobs again.
             if self.cipher.is_newest(blob):
                 return blob
@@ -210,14 +208,14 @@ class EncryptedCheckpointer:
 
         return change
 
-    def _title(self, thread_id: str, title: str, *, plain: bool) -> str:
-        """A title as it was before it was encrypted, if it was; only where a store gets its first key some are not."""
+    def _text(self, place: Place, text: bytes, *, plain: bool) -> bytes:
+        """A text as it was before it was encrypted, if it was; only where a store gets its first key some are not."""
         try:
-            return self.cipher.decrypt_title(thread_id, title)
+            return self.cipher.decrypt_text(place, text)
         except StoreError:
             if not plain:
                 raise
-            return title
+            return text
 
     # --- what passes as it is ---
 
@@ -256,6 +254,16 @@ class EncryptedCheckpointer:
 
     threads = _passed(Checkpointer.threads, lambda self, found: [self._row(row) for row in found])
 
+    async def describe(self, thread_id: str, about: str | None, *, instead_of: str | None, now: int) -> bool:
+        store = await self._ready()
+        row = await store.thread(thread_id)
+        if row is None:
+            raise errors.unknown_thread(thread_id)
+        if self._row(row).facts.about != instead_of:
+            return False
+        facts = self._facts(thread_id, ThreadFacts(status="", about=about))
+        return await store.describe(thread_id, facts.about, instead_of=row.facts.about, now=now)
+
     async def fork(
         self, checkpoint_id: str, source_id: str, thread_id: str, *, number: int, facts: ThreadFacts
     ) -> ThreadRow:  # fmt: skip
@@ -264,22 +272,22 @@ class EncryptedCheckpointer:
         return self._row(await store.fork(checkpoint_id, source_id, thread_id, number=number, facts=facts))
 
     def _facts(self, thread_id: str, facts: ThreadFacts) -> ThreadFacts:
-        """With an encrypted title, the same one for the same thread and title, so that a store sees that nothing changed."""
-        title = facts.title
-        if title is None or not self.cipher.keys:
+        """With encrypted texts, the same ones for the same thread and texts, so that a store sees that nothing changed."""
+        if not self.cipher.keys or (facts.title is None and facts.about is None):
             return facts
-        encrypted = self._titles.get((thread_id, title))
+        key = (thread_id, facts.title, facts.about)
+        encrypted = self._texts.get(key)
         if encrypted is None:
-            if len(self._titles) >= TITLES:
-                self._titles.clear()
-            encrypted = self._titles[thread_id, title] = self.cipher.encrypt_title(thread_id, title)
-        return _replace(facts, title=encrypted)
+            if len(self._texts) >= REMEMBERED:
+                self._texts.clear()
+            made = changed_facts(facts, thread_id, self.cipher.encrypt_text)
+            encrypted = self._texts[key] = (made.title, made.about)
+        return _replace(facts, title=encrypted[0], about=encrypted[1])
 
     def _row(self, row: ThreadRow) -> ThreadRow:
-        title = row.facts.title
-        if title is None or not self.cipher.keys:
+        if not self.cipher.keys or (row.facts.title is None and row.facts.about is None):
             return row
-        return _replace(row, facts=_replace(row.facts, title=self.cipher.decrypt_title(row.thread_id, title)))
+        return _replace(row, facts=changed_facts(row.facts, row.thread_id, self.cipher.decrypt_text))
 
     # --- records ---
 
@@ -395,7 +403,7 @@ class EncryptedCheckpointer:
             document = None if digest in there else await self.document(digest)
             if document is not None:
                 opened.documents.append(export.StoredDocument(digest=digest, data=document))
-        for line in export.to_lines(_titled(opened, self.cipher.decrypt_title)):
+        for line in export.to_lines(_replace(opened, thread=self._row(opened.thread))):
             yield line
 
     async def import_thread(
@@ -409,9 +417,7 @@ class EncryptedCheckpointer:
 
         def encrypted(place: Place, blob: bytes) -> bytes:
             blob = blob if change is None else change(place, blob)
-            if place.kind == "title":
-                return self.cipher.encrypt_title(place.name, blob.decode("utf-8", "replace")).encode()
-            return self.cipher.encrypt(place, blob)
+            return (self.cipher.encrypt_text if place.kind in TEXTS else self.cipher.encrypt)(place, blob)
 
         return await store.import_thread(lines, thread_id=thread_id, change=encrypted)
 
@@ -419,9 +425,8 @@ class EncryptedCheckpointer:
         store = await self._ready()
 
         def within(place: Place, blob: bytes) -> bytes:
-            if place.kind == "title":
-                opened = self.cipher.decrypt_title(place.name, blob.decode()).encode()
-                return self.cipher.encrypt_title(place.name, change(place, opened).decode()).encode()
+            if place.kind in TEXTS:
+                return self.cipher.encrypt_text(place, change(place, self.cipher.decrypt_text(place, blob)))
             return self.cipher.encrypt(place, change(place, self.cipher.decrypt(place, blob)))
 
         return await store.rewrite(within, after=after, limit=limit)
@@ -436,10 +441,3 @@ def snapshot_place(stored: Stored) -> tuple[int, int]:
         left -= cut
     raise StoreError("a snapshot was loaded that no record of its chain can have: the store is damaged")
 
-
-def _titled(copy: export.ThreadCopy, change: Any) -> export.ThreadCopy:
-    row = copy.thread
-    if row.facts.title is None:
-        return copy
-    facts = _replace(row.facts, title=change(row.thread_id, row.facts.title))
-    return _replace(copy, thread=_replace(row, facts=facts))

@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from graphflow.checkpoints import errors
-from graphflow.checkpoints.ids import clean_title
 from graphflow.checkpoints.rows import Place
 from graphflow.errors import StoreError
 
@@ -43,7 +42,7 @@ NONCE_BYTES = 12
 COMPRESSED_FROM = 200
 """Smaller blobs gain too little."""
 LEVEL = 3
-TITLE = "seal:"
+TITLE = b"seal:"
 """Begins an encrypted title, which has to be text: base64 follows."""
 
 NO_CHAIN: Mapping[int, int] = {}
@@ -199,25 +198,21 @@ class Cipher:
             return blob[0] == ENCRYPTED
         return blob[0] == BOTH or (blob[0] == ENCRYPTED and len(blob) < COMPRESSED_FROM)
 
-    # --- titles, which have to stay text ---
+    # --- titles and the like, which have to stay text; they pass as UTF-8 ---
 
-    def encrypt_title(self, thread_id: str, title: str) -> str:
-        if not self.keys:
-            return title
-        blob = self.encrypt(Place("title", thread_id), (clean_title(title) or "").encode())
-        return TITLE + base64.b64encode(blob).decode()
+    def encrypt_text(self, place: Place, text: bytes) -> bytes:
+        return TITLE + base64.b64encode(self.encrypt(place, text)) if self.keys else text
 
-    def decrypt_title(self, thread_id: str, title: str) -> str:
+    def decrypt_text(self, place: Place, text: bytes) -> bytes:
         if not self.keys:
-            return title
-        place = Place("title", thread_id)
-        if not title.startswith(TITLE):
+            return text
+        if not text.startswith(TITLE):
             raise _not_encrypted(place)
         try:
-            blob = base64.b64decode(title[len(TITLE) :], validate=True)
+            blob = base64.b64decode(text[len(TITLE) :], validate=True)
         except ValueError as error:
             raise _moved(place) from error
-        return self.decrypt(place, blob).decode()
+        return self.decrypt(place, blob)
 
 
 def _bound(place: Place) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints import errors, export, pruning
+from graphflow.checkpoints.blobs import changed_facts
 from graphflow.checkpoints.commit_queue import SettledPromise
 from graphflow.checkpoints.ids import check_text
 from graphflow.checkpoints.memory import copies as _memory_copies
@@ -105,6 +106,15 @@ class MemoryCheckpointer(MemoryQueues):
                 thread = self._tables.add_thread(thread_id, ThreadFacts(status="idle", updated_at=now, user=user), now)
             return thread.facts.user
 
+    async def describe(self, thread_id: str, about: str | None, *, instead_of: str | None, now: int) -> bool:
+        with self._locked(thread_id):
+            thread = self._tables.known(thread_id)
+            fits = thread.facts.about == instead_of
+            if fits:
+                updated_at = max(thread.facts.updated_at, now)
+                thread.facts = msgspec.structs.replace(thread.facts, about=about, updated_at=updated_at)
+            return fits
+
     async def renew(self, owner: str, *, lease_until: int) -> None:
         with self._locked(owner):
             for thread in self._tables.threads.values():
@@ -148,7 +158,7 @@ class MemoryCheckpointer(MemoryQueues):
                     check_parent(lineage, lineage.parent)
                 # Most commits carry the facts object of the one before.
                 if facts is not thread.facts:
-                    facts = checked_facts(facts, thread.facts.user)
+                    facts = checked_facts(facts, thread.facts)
                 if records:
                     check(thread_id, lineage, 0 if begins else thread.ordinal, records)
                 if consumes is not None and not self._tables.queue.holds(thread_id, consumes):
@@ -384,7 +394,7 @@ class MemoryCheckpointer(MemoryQueues):
                 raise errors.exists(thread_id)
             if number in self._tables.lineages:
                 raise errors.number_taken(number)
-            thread = self._tables.add_thread(thread_id, checked_facts(facts, facts.user), facts.updated_at)
+            thread = self._tables.add_thread(thread_id, checked_facts(facts, facts), facts.updated_at)
             thread.lineage = self._tables.lineage(number, thread_id, *found)
             thread.head = checkpoint_id
             self._tables.keep(thread, thread.lineage)
@@ -442,9 +452,7 @@ class MemoryCheckpointer(MemoryQueues):
                 self._tables.documents[digest] = change(Place("document", digest), document)
             self._tables.queue.rewrite(change)
             for thread in self._tables.threads.values():
-                if thread.facts.title is not None:
-                    title = change(Place("title", thread.id), thread.facts.title.encode()).decode()
-                    thread.facts = msgspec.structs.replace(thread.facts, title=title)
+                thread.facts = changed_facts(thread.facts, thread.id, change)
         return None
 
     # --- export ---

@@ -48,7 +48,7 @@ def import_thread(tables: Tables, exported: export.ThreadCopy, thread_id: str | 
     copy = export.placed(exported, thread_id, tables.lineages.__contains__, change)
     row = copy.thread
     check_text(row.thread_id)
-    facts = checked_facts(row.facts, row.facts.user)
+    facts = checked_facts(row.facts, row.facts)
     if row.thread_id in tables.threads:
         raise errors.exists(row.thread_id)
     thread = tables.add_thread(row.thread_id, facts, row.created_at)

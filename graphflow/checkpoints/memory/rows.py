@@ -244,18 +244,18 @@ def _check_texts(record: Record) -> None:
         check_text(record.spent.agent_key, record.spent.model)
 
 
-def checked_facts(facts: ThreadFacts, user: str | None) -> ThreadFacts:
-    """The facts as a database would keep them, of this user's thread.
+def checked_facts(facts: ThreadFacts, before: ThreadFacts) -> ThreadFacts:
+    """The facts as a database would keep them, of a thread with those before.
 
     Raises:
         StoreError: `invalid_input` for a text in them that not every store can keep.
     """
-    check_text(facts.status, facts.run_id, facts.document, facts.agent_key, user)
+    check_text(facts.status, facts.run_id, facts.document, facts.agent_key, before.user)
     title = clean_title(facts.title)
     # The same object where nothing changes: the next commit that carries it is then not looked through again.
-    if title == facts.title and user == facts.user:
+    if title == facts.title and before.user == facts.user and before.about == facts.about:
         return facts
-    return msgspec.structs.replace(facts, title=title, user=user)
+    return msgspec.structs.replace(facts, title=title, user=before.user, about=before.about)
 
 
 def check_parent(lineage: LineageRows, parent: LineageRows) -> None:

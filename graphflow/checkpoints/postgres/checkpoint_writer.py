@@ -164,9 +164,9 @@ def calls_of(run: RecordRun, epoch: PostgresEpoch) -> list[Call]:
     return calls
 
 
-def facts_kept(facts: ThreadFacts, user: str | None) -> ThreadFacts:
-    """What the thread's row says after a commit of these facts, whose user it leaves as it is."""
-    return msgspec.structs.replace(facts, title=clean_title(facts.title), user=user)
+def facts_kept(facts: ThreadFacts, before: ThreadFacts) -> ThreadFacts:
+    """What the thread's row says after a commit of these facts, which leaves some of those before as they are."""
+    return msgspec.structs.replace(facts, title=clean_title(facts.title), user=before.user, about=before.about)
 
 
 _NO_ITEMS = [array(BIGINT, ()), array(TEXT, ()), array(INTEGER, ()), array(INTEGER, ()), array(BYTEA, ())]

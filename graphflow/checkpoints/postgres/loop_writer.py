@@ -462,6 +462,6 @@ async def _is_there(connection: Connection, promise: Promise) -> bool:
         last = promise.records[-1]
         return await connection.rows(OUTCOME(last.lineage, last.ordinal)) == [(last.id,)]
     row = await _row(connection, promise)
-    if row is None or row.fence < promise.fence or row.facts != facts_kept(promise.facts, row.facts.user):
+    if row is None or row.fence < promise.fence or row.facts != facts_kept(promise.facts, row.facts):
         return False
     return row.fence > promise.fence or not promise.release or row.owner is None

@@ -17,7 +17,7 @@ LOCK_THREAD = SharedStatement("SELECT owner FROM @.threads WHERE id = $1 AND sta
 _DROP_THREAD = SharedStatement("DELETE FROM @.threads WHERE id = $1 AND owner IS NULL", "d")
 _BURY_THREAD = SharedStatement(
     "UPDATE @.threads SET status = NULL, updated_at = 0, head = NULL, lineage = NULL, ordinal = 0, owner = NULL,"
-    " lease_until = 0@token, run = NULL, document = NULL, agent_key = NULL, title = NULL, created_at = 0, user_name = NULL"
+    " lease_until = 0@token, run = NULL, document = NULL, agent_key = NULL, title = NULL, created_at = 0, user_name = NULL, about = NULL"
     " WHERE id = $1 AND owner IS NOT NULL",
     "d",
 )
@@ -43,6 +43,11 @@ _PUT_NOTE = SharedStatement(
 )
 _FIRST_NOTE = SharedStatement("INSERT INTO @notes (@note, data) VALUES ($1, $2) ON CONFLICT DO NOTHING", "ny")
 _SWAP_NOTE = SharedStatement("UPDATE @notes SET data = $2 WHERE @note = $1 AND data = $3", "nyy")
+_DESCRIBE = SharedStatement(
+    "UPDATE @.threads SET about = $2, updated_at = @greatest(updated_at, $4)"
+    " WHERE id = $1 AND status IS NOT NULL AND coalesce(about, '') = coalesce($3, '')",
+    "dttl",
+)
 _LOCK_RESTING = SharedStatement(
     "SELECT fence FROM @.threads WHERE id = $1 AND fence = $2 AND status IN ('waiting', 'stopped') @lock", "dl", "i"
 )
@@ -65,6 +70,13 @@ def assign(thread_id: str, user: str, *, now: int) -> Work[str | None]:
         _, rows = yield [add_thread(thread_id, facts, now), READ_THREAD(thread_id)]
         if rows:  # else deleted between the two statements
             return thread_row(rows[0]).facts.user
+
+
+def describe(thread_id: str, about: str | None, *, instead_of: str | None, now: int) -> Work[bool]:
+    changed, there = yield [_DESCRIBE(thread_id, about, instead_of, now), READ_THREAD(thread_id)]
+    if not there:
+        raise errors.unknown_thread(thread_id)
+    return bool(changed)
 
 
 def renew(owner: str, lease_until: int) -> Work[None]:

@@ -85,6 +85,8 @@ class SqlCheckpointer(ABC):
 
     assign = _method(Checkpointer.assign, "_do", changes.assign)
 
+    describe = _method(Checkpointer.describe, "_change", changes.describe)
+
     async def release(self, thread_id: str, fence: int) -> None:
         await self._do(lambda: changes.release(thread_id, fence), forget=thread_id)
 

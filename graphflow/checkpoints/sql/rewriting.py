@@ -24,8 +24,11 @@ _KINDS: dict[str, tuple[str, str, Callable[..., Place]]] = {
     "documents": ("data", "t", lambda digest: Place("document", digest)),
     "inputs": ("body", "d", lambda thread: Place("input", thread)),
     "threads": ("title", "d", lambda name: Place("title", name)),
+    "about": ("about", "d", lambda name: Place("about", name)),
 }
-"""Per table: the column with the blob, the types of what its place is made of, and that place. Titles pass as UTF-8."""
+"""Per kind: the column with the blob, the types of what its place is made of, and that place. Texts pass as UTF-8."""
+_TABLES = {"about": "threads"}
+"""Kind → its table, where that has another name."""
 _ORDER = list(_KINDS)
 
 
@@ -41,12 +44,13 @@ class _Page(NamedTuple):
 
 
 @functools.cache
-def _page(table: str, key: str, types: str, made_of: str, where: str) -> _Page:
-    column, place_types, _ = _KINDS[table]
+def _page(kind: str, key: str, types: str, made_of: str, where: str) -> _Page:
+    column, place_types, _ = _KINDS[kind]
+    table = _TABLES.get(kind, kind)
     width = len(types)
     slots = ", ".join(f"${n}" for n in range(1, width + 1))
     matches = " AND ".join(f"{part.strip()} = ${n}" for n, part in enumerate(key.split(","), 1))
-    blob = "t" if column == "title" else "y"
+    blob = "t" if column in ("title", "about") else "y"
     return _Page(
         SharedStatement(
             f"SELECT {key}, {made_of}, {column} FROM @.{table} t WHERE ({key}) > ({slots}) AND {column} IS NOT NULL AND {where}"  # noqa: S608 – constants only
@@ -63,7 +67,7 @@ def rewrite(db: Dialect, change: Rewrite, after: str | None, limit: int) -> Work
     """One page of one table; the cursor is the table and the last key of it."""
     name, key = (_ORDER[0], None) if after is None else msgspec.json.decode(after)
     place = _KINDS[name][2]
-    page = _page(name, *db.paged[name])
+    page = _page(name, *db.paged[_TABLES.get(name, name)])
     # The rows of the page are locked: a commit must not write a blob anew between reading and replacing it.
     rows = yield from one(page.read(*(page.start if key is None else key), limit))
     width = len(page.start)

@@ -10,9 +10,9 @@ from graphflow.checkpoints.sql.statement import Query, SharedStatement
 
 THREAD_COLUMNS = (
     "t.id, t.status, t.run, t.document, t.agent_key, t.title, t.updated_at, t.user_name, t.created_at, t.head, @number,"
-    " t.ordinal, t.fence, t.owner, t.lease_until, EXISTS (SELECT 1 FROM @.inputs q WHERE q.thread = t.id AND q.kind = 'input')"
+    " t.ordinal, t.fence, t.owner, t.lease_until, t.about, EXISTS (SELECT 1 FROM @.inputs q WHERE q.thread = t.id AND q.kind = 'input')"
 )
-THREAD_TYPES = "dtdtttitidiiitib"
+THREAD_TYPES = "dtdtttitidiiititb"
 READ_THREAD = SharedStatement(
     f"SELECT {THREAD_COLUMNS} FROM @.threads t WHERE t.id = $1 AND t.status IS NOT NULL",  # noqa: S608 – constants only
     "d",
@@ -24,24 +24,25 @@ def thread_row(row: Sequence[Any]) -> ThreadRow:
     """A `ThreadRow` of the columns above."""
     (
         id_, status, run, document, agent_key, title, updated, user, created, head, lineage, ordinal, fence, owner, lease,
-        queued,
-    ) = row[:16]  # fmt: skip
+        about, queued,
+    ) = row[:17]  # fmt: skip
     facts = ThreadFacts(
-        status=status, run_id=run, document=document, agent_key=agent_key, title=title, updated_at=updated, user=user
-    )
+        status=status, run_id=run, document=document, agent_key=agent_key, title=title, updated_at=updated, user=user,
+        about=about,
+    )  # fmt: skip
     return ThreadRow(
         thread_id=id_, facts=facts, head=head, lineage=lineage, ordinal=ordinal, fence=fence, owner=owner,
         lease_until=lease, created_at=created, queued=queued,
     )  # fmt: skip
 
 
-_ADDED = "status, updated_at, head, lineage, ordinal, run, document, agent_key, title, created_at, user_name"
+_ADDED = "status, updated_at, head, lineage, ordinal, run, document, agent_key, title, created_at, user_name, about"
 _ADD_THREAD = SharedStatement(
     f"INSERT INTO @.threads AS t (id, {_ADDED}, fence, owner, lease_until)"  # noqa: S608 – constants only
-    " VALUES ($1, $2, $3, $4, @key5, $6, $7, $8, $9, $10, $11, $12, $13, NULL, 0) ON CONFLICT (id) DO UPDATE SET "
+    " VALUES ($1, $2, $3, $4, @key5, $6, $7, $8, $9, $10, $11, $12, $13, $14, NULL, 0) ON CONFLICT (id) DO UPDATE SET "
     + ", ".join(f"{column} = excluded.{column}" for column in _ADDED.split(", "))
     + ", fence = @greatest(t.fence, excluded.fence) WHERE t.status IS NULL",
-    "dtldlidttcltl",
+    "dtldlidttclttl",
 )
 
 
@@ -52,7 +53,7 @@ def add_thread(
     """Makes the thread, if there is none; a namesake that was deleted while somebody drove it leaves its fence to it."""
     return _ADD_THREAD(
         thread_id, facts.status, facts.updated_at, head, lineage, ordinal, facts.run_id, facts.document, facts.agent_key,
-        facts.title, created_at, facts.user, fence,
+        facts.title, created_at, facts.user, facts.about, fence,
     )  # fmt: skip
 
 

@@ -89,6 +89,40 @@ class Inbox(Suite):
         assert await store.assign("thread", "bob", now=NOW) == "bob"
 
     @promise
+    async def test_what_is_written_about_a_thread_survives_commits_forks_and_copies(self, store: Checkpointer) -> None:
+        driver = await drive(store)
+        await driver.add(b"one")
+        assert await store.describe("thread", '{"title":"漢字 🎉"}', instead_of=None, now=NOW + 5)
+        row = existing(await store.thread("thread"))
+        assert (row.facts.about, row.facts.updated_at) == ('{"title":"漢字 🎉"}', NOW + 5)
+        await driver.add(b"two")
+        await driver.commit(driver.record(), facts=facts(title="automatic", status="idle"))
+        row = existing(await store.thread("thread"))
+        assert (row.facts.about, row.facts.title) == ('{"title":"漢字 🎉"}', "automatic")
+        assert existing(await store.load("thread")).thread.facts.about == row.facts.about
+        assert [listed.facts.about for listed in await store.threads()] == [row.facts.about]
+        forked = await store.fork(driver.ids[0], "thread", "fork", number=next_number(), facts=row.facts)
+        assert forked.facts.about == row.facts.about
+        copied = await store.import_thread(stream(await lines_of(store, "thread")), thread_id="copy")
+        assert existing(await store.thread(copied)).facts.about == row.facts.about
+        await store.release("thread", driver.fence)
+        await store.delete_thread("thread")
+        assert existing(await store.take("thread", owner="o", now=NOW, lease_ms=LEASE)).facts.about is None
+
+    @promise
+    async def test_of_two_who_write_about_a_thread_at_once_the_second_finds_the_first(self, store: Checkpointer) -> None:
+        await drive(store)
+        assert not await store.describe("thread", "B", instead_of="A", now=NOW)
+        assert await store.describe("thread", "A", instead_of=None, now=NOW)
+        assert not await store.describe("thread", "B", instead_of=None, now=NOW)
+        assert await store.describe("thread", "B", instead_of="A", now=NOW - 5)
+        row = existing(await store.thread("thread"))
+        assert (row.facts.about, row.facts.updated_at) == ("B", NOW)
+        assert await store.describe("thread", None, instead_of="B", now=NOW)
+        assert existing(await store.thread("thread")).facts.about is None
+        await refused(ThreadNotFound, store.describe("nowhere", "A", instead_of=None, now=NOW))
+
+    @promise
     async def test_threads_and_interrupts_are_listed_by_user(self, store: Checkpointer) -> None:
         await store.assign("thread-1", "ann", now=NOW)
         await fill_inbox(store)

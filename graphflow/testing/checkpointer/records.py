@@ -273,6 +273,7 @@ def _asked(
     yield store.take("other", owner=bad, now=NOW, lease_ms=LEASE)
     yield store.assign(bad, "ann", now=NOW)
     yield store.assign("other", bad, now=NOW)
+    yield store.describe(bad, "about", instead_of=None, now=NOW)
     yield store.renew(bad, lease_until=NOW)
     yield store.release(bad, 1)
     yield store.thread(bad)

@@ -46,6 +46,7 @@ class Rewriting(Suite):
         await driver.add(b"note", frame=2, channel="notes", data=b"patch 2")
         await driver.add(data=b"patch 3", snapshot=b"later")
         await driver.commit(facts=facts(title="Title"))
+        await store.describe("thread", "About", instead_of=None, now=NOW)
         await forked(store, driver, 1)
         # Leaves an entry whose record is gone, which a rewrite by records alone would pass over.
         await store.prune("thread", Keep(newest=1))
@@ -76,6 +77,7 @@ class Rewriting(Suite):
             Place("document", "sha256:1"): b"document",
             Place("input", "thread"): b"input",
             Place("title", "thread"): b"Title",
+            Place("about", "thread"): b"About",
         }
         assert {place: seen[place] for place in expected} == expected
         assert len(seen) <= len(expected) + 1  # the record of what was pruned may have stayed
