@@ -59,6 +59,8 @@ EXAMPLES: dict[str, str] = {
     "GET /api/threads/{thread_id}/checkpoints": "?limit=20",
     "GET /api/threads/{thread_id}/state": "?checkpointId=$CHECKPOINT",
     "PATCH /api/threads/{thread_id}/state": """-d '{"values": {"messages": [{"role": "user", "content": "And in Paris?"}]}, "asNode": "tools"}'""",
+    "GET /api/threads": "?metadata.project=spring&limit=20",
+    "PATCH /api/threads/{thread_id}": """-d '{"title": "Trip to Kyoto", "metadata": {"project": "spring"}}'""",
     "GET /api/threads/{thread_id}/diff": "?from=$EARLIER&to=$CHECKPOINT",
     "GET /api/threads/{thread_id}/blame": "?key=state.messages",
     "GET /api/threads/{thread_id}/why": "?checkpointId=$CHECKPOINT",

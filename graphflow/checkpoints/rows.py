@@ -164,7 +164,7 @@ class ThreadFacts(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     """Whose it is; None is nobody's in particular. Set when the thread is made (`assign`, a fork); commits leave it as it is."""
     about: str | None = None
-    """What people have written about it (`about.py`). Set by `describe` and a fork; commits leave it as it is."""
+    """What people have written about it (`thread_about.py`). Set by `describe` and a fork; commits leave it as it is."""
 
 
 class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -242,13 +242,20 @@ class CompiledGraph:
         return [task.result() for task in tasks]
 
     async def threads(
-        self, *, status: str | None = None, limit: int = 50, cursor: str | None = None
+        self,
+        *,
+        status: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> list[ThreadInfo]:
         """Threads of this graph's name or agent, or of a graph without a name all of the store, newest first.
 
         Args:
             status: only those that are `idle`, `running`, `waiting`, `failed` or `stopped` now.
             cursor: id of the thread after which they begin.
+            metadata: only those whose metadata have each of these keys with this value: a text, or the JSON text of a
+                number or a boolean.
 
         Raises:
             ThreadNotFound: the thread of `cursor` is gone.
@@ -257,7 +264,8 @@ class CompiledGraph:
         from graphflow.runtime.runs.thread_list import thread_info, threads_with
 
         runs = await self.host.open_runs()
-        found = threads_with(runs, status=status, agent_key=self.host.agent_key, cursor=cursor, limit=limit)
+        agent, wanted = self.host.agent_key, metadata or {}
+        found = threads_with(runs, status=status, agent_key=agent, cursor=cursor, limit=limit, metadata=wanted)
         return [thread_info(runs, row) async for row in found]
 
     # --- what a process that died has left

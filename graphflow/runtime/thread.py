@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -27,12 +27,14 @@ from graphflow.runtime.runs.resume import cancel
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.runs.signals import deliver
 from graphflow.runtime.sync import blocking
+from graphflow.runtime.thread_about import AboutThread, write_about
 from graphflow.runtime.travel.rewind_fork_edit import Edit, Travel
 
 if TYPE_CHECKING:
     from graphflow.runtime.history.blame import Blame
     from graphflow.runtime.history.cost import Cost
     from graphflow.runtime.history.why import Why
+    from graphflow.runtime.runs.thread_list import ThreadInfo
     from graphflow.runtime.travel.migrate import MigrationReport
 
 
@@ -258,6 +260,25 @@ class Thread:
         forked = await Travel(self._host, self.id).fork(checkpoint_id, thread_id, effects, by)
         return Thread(self._host, forked)
 
+    async def update(self, **changes: Unpack[AboutThread]) -> ThreadInfo:
+        """Changes the thread's title and metadata, also while a run drives it; the thread's line with them.
+
+        Metadata are a small JSON object, by which `app.threads` finds threads: at most 64 keys and 8 KiB. Keys that are given
+        replace those of the same name, or remove them with None; the others stay.
+
+        Args:
+            title: 1 to 200 printable characters; None gives the automatic title back.
+            metadata: keys with their new values; None removes all.
+
+        Raises:
+            ThreadNotFound: no such thread.
+            GraphflowError: `invalid_input`; nothing has changed.
+        """
+        from graphflow.runtime.runs.thread_list import thread_info
+
+        runs = await self._host.open_runs()
+        return thread_info(runs, await write_about(runs.store, self.id, changes, now=self._host.clock.now_ms()))
+
     async def effects(self, checkpoint_id: str) -> list[Effect]:
         """The `write` effects that going back to the checkpoint would pass over, oldest first."""
         store = await self._store()
@@ -396,6 +417,7 @@ class Thread:
     edit_sync = blocking(edit)
     fork_sync = blocking(fork)
     effects_sync = blocking(effects)
+    update_sync = blocking(update)
     queue_sync = blocking(queue)
     withdraw_sync = blocking(withdraw)
     migrate_sync = blocking(migrate)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
@@ -36,6 +36,13 @@ class About(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def stored(self) -> str | None:
         """As `ThreadFacts.about`."""
         return msgspec.json.encode(self, order="sorted").decode() if self.title or self.metadata else None
+
+
+class AboutThread(TypedDict, total=False):
+    """What `Thread.update` may change."""
+
+    title: str | None
+    metadata: Mapping[str, Any] | None
 
 
 NOTHING = About()
@@ -78,7 +85,9 @@ def _title(title: Any) -> str | None:
     if title is None:
         return None
     if not isinstance(title, str) or not title.strip() or len(title) > LONGEST_TITLE or not title.isprintable():
-        raise _refused("title", f"must be 1 to {LONGEST_TITLE} printable characters; null gives the automatic title back")
+        raise _refused(
+            "title", f"must be 1 to {LONGEST_TITLE} printable characters; null gives the automatic title back"
+        )
     return title.strip()
 
 

@@ -184,6 +184,15 @@ class EditBody(JsonBody):
     """Cancel a live run first, instead of refusing with 409."""
 
 
+class ThreadBody(JsonBody):
+    """`PATCH /api/threads/{id}`."""
+
+    title: str | None = Field(None, min_length=1, max_length=200)
+    """A title in the place of the automatic one; null gives that back."""
+    metadata: dict[str, Any] | None = None
+    """Merged by key, and null removes a key; at most 64 keys and 8 KiB. null instead of an object removes all."""
+
+
 class RewindBody(JsonBody):
     """`POST /api/threads/{id}/rewind`."""
 

@@ -11,9 +11,11 @@ from graphflow.errors import CheckpointNotFound, ThreadExists, ThreadNotFound
 from graphflow.graph.core.immutable import thaw
 from graphflow.json_data import plain
 from graphflow.runtime.history.effects import Choices
+from graphflow.runtime.runs.thread_list import ThreadInfo, thread_info, threads_with
 from graphflow.runtime.thread import CheckpointInfo, Thread, ThreadState
+from graphflow.runtime.thread_about import about_of, title_of
 from graphflow.service import uploads
-from graphflow.service.access import LOCAL, Caller, check_thread
+from graphflow.service.access import LOCAL, Caller, check_thread, sees
 from graphflow.service.context import ServiceContext
 from graphflow.service.inbox import interrupt_dict
 from graphflow.service.live_threads import flush_live
@@ -33,16 +35,45 @@ async def thread_of(context: ServiceContext, thread_id: str) -> Thread:
     return (await context.graph_of_thread(thread_id)).thread(thread_id)
 
 
-async def summary(context: ServiceContext, thread_id: str) -> dict[str, Any]:
-    """Head checkpoint, status, what waits, usage."""
+async def threads(
+    context: ServiceContext, *, caller: Caller = LOCAL, cursor: str | None = None, limit: int = 50, **filters: Any
+) -> tuple[list[ThreadInfo], str | None]:
+    """Threads that the caller may see, the most recently used first, and the cursor of the next page.
+
+    Args:
+        filters: `status`, `agent_key` and `metadata` of `threads_with`.
+
+    Raises:
+        GraphflowError: `invalid_input` for an invalid cursor, or one whose thread was deleted.
+    """
+    # A cursor is a thread id: another user's must look like one that was never there.
+    if cursor is not None and not await sees(context, caller, cursor):
+        raise unknown_cursor(cursor)
+    try:
+        listed = threads_with(context.runs, user=caller.user, cursor=cursor, limit=limit, **filters)
+        found = [thread_info(context.runs, row) async for row in listed]
+    except ThreadNotFound:
+        raise unknown_cursor(cursor) from None
+    return found, found[-1].thread_id if len(found) == limit else None
+
+
+async def update(context: ServiceContext, thread_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The thread's line with these changes made to its `title` and `metadata`; see `Thread.update`."""
+    return struct_dict(await (await thread_of(context, thread_id)).update(**changes))
+
+
+async def summary(context: ServiceContext, thread_id: str, *, caller: Caller = LOCAL) -> dict[str, Any]:
+    """Head checkpoint, status, what waits, usage; of a failed thread its trace, if the caller may see code."""
     thread = await thread_of(context, thread_id)
     row = await context.store.thread(thread_id)
     if row is None or row.head is None:
         raise ThreadNotFound(f"thread {thread_id!r} has no checkpoint yet")
     state = await thread.state()
+    trace = (await thread.why()).trace if state.status == "failed" and caller.sees_code else None
     return {
         "threadId": thread_id,
-        "title": row.facts.title or "",
+        "title": title_of(row) or "",
+        "metadata": about_of(row).metadata,
         "agentKey": row.facts.agent_key,
         "version": row.facts.document,
         "status": context.runs.status_of(row),
@@ -55,6 +86,7 @@ async def summary(context: ServiceContext, thread_id: str) -> dict[str, Any]:
         "usage": state.usage,
         "createdAt": row.created_at,
         "updatedAt": row.facts.updated_at,
+        **({"trace": list(trace)} if trace else {}),
     }
 
 

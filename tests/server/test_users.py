@@ -48,6 +48,7 @@ async def test_another_users_thread_is_as_if_it_did_not_exist(folder: Path) -> N
             ("GET", "/api/threads/{id}/why", None),
             ("GET", "/api/threads/{id}/cost", None),
             ("GET", "/api/threads/{id}/queue", None),
+            ("PATCH", "/api/threads/{id}", {"title": "x"}),
             ("PATCH", "/api/threads/{id}/state", {"values": {"name": "x"}}),
             ("POST", "/api/threads/{id}/rewind", {"checkpointId": head}),
             ("POST", "/api/threads/{id}/fork", {}),
@@ -178,3 +179,5 @@ async def test_where_in_the_code_a_node_failed_is_for_admins(folder: Path) -> No
         assert "trace" not in hidden
         assert shown["trace"][-1] == "ValueError: no number"
         assert shown["trace"][0].startswith("tests/server/test_users.py:")
+        summaries = [(await client.get("/api/threads/t", headers=who)).json()["data"] for who in (plain, OPS)]
+        assert ("trace" in summaries[0], summaries[1]["trace"]) == (False, shown["trace"])

@@ -440,4 +440,3 @@ def snapshot_place(stored: Stored) -> tuple[int, int]:
             return lineage, cut - left
         left -= cut
     raise StoreError("a snapshot was loaded that no record of its chain can have: the store is damaged")
-

@@ -1,4 +1,4 @@
-"""`graphflow threads`: time travel without a server. This file has the group and the commands that read."""
+"""`graphflow threads`: time travel without a server. This file has the group and the commands that read or name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from graphflow.cli.commands import threads_inspect, threads_migrate, threads_sto
 from graphflow.cli.options import AsJson, Place, ThreadId
 from graphflow.cli.startup import checkpoint_named, opened, opened_thread, place_named, thread_named
 from graphflow.cli.terminal import exit_codes as exits
+from graphflow.cli.terminal.argument_values import pairs, text_pairs
 from graphflow.cli.terminal.console import local_time, note, one_line_json, say, say_json, say_table, shortened, stop
 from graphflow.cli.terminal.steps import say_steps, step_costs, step_dict
+from graphflow.runtime.thread_about import AboutThread
 from graphflow.runtime.thread_status import STATUSES
 
 threads = group("threads", "Threads: list, inspect, rewind, fork, export, migrate.")
@@ -24,6 +26,9 @@ async def list_threads(
     agent: Annotated[str | None, typer.Option(help="Only this agent.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of threads.")] = 50,
     cursor: Annotated[str | None, typer.Option(metavar="ID", help="Start after this thread.")] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only threads whose metadata have this; repeatable.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List threads, most recently used first."""
@@ -33,7 +38,8 @@ async def list_threads(
     from graphflow.service.threads import struct_dict
 
     async with opened() as app:
-        rows = threads_with(app.runs, status=status, agent_key=agent, cursor=cursor, limit=limit)
+        filters = {"status": status, "agent_key": agent, "metadata": text_pairs(metadata or (), "--metadata")}
+        rows = threads_with(app.runs, cursor=cursor, limit=limit, **filters)
         found = [thread_info(app.runs, row) async for row in rows]
     if as_json:
         say_json([struct_dict(line) for line in found])
@@ -54,6 +60,37 @@ async def list_threads(
 
 
 list_by_default(threads, list_threads)
+
+
+@command(threads, "update")
+async def update_thread(
+    thread: ThreadId,
+    title: Annotated[str | None, typer.Option(help="A new title; an empty one gives the automatic title back.")] = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE|@FILE", help="Set a key of the metadata, or remove it with null; repeatable."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change the title and the metadata of a thread."""
+    from graphflow.service.threads import struct_dict
+
+    changes: AboutThread = {}
+    if title is not None:
+        changes["title"] = title or None
+    if metadata:
+        changes["metadata"] = pairs(metadata, "--metadata")
+    if not changes:
+        stop(
+            exits.USAGE, "nothing to change", hint=f'graphflow threads update {thread} --title "…" --metadata KEY=VALUE'
+        )
+    async with opened_thread(thread) as (_, found):
+        line = await found.update(**changes)
+    if as_json:
+        say_json(struct_dict(line))
+    else:
+        shown = f"  {one_line_json(line.metadata)}" if line.metadata else ""
+        say(f"{line.thread_id}  {line.title or ''}{shown}")
 
 
 @command(threads, "show")

@@ -52,6 +52,17 @@ def pairs(given: Iterable[str], option: str) -> dict[str, Any]:
     return out
 
 
+def text_pairs(given: Iterable[str], option: str) -> dict[str, str]:
+    """`k=v` entries whose values stay text."""
+    out: dict[str, str] = {}
+    for entry in given:
+        key, equals, value = entry.partition("=")
+        if not equals or not key:
+            stop(exits.USAGE, f"{option} takes KEY=VALUE, not {entry!r}")
+        out[key] = value
+    return out
+
+
 def budget_of(given: Iterable[str] | None, timeout_s: float | None = None) -> dict[str, Any]:
     """The limits of `--budget` as a request gives them; `--timeout` becomes `timeoutMs`."""
     limits = pairs(given or (), "--budget")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError
 from graphflow.runtime.runs.live_runs import LiveRuns
+from graphflow.runtime.thread_about import about_of, matches, title_of
 from graphflow.runtime.thread_status import STATUSES
 from graphflow.suggestions import choose
 
 PAGE = 100
+NO_FILTER: Mapping[str, str] = MappingProxyType({})
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -29,6 +33,8 @@ class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Epoch ms."""
     updated_at: int
     """Epoch ms."""
+    metadata: dict[str, Any] = {}
+    """What `Thread.update` has written."""
 
 
 def thread_info(runs: LiveRuns, row: ThreadRow) -> ThreadInfo:
@@ -38,9 +44,10 @@ def thread_info(runs: LiveRuns, row: ThreadRow) -> ThreadInfo:
         status=runs.status_of(row),
         driven=runs.is_driven(row),
         agent_key=row.facts.agent_key,
-        title=row.facts.title,
+        title=title_of(row),
         created_at=row.created_at,
         updated_at=row.facts.updated_at,
+        metadata=about_of(row).metadata,
     )
 
 
@@ -52,12 +59,14 @@ async def threads_with(
     user: str | None = None,
     cursor: str | None = None,
     limit: int | None = None,
+    metadata: Mapping[str, str] = NO_FILTER,
 ) -> AsyncIterator[ThreadRow]:
     """Threads of this status as it is now, the most recently used first, read page by page.
 
     Args:
         cursor: the thread after which they begin.
         limit: so many at most; None: all.
+        metadata: keys that their metadata have, each with this value.
 
     Raises:
         GraphflowError: `invalid_input` for a status that there is none of.
@@ -68,10 +77,10 @@ async def threads_with(
     await runs.ready()
     # A process that died has left `running` in the store, so stopped threads are looked for among all.
     stored = None if status == "stopped" else status
-    size, left = PAGE if limit is None else min(limit, PAGE), limit
+    size, left = PAGE if limit is None or metadata else min(limit, PAGE), limit
     while page := await runs.store.threads(cursor=cursor, limit=size, status=stored, agent_key=agent_key, user=user):
         for row in page:
-            if status in (None, runs.status_of(row)):
+            if status in (None, runs.status_of(row)) and (not metadata or matches(row, metadata)):
                 yield row
                 left = None if left is None else left - 1
                 if left == 0:

@@ -25,6 +25,8 @@ class ChatLine(AnswerData):
 
     chat_id: str
     chat_name: str
+    metadata: Values
+    """What `PATCH /api/threads/{id}` has written."""
     agent_key: str | None
     created_at: int
     updated_at: int

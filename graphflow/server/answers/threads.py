@@ -18,6 +18,8 @@ class ThreadSummary(AnswerData):
 
     thread_id: str
     title: str
+    metadata: Values
+    """What `PATCH /api/threads/{id}` has written."""
     agent_key: str | None
     version: str | None
     status: ThreadStatus
@@ -31,6 +33,22 @@ class ThreadSummary(AnswerData):
     usage: UsageFigures
     created_at: int
     updated_at: int
+    trace: list[str] | None = None
+    """Of a failed thread, with the scope `admin`: where in the server's Python code it failed."""
+
+
+class ThreadLine(AnswerData):
+    """A thread, in short."""
+
+    thread_id: str
+    status: ThreadStatus
+    driven: bool
+    """Whether a live process drives it."""
+    agent_key: str | None
+    title: str | None
+    created_at: int
+    updated_at: int
+    metadata: Values
 
 
 class StateAt(AnswerData):
@@ -107,7 +125,9 @@ class ThreadWhy(Why, frozen=True, kw_only=True):
 
 
 THREADS: dict[str, Any] = {
+    "get /api/threads": list[ThreadLine],
     "get /api/threads/{thread_id}": ThreadSummary,
+    "patch /api/threads/{thread_id}": ThreadLine,
     "get /api/threads/{thread_id}/checkpoints": list[CheckpointInfo],
     "get /api/threads/{thread_id}/state": StateAt,
     "get /api/threads/{thread_id}/diff": Changes,

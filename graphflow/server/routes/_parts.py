@@ -29,6 +29,14 @@ from graphflow.telemetry.run_metrics import ServerMetrics
 T = TypeVar("T")
 Limit = Annotated[int, Query(ge=1, le=500, description="Lines of a page.")]
 Cursor = Annotated[str | None, Query(description="`cursor` of the page before.")]
+METADATA = "metadata."
+Metadata = Annotated[
+    str | None,
+    Query(
+        alias="metadata.{key}", description="Only threads whose metadata have `key` with this value; repeatable by key."
+    ),
+]
+"""Any parameter whose name begins so; `metadata_of` reads them."""
 EVENTS: dict[str, Any] = {
     "responses": {
         200: {"content": {"text/event-stream": {}}, "description": "The run's events (docs/reference/events.md)."}
@@ -62,10 +70,16 @@ async def check_parameters(request: Request) -> None:
     names = [name for name, _ in given]
     for name in names:
         # A misspelt filter that is ignored would return everything.
-        if name not in known:
+        if name not in known and not (name.startswith(METADATA) and METADATA + "{key}" in known):
             raise bad_argument(f"{name:.80}", f"unknown parameter; parameters are {', '.join(known) or 'none'}")
         if names.count(name) > 1:
             raise bad_argument(name, "given more than once")
+
+
+def metadata_of(request: Request) -> dict[str, str]:
+    """The values of `metadata.KEY=VALUE` by key."""
+    given = request.query_params.items()
+    return {name.removeprefix(METADATA): value for name, value in given if name.startswith(METADATA)}
 
 
 def room_for_run(request: Request) -> AbstractContextManager[None]:

@@ -11,7 +11,7 @@ from graphflow.runtime.thread_status import ThreadStatus
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.envelope import success
 from graphflow.server.public_text import public_value
-from graphflow.server.routes._parts import Cursor, Limit, application
+from graphflow.server.routes._parts import Cursor, Limit, Metadata, application, metadata_of
 from graphflow.service.chats import chats as service
 
 router = APIRouter(prefix="/api", tags=["chats"], dependencies=[Depends(needs("read"))])
@@ -25,14 +25,23 @@ async def chats(
     agent_key: Annotated[str | None, Query(alias="agentKey")] = None,
     q: Annotated[str | None, Query(max_length=500)] = None,
     status: Annotated[ThreadStatus | None, Query()] = None,
+    metadata: Metadata = None,
 ) -> Response:
-    """Chats, newest first; with `q` those that contain each of its words, in the name or in what was said.
+    """Chats, newest first; with `q` those that contain each of its words, in the name or in what was said; with
+    `metadata.KEY=VALUE` those whose metadata have all of these.
 
     A chat whose process died is `stopped`; `driven` says whether a live process owns it.
     """
     user = caller_of(request).user
     lines, following = await service.chats(
-        application(request), cursor=cursor, limit=limit, agent_key=agent_key, user=user, query=q, status=status
+        application(request),
+        cursor=cursor,
+        limit=limit,
+        agent_key=agent_key,
+        user=user,
+        query=q,
+        status=status,
+        metadata=metadata_of(request),
     )
     return success(lines, cursor=following)
 

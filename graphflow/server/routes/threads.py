@@ -8,10 +8,21 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
+from graphflow.runtime.thread_status import ThreadStatus
 from graphflow.server.auth import caller_of, needs
-from graphflow.server.bodies import EditBody, ForkBody, ResumeBody, RewindBody, SignalBody, body, schema
+from graphflow.server.bodies import EditBody, ForkBody, ResumeBody, RewindBody, SignalBody, ThreadBody, body, schema
 from graphflow.server.envelope import success
-from graphflow.server.routes._parts import EVENTS, Cursor, Limit, application, one_body, room_for_run, stream_run
+from graphflow.server.routes._parts import (
+    EVENTS,
+    Cursor,
+    Limit,
+    Metadata,
+    application,
+    metadata_of,
+    one_body,
+    room_for_run,
+    stream_run,
+)
 from graphflow.service import threads as service
 from graphflow.service.inbox import inbox as read_inbox
 from graphflow.service.runs.input_queue import withdraw_run
@@ -22,10 +33,41 @@ router = APIRouter(prefix="/api", tags=["threads"])
 READ, RUN, ADMIN = [Depends(needs("read"))], [Depends(needs("run"))], [Depends(needs("admin"))]
 
 
+@router.get("/threads", summary="List threads", dependencies=READ)
+async def threads(
+    request: Request,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+    agent_key: Annotated[str | None, Query(alias="agentKey")] = None,
+    status: Annotated[ThreadStatus | None, Query()] = None,
+    metadata: Metadata = None,
+) -> Response:
+    """Threads, the most recently used first; with `metadata.KEY=VALUE` those whose metadata have all of these."""
+    found, following = await service.threads(
+        application(request),
+        caller=caller_of(request),
+        cursor=cursor,
+        limit=limit,
+        agent_key=agent_key,
+        status=status,
+        metadata=metadata_of(request),
+    )
+    return success([service.struct_dict(line) for line in found], cursor=following)
+
+
 @router.get("/threads/{thread_id}", summary="Get a thread", dependencies=READ)
 async def summary(request: Request, thread_id: str) -> Response:
-    """Head checkpoint, status, open interrupts, usage."""
-    return success(await service.summary(application(request), thread_id))
+    """Head checkpoint, status, open interrupts, usage; of a failed thread, with the scope `admin`, where its code failed."""
+    return success(await service.summary(application(request), thread_id, caller=caller_of(request)))
+
+
+@router.patch(
+    "/threads/{thread_id}", summary="Edit title and metadata", dependencies=RUN, openapi_extra=schema(ThreadBody)
+)
+async def update(request: Request, thread_id: str, given: Annotated[ThreadBody, Depends(body(ThreadBody))]) -> Response:
+    """Renames a thread and changes its metadata, also while a run drives it; the thread's line."""
+    changes = given.model_dump(exclude_unset=True)
+    return success(await service.update(application(request), thread_id, changes))
 
 
 @router.get("/threads/{thread_id}/checkpoints", summary="List checkpoints", dependencies=READ)

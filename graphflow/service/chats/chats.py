@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -33,7 +33,8 @@ from graphflow.graph.core.machine import ROOT
 from graphflow.memory.conversations import ConversationFilter
 from graphflow.messages import MESSAGE_TYPES, Message, to_wire
 from graphflow.runtime.history.stored_events import PAGE, Chain, place_before, stored_log_of
-from graphflow.runtime.runs.thread_list import threads_with
+from graphflow.runtime.runs.thread_list import NO_FILTER, threads_with
+from graphflow.runtime.thread_about import about_of, title_of
 from graphflow.service.access import Caller, sees
 from graphflow.service.chats.search import find_chats
 from graphflow.service.context import ServiceContext
@@ -56,12 +57,14 @@ async def chats(
     user: str | None = None,
     query: str | None = None,
     status: str | None = None,
+    metadata: Mapping[str, str] = NO_FILTER,
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Chats, newest first, and the cursor of the next page; with `user` this user's alone.
 
     Args:
         query: words that must each be found in a chat's name or in what was said in it.
         status: of the chats, `idle`, `running`, `waiting`, `failed` or `stopped`.
+        metadata: keys that the chats' metadata have, each with this value.
 
     Raises:
         GraphflowError: `invalid_input` for an invalid cursor, or one whose chat was deleted.
@@ -69,14 +72,22 @@ async def chats(
     await context.runs.ready()
     if query is not None and query.strip():
         which = ConversationFilter(agent_key=agent_key, owner=user, cursor=cursor, limit=limit)
-        found = await find_chats(context, query, which, status)
+        found = await find_chats(context, query, which, status, metadata)
         following = found[-1][0].cursor if len(found) == limit else None
         return [await _line(context, row) for _, row in found], following
     # A cursor is a chat id: another user's must look like one that was never there.
     if cursor is not None and not await sees(context, Caller(user=user), cursor):
         raise unknown_cursor(cursor)
     try:
-        listed = threads_with(context.runs, status=status, agent_key=agent_key, user=user, cursor=cursor, limit=limit)
+        listed = threads_with(
+            context.runs,
+            status=status,
+            agent_key=agent_key,
+            user=user,
+            cursor=cursor,
+            limit=limit,
+            metadata=metadata,
+        )
         rows = [row async for row in listed]
     except ThreadNotFound:
         raise unknown_cursor(cursor) from None
@@ -89,7 +100,8 @@ async def _line(context: ServiceContext, row: ThreadRow) -> dict[str, Any]:
         waiting = await context.store.open_interrupts(thread_id=row.thread_id, limit=1)
     return {
         "chatId": row.thread_id,
-        "chatName": row.facts.title or "",
+        "chatName": title_of(row) or "",
+        "metadata": about_of(row).metadata,
         "agentKey": row.facts.agent_key,
         "createdAt": row.created_at,
         "updatedAt": row.facts.updated_at,
@@ -116,7 +128,7 @@ async def chat(context: ServiceContext, chat_id: str, *, raw_messages: bool = Fa
     events = await history(context, chat_id, loaded.chain, loaded.machine.run_id)
     return {
         "chatId": chat_id,
-        "chatName": loaded.row.facts.title or "",
+        "chatName": title_of(loaded.row) or "",
         "rawMessages": _raw(loaded.machine.frames[ROOT].state.get("messages", ())) if raw_messages else None,
         "events": [event_dict(event) for event in events],
         "references": _references(events),

@@ -7,10 +7,13 @@ takes their records over; so nothing of this is on a run's way, and a crash can 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import ThreadNotFound
 from graphflow.memory.conversations import Conversation, ConversationFilter, ConversationRun
+from graphflow.runtime.runs.thread_list import NO_FILTER
+from graphflow.runtime.thread_about import matches, title_of
 from graphflow.service.context import ServiceContext
 
 PAGE = 200
@@ -19,7 +22,11 @@ log = logging.getLogger("graphflow.memory")
 
 
 async def find_chats(
-    context: ServiceContext, query: str, which: ConversationFilter, status: str | None = None
+    context: ServiceContext,
+    query: str,
+    which: ConversationFilter,
+    status: str | None = None,
+    metadata: Mapping[str, str] = NO_FILTER,
 ) -> list[tuple[Conversation, ThreadRow]]:
     """Chats that hold each word of the query, newest first, each with its thread."""
     await refresh(context)
@@ -30,7 +37,7 @@ async def find_chats(
             row = await context.store.thread(conversation.chat_id)
             if row is None or row.head is None:
                 await context.conversations.delete(conversation.chat_id)  # the thread was deleted
-            elif status in (None, context.runs.status_of(row)):
+            elif status in (None, context.runs.status_of(row)) and matches(row, metadata):
                 found.append((conversation, row))
         if len(page) < which.limit:
             break
@@ -80,7 +87,7 @@ async def _take_over(context: ServiceContext, row: ThreadRow) -> bool:
     await context.conversations.save(
         Conversation(
             chat_id=chat_id,
-            name=row.facts.title or "",
+            name=title_of(row) or "",
             agent_key=row.facts.agent_key,
             owner=row.facts.user,
             created_at=row.created_at,

@@ -110,7 +110,9 @@ class Inbox(Suite):
         assert existing(await store.take("thread", owner="o", now=NOW, lease_ms=LEASE)).facts.about is None
 
     @promise
-    async def test_of_two_who_write_about_a_thread_at_once_the_second_finds_the_first(self, store: Checkpointer) -> None:
+    async def test_of_two_who_write_about_a_thread_at_once_the_second_finds_the_first(
+        self, store: Checkpointer
+    ) -> None:
         await drive(store)
         assert not await store.describe("thread", "B", instead_of="A", now=NOW)
         assert await store.describe("thread", "A", instead_of=None, now=NOW)

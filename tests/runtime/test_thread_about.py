@@ -1,0 +1,68 @@
+"""Titles and metadata that people give threads (spec 3.2): written at any time, kept by every store, found again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphflow import Graph, SqliteCheckpointer
+from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
+from graphflow.errors import GraphflowError, ThreadNotFound
+from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.thread_about import NOTHING, changed_about
+
+
+def talk(store: Any) -> CompiledGraph:
+    graph = Graph({"type": "object", "properties": {"n": {"type": "integer", "default": 0}}}, name="talk")
+
+    @graph.node(next="end")
+    async def say(state: Any) -> dict[str, Any]:
+        return {"n": state["n"] + 1}
+
+    return graph.compile(checkpointer=store)
+
+
+async def test_a_title_and_metadata_survive_runs_and_are_found(tmp_path: Path) -> None:
+    app = talk(SqliteCheckpointer(tmp_path / "threads.db"))
+    for name in ("a", "b"):
+        await app.run("hi", thread_id=name, title="hi")
+    line = await app.thread("a").update(title=" Trip ", metadata={"project": "spring", "n": 3, "deep": {"x": [1]}})
+    assert (line.title, line.metadata) == ("Trip", {"project": "spring", "n": 3, "deep": {"x": [1]}})
+    await app.run("again", thread_id="a", title="again")
+    for wanted in ({"project": "spring"}, {"n": "3", "project": "spring"}, {"deep": '{"x":[1]}'}):
+        assert [(found.thread_id, found.title) for found in await app.threads(metadata=wanted)] == [("a", "Trip")]
+    assert await app.threads(metadata={"project": "spring", "n": "4"}) == []
+    line = await app.thread("a").update(title=None, metadata={"n": None})
+    assert (line.title, sorted(line.metadata)) == ("hi", ["deep", "project"])
+    assert (await app.thread("a").update(metadata=None)).metadata == {}
+    forked = await app.thread("b").fork(thread_id="c")
+    assert [found.metadata for found in await app.threads()].count({}) == 3
+    await forked.update(metadata={"x": True})
+    assert [found.thread_id for found in await app.threads(metadata={"x": "true"})] == ["c"]
+    with pytest.raises(ThreadNotFound):
+        await app.thread("nobody").update(title="x")
+
+
+async def test_of_updates_at_once_to_different_keys_none_is_lost() -> None:
+    app = talk(MemoryCheckpointer())
+    await app.run("hi", thread_id="t")
+    await asyncio.gather(*(app.thread("t").update(metadata={f"k{n}": n}) for n in range(20)))
+    assert (await app.threads())[0].metadata == {f"k{n}": n for n in range(20)}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"title": ""}, {"title": "  "}, {"title": "a\nb"}, {"title": "x" * 201}, {"title": 5}, {"title": "nul \0"},
+        {"metadata": []}, {"metadata": "x"}, {"metadata": {"": 1}}, {"metadata": {"k" * 65: 1}}, {"metadata": {1: 1}},
+        {"metadata": {"k": "x" * 9000}}, {"metadata": {str(n): n for n in range(65)}}, {"metadata": {"k": "\ud800"}},
+        {"metadata": {"k": {"a": {"a": {"a": {"a": {"a": {"a": {"a": {"a": {}}}}}}}}}}},
+    ],
+)  # fmt: skip
+def test_what_is_too_much_or_no_title_is_refused_by_its_field(changes: dict[str, Any]) -> None:
+    with pytest.raises(GraphflowError) as refused:
+        changed_about(NOTHING, changes)
+    assert refused.value.code == "invalid_input" and list(refused.value.detail["fields"]) == list(changes)
