@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -47,7 +48,14 @@ async def test_pages_of_threads_follow_each_other_and_bad_requests_are_refused(c
         "/api/agents?metadata.m=x",
     ):
         assert (await client.get(url)).status_code == 400
-    for body in ({"title": 5}, {"title": ""}, {"metadata": []}, {"name": "x"}, {"metadata": {"k": "x" * 9000}}):
+    bodies: tuple[dict[str, Any], ...] = (
+        {"title": 5},
+        {"title": ""},
+        {"metadata": []},
+        {"name": "x"},
+        {"metadata": {"k": "x" * 9000}},
+    )
+    for body in bodies:
         answer = await client.patch("/api/threads/a", json=body)
         assert (answer.status_code, answer.json()["data"]["error"]["code"]) == (400, "invalid_input"), body
     assert (await client.patch("/api/threads/nobody", json={"title": "x"})).status_code == 404

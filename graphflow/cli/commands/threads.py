@@ -37,9 +37,9 @@ async def list_threads(
     from graphflow.runtime.runs.thread_list import thread_info, threads_with
     from graphflow.service.threads import struct_dict
 
+    wanted = text_pairs(metadata or (), "--metadata")
     async with opened() as app:
-        filters = {"status": status, "agent_key": agent, "metadata": text_pairs(metadata or (), "--metadata")}
-        rows = threads_with(app.runs, cursor=cursor, limit=limit, **filters)
+        rows = threads_with(app.runs, status=status, agent_key=agent, cursor=cursor, limit=limit, metadata=wanted)
         found = [thread_info(app.runs, row) async for row in rows]
     if as_json:
         say_json([struct_dict(line) for line in found])
