@@ -371,13 +371,15 @@ def _plain(value: Any, around: tuple[GraphBuilder[Any], ...]) -> Any:
         return _plain(value.value, around)
     if value is None or isinstance(value, str | int | float | bool):
         return value
-    if hasattr(value, "model_dump"):  # a pydantic default
-        return value.model_dump(mode="json")
     import msgspec
 
+    def model(part: Any) -> Any:
+        """A model of pydantic, also one inside a dataclass."""
+        return part.model_dump(mode="json")
+
     try:
-        return msgspec.to_builtins(value, order="deterministic")
-    except TypeError:
+        return msgspec.to_builtins(value, order="deterministic", enc_hook=model)
+    except (TypeError, AttributeError):
         message = f"a document is JSON, which has no form for {value!r:.80}; leave it out, and let a node write it"
         raise TypeError(message) from None
 

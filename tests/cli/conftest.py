@@ -43,8 +43,8 @@ def terminal(project: Path, environment: dict[str, str]) -> Iterator[type[Termin
     opened: list[Terminal] = []
 
     class Here(Terminal):
-        def __init__(self, *arguments: str) -> None:
-            super().__init__(project, environment, *arguments)
+        def __init__(self, *arguments: str, program: str = "graphflow") -> None:
+            super().__init__(project, environment, *arguments, program=program)
             opened.append(self)
 
     yield Here

@@ -123,14 +123,16 @@ def _own_logging() -> Iterator[None]:
 class Terminal:
     """`graphflow …` with a person in front of it."""
 
-    def __init__(self, folder: Path, environment: dict[str, str], *arguments: str) -> None:
+    def __init__(
+        self, folder: Path, environment: dict[str, str], *arguments: str, program: str = "graphflow"
+    ) -> None:
         self._raw = b""
         self._read = 0
         self.code: int | None = None
         master, slave = pty.openpty()
         self._terminal = master
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "graphflow", *arguments],
+            [sys.executable, "-m", program, *arguments],
             cwd=folder,
             env=environment,
             stdin=slave,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from graphflow.text_width import units, visible, wrap
+from tests.cli.in_turn import BEGIN
 
 EVIL = "red \x1b[31m\x1b]0;title\x07\x9b2J \u202eabc\u202c 你好，世界：请告诉我北京的天气怎么样"
 
@@ -35,14 +38,17 @@ JSON = (["threads", "state", "evil"],)
 def test_every_command_fits_the_terminal(terminal, environment, filled, width):
     environment["COLUMNS"] = str(width)
     environment["NO_COLOR"] = "1"
-    for command in COMMANDS:
-        shown = terminal(*command)
-        shown.ends()
-        for line in shown.text.splitlines():
+    shown = terminal(json.dumps(COMMANDS), program="tests.cli.in_turn")
+    assert shown.ends() == 0, shown.text
+    printed = shown._raw.decode().split(f"{BEGIN} ")[1:]
+    assert [text.split()[0] for text in printed] == [str(number) for number in range(len(COMMANDS))]
+    for command, raw in zip(COMMANDS, printed, strict=True):
+        lines = raw.replace("\r", "").split("\n")[1:]
+        assert any(lines), command
+        for line in lines:
             # A word that is wider than the terminal stands alone, and a command to copy is one piece.
             whole = len(line.split()) == 1 or "graphflow " in line or command in JSON
             assert units(line) <= width or whole, (command, line)
-        raw = shown._raw.decode()
         assert not any(mark in raw for mark in ("\x1b", "\x9b", "\u202e", "\x07")), command
         assert "Traceback" not in raw
 

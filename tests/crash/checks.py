@@ -34,6 +34,7 @@ async def broken_promises(app: CompiledGraph, store: Any, lines: Lines, expected
     out += await _lost(store, lines)
     out += await _log_differs(app, lines)
     if truthful:
+        out += await _said_otherwise(app, lines)
         left = await final(store) | {"world": world_of(lines)}
         left["usage"] = _but_called_again(left["usage"], expected["usage"], lines)
         if left != expected:
@@ -166,6 +167,14 @@ def _folded(events: Lines) -> Lines:
         else:
             out.append(event)
     return out
+
+
+async def _said_otherwise(app: CompiledGraph, lines: Lines) -> list[str]:
+    """The log has the text of each call of a model once and whole, and nothing of a call that is not shown."""
+    asked = {line["what"]: line["shown"] for line in lines if line["kind"] == "read" and "shown" in line}
+    stored = [event for event, _ in await app.thread(World.thread).events()]
+    texts = Counter(getattr(event, "text", None) for event in stored if event.type == "content.snapshot")
+    return [f"{text!r} is {texts[text]} times in the log" for text, shown in asked.items() if texts[text] != shown]
 
 
 def _but_called_again(usage: dict[str, Any], expected: dict[str, Any], lines: Lines) -> dict[str, Any]:

@@ -54,6 +54,25 @@ def forget_operations() -> None:
     setattr(LiveRuns, "load", forgetful)  # noqa: B010
 
 
+def forget_calls() -> None:
+    """A node calls its model again although the answer is on record."""
+    load = LiveRuns.load
+
+    async def forgetful(self: LiveRuns, row: Any) -> Any:
+        loaded = await load(self, row)
+        if loaded is not None:
+            frames = {number: _without_calls(frame) for number, frame in loaded.machine.frames.items()}
+            loaded.machine = msgspec.structs.replace(loaded.machine, frames=frames)
+        return loaded
+
+    setattr(LiveRuns, "load", forgetful)  # noqa: B010
+
+
+def _without_calls(frame: Any) -> Any:
+    kept = {key: operation for key, operation in frame.operations.items() if operation.kind != "model"}
+    return msgspec.structs.replace(frame, operations=kept)
+
+
 def promise_numbers() -> None:
     """A record promises numbers to events that others may take."""
     write = ThreadJournal.write
@@ -64,4 +83,4 @@ def promise_numbers() -> None:
     setattr(ThreadJournal, "write", promising)  # noqa: B010
 
 
-SABOTAGES = {f.__name__: f for f in (act_unflushed, acknowledge_early, forget_operations, promise_numbers)}
+SABOTAGES = {f.__name__: f for f in (act_unflushed, acknowledge_early, forget_operations, forget_calls, promise_numbers)}

@@ -7,8 +7,9 @@ that was killed many times must end like one that never was.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,10 +17,12 @@ import msgspec
 from graphflow import Context, tool
 from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.validation.validate import check_document
+from graphflow.models.deltas import Delta, Finish, TextDelta, Usage
 from graphflow.models.pool import ModelPool
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.script import Script, ScriptedCall, ScriptTurn
 from graphflow.nodes.kinds import NodeKinds
+from graphflow.nodes.model import MODEL_SERVICES
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.tools.context import ToolContext
 from graphflow.tools.registry import ToolRegistry
@@ -71,7 +74,12 @@ class Scenario(msgspec.Struct, kw_only=True):
 
     def open(self, store: Any) -> CompiledGraph:
         """The graph over a store of this process."""
-        services = {"model": ModelPool(lambda provider, name: self.model), "tool": ToolRunner(self.tools)}
+        models = {SPEAKER: Speaker()}
+        services = {
+            **MODEL_SERVICES,
+            "model": ModelPool(lambda provider, name: models.get(name or "", self.model)),
+            "tool": ToolRunner(self.tools),
+        }
         return CompiledGraph(self.checked, kinds=self.kinds, checkpointer=store, services=services)
 
 
@@ -81,7 +89,7 @@ def make_scenario(seed: int) -> Scenario:
     builder = _Builder(draw)
     document = builder.graph("r", depth=0, stages=draw.randint(3, 7))
     kinds = NodeKinds(_tools, agents=_Documents(builder.graphs))
-    for function in (step, effects, questions, both, flaky, wrong, loop):
+    for function in (step, effects, questions, both, flaky, wrong, loop, talks, talks_again):
         kinds.node(function.__name__, function)
     kinds.function("transfer", transfer)
     options: dict[str, Any] = {"durability": draw.choice(["async", "sync"])}
@@ -137,7 +145,7 @@ class _Builder:
 
     def _stage(self, name: str, following: str, depth: int) -> dict[str, Any]:
         kinds: list[Callable[[str, str, int], dict[str, Any]]] = [
-            self._plain, self._tools, self._tool, self._ask, self._flaky, self._routed,
+            self._plain, self._tools, self._tool, self._ask, self._flaky, self._routed, self._talks,
         ]  # fmt: skip
         if not self._shared:  # nodes that write a plain key, or that the world knows by their name alone
             kinds += [self._loop, self._transfer]
@@ -159,6 +167,12 @@ class _Builder:
     def _flaky(self, name: str, following: str, depth: int) -> dict[str, Any]:
         retry = {"max": 3, "on": ["node_error"], "backoffMs": self._draw.choice([0, 1])}
         return {name: {"use": "node:flaky", "retry": retry, "next": following}}
+
+    def _talks(self, name: str, following: str, depth: int) -> dict[str, Any]:
+        if self._draw.random() < 0.7:
+            return {name: {"use": "node:talks", "next": following}}
+        retry = {"max": 3, "on": ["node_error"], "backoffMs": 0}
+        return {name: {"use": "node:talks_again", "retry": retry, "next": following}}
 
     def _loop(self, name: str, following: str, depth: int) -> dict[str, Any]:
         times = self._draw.randint(2, 4)
@@ -338,6 +352,43 @@ async def flaky(state: Any, ctx: Context) -> dict[str, Any]:
     return {"n": 1, "log": [first, second]}
 
 
+async def _talk(ctx: Any, draw: random.Random, label: str, number: int, attempt: int | None = None) -> Any:
+    """A call of the model that only says what follows from its place; with an attempt it may be forgotten by the next one."""
+    key = f"talk {number}" if draw.random() < 0.5 else None
+    known = key or f"model:{1 + (ctx._counts or {}).get('model', 0)}"
+    shown = draw.choice([True, False, None])
+    schema = draw.choice([None, None, {"type": "object", "required": ["said"]}])
+    said = f"{label} says {number}" + (f" in attempt {attempt}" if attempt else "")
+    place = [ctx.path, ctx.node, ctx.visit, known]
+    asked = {"say": said if schema is None else json.dumps({"said": said}), "place": None if attempt else place}
+    asked["shown"] = ctx.speaks if shown is None else shown
+    answer = await ctx.call_model(json.dumps(asked), model=SPEAKER, key=key, stream=shown, schema=schema)
+    return answer.content if schema is None else answer["said"]
+
+
+async def talks(state: Any, ctx: Context) -> dict[str, Any]:
+    """Calls a model before and after what it does and asks."""
+    draw, label = _begin(ctx)
+    said = [await _talk(ctx, draw, label, 0)]
+    if draw.random() < 0.5:
+        said.append(await _once(ctx, draw, label, 0))
+    if draw.random() < 0.3:
+        said.append(await ctx.ask(f"what of {label}?", schema={"type": "string"}))
+    said += [await _talk(ctx, draw, label, number) for number in range(1, draw.randint(2, 3))]
+    return {"n": 1, "log": said}
+
+
+async def talks_again(state: Any, ctx: Context) -> dict[str, Any]:
+    """Fails after a call whose answer was used, which stays, and one whose answer may have been the reason."""
+    draw, label = _begin(ctx)
+    kept = await _talk(ctx, draw, label, 0)
+    done = await _once(ctx, draw, label, 0)
+    last = await _talk(ctx, draw, label, 1, ctx.attempt)
+    if ctx.attempt == 1:
+        raise RuntimeError(f"{label} did not like {last!r}")
+    return {"n": 1, "log": [kept, done, last]}
+
+
 async def wrong(state: Any, ctx: Context) -> None:
     """Acts, then fails for good."""
     draw, label = _begin(ctx)
@@ -355,6 +406,27 @@ async def loop(state: Any, ctx: Context) -> dict[str, Any]:
 async def transfer(what: str, loops: int) -> str:
     """A write that the node's own `effects` declares."""
     return World.act(f"transfer {what} at {loops}", f"transfer {what}", "write")
+
+
+# --- the model that nodes call themselves ------------------------------------------------------------
+
+SPEAKER = "speaker"
+
+
+class Speaker(ScriptedModel):
+    """Says what it is asked to say, and notes that it was asked."""
+
+    async def stream(self, messages: Any, tools: Any = (), options: Any = None) -> AsyncGenerator[Delta, None]:
+        asked = json.loads(messages[-1].content)
+        reach, say = World.boundaries.reach, asked["say"]
+        reach("talk <")
+        World.diary.note("read", what=say, operation=asked["place"], shown=asked["shown"])
+        for begin in range(0, len(say), 9):
+            reach("talk -")
+            yield TextDelta(say[begin : begin + 9])
+            await asyncio.sleep(0)
+        reach("talk >")
+        yield Finish("stop", "stop", Usage(prompt_tokens=10, completion_tokens=len(say)))
 
 
 # --- tools ---------------------------------------------------------------------------------------

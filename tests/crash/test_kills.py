@@ -35,9 +35,9 @@ FEW, MORE = 20, 10
 """So many seeds follow, so many times, while too few processes have died or nobody at one of the boundaries."""
 BOUNDARIES = {
     f"{name} {side}"
-    for name in ("prepare", "write", "durable", "flush", "send", "announce", "act", "take", "load", "thread", "put_document")
+    for name in ("prepare", "write", "durable", "flush", "send", "announce", "act", "talk", "take", "load", "thread", "put_document")
     for side in "<>"
-}  # fmt: skip
+} | {"talk -"}  # fmt: skip
 """Where somebody must have died, whatever the store; a store adds its own (`Place.boundaries`)."""
 
 pytestmark = pytest.mark.campaign

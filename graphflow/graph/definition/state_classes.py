@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 
 class Reduce:
@@ -160,9 +161,22 @@ def defaults_of(state: type, hints: Mapping[str, Any]) -> dict[str, Any]:
     return {key: getattr(state, key) for key in hints if hasattr(state, key)}
 
 
+def is_typeddict(cls: Any) -> bool:
+    """Whether the class is a `TypedDict`, also one of `typing_extensions`, which pydantic demands before Python 3.12."""
+    extensions = sys.modules.get("typing_extensions")
+    return typing.is_typeddict(cls) or (extensions is not None and extensions.is_typeddict(cls))
+
+
+def is_key_mark(origin: Any) -> bool:
+    """Whether it says something of a key and nothing of its value: `Required`, `NotRequired`, `ReadOnly`."""
+    return origin in (typing.Required, typing.NotRequired) or getattr(origin, "_name", "") == "ReadOnly"
+
+
 def _bare(hint: Any) -> Any:
-    """The hint without `Required` and `NotRequired`."""
-    return get_args(hint)[0] if get_origin(hint) in (typing.Required, typing.NotRequired) else hint
+    """The hint without what it says of the key."""
+    while is_key_mark(get_origin(hint)):
+        hint = get_args(hint)[0]
+    return hint
 
 
 def _marks(hint: Any) -> tuple[Any, ...]:

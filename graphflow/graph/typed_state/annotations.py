@@ -10,16 +10,16 @@ import dataclasses
 import enum
 import sys
 import types
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, ForwardRef, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgspec
 
+from graphflow.graph.definition.state_classes import is_key_mark, is_typeddict
 from graphflow.graph.definition.types import show
 from graphflow.messages import MESSAGE_TYPES, from_wire
 
@@ -27,7 +27,6 @@ Check = Callable[[Any], Any]
 """Plain value → declared value; raises a `ValueError` (`Misfit`) when it does not fit."""
 
 _TEXT_FORMS: tuple[type, ...] = (datetime, date, time, timedelta, Decimal, UUID)
-_WRAPPERS = (typing.Required, typing.NotRequired)
 
 
 class Misfit(ValueError):
@@ -104,9 +103,9 @@ def by_pydantic(hint: Any) -> Check:
 
 
 def bare(hint: Any) -> Any:
-    """The annotation without what says nothing about values: `Required`, aliases, `NewType`."""
+    """The annotation without what says nothing about values: marks of keys, aliases, `NewType`."""
     while True:
-        if get_origin(hint) in _WRAPPERS:
+        if is_key_mark(get_origin(hint)):
             hint = get_args(hint)[0]
         elif hasattr(hint, "__supertype__"):
             hint = hint.__supertype__
@@ -132,7 +131,7 @@ def check_of(hint: Any) -> Check | None:
         return _union([check_of(part) for part in given], hint)
     if hint in SCALARS:
         return SCALARS[hint]
-    if hint is Any or hint is object or isinstance(hint, TypeVar | str | typing.ForwardRef):
+    if hint is Any or hint is object or isinstance(hint, TypeVar | str | ForwardRef):
         return None
     base = origin or hint
     return _of_class(base, given) if isinstance(base, type) else None

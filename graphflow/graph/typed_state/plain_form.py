@@ -10,11 +10,12 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any, get_args, get_type_hints, is_typeddict
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
 from graphflow.graph.core.immutable import ATOMS, ListView
+from graphflow.graph.definition.state_classes import is_typeddict
 from graphflow.graph.typed_state.annotations import Misfit, bare, is_pydantic
 
 OWN_CLASS = "__graphflow_declared__"

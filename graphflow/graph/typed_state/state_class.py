@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, get_args, get_origin, is_typeddict
+from typing import Any, get_args, get_origin
 
 from graphflow.errors import StateError
 from graphflow.graph.core.channels import Channel, Update, apply_update
 from graphflow.graph.core.immutable import ATOMS, FrozenList, ListView, State, fold, freeze
-from graphflow.graph.definition.state_classes import defaults_of, fields_of
+from graphflow.graph.definition.state_classes import defaults_of, fields_of, is_typeddict
 from graphflow.graph.typed_state.annotations import (
     FAILURES,
     SCALARS,

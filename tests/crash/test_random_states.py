@@ -1,0 +1,56 @@
+"""States of random classes: what the class refuses is refused, what it takes reads back equal, in every store and after a kill.
+
+A seed is a class (dataclass, pydantic model, `TypedDict`, with nested ones, bounds and reducers) and a list of writes and
+edits, right and wrong. A seed that fails is printed with what it wrote.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from graphflow import MemoryCheckpointer
+from tests.campaign import size
+from tests.crash.random_states import States
+from tests.crash.state_lives import Job, Life, Outcome
+from tests.crash.stores import STORES
+from tests.postgres_server import PostgresServer
+
+ROOT = Path(__file__).parents[2]
+SEEDS = size(30, long=4_000)
+"""How many each store takes."""
+
+pytestmark = pytest.mark.campaign
+
+
+async def test_what_a_class_takes_is_read_back_and_what_it_refuses_is_refused() -> None:
+    broken, taken, refused = [], 0, 0
+    for seed in range(SEEDS):
+        life = Life(States(seed), MemoryCheckpointer(), "t")
+        await life.live()
+        broken += [f"seed {seed}: {why}" for why in life.broken]
+        taken += sum(not act.refused for act in life.states.acts)
+        refused += sum(bool(act.refused) for act in life.states.acts)
+    assert not broken, "\n".join(broken[:10])
+    assert taken >= 3 * SEEDS and refused >= SEEDS // 2, "it tried next to nothing"
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_process_that_is_killed_between_writes_leaves_a_state_that_its_class_reads(
+    kind: str, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    with postgres.database() as url:
+        job = Job(store=kind, where=url if kind == "postgres" else "", folder=str(tmp_path), seeds=list(range(SEEDS)))
+        command = [sys.executable, "-m", "tests.crash.state_lives", msgspec.json.encode(job).decode()]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode(errors="replace")[-3000:]
+    outcomes = [msgspec.json.decode(line, type=Outcome) for line in done.stdout.splitlines()]
+    broken = [f"seed {outcome.seed}, killed in {outcome.killed}: {outcome.broken}" for outcome in outcomes if outcome.broken]
+    assert not broken, "\n\n".join(broken[:10])
+    assert len(outcomes) == SEEDS
+    assert {"write", "read", "last"} <= {outcome.killed for outcome in outcomes}, "nobody died there"
+    assert sum(bool(outcome.killed) for outcome in outcomes) >= SEEDS // 2
