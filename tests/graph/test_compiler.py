@@ -576,11 +576,15 @@ def test_a_document_of_a_thousand_nodes_is_checked_in_its_stride():
 
 
 def test_loading_the_compiler_imports_no_heavy_library():
-    """networkx comes with the first graph question, CEL with the first check of types."""
+    """networkx comes with the first cycle to show, CEL with the first check of types."""
     script = (
         "import sys, graphflow.graph.validation.validate\n"
         "heavy = {'networkx', 'pydantic', 'jsonschema_rs', 'cel_expr_python', 'httpx', 'structlog'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
+        "import graphflow\n"
+        "from graphflow.models.scripted.model import ScriptedModel\n"
+        "graphflow.load_graph({'mode': 'REACT', 'react': {'systemPrompt': 'x'}}, model=ScriptedModel())\n"
+        "assert 'networkx' not in sys.modules, 'each start of a command and a server would wait for it'\n"
     )
     done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

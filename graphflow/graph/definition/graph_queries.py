@@ -1,23 +1,26 @@
-"""Questions about the shape of a graph; the one place that uses networkx, imported when first asked."""
+"""Questions about the shape of a graph; the one place that uses networkx, imported to show the cycle that an error is about."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 Edges = Mapping[str, Iterable[str]]
 
 
 def reachable(edges: Edges, starts: Iterable[str]) -> set[str]:
-    """Every name that some path from the starts leads to, the starts included."""
-    import networkx as nx
+    """Every name that some path from the starts leads to, the starts included that are names of the graph.
 
-    graph = _graph(edges)
-    out: set[str] = set()
-    for start in starts:
-        if start not in out and start in graph:
-            out |= {start} | nx.descendants(graph, start)
-    return out
+    Without networkx: each start of a command or a server asks this, and importing it is a fifth of that start.
+    """
+    names = {*edges, *(target for targets in edges.values() for target in targets)}
+    due = [start for start in starts if start in names]
+    found = set(due)
+    while due:
+        for target in edges.get(due.pop(), ()):
+            if target not in found:
+                found.add(target)
+                due.append(target)
+    return found
 
 
 def leading_to(edges: Edges, ends: Iterable[str]) -> set[str]:
@@ -107,7 +110,10 @@ def one_cycle(edges: Edges, within: Iterable[str]) -> list[str]:
     import networkx as nx
 
     names = list(within)
-    graph = _graph(edges).subgraph(names)
+    graph = nx.DiGraph()
+    graph.add_nodes_from(edges)
+    graph.add_edges_from((name, target) for name, targets in edges.items() for target in targets)
+    graph = graph.subgraph(names)
     # networkx walks from one node: the first that lies on a cycle decides which one is shown, the same each time.
     for name in names:
         try:
@@ -118,12 +124,3 @@ def one_cycle(edges: Edges, within: Iterable[str]) -> list[str]:
         begin = min(range(len(cycle)), key=lambda place: names.index(cycle[place]))
         return cycle[begin:] + cycle[:begin]
     return []
-
-
-def _graph(edges: Edges) -> Any:
-    import networkx as nx
-
-    graph = nx.DiGraph()
-    graph.add_nodes_from(edges)
-    graph.add_edges_from((name, target) for name, targets in edges.items() for target in targets)
-    return graph
