@@ -9,7 +9,8 @@ import json
 import logging
 import sys
 
-from graphflow.cli.app import app, make_streams_usable
+from graphflow.cli.app import app
+from graphflow.cli.terminal.console import make_streams_usable
 
 BEGIN = "=== command"
 

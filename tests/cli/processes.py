@@ -123,9 +123,7 @@ def _own_logging() -> Iterator[None]:
 class Terminal:
     """`graphflow …` with a person in front of it."""
 
-    def __init__(
-        self, folder: Path, environment: dict[str, str], *arguments: str, program: str = "graphflow"
-    ) -> None:
+    def __init__(self, folder: Path, environment: dict[str, str], *arguments: str, program: str = "graphflow") -> None:
         self._raw = b""
         self._read = 0
         self.code: int | None = None

@@ -83,4 +83,6 @@ def promise_numbers() -> None:
     setattr(ThreadJournal, "write", promising)  # noqa: B010
 
 
-SABOTAGES = {f.__name__: f for f in (act_unflushed, acknowledge_early, forget_operations, forget_calls, promise_numbers)}
+SABOTAGES = {
+    f.__name__: f for f in (act_unflushed, acknowledge_early, forget_operations, forget_calls, promise_numbers)
+}

@@ -360,7 +360,10 @@ async def _talk(ctx: Any, draw: random.Random, label: str, number: int, attempt:
     schema = draw.choice([None, None, {"type": "object", "required": ["said"]}])
     said = f"{label} says {number}" + (f" in attempt {attempt}" if attempt else "")
     place = [ctx.path, ctx.node, ctx.visit, known]
-    asked = {"say": said if schema is None else json.dumps({"said": said}), "place": None if attempt else place}
+    asked: dict[str, Any] = {
+        "say": said if schema is None else json.dumps({"said": said}),
+        "place": None if attempt else place,
+    }
     asked["shown"] = ctx.speaks if shown is None else shown
     answer = await ctx.call_model(json.dumps(asked), model=SPEAKER, key=key, stream=shown, schema=schema)
     return answer.content if schema is None else answer["said"]

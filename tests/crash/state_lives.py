@@ -98,8 +98,9 @@ class Life:
 
     async def live(self, begin: int = 0) -> None:
         """Makes all acts from this one on; one that was begun is resumed."""
-        for self.number in range(begin, len(self.states.acts)):
-            self._seen = resumed = bool(begin) and self.number == begin and await self._is_stopped()
+        for number in range(begin, len(self.states.acts)):
+            self.number = number
+            self._seen = resumed = bool(begin) and number == begin and await self._is_stopped()
             if not resumed and self.act.how != "write":
                 await self._edited()
             run = self.app.resume(self.thread) if resumed else self.app.run({}, self.thread, durability="sync")
@@ -162,7 +163,9 @@ def run_seed(job: Job, seed: int) -> Outcome:
     return outcome
 
 
-async def _life(job: Job, states: States, seed: int, number: int, begin: int, dies: tuple[int, str] | None) -> list[str]:
+async def _life(
+    job: Job, states: States, seed: int, number: int, begin: int, dies: tuple[int, str] | None
+) -> list[str]:
     store = open_store(job.store, job.where, job.folder, seed, life=number)
     await store.setup()
     await hear_out(job.store, job.where, seed, number)

@@ -49,7 +49,9 @@ def test_a_process_that_is_killed_between_writes_leaves_a_state_that_its_class_r
         done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode(errors="replace")[-3000:]
     outcomes = [msgspec.json.decode(line, type=Outcome) for line in done.stdout.splitlines()]
-    broken = [f"seed {outcome.seed}, killed in {outcome.killed}: {outcome.broken}" for outcome in outcomes if outcome.broken]
+    broken = [
+        f"seed {outcome.seed}, killed in {outcome.killed}: {outcome.broken}" for outcome in outcomes if outcome.broken
+    ]
     assert not broken, "\n\n".join(broken[:10])
     assert len(outcomes) == SEEDS
     assert {"write", "read", "last"} <= {outcome.killed for outcome in outcomes}, "nobody died there"

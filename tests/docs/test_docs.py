@@ -40,7 +40,9 @@ def page_id(path: Path) -> str:
 def run_by(path: Path) -> tuple[Any, ...]:
     """What running a page does; a translation that shows the same commands and outputs need not run them again."""
     blocks = blocks_of(path)
-    return tuple((b.mark, b.info, b.body) for b in blocks if b.mark or file_of(b)) if any(map(is_runnable, blocks)) else ()
+    return (
+        tuple((b.mark, b.info, b.body) for b in blocks if b.mark or file_of(b)) if any(map(is_runnable, blocks)) else ()
+    )
 
 
 RUNNING = sorted(path for runs, path in {run_by(page): page for page in reversed(PAGES)}.items() if runs)

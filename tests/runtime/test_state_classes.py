@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
+import typing_extensions
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
@@ -67,6 +68,16 @@ class Dog:
 @dataclass
 class Zoo:
     pet: Cat | Dog | None = None
+
+
+@dataclass
+class Address:
+    place: Place = field(default_factory=lambda: Place(cityName="Ulm"))
+
+
+@dataclass
+class Letter:
+    to: Address = field(default_factory=Address)
 
 
 def older(old: Person, new: Person) -> Person:
@@ -475,6 +486,21 @@ async def test_what_looks_at_several_fields_sees_them_after_the_whole_write(kind
     )
     assert "ends before it starts" in (result.error or {})["message"]
     assert (result.state["end"], list(result.state["seen"])) == (6, [1, 2])
+
+
+async def test_a_typed_dict_of_typing_extensions_is_one():
+    """Before Python 3.12 pydantic takes no other."""
+    nested: Any = typing_extensions.TypedDict("nested", {"age": int})
+    fields: Any = {"count": int, "who": typing_extensions.NotRequired[nested]}
+    cls: Any = typing_extensions.TypedDict("cls", fields)
+    writes = {"count": 2, "who": {"age": 3}}
+    assert await seen(cls, writes, lambda state: {key: state[key] for key in writes}) == writes
+    for wrong in ({"count": "x"}, {"who": {"age": "x"}}, {"who": {}}):
+        assert ((await run(cls, partial(lambda given, s: given, wrong))).error or {})["code"] == "state_error"
+
+
+async def test_a_default_may_be_a_dataclass_that_holds_a_model():
+    assert await seen(Letter, {}, lambda state: state.to.place.label()) == "0 Ulm"
 
 
 async def test_a_pydantic_dataclass_is_checked_by_pydantic():
