@@ -365,6 +365,14 @@ class OwnerLiveness(Protocol):
 
 
 @runtime_checkable
+class StoreClock(Protocol):
+    """An ability that a store of several hosts may have beyond the port: a clock that is the same for all of them."""
+
+    async def clock_ms(self) -> int | None:
+        """Its time now, epoch ms; None: it has none after all."""
+
+
+@runtime_checkable
 class EagerCommits(Protocol):
     """An ability that a store may have beyond the port: to write in the caller's thread if nobody else has to wait."""
 
@@ -395,6 +403,11 @@ def owner_liveness(store: Checkpointer) -> OwnerLiveness | None:
     """The store, if it has this ability."""
     # By class, whose answer `abc` caches: `isinstance` would look up every member anew.
     return cast("OwnerLiveness", store) if issubclass(type(store), OwnerLiveness) else None
+
+
+def store_clock(store: Checkpointer) -> StoreClock | None:
+    """The store, if it has this ability."""
+    return cast("StoreClock", store) if issubclass(type(store), StoreClock) else None
 
 
 def eager_commits(store: Checkpointer) -> EagerCommits | None:

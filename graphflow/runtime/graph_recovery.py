@@ -10,8 +10,8 @@ import msgspec
 
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError
-from graphflow.runtime.backoff import Backoff
 from graphflow.runtime.recovery import Recovery
+from graphflow.runtime.recovery_pauses import RecoveryPauses
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns, abandon
@@ -49,7 +49,7 @@ class GraphRecovery(Recovery):
         self._gate = asyncio.Semaphore(max_concurrency)
         self._lives: set[LiveRun] = set()
         self._at_work: set[str] = set()
-        self.backoff = Backoff()
+        self.pauses = RecoveryPauses()
         self.done = RecoveryResult(results=[], refused=[], errors={})
 
     @property

@@ -15,9 +15,9 @@ import msgspec
 from graphflow.checkpoints.rows import Queued, ThreadRow
 from graphflow.errors import GraphflowError
 from graphflow.events import Event
-from graphflow.runtime.backoff import Backoff
 from graphflow.runtime.launch import launch, launch_expired, launch_resume
 from graphflow.runtime.queue_codec import decode_queued
+from graphflow.runtime.recovery_pauses import RecoveryPauses
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.concurrency import is_lost
 from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns
@@ -40,7 +40,7 @@ class Recovery(ABC):
     takes_over = False
     """Resumes every run that a crash cut off; else only those that something waits behind."""
 
-    backoff: Backoff
+    pauses: RecoveryPauses
     """Of the process, however many objects look after its threads."""
 
     @property
@@ -70,7 +70,7 @@ class Recovery(ABC):
 
     def failed(self, thread_id: str, error: GraphflowError) -> None:
         """What is due on the thread can't be done for now."""
-        is_new = self.backoff.failed(thread_id, error, self.runs.clock.monotonic())
+        is_new = self.pauses.failed(thread_id, error, self.runs.clock.monotonic())
         level = logging.WARNING if is_new else logging.DEBUG
         log.log(level, "thread %s: what is due can't be done, and is tried again: %s", thread_id, error.message)
 
@@ -79,7 +79,7 @@ class Recovery(ABC):
     async def due(self) -> dict[str, list[str]]:
         """Threads on which something may be due, each with the ids of the interrupts whose time is over."""
         found = await self.overdue()
-        for thread_id in await self.runs.store.queues(self.runs.clock.now_ms()):
+        for thread_id in await self.runs.store.queues(self.runs.time.now_ms()):
             found.setdefault(thread_id, [])
         return {thread_id: overdue for thread_id, overdue in found.items() if not self._rests(thread_id)}
 
@@ -93,11 +93,11 @@ class Recovery(ABC):
     async def cut_off(self) -> list[str]:
         """Threads whose run lost its process."""
         # Those that rest must not fill the page.
-        found = await self.runs.store.stopped(self.runs.clock.now_ms(), limit=PAGE + len(self.backoff))
+        found = await self.runs.store.stopped(self.runs.time.now_ms(), limit=PAGE + len(self.pauses))
         return [thread_id for thread_id in found if not self._rests(thread_id)]
 
     def _rests(self, thread_id: str) -> bool:
-        return self.backoff.rests(thread_id, self.runs.clock.monotonic())
+        return self.pauses.rests(thread_id, self.runs.clock.monotonic())
 
     # --- doing
 
@@ -120,12 +120,12 @@ class Recovery(ABC):
             return None
         row = await self.runs.store.thread(thread_id)
         if row is None or self.runs.is_driven(row):
-            self.backoff.done(thread_id)
+            self.pauses.done(thread_id)
             return None
         try:
             done = await self._first(row, overdue)
             if done is not None or not self._rests(thread_id):  # else it has failed just now
-                self.backoff.done(thread_id)
+                self.pauses.done(thread_id)
             return done
         except GraphflowError as refusal:
             if refusal.code in ELSEWHERE:

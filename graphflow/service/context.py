@@ -30,9 +30,9 @@ from graphflow.models.pool import ModelPool
 from graphflow.models.prices import Prices
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.nodes.model import MODEL_SERVICES
-from graphflow.runtime.backoff import Backoff
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.documents import stored_document
+from graphflow.runtime.recovery_pauses import RecoveryPauses
 from graphflow.runtime.runs.live_runs import Listener, LiveRuns, RunRegistry, registry_of
 from graphflow.service.pinned_tools import PinnedTools
 from graphflow.settings import Settings
@@ -62,7 +62,7 @@ class QueueState:
         self.draining: dict[str, asyncio.Task[None]] = {}
         self.again: set[str] = set()
         """Threads to look at once more when their drain is done."""
-        self.backoff = Backoff()
+        self.pauses = RecoveryPauses()
         """Threads that the sweep leaves alone for a while."""
 
 

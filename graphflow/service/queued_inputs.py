@@ -15,6 +15,8 @@ from graphflow.service.context import ServiceContext
 
 PAGE = 10_000
 YOUNG_MS = 1_000
+CLOCKS_MS = 600_000
+"""By so much the clocks of servers may differ."""
 LOOK_S = 0.05
 
 
@@ -42,12 +44,14 @@ async def queued_inputs(context: ServiceContext, chat_id: str) -> list[tuple[Que
 async def find_run(context: ServiceContext, run_id: str) -> str | None:
     """The thread of a run, in whichever process; None when there is none.
 
-    A client has the first events of a run before its first commit is durable, so a run whose id is that young is looked
-    for again.
+    A client has the first events of a run before its first commit is durable, so a run whose id may be that young, made
+    by a server whose clock differs, is looked for again for a while.
     """
+    until = context.clock.monotonic() + YOUNG_MS / 1000
     while True:
         found = await context.store.find_run(run_id)
-        if found is not None or abs(context.clock.now_ms() - _made_at(run_id)) > YOUNG_MS:
+        made_lately = abs(context.clock.now_ms() - _made_at(run_id)) <= CLOCKS_MS
+        if found is not None or not made_lately or context.clock.monotonic() > until:
             return found
         await asyncio.sleep(LOOK_S)
 

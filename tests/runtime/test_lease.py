@@ -21,8 +21,8 @@ from tests.runtime.graphs import Counter, chain
 class Paused:
     """A run that stands still in its first of two nodes, between two pieces of text."""
 
-    def __init__(self, store: Checkpointer) -> None:
-        self.clock, self.gate, self.inside = FakeClock(), asyncio.Event(), asyncio.Event()
+    def __init__(self, store: Checkpointer, clock: FakeClock | None = None) -> None:
+        self.clock, self.gate, self.inside = clock or FakeClock(), asyncio.Event(), asyncio.Event()
         self.acted: list[str] = []
         graph = Graph(Counter)
 

@@ -20,7 +20,7 @@ import msgspec
 
 from graphflow.checkpoints import errors, export
 from graphflow.checkpoints.blobs import TEXTS, changed_facts, changed_interrupt, changed_record
-from graphflow.checkpoints.checkpointer import Checkpointer, eager_commits, owner_liveness
+from graphflow.checkpoints.checkpointer import Checkpointer, eager_commits, owner_liveness, store_clock
 from graphflow.checkpoints.encryption.cipher import ENCRYPTED, Cipher
 from graphflow.checkpoints.encryption.note import (
     EncryptionNote,
@@ -240,6 +240,10 @@ class EncryptedCheckpointer:
     note = _passed(Checkpointer.note)
     assign = _passed(Checkpointer.assign)
     spent = _passed(Checkpointer.spent)
+
+    async def clock_ms(self) -> int | None:
+        clock = store_clock(self.store)
+        return None if clock is None else await clock.clock_ms()
 
     def alone(self, name: str) -> AbstractAsyncContextManager[bool]:
         return self.store.alone(name)

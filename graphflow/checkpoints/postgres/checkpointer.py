@@ -43,6 +43,7 @@ from graphflow.checkpoints.postgres.dialect import POSTGRES
 from graphflow.checkpoints.postgres.driver import drive
 from graphflow.checkpoints.postgres.errors import closed, forked, store_error
 from graphflow.checkpoints.postgres.loop_connections import LoopConnections, shut
+from graphflow.checkpoints.postgres.pipeline import Statement
 from graphflow.checkpoints.postgres.schema import migrate
 from graphflow.checkpoints.postgres.take import take as take_thread
 from graphflow.checkpoints.postgres.target import owner_lock, target_of
@@ -51,6 +52,7 @@ from graphflow.checkpoints.sql.checkpointer import SqlCheckpointer
 from graphflow.checkpoints.sql.statement import Work
 
 T = TypeVar("T")
+_CLOCK = Statement("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint", "", "i")
 
 
 class PostgresCheckpointer(SqlCheckpointer):
@@ -202,6 +204,11 @@ class PostgresCheckpointer(SqlCheckpointer):
         connections = await self._here()
         await connections.writer.flush()
         await compact(connections.pool, self._target)
+
+    async def clock_ms(self) -> int:
+        """The database's time, which is the same for every host."""
+        [[(now,)]] = await (await self._here()).pool.ask(_CLOCK())
+        return int(now)
 
     @contextlib.asynccontextmanager
     async def alone(self, name: str) -> AsyncIterator[bool]:

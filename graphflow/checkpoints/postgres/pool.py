@@ -236,7 +236,7 @@ class Pool:
             loop = asyncio.get_running_loop()
             watch = loop.call_later(
                 stopped_clients.LOOK_S,
-                lambda: freeing.append(loop.create_task(stopped_clients.end_stopped_clients(self._target))),
+                lambda: freeing.append(loop.create_task(stopped_clients.end_stopped_clients(self._target.connect))),
             )
         try:
             return await work(connection)

@@ -7,15 +7,12 @@ lock ends the session that holds it; a role may always end its own sessions.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from psycopg import OperationalError
 
-from graphflow.checkpoints.postgres.pipeline import HELD_MS, ConnectionLost, PostgresError, Statement
-
-if TYPE_CHECKING:
-    from graphflow.checkpoints.postgres.pool import Target
+from graphflow.checkpoints.postgres.pipeline import HELD_MS, Connection, ConnectionLost, PostgresError, Statement
 
 LOOK_S = 2.0
 """After so long a statement is taken to wait for a lock."""
@@ -30,11 +27,11 @@ _END = Statement(
 )
 
 
-async def end_stopped_clients(target: Target) -> None:
+async def end_stopped_clients(connect: Callable[[], Awaitable[Connection]]) -> None:
     """Ends sessions that others wait for, and whose client has not gone on for longer than a lease; until it is cancelled."""
     while True:
         with suppress(ConnectionLost, OperationalError, PostgresError):
-            connection = await target.connect()
+            connection = await connect()
             try:
                 while True:
                     await connection.run(_END(HELD_MS))

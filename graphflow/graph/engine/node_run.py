@@ -254,7 +254,7 @@ class NodeRun(UsageMeter):
             settled = await self._settle(key, operation, arguments)
             if settled is not None:
                 return settled.result
-        if (lease := self._run.lease) is not None and self.now() > lease.until:
+        if (lease := self._run.lease) is not None and lease.is_over(self.now()):
             await lease.confirm()  # this process stood still: what another epoch may do now is not done here
             self.refuse_when_over()
         if effects == "write":

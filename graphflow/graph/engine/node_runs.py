@@ -199,7 +199,7 @@ class NodeRuns:
         assert node.run is not None
         lease = self._run.lease
         # A process that stood still may have lost the thread: two epochs must not run one node at the same time (E2).
-        if lease is not None and self._run.machine.last_at > lease.until:
+        if lease is not None and lease.is_over(self._run.machine.last_at):
             await lease.confirm()  # the process may have been suspended, and another may have taken the thread
         if node.returns_updates:
             given: Any = frame.state

@@ -54,8 +54,8 @@ class Durable(Protocol):
 class Lease(Protocol):
     """How long this process surely drives the thread (E2)."""
 
-    until: int
-    """Epoch ms."""
+    def is_over(self, now: int) -> bool:
+        """Whether that time is over; `now` is epoch ms."""
 
     async def confirm(self) -> None:
         """Returns when the thread is surely still this epoch's.

@@ -185,7 +185,7 @@ async def _was_left(runs: LiveRuns, entry: Queued) -> bool:
     # The clock of a turn starts when the input is queued or when the thread was last used, whichever is later; a crash
     # leaves the thread taken for a lease more.
     since = max(entry.at, row.facts.updated_at)
-    return runs.clock.now_ms() - since > HELD_MS + runs.registry.lease_ms
+    return runs.time.now_ms() - since > HELD_MS + runs.registry.lease_ms
 
 
 # --- enqueue, for a caller that drives the run itself --------------------------------------------
@@ -261,7 +261,7 @@ async def _check_those_before(runs: LiveRuns, thread_id: str, position: int) -> 
 
 async def _enqueued(runs: LiveRuns, thread_id: str, queued: RunRequest) -> int:
     """The input's position; a caller that leaves in this moment leaves nothing behind."""
-    store, now = runs.store, runs.clock.now_ms()
+    store, now = runs.store, runs.time.now_ms()
     adding = asyncio.ensure_future(  # noqa: TID251 - awaited here, whatever happens
         store.enqueue(thread_id, encode_queued(queued), now=now, run_id=queued.run_id)
     )

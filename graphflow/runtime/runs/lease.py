@@ -13,6 +13,7 @@ from typing import Protocol
 
 from graphflow.errors import Fenced, GraphflowError
 from graphflow.events import Event
+from graphflow.runtime.runs.store_time import Moment
 
 NEVER = 1 << 62
 
@@ -30,32 +31,42 @@ class ThreadLease:
     """The time until which no other process can have taken the thread, as far as this process knows.
 
     Args:
-        until: epoch ms.
+        until: by the clocks of this process.
         renewed: asks the store; the new end of the lease, or None when another epoch of the thread has begun.
         lose: ends the epoch without sending anything.
+        uptime: seconds. Unlike the wall clock nobody sets it back, which would make a lease last longer.
     """
 
     def __init__(
-        self, until: int, renewed: Callable[[], Awaitable[int | None]], lose: Callable[[Fenced], None]
+        self,
+        until: Moment,
+        renewed: Callable[[], Awaitable[Moment | None]],
+        lose: Callable[[Fenced], None],
+        *,
+        uptime: Callable[[], float],
     ) -> None:
-        self.until = until
+        self.until, self._uptime = until, uptime
         self._renewed, self._lose = renewed, lose
         self._gate: Gate | None = None
         self._withheld: list[Event] = []
-        self._asking: asyncio.Task[int | None] | None = None
+        self._asking: asyncio.Task[Moment | None] | None = None
         self._lost: Fenced | None = None
 
     def guard(self, gate: Gate) -> None:
         """Lets the gate's events out only while the lease holds."""
         self._gate = gate
-        gate.good_until, gate.withhold = self.until, self._withhold
+        gate.good_until, gate.withhold = self.until.wall, self._withhold
 
-    def extend(self, until: int) -> None:
+    def is_over(self, now: int) -> bool:
+        """Whether others may have taken the thread; `now` is epoch ms."""
+        return now > self.until.wall or self._uptime() > self.until.uptime
+
+    def extend(self, until: Moment) -> None:
         """The store has renewed the lease before it ran out."""
-        self.until = max(self.until, until)
+        self.until = max(self.until, until, key=_uptime_of)
         # While events are withheld the gate stays shut, or new events would overtake them.
         if self._gate is not None and not self._withheld:
-            self._gate.good_until = self.until
+            self._gate.good_until = self.until.wall
 
     def _withhold(self, event: Event) -> None:
         self._withheld.append(event)
@@ -64,12 +75,12 @@ class ThreadLease:
         if self._lost is None and (self._asking is None or self._asking.done()):
             self._ask()
 
-    def _ask(self) -> asyncio.Task[int | None]:
+    def _ask(self) -> asyncio.Task[Moment | None]:
         self._asking = asyncio.ensure_future(self._renewed())  # noqa: TID251 - `settle` awaits it before the epoch is over
         self._asking.add_done_callback(self._decided)
         return self._asking
 
-    def _decided(self, asking: asyncio.Task[int | None]) -> None:
+    def _decided(self, asking: asyncio.Task[Moment | None]) -> None:
         # A cancelled question decides nothing; `confirm` asks again.
         if asking.cancelled() or self._lost is not None:
             return
@@ -77,7 +88,7 @@ class ThreadLease:
         # A store that can't answer counts as a loss: better to stop this run than to drive one thread twice (E2).
         until = None if error is not None else asking.result()
         if until is not None:
-            self.until = max(self.until, until)
+            self.until = max(self.until, until, key=_uptime_of)
             self._let_out()
             return
         self._withheld.clear()
@@ -94,7 +105,7 @@ class ThreadLease:
         if gate is not None:
             for event in events:
                 gate.pass_on(event)
-            gate.good_until = self.until
+            gate.good_until = self.until.wall
 
     async def confirm(self) -> None:
         """Returns when the thread surely still belongs to this epoch.
@@ -128,3 +139,7 @@ class ThreadLease:
         if self._gate is not None:
             self._gate.withhold = None
             self._gate = None
+
+
+def _uptime_of(moment: Moment) -> float:
+    return moment.uptime

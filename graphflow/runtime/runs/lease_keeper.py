@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 
@@ -11,6 +12,7 @@ from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import Fenced, GraphflowError
 from graphflow.graph.engine.ports import Clock
 from graphflow.runtime.runs.lease import Gate, ThreadLease
+from graphflow.runtime.runs.store_time import Moment, StoreTime
 
 LEASE_MS = 15_000
 """For how long a thread is taken, where the settings do not say otherwise."""
@@ -23,9 +25,13 @@ class LeaseKeeper:
         lease_ms: for how long a thread is taken.
     """
 
-    def __init__(self, store: Checkpointer, clock: Clock, lease_ms: Callable[[], int]) -> None:
-        self._store, self._clock, self._lease_ms = store, clock, lease_ms
+    def __init__(self, store: Checkpointer, clock: Clock, store_time: StoreTime, lease_ms: Callable[[], int]) -> None:
+        self._store, self._clock, self._time, self._lease_ms = store, clock, store_time, lease_ms
         self._owner = store.owner
+        self.kept_now = 0
+        """How many live runs and changes rely on renewals."""
+        self.renewed_at = 0.0
+        """When all leases were renewed last, or the first was taken: monotonic seconds."""
         self.owed: dict[str, int] = {}
         """Thread → fence of an epoch that ended when the store could not be written: the thread is still to be given back."""
 
@@ -35,7 +41,9 @@ class LeaseKeeper:
         Args:
             lose: see `ThreadLease`.
         """
-        lease = ThreadLease(row.lease_until, lambda: self._renewed(row), lose)
+        lease = ThreadLease(
+            self._time.here(row.lease_until), lambda: self._renewed(row), lose, uptime=self._time.uptime
+        )
         if gate is not None:
             lease.guard(gate)
         return lease
@@ -48,15 +56,23 @@ class LeaseKeeper:
         """
         # Given back first, or they would be renewed with the others, and nobody could take them.
         await self.give_back(*self.owed)
-        now = self._clock.now_ms()
-        held = [lease for lease in leases if lease.until >= now]
-        until = await self._renew_all()
+        await self._time.measure()
+        held = [lease for lease in leases if not lease.is_over(self._clock.now_ms())]
+        until = await self.renew_all()
         # A process may stand still in the midst of this, and what it renews then is no longer its own. Those that have
         # run out by now are asked about one by one, when they want to act.
-        after = self._clock.now_ms()
         for lease in held:
-            if lease.until >= after:
-                lease.extend(until)
+            if not lease.is_over(self._clock.now_ms()):
+                lease.extend(self._time.here(until))
+
+    def begin(self) -> None:
+        """Somebody relies on renewals from now on."""
+        if not self.kept_now:
+            self.renewed_at = time.monotonic()
+        self.kept_now += 1
+
+    def end(self) -> None:
+        self.kept_now -= 1
 
     @asynccontextmanager
     async def kept(self, pause_s: float) -> AsyncIterator[None]:
@@ -71,12 +87,14 @@ class LeaseKeeper:
                 await asyncio.sleep(pause_s)
                 # A failed renewal is tried again well before the lease ends.
                 with suppress(GraphflowError):
-                    await self._renew_all()
+                    await self.renew_all()
 
+        self.begin()
         task = asyncio.ensure_future(renew())  # noqa: TID251 - ended below
         try:
             yield
         finally:
+            self.end()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
@@ -91,15 +109,17 @@ class LeaseKeeper:
                 if self.owed.get(thread_id) == fence:  # no later epoch has come to owe its own meanwhile
                     del self.owed[thread_id]
 
-    async def _renew_all(self) -> int:
-        """The new end of all leases of this process, epoch ms."""
-        until = self._clock.now_ms() + self._lease_ms()
+    async def renew_all(self) -> int:
+        """The new end of all leases of this process, by the store's time; on whatever event loop."""
+        until = self._time.now_ms() + self._lease_ms()
         await self._store.renew(self._owner, lease_until=until)
+        self.renewed_at = time.monotonic()
         return until
 
-    async def _renewed(self, row: ThreadRow) -> int | None:
+    async def _renewed(self, row: ThreadRow) -> Moment | None:
         """The new end of a lease that has run out, or None when another epoch of the thread has begun."""
-        until = await self._renew_all()
+        await self._time.measure()
+        until = await self.renew_all()
         # Read after the renewal: from then on nobody else can take the thread unless it was taken before.
         found = await self._store.thread(row.thread_id)
-        return until if found is not None and found.fence == row.fence else None
+        return self._time.here(until) if found is not None and found.fence == row.fence else None

@@ -84,7 +84,7 @@ class Tap:
                 first(event)
             if self._live is not None:
                 self._held.append(event)
-                if lease is None or event.timestamp <= lease.until:
+                if lease is None or not lease.is_over(event.timestamp):
                     self._flush()
 
         events.sink = both

@@ -28,7 +28,9 @@ from graphflow.graph.engine.ports import Clock
 from graphflow.runtime.queue_codec import Signal, Stop, decode_queued, encode_queued, kind_of
 from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.runtime.runs.lease import ThreadLease
+from graphflow.runtime.runs.lease_guard import LeaseGuard
 from graphflow.runtime.runs.lease_keeper import LEASE_MS, LeaseKeeper
+from graphflow.runtime.runs.store_time import StoreTime
 
 log = logging.getLogger("graphflow.runtime")
 WATCH_S = 0.5
@@ -105,12 +107,13 @@ class LiveRuns:
         self._renewer: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         # Asked for each time: the registry's owner may set it after the first run.
-        self.leases = LeaseKeeper(store, clock, lambda: registry.lease_ms)
+        self.time = StoreTime(store, clock)
+        self.leases = LeaseKeeper(store, clock, self.time, lambda: registry.lease_ms)
 
     async def ready(self) -> None:
         """Sets the store up, once."""
         if self._ready is None:
-            self._ready = asyncio.ensure_future(self.store.setup())  # noqa: TID251 - awaited here, by all who come
+            self._ready = asyncio.ensure_future(self._open())  # noqa: TID251 - awaited here, by all who come
         try:
             # Shielded: all callers await one setup, and one that is cancelled must not cancel it for the others.
             await asyncio.shield(self._ready)
@@ -120,13 +123,18 @@ class LiveRuns:
                 self._ready = None
             raise
 
+    async def _open(self) -> None:
+        await self.store.setup()
+        await self.time.measure()
+
     async def take(self, thread_id: str, *, create: bool = True) -> ThreadRow:
         """Takes the thread, or raises `ThreadBusy`."""
         await self.ready()
         # Otherwise the thread would look busy with an ended epoch of this very process.
         if thread_id in self.leases.owed:
             await self.leases.give_back(thread_id)
-        lease_ms, now = self.registry.lease_ms, self.clock.now_ms()
+        await self.time.refresh()
+        lease_ms, now = self.registry.lease_ms, self.time.now_ms()
         try:
             return await self.store.take(thread_id, owner=self.owner, now=now, lease_ms=lease_ms, create=create)
         except ThreadBusy as refusal:
@@ -181,6 +189,10 @@ class LiveRuns:
         self.by_thread[thread_id] = live
         if self._renewer is None and live.journal is not None:
             self._renewer = asyncio.ensure_future(self._watch())  # noqa: TID251 - ends with the last run
+        if live.journal is not None:
+            self.leases.begin()
+            if owner_liveness(self.store) is not None:  # which no store has that belongs to one process
+                self.registry.guard.watch()
         try:
             for watcher in self.registry.on_begin:
                 watcher(live)
@@ -197,6 +209,8 @@ class LiveRuns:
                 del self.by_thread[thread_id]
             # Shielded: a cancelled caller must not leave the thread taken. Nothing is awaited where nothing is to be done,
             # since each shield takes a task and three turns of the loop.
+            if live.journal is not None:
+                self.leases.end()
             if live.journal is not None and live.journal.owes_release:
                 try:
                     await asyncio.shield(live.journal.release())
@@ -289,7 +303,7 @@ class LiveRuns:
         if row.thread_id in self.by_thread:
             return True
         # An expired lease may be taken at once, whoever holds it (E2).
-        if row.owner is None or row.lease_until <= self.clock.now_ms():
+        if row.owner is None or row.lease_until <= self.time.now_ms():
             return False
         # The lock file shows a dead owner on this host long before its lease expires (E2).
         liveness = owner_liveness(self.store)
@@ -311,7 +325,7 @@ class LiveRuns:
             how: `cancel` its run, or only `release` a thread that waits for people while its process holds it.
 
         Raises:
-            ThreadBusy: its process did not respond in time; `retryAfterMs` says when its lease runs out at the earliest.
+            ThreadBusy: its process did not respond in time.
         """
         live = self.by_thread.get(thread_id)
         if live is not None:
@@ -334,7 +348,7 @@ class LiveRuns:
             raise ThreadBusy(
                 f"the process that drives thread {thread_id!r} was asked to stop and has not answered; try again",
                 threadId=thread_id,
-                retryAfterMs=max(1000, (row.lease_until if row is not None else 0) - self.clock.now_ms()),
+                retryAfterMs=ASK_AGAIN_MS,
             ) from None
         # The driver withdraws what it has read; this removes a message that nobody has read.
         finally:
@@ -401,6 +415,10 @@ class RunRegistry:
         self.on_end: list[Listener] = []
         """Called with each run that has ended or waits."""
         self._by_loop: dict[asyncio.AbstractEventLoop, LiveRuns] = {}
+        self.guard = LeaseGuard(lambda: self.pause_s, self._keepers)
+
+    def _keepers(self) -> list[LeaseKeeper]:
+        return [runs.leases for loop, runs in list(self._by_loop.items()) if loop.is_running()]
 
     @property
     def live(self) -> int:

@@ -194,7 +194,7 @@ async def _drain(context: ServiceContext, chat_id: str, overdue: Sequence[str]) 
                         await ServerRecovery(context).go_on(chat_id, overdue)
             except Exception as error:  # a store that is locked for a moment: the sweep comes again
                 why = GraphflowError(f"{type(error).__name__}: {error}")
-                if context.queue.backoff.failed(chat_id, why, context.clock.monotonic()):
+                if context.queue.pauses.failed(chat_id, why, context.clock.monotonic()):
                     log.exception("what is due on thread %s could not be done, and is tried again", chat_id)
             if chat_id not in context.queue.again:
                 return
@@ -206,7 +206,7 @@ class ServerRecovery(Recovery):
     """Recovery in a process that serves: any thread, under the agent it belongs to."""
 
     def __init__(self, context: ServiceContext) -> None:
-        self.context, self.backoff = context, context.queue.backoff
+        self.context, self.pauses = context, context.queue.pauses
 
     @property
     def takes_over(self) -> bool:  # type: ignore[override] # a setting here

@@ -7,7 +7,7 @@ from graphflow.errors import GraphflowError
 FIRST_S, LONGEST_S = 2.0, 60.0
 
 
-class Backoff:
+class RecoveryPauses:
     """When a thread on which recovery has failed is looked at again. Times are those of a monotonic clock, in seconds."""
 
     def __init__(self) -> None:

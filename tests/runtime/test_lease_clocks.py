@@ -1,0 +1,173 @@
+"""Leases that do not depend on a server's wall clock, nor on its event loop being free (E2)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphflow import Context, Graph
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
+from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
+from graphflow.errors import ThreadBusy
+from graphflow.runtime.clock_and_ids import SystemClock
+from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.runs.live_runs import registry_of
+from graphflow.testing import FakeClock
+from tests.launching import launch
+from tests.postgres import Schemas
+from tests.runtime.graphs import Counter, chain
+from tests.runtime.test_lease import Paused
+
+LEASE_MS = 200
+PATIENCE_S = 60
+Stores = Callable[[], Checkpointer]
+
+
+class WrongClock(SystemClock):
+    """A host's clock that is off by minutes."""
+
+    def __init__(self, minutes: int) -> None:
+        self.off_ms = minutes * 60_000
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.off_ms
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stores]:
+    """Opens one store again and again, as servers do."""
+    made: list[Checkpointer] = []
+    schemas: Schemas = request.getfixturevalue("schemas")
+    schema = schemas.take()
+
+    def open_again() -> Checkpointer:
+        store: Checkpointer = (
+            PostgresCheckpointer(schemas.url, schema=schema)
+            if request.param == "postgres"
+            else SqliteCheckpointer(tmp_path / "t.db")
+        )
+        made.append(store)
+        return store
+
+    yield open_again
+    for store in made:
+        await store.close()
+    schemas.empty()
+
+
+@pytest.mark.parametrize(("a", "b"), [(-10, 10), (10, -10), (0, 10), (-10, 0)])
+@pytest.mark.parametrize("stores", ["postgres"], indirect=True)
+async def test_servers_whose_clocks_differ_neither_steal_a_lease_nor_keep_one(stores: Stores, a: int, b: int) -> None:
+    at_work, go_on = asyncio.Event(), asyncio.Event()
+    graph = Graph(Counter)
+
+    @graph.node
+    async def hold(state: Any) -> dict[str, Any]:
+        at_work.set()
+        await go_on.wait()
+        return {"n": 1}
+
+    first = graph.compile(checkpointer=stores(), clock=WrongClock(a))
+    other = graph.compile(checkpointer=stores(), clock=WrongClock(b))
+    async with asyncio.timeout(PATIENCE_S):
+        run = await launch(first, {}, "t")
+        await at_work.wait()
+        assert run.journal is not None
+        await run.journal.flush()
+        with pytest.raises(ThreadBusy):
+            await other.run({}, "t")
+        assert (await other.thread("t").state()).driven
+        go_on.set()
+        await run.over.wait()
+        assert run.executor.error is None
+        # Nobody renews this one: it is free as soon as it has lapsed by the database's clock, and not before.
+        mine, theirs = first.host.need_runs(), other.host.need_runs()
+        mine.registry.lease_ms = LEASE_MS
+        left = await mine.take("left")
+        assert await mine.store.stopped(left.lease_until - 1) == []
+        while True:
+            try:
+                taken = await theirs.take("left")
+            except ThreadBusy:
+                continue
+            break
+        assert taken.fence == left.fence + 1
+        assert theirs.time.now_ms() >= left.lease_until
+
+
+async def test_a_node_that_blocks_its_event_loop_for_several_leases_keeps_its_thread(stores: Stores) -> None:
+    refusals: list[int] = []
+    acted: list[str] = []
+
+    async def others() -> None:
+        store = stores()
+        runs = chain("a")[0].compile(checkpointer=store).host.need_runs()
+        until = time.monotonic() + 4 * LEASE_MS / 1000
+        while time.monotonic() < until:
+            with pytest.raises(ThreadBusy) as refused:
+                await runs.take("t")
+            refusals.append(refused.value.detail["retryAfterMs"])
+        await store.close()
+
+    graph = Graph(Counter)
+
+    @graph.node(next="second")
+    async def block(state: Any, ctx: Context) -> dict[str, Any]:
+        thread = threading.Thread(target=lambda: asyncio.run(others()))
+        thread.start()
+        thread.join()
+        await ctx.step("act", lambda: acted.append("act"))
+        return {"n": 1}
+
+    @graph.node
+    async def second(state: Any) -> dict[str, Any]:
+        return {"n": 2}
+
+    store = stores()
+    registry_of(store).lease_ms = LEASE_MS
+    app: CompiledGraph = graph.compile(checkpointer=store)
+    async with asyncio.timeout(PATIENCE_S):
+        result = await app.run({}, "t")
+    assert (result.status, result.state.n, acted) == ("completed", 2, ["act"])
+    assert refusals and max(refusals) <= 1000
+
+
+async def test_a_thread_that_nobody_needs_ends_the_guard(stores: Stores) -> None:
+    store = stores()
+    registry = registry_of(store)
+    await chain("a")[0].compile(checkpointer=store).run({}, "t")
+    assert [keeper.kept_now for keeper in registry._keepers()] == [0]
+    assert not registry.guard.look()
+    assert registry.guard._thread is None
+
+
+class SetBack(FakeClock):
+    """A wall clock that is set back while time passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.back_s = 0.0
+
+    def now_ms(self) -> int:
+        return super().now_ms() - int(self.back_s * 1000)
+
+
+async def test_a_wall_clock_that_is_set_back_makes_no_lease_last_longer(tmp_path: Path) -> None:
+    clock = SetBack()
+    store = SqliteCheckpointer(tmp_path / "t.db")
+    paused = Paused(store, clock)
+    run = await paused.stand_still()
+    clock.back_s = 600
+    await store.take("t", owner="another/process/x", now=clock.now_ms() + 600_000, lease_ms=LEASE_MS)
+    paused.gate.set()
+    async with asyncio.timeout(PATIENCE_S):
+        await run.over.wait()
+    assert paused.acted == []
+    await store.close()
