@@ -185,3 +185,12 @@ def test_ctrl_c_stops_a_turn_and_twice_leaves(terminal, held_model):
 def test_chat_needs_a_terminal(cli):
     done = cli("chat", "demo_plain")
     assert done.code == 2 and "needs a terminal" in done.err
+
+
+def test_an_answer_in_another_process_shows_the_call_by_its_name(terminal, cli):
+    assert cli("run", "demo_react", QUESTION, "--thread", "t1").code == 4
+    asked = cli("inbox", "--json").json[0]["interruptId"]
+    answer = terminal("inbox", "answer", asked, "--approve")
+    answer.sees("▶ approve bash")
+    answer.sees("⚙ bash →")
+    assert answer.ends() == 0 and "⚙ tool" not in answer.text

@@ -11,6 +11,8 @@ from graphflow import events as ev
 from graphflow.cli.terminal.console import count, fitted, one_line_json, rich_console, shortened, tokens_of
 from graphflow.cli.terminal.plain_view import output_text, say_ending
 from graphflow.cli.terminal.question_text import say_waiting
+from graphflow.errors import CheckpointNotFound, ThreadNotFound
+from graphflow.messages import AIMessage
 from graphflow.text_width import visible
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from graphflow.runtime.result import RunResult
+    from graphflow.runtime.thread import Thread
 
 TAIL = 160
 """Characters of running reasoning that are shown."""
@@ -60,6 +63,18 @@ class TerminalView:
         self._begun = time.monotonic()
 
     # --- the view
+
+    async def begin(self, thread: Thread) -> None:
+        # A call whose result comes now may have been announced in another view: only the thread knows its name.
+        try:
+            state = await thread.state()
+        except (ThreadNotFound, CheckpointNotFound):
+            return
+        self._asked = {interrupt.id: interrupt.tool_name or interrupt.node for interrupt in state.interrupts}
+        asked = [(interrupt.tool_id, interrupt.tool_name) for interrupt in state.interrupts]
+        messages = [m for values in (state.values, *state.frames.values()) for m in values.get("messages") or ()]
+        made = [(call.id, call.name) for m in messages if isinstance(m, AIMessage) for call in m.tool_calls]
+        self._calls = {key: _ShownCall(name) for key, name in (*made, *asked) if key and name}
 
     def show(self, event: ev.Event) -> None:
         self._take_terminal()

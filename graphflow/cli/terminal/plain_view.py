@@ -12,10 +12,14 @@ from graphflow.events import Event, encode_event
 
 if TYPE_CHECKING:
     from graphflow.runtime.result import RunResult
+    from graphflow.runtime.thread import Thread
 
 
 class TurnView(Protocol):
     """Shows a run."""
+
+    async def begin(self, thread: Thread) -> None:
+        """Before the first event, which may go on with what an earlier turn or process has begun."""
 
     def show(self, event: Event) -> None:
         """One event, as it arrives."""
@@ -32,6 +36,8 @@ class TurnView(Protocol):
 
 class TextView:
     """For a pipe: the final text alone on stdout."""
+
+    async def begin(self, thread: Thread) -> None: ...
 
     def show(self, event: Event) -> None: ...
 

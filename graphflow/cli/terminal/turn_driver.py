@@ -55,6 +55,7 @@ class TurnDriver:
         Args:
             events: None begins with the questions that the thread waits for already.
         """
+        await self.view.begin(self.graph.thread(self.thread_id))
         try:
             while True:
                 if events is not None:
