@@ -101,7 +101,15 @@ REFUSED: dict[str, tuple[Begin, Callable[[Waiting], Any], str]] = {
     "a rejection without a reason": (wait_for_approval, by_id({"decision": "reject"}), "answer_invalid"),
     "a rejection with an empty reason": (wait_for_approval, by_id({"decision": "reject", "reason": ""}), "answer_invalid"),
     "a response without its text": (wait_for_approval, by_id({"decision": "respond"}), "answer_invalid"),
+    "an approval with a misspelt field": (
+        wait_for_approval, by_id({"decision": "approve", "argumets": {"to": "Eve"}}), "answer_invalid",
+    ),
+    "a decision under a misspelt name": (wait_for_approval, by_id({"decison": "approve"}), "answer_invalid"),
+    "an approval with an update": (wait_for_approval, by_id({"decision": "approve", "update": {}}), "answer_invalid"),
     # breakpoints
+    "a breakpoint with a misspelt update": (
+        wait_at_breakpoint, by_id({"decision": "continue", "updat": {"n": 3}}), "answer_invalid",
+    ),
     "an approval for a breakpoint": (wait_at_breakpoint, by_id({"decision": "approve"}), "answer_invalid"),
     "null for a breakpoint": (wait_at_breakpoint, by_id(None), "answer_invalid"),
     "an update that is no object": (
@@ -111,6 +119,9 @@ REFUSED: dict[str, tuple[Begin, Callable[[Waiting], Any], str]] = {
     "an approval for an unknown outcome": (wait_for_outcome, by_id({"decision": "approve"}), "answer_invalid"),
     "a retry with a result": (wait_for_outcome, by_id({"decision": "retry", "result": 1}), "answer_invalid"),
     "a result without the result": (wait_for_outcome, by_id({"decision": "result"}), "answer_invalid"),
+    "a result under a misspelt name": (
+        wait_for_outcome, by_id({"decision": "result", "result": 1, "reslt": 2}), "answer_invalid",
+    ),
     "an empty object for an unknown outcome": (wait_for_outcome, by_id({}), "answer_invalid"),
 }  # fmt: skip
 

@@ -78,3 +78,21 @@ async def test_a_thread_whose_question_was_answered_under_a_mistyped_id_waits_on
         assert refused.value.code in ("interrupt_not_found", "answer_stale")
     assert (await app.thread("t").state()).status == "waiting"
     assert (await app.answer("t", {question.id: {"a": 1}})).status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "near"),
+    [
+        ("approval", {"decision": "approve", "argument": {}}, "'arguments'"),
+        ("approval", {"decsion": "approve"}, "'decision'"),
+        ("approval", {"decision": "aprove"}, "'approve'"),
+        ("breakpoint", {"decision": "continue", "updates": {}}, "'update'"),
+        ("breakpoint", {"decision": "continu"}, "'continue'"),
+        ("outcome_unknown", {"decision": "result", "resutl": 1}, "'result'"),
+    ],
+)
+def test_a_misspelt_field_or_word_of_a_decision_is_refused_with_the_near_one(kind: str, value: Any, near: str) -> None:
+    question = Interrupt(id=ID, kind=kind, run_id="r", key="", frame=0, node="ask", schema={})
+    with pytest.raises(AnswerRefused, match=f"did you mean {near}") as refused:
+        check_answers(Machine(interrupts={ID: question}, status="waiting"), {ID: value})
+    assert refused.value.code == "answer_invalid"

@@ -22,6 +22,11 @@ DECISIONS: dict[str, tuple[str, ...]] = {
 }
 MAX_DEPTH = 100
 """Levels of lists and objects in an answer; deeper values fit no form and exceed Python's recursion limit."""
+_FIELDS = {
+    "approval": ("decision", "arguments", "reason", "response"),
+    "breakpoint": ("decision", "update"),
+    "outcome_unknown": ("decision", "result"),
+}
 _NEEDS = {"edit": "arguments", "reject": "reason", "respond": "response", "result": "result"}
 _TAKEN_BY = {"arguments": "edit", "response": "respond", "result": "result"}
 """Field → the only decision that acts on it."""
@@ -134,9 +139,19 @@ def _deeper(value: Any, limit: int) -> bool:
 def _check_decision(interrupt: Interrupt, value: Any, allowed: tuple[str, ...]) -> None:
     if not isinstance(value, Mapping):
         raise _invalid(interrupt, f"an answer is an object with `decision`, not {show(value)}")
+    # Before the decision, which may be what is misspelt. An `argument` that is ignored would run the call unchanged.
+    for name in value:
+        if name not in (known := _FIELDS[interrupt.kind]):
+            from graphflow.suggestions import choose
+
+            raise _invalid(interrupt, f"{name!r:.80} is no field of this answer; {choose(str(name), known)}")
     decision = value.get("decision")
     if decision not in allowed:
-        raise _invalid(interrupt, f"decision is {show(decision)}; it is one of {', '.join(allowed)}")
+        from graphflow.suggestions import meant
+
+        near = meant(decision, allowed) if isinstance(decision, str) else None
+        rule = f"decision is {show(decision)}; it is one of {', '.join(allowed)}"
+        raise _invalid(interrupt, f"{rule}; {near}" if near else rule)
     needed = _NEEDS.get(str(decision))
     if needed is not None and value.get(needed) in (None, ""):
         raise _invalid(interrupt, f"decision {decision!r} needs {needed!r}")
