@@ -32,7 +32,16 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
     """
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            async with opened():
+                yield
+        except BaseException as error:
+            app.state.start_error = error  # the server that calls this reports only the trace
+            raise
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[None]:
         async with application:
             # Opened before the first request, so that a store that can't be opened fails the start.
             await application.runs.ready()

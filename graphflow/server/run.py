@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 
 from graphflow.errors import GraphflowError
 from graphflow.runtime.collector import relax_collector
 from graphflow.server.app import create_app, stop
+from graphflow.server.listening import listen_on, plain_host
 from graphflow.server.loopback import is_loopback
 from graphflow.service.application import Application
 from graphflow.settings import Settings
@@ -28,8 +31,22 @@ class Server(uvicorn.Server):
         self.application = application
         self._on_start = on_start
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serves until a signal ends it.
+
+        Raises:
+            GraphflowError: the address can't be had, or the application can't be opened.
+        """
+        await super().serve(listen_on(self.config.host, self.config.port) if sockets is None else sockets)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        try:
+            with _unheard():
+                await super().startup(sockets)
+        except SystemExit:  # uvicorn's end when the lifespan fails
+            for each in sockets or ():
+                each.close()
+            raise self.config.app.state.start_error from None  # type: ignore[union-attr] # `create_app` made it
         if self.started and self._on_start is not None:
             self._on_start(self.url)
 
@@ -42,6 +59,17 @@ class Server(uvicorn.Server):
         """Where it listens."""
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Nothing of what uvicorn says: it would print the trace of a start that fails, which the caller reports in a line."""
+    logger = logging.getLogger("uvicorn.error")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def make_server(
@@ -62,7 +90,7 @@ def make_server(
         GraphflowError: `invalid_input` when others could reach it and no token is set.
     """
     settings = application.settings.server
-    host = settings.host if host is None else host
+    host = plain_host(settings.host if host is None else host)
     tokens = [token] if token else []
     # Without a token everybody on the network could start runs.
     if not is_loopback(host) and not tokens and not settings.tokens:

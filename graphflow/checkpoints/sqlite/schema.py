@@ -194,6 +194,10 @@ def _migrations(path: Path) -> Migrations:
 def store_error(path: Path, error: BaseException, doing: str) -> StoreError:
     """What went wrong, in words that say what to do; `doing` is a participle (`read`, `written`, `opened`)."""
     start = f"the store {str(path)!r} could not be {doing}"
+    if path.is_dir():
+        return StoreError(f"{start}: it is a folder; name a file in it, such as {str(path / 'graphflow.db')!r}")
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return StoreError(f"{start}: a file stands where its folder should be; choose another place, or move that file")
     if isinstance(error, sqlite3.IntegrityError):
         return StoreError(f"{start}: a row of this commit is there already; ordinals are never reused ({error})")
     if isinstance(error, UnicodeDecodeError):

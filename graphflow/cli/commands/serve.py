@@ -30,12 +30,13 @@ def serve(
     tokens = ",".join(token) if token else None
     settings = settings_of(root, server__host=host, server__port=port, server__tokens=tokens, **flags)
     # Loaded after the settings, so that a wrong one is reported at once.
+    from graphflow.server.listening import plain_host
     from graphflow.server.loopback import is_loopback
     from graphflow.server.run import serve as serve_forever
     from graphflow.telemetry.logs import set_up_logs
 
     # The server refuses this too, but has no flag to name; and a warning must come before the first request.
-    if not is_loopback(settings.server.host):
+    if not is_loopback(plain_host(settings.server.host)):
         if not settings.server.tokens:
             stop(
                 exits.USAGE,
