@@ -30,33 +30,16 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
         tokens: further bearer tokens, beside `server.tokens`; without any, every caller is accepted.
         watch: activate changed agent files while it runs.
     """
+    metrics = ServerMetrics()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
-            async with opened():
+            async with _served(application, metrics, watch=watch):
                 yield
         except BaseException as error:
             app.state.start_error = error  # the server that calls this reports only the trace
             raise
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[None]:
-        async with application:
-            # Opened before the first request, so that a store that can't be opened fails the start.
-            await application.runs.ready()
-            metrics.listen(application)
-            if watch:
-                application.watch()
-            # It lives as long as the server: a task group would wrap the `yield`, and a cancel would then cross it.
-            sweeper = asyncio.ensure_future(sweep(application))  # noqa: TID251 - ended below
-            try:
-                yield
-            finally:
-                sweeper.cancel()
-                await asyncio.gather(sweeper, return_exceptions=True)
-                await stop(application)
-                metrics.leave(application)
 
     app = FastAPI(
         title="graphflow",
@@ -69,7 +52,7 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
     )
     settings = application.settings.server
     app.state.application = application
-    app.state.metrics = metrics = ServerMetrics()
+    app.state.metrics = metrics
     per_minute = settings.max_requests_per_minute
     app.state.rate = None if per_minute is None else RateLimit(per_minute, application.clock.monotonic)
     app.state.run_limit = None if settings.max_runs is None else RunLimit(settings.max_runs)
@@ -87,6 +70,26 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
     # The outermost, so that requests that CORS refuses are counted and logged as well.
     app.add_middleware(AccessLog, metrics=metrics)
     return app
+
+
+@asynccontextmanager
+async def _served(application: Application, metrics: ServerMetrics, *, watch: bool) -> AsyncIterator[None]:
+    """The application, open and looked after."""
+    async with application:
+        # Opened before the first request, so that a store that can't be opened fails the start.
+        await application.runs.ready()
+        metrics.listen(application)
+        if watch:
+            application.watch()
+        # It lives as long as the server: a task group would wrap the `yield`, and a cancel would then cross it.
+        sweeper = asyncio.ensure_future(sweep(application))  # noqa: TID251 - ended below
+        try:
+            yield
+        finally:
+            sweeper.cancel()
+            await asyncio.gather(sweeper, return_exceptions=True)
+            await stop(application)
+            metrics.leave(application)
 
 
 async def stop(application: Application) -> None:

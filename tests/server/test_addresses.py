@@ -12,7 +12,6 @@ import pytest
 
 from graphflow.cli.terminal.exit_codes import exit_code_of
 from graphflow.errors import GraphflowError
-from graphflow.server import listening
 from graphflow.server.listening import listen_on
 from graphflow.server.run import make_server
 from tests.cli.processes import Command
@@ -62,7 +61,7 @@ def test_a_port_without_permission_is_refused(monkeypatch: pytest.MonkeyPatch) -
         def bind(self, address: object) -> None:
             raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(listening.socket, "socket", Guarded)
+    monkeypatch.setattr("graphflow.server.listening.socket.socket", Guarded)
     with pytest.raises(GraphflowError, match="above 1023"):
         listen_on("127.0.0.1", 80)
 
