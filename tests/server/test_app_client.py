@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphflow import Application
+from graphflow.errors import GraphflowError
 from graphflow.settings import load_settings
 from graphflow.testing import ScriptedModel, app_client
 from tests.service.conftest import write_agents
