@@ -7,8 +7,6 @@ its module when it is first used (rule E20).
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -18,6 +16,7 @@ _HOMES: dict[str, str] = {
     "append": "graphflow.graph.builder",
     "merge": "graphflow.graph.builder",
     "union": "graphflow.graph.builder",
+    "load_graph": "graphflow.service.library",
     "CompiledGraph": "graphflow.runtime.compiled_graph",
     "Context": "graphflow.graph.engine.context",
     "Goto": "graphflow.graph.engine.context",
@@ -96,7 +95,6 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from graphflow.checkpoints.checkpointer import Checkpointer
     from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer as MemoryCheckpointer
     from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer as PostgresCheckpointer
     from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer as SqliteCheckpointer
@@ -129,6 +127,7 @@ if TYPE_CHECKING:
     from graphflow.runtime.thread import Thread as Thread
     from graphflow.service.application import Application as Application
     from graphflow.service.graph import Graph as Graph
+    from graphflow.service.library import load_graph as load_graph
     from graphflow.tools.port import Tool as Tool
     from graphflow.tools.port import tool as tool
     from graphflow.tools.registry import ToolRegistry as ToolRegistry
@@ -147,40 +146,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*__all__, *_HOMES})
-
-
-def load_graph(
-    source: str | PathLike[str] | Mapping[str, Any],
-    *,
-    checkpointer: Checkpointer | None = None,
-    tools: Any = (),
-    model: Any = None,
-    functions: Mapping[str, Any] | None = None,
-    nodes: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> CompiledGraph:
-    """A graph that runs, from a file, a document, or the key of an agent in the settings' folder.
-
-    Args:
-        source: a path of a `.json` file, a document as a mapping, or a key.
-        checkpointer: where its threads live; without one nothing is kept.
-        tools: tools in addition to the built-in ones: `@tool` functions or `Tool`s.
-        model: a `ChatModel` for every `model` node; by default chosen by provider key and environment.
-        functions: Python functions behind `fn:NAME`, of nodes and of reducers.
-        nodes: Python functions behind `node:NAME`.
-
-    Raises:
-        DefinitionError: with all errors, each with its place.
-    """
-    # The highest layer: importing it here would load all of graphflow with its first name.
-    from graphflow.service.library import load
-
-    return load(
-        source,
-        checkpointer=checkpointer,
-        tools=tools,
-        model=model,
-        functions=functions or {},
-        nodes=nodes or {},
-        **options,
-    )

@@ -9,6 +9,7 @@ GraphflowError
 │   ├── ModelError         a provider, the network, or a stream that ended early
 │   ├── StreamBroken       an event that the grammar of a run's stream does not allow here
 │   └── BudgetExceeded
+├── ArgumentRefused        an argument of a call in Python that there is not, or of another kind; a `TypeError` too
 ├── ThreadBusy             somebody else drives the thread
 ├── ThreadExists           a fork or an import names the id of a thread that exists
 ├── ThreadNotFound, CheckpointNotFound, AgentNotFound
@@ -127,6 +128,12 @@ class GraphflowError(Exception):
         if self.detail:
             out["detail"] = msgspec.to_builtins(self.detail, str_keys=True, enc_hook=plain)
         return out
+
+
+class ArgumentRefused(GraphflowError, TypeError):
+    """An argument of a call in Python that there is not, or whose value is of another kind; nothing has happened."""
+
+    code = "invalid_input"
 
 
 @dataclass(frozen=True, kw_only=True)

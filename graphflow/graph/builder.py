@@ -7,8 +7,22 @@ from enum import Enum
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeVar, Unpack, overload
 
+from graphflow.arguments import checked
 from graphflow.errors import DefinitionError, Issue
-from graphflow.graph.builder_types import AskKeys, Effects, ErrorTo, Next, OnError, Parts, RetryPolicy, Wait
+from graphflow.graph.builder_types import (
+    AskKeys,
+    CommonKeys,
+    Effects,
+    ErrorTo,
+    GraphFields,
+    Next,
+    NodeKeys,
+    OnError,
+    Parts,
+    RetryPolicy,
+    SubgraphKeys,
+    Wait,
+)
 from graphflow.graph.definition.state_classes import (
     Mark,
     Reduce,
@@ -56,7 +70,12 @@ class GraphBuilder(Generic[S]):
     """Builds a document from Python functions and registered kinds; `graphflow.Graph` is the one that runs."""
 
     def __init__(
-        self, state: Any = None, *, name: str | None = None, budget: Mapping[str, Any] | None = None, **fields: Any
+        self,
+        state: Any = None,
+        *,
+        name: str | None = None,
+        budget: Mapping[str, Any] | None = None,
+        **fields: Unpack[GraphFields],
     ) -> None:
         self.name = name
         self._schema = None if state is None else dict(state) if isinstance(state, Mapping) else schema_of(state)
@@ -79,13 +98,13 @@ class GraphBuilder(Generic[S]):
         retry: RetryPolicy | None = ..., timeout_s: float | None = ..., effects: Effects | None = ...,
         idempotent: bool | None = ..., undo: str | None = ..., description: str | None = ...,
     ) -> NodeDecorator[S]: ...  # fmt: skip
-    def node(self, function: Any = None, **keys: Any) -> Any:
+    @checked
+    def node(self, function: Any = None, *, name: str | None = None, **keys: Unpack[CommonKeys]) -> Any:
         """Adds a function as a node, `f(state)` or `f(state, ctx)`; a decorator with or without options.
 
         Keys are those of the document (`next`, `error`, `retry`, `effects`, …); `timeout_s` stands for `timeoutMs`.
         The node's name is the function's unless `name` says otherwise; it exports as `use: node:NAME`.
         """
-        name = keys.pop("name", None)
 
         def add(made: F) -> F:
             node = name or _name_of(made)
@@ -100,7 +119,8 @@ class GraphBuilder(Generic[S]):
         self._own.functions[_name_of(made)] = made
         return made
 
-    def add(self, name: str, **keys: Any) -> Self:
+    @checked
+    def add(self, name: str, **keys: Unpack[NodeKeys]) -> Self:
         """Adds a node of any form by its document keys; `if_`-style names lose their underscore.
 
         Raises:
@@ -115,6 +135,7 @@ class GraphBuilder(Generic[S]):
         self._start = self._start or name
         return self
 
+    @checked
     def ask(
         self,
         name: str,
@@ -136,10 +157,14 @@ class GraphBuilder(Generic[S]):
         asked = {"message": message, **{key: value for key, value in ask.items() if value is not None}}
         return self.add(name, ask=_wired(asked), set=set, next=next, error=error, description=description)
 
-    def subgraph(self, name: str, graph: GraphBuilder[Any] | Mapping[str, Any] | str, **keys: Any) -> Self:
+    @checked
+    def subgraph(
+        self, name: str, graph: GraphBuilder[Any] | Mapping[str, Any] | str, **keys: Unpack[SubgraphKeys]
+    ) -> Self:
         """Adds a node that runs another graph: a builder, a document, or a registered key."""
         return self.add(name, graph=graph, **keys)
 
+    @checked
     def map(
         self,
         name: str,
@@ -177,6 +202,7 @@ class GraphBuilder(Generic[S]):
             retry=retry, with_=with_, timeout_s=timeout_s, description=description,
         )  # fmt: skip
 
+    @checked
     def parallel(
         self,
         name: str,
@@ -217,6 +243,7 @@ class GraphBuilder(Generic[S]):
             with_=with_, timeout_s=timeout_s, description=description,
         )  # fmt: skip
 
+    @checked
     def start(self, name: str) -> Self:
         """Names the first node; without it the first that was added."""
         self._start = name
@@ -272,6 +299,7 @@ class GraphBuilder(Generic[S]):
             out += [inner for inner in _graphs(graph._nodes) if all(inner is not known for known in out)]
         return out
 
+    @checked
     def to_json(self, *, indent: int | None = 2) -> str:
         """The document as JSON text; `from_json` reads it back without loss."""
         import json  # not at the top: nothing else that comes with the graph API needs it

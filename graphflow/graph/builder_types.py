@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypedDict
 
@@ -55,6 +55,72 @@ Next: TypeAlias = str | Sequence[RouteTo] | ChooseOf
 Effects: TypeAlias = Literal["none", "read", "write"]
 OnError: TypeAlias = Literal["fail", "collect", "skip"]
 Wait: TypeAlias = Literal["all", "any"] | int
+
+
+class GraphFields(TypedDict, total=False):
+    """The top-level keys of a document that `Graph` takes beside its state, name and budget."""
+
+    description: str
+    input: Mapping[str, Any]
+    """JSON Schema of the input; without it an object with `query`."""
+    result: str
+    """Expression for the run's output; without it the last answer of a model."""
+    invariants: Iterable[str]
+    interrupt_before: Iterable[str]
+    """Nodes before which every run stops for a person; `*` is all."""
+    interrupt_after: Iterable[str]
+    version: str
+    """For readers; runs do not use it."""
+    icon: str | Mapping[str, Any]
+    provider_key: str
+    """Default provider of `model` nodes; so are the next ones defaults."""
+    model: str
+    options: Mapping[str, Any]
+    tools: Iterable[str]
+    keywords: Iterable[str]
+    approval: str | Mapping[str, str]
+    compute: str
+    output: str
+    tool_policy: str
+    verify: str
+    context: Mapping[str, Any]
+
+
+class CommonKeys(TypedDict, total=False):
+    """The keys that any node may have, in Python's spelling; None leaves one out."""
+
+    with_: Any
+    set: Mapping[str, str] | None
+    next: Next | None
+    error: Sequence[ErrorTo] | None
+    retry: RetryPolicy | None
+    timeout_s: float | None
+    effects: Effects | None
+    idempotent: bool | None
+    undo: str | None
+    description: str | None
+
+
+class SubgraphKeys(CommonKeys, total=False):
+    """The keys of a node that runs a graph."""
+
+    stream: Literal["content"] | None
+
+
+class NodeKeys(SubgraphKeys, total=False):
+    """The keys of a node of any form."""
+
+    use: str | None
+    map: str | None
+    parallel: Mapping[str, Any] | None
+    graph: Any
+    """Key of a graph, a document, or a `Graph`."""
+    ask: Mapping[str, Any] | None
+    timeout_ms: int | None
+    as_: str | None
+    do: Any
+    max: int | None
+    join: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeVar, overload
 
+from graphflow.arguments import checked
+
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__graphflow_offer__"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
@@ -22,6 +24,7 @@ class Registration(NamedTuple):
 def function(offered: F, /) -> F: ...
 @overload
 def function(*, name: str) -> Callable[[F], F]: ...
+@checked
 def function(offered: F | None = None, /, *, name: str | None = None) -> F | Callable[[F], F]:
     """Offers a function to documents, which call it as `"use": "fn:NAME"` with its arguments, or as `"x-reducer": "fn:NAME"`.
 
@@ -40,6 +43,7 @@ def function(offered: F | None = None, /, *, name: str | None = None) -> F | Cal
 def node(offered: F, /) -> F: ...
 @overload
 def node(*, name: str) -> Callable[[F], F]: ...
+@checked
 def node(offered: F | None = None, /, *, name: str | None = None) -> F | Callable[[F], F]:
     """Offers a node function, `f(state, ctx)` or `f(state)`, to documents, which run it as `"use": "node:NAME"`.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 
+from graphflow.arguments import checked
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.runtime.runs.live_runs import LiveRun, registry_of
 
@@ -15,6 +16,7 @@ PER_RUN = 25
 durable; with fewer to spare, each wave would have the collector look through all runs for garbage that is not there."""
 
 
+@checked
 def relax_collector(checkpointer: Checkpointer) -> None:
     """Makes the garbage collector run more rarely in this process, the more rarely the more runs are live over the store.
 

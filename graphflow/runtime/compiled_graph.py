@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from graphflow.arguments import checked
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import DefinitionError, Fenced, GraphflowError, ThreadBusy
 from graphflow.events import Event
@@ -42,7 +43,7 @@ class CompiledGraph:
     """A graph that runs.
 
     Args:
-        checked: the document, or a function that makes it when it is first needed.
+        document: the document, or a function that makes it when it is first needed.
         kinds: what its nodes may use.
         checkpointer: where threads live; without one a run leaves nothing behind.
         services: what nodes reach through `ctx`: models, tools, the long-term store.
@@ -51,7 +52,7 @@ class CompiledGraph:
 
     def __init__(
         self,
-        checked: CheckedDocument | Callable[[], CheckedDocument],
+        document: CheckedDocument | Callable[[], CheckedDocument],
         *,
         kinds: Kinds,
         checkpointer: Checkpointer | None = None,
@@ -61,7 +62,7 @@ class CompiledGraph:
         ids: Ids | None = None,
     ) -> None:
         self.host = RunHost(
-            Documents(checked, kinds, checkpointer),
+            Documents(document, kinds, checkpointer),
             checkpointer,
             clock=clock or SystemClock(),
             ids=ids or Uuid7Ids(),
@@ -105,6 +106,7 @@ class CompiledGraph:
 
     # --- attached: the caller drives
 
+    @checked
     async def run(self, input: Any = None, thread_id: str | None = None, **options: Unpack[RunOptions]) -> RunResult:
         """Runs one input (a mapping, or a text as `{"query": text}`) to its end or to its first question.
 
@@ -120,15 +122,17 @@ class CompiledGraph:
             GraphflowError: `invalid_input`.
             TypeError: an option that there is not.
         """
-        return await self._finish(prepare_run(self.host, request_of("run", input, thread_id, options)))
+        return await self._finish(prepare_run(self.host, request_of(input, thread_id, options)))
 
+    @checked
     def stream(
         self, input: Any = None, thread_id: str | None = None, **options: Unpack[RunOptions]
     ) -> AsyncGenerator[Event, None]:
         """The same run as its events, at the consumer's pace; closing the stream cancels the run."""
-        request = request_of("stream", input, thread_id, options)
+        request = request_of(input, thread_id, options)
         return self._streamed(lambda audience: prepare_run(self.host, request, audience))
 
+    @checked
     async def answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> RunResult:
         """Commits answers, by interrupt id or without an id while exactly one question is open, and continues.
 
@@ -141,10 +145,12 @@ class CompiledGraph:
         """
         return await self._finish(answer_or_join(self.host, thread_id, answers, by))
 
+    @checked
     def stream_answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> AsyncGenerator[Event, None]:
         """The events of `answer`; closing the stream cancels the run, unless another task of this process drives it."""
         return self._streamed(lambda audience: answer_or_join(self.host, thread_id, answers, by, audience))
 
+    @checked
     async def resume(
         self,
         thread_id: str,
@@ -160,6 +166,7 @@ class CompiledGraph:
         """
         return await self._finish(prepare_resume(self.host, thread_id, checkpoint_id, effects, budget))
 
+    @checked
     def stream_resume(
         self,
         thread_id: str,
@@ -173,6 +180,7 @@ class CompiledGraph:
             lambda audience: prepare_resume(self.host, thread_id, checkpoint_id, effects, budget, audience)
         )
 
+    @checked
     async def replay(
         self,
         thread_id: str,
@@ -204,6 +212,7 @@ class CompiledGraph:
                 raise
             return await forked.result()
 
+    @checked
     async def batch(
         self,
         inputs: Sequence[Any],
@@ -219,9 +228,6 @@ class CompiledGraph:
         Raises:
             GraphflowError: `invalid_input` when nothing may run at all.
         """
-        if max_concurrency < 1:
-            raise GraphflowError(f"max_concurrency is {max_concurrency}; let at least 1 run", code="invalid_input")
-        request_of("batch", None, None, options)  # a wrong option is no failure of one of the inputs
         gate = asyncio.Semaphore(max_concurrency)
 
         async def one(given: Any) -> Any:
@@ -241,6 +247,7 @@ class CompiledGraph:
             raise failures.exceptions[0] from None
         return [task.result() for task in tasks]
 
+    @checked
     async def threads(
         self,
         *,
@@ -270,6 +277,7 @@ class CompiledGraph:
 
     # --- what a process that died has left
 
+    @checked
     async def recover(self, *, other_versions: bool = False, max_concurrency: int = 8) -> RecoveryResult:
         """Does what is due on this graph's threads that nobody drives, to its end; what a server does by itself.
 
@@ -290,6 +298,7 @@ class CompiledGraph:
 
         return await GraphRecovery(self.host, other_versions=other_versions, max_concurrency=max_concurrency).once()
 
+    @checked
     @asynccontextmanager
     async def recovering(
         self, interval_s: float = 1.0, *, other_versions: bool = False, max_concurrency: int = 8
@@ -312,6 +321,7 @@ class CompiledGraph:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
+    @checked
     def thread(self, thread_id: str) -> Thread:
         """History, states and time travel of one thread."""
         # Imported here: a plain run loads neither history nor time travel.

@@ -74,19 +74,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.query is None else self.query.request_id
 
 
-def request_of(call: str, input: Any, thread_id: str | None, options: Mapping[str, Any]) -> RunRequest:
-    """The request of a Python caller.
-
-    Raises:
-        TypeError: an option that `call` does not have; names the one that is probably meant.
-    """
-    known = RunOptions.__annotations__
-    for name in options:
-        if name not in known:
-            from graphflow.suggestions import choose
-
-            hint = choose(name, ["input", "thread_id", *known])
-            raise TypeError(f"{call}() has no option {name!r}; {hint}")
+def request_of(input: Any, thread_id: str | None, options: Mapping[str, Any]) -> RunRequest:
+    """The request of a Python caller, whose options are checked."""
     return RunRequest(input=input, thread_id=thread_id or "", **options)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
+from graphflow.arguments import checked
 from graphflow.checkpoints.bulk_load import load_machines
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.errors import unknown_thread
@@ -57,6 +58,7 @@ class Thread:
 
     # --- reading
 
+    @checked
     async def history(
         self, limit: int | None = None, *, before: str | None = None, all_lineages: bool = False
     ) -> list[CheckpointInfo]:
@@ -72,10 +74,12 @@ class Thread:
         live = "; runs in this process" if self._host.live(self.id) is not None else ""
         return f"<Thread {self.id!r}{f' of {agent}' if agent else ''}{live}: await .state(), .history(), .result()>"
 
+    @checked
     async def tree(self) -> list[CheckpointInfo]:
         """Every checkpoint of every branch, newest first."""
         return await self.history(all_lineages=True)
 
+    @checked
     async def state(self, checkpoint_id: str | None = None) -> ThreadState:
         """The thread at its head, or at a checkpoint.
 
@@ -86,6 +90,7 @@ class Thread:
         loaded = await self._load(checkpoint_id)
         return state_at(loaded.machine, loaded.checkpoint_id, driven=runs.is_driven(loaded.row))
 
+    @checked
     async def states(
         self, limit: int | None = None, *, before: str | None = None, all_lineages: bool = False
     ) -> list[ThreadState]:
@@ -106,6 +111,7 @@ class Thread:
         machines = await load_machines(store, self.id, listed)
         return [state_at(machines[point.id], point.id, driven=driven) for point in listed if point.id in machines]
 
+    @checked
     async def result(self) -> RunResult:
         """The outcome of the newest run, as `run` returned it; so far, of one that is `running` or `stopped`."""
         runs = await self._host.open_runs()
@@ -116,6 +122,7 @@ class Thread:
             return msgspec.structs.replace(result, status="running")
         return result
 
+    @checked
     async def diff(self, a: str, b: str, *, other: Thread | None = None) -> dict[str, list[dict[str, Any]]]:
         """What changed from checkpoint `a` to `b`, also across branches: JSON Patch per state key.
 
@@ -126,6 +133,7 @@ class Thread:
         """
         return diff_of((await self._load(a)).machine, (await (other or self)._load(b)).machine)
 
+    @checked
     async def blame(self, key: str, checkpoint_id: str | None = None, *, path: str = "") -> Blame:
         """What wrote a value: `state.draft`, `state.messages[3]`, `state.plan.steps[0].title`.
 
@@ -142,6 +150,7 @@ class Thread:
         plan = await self._host.documents.of(loaded.machine, loaded.row.facts.document)
         return await blame(await self._store(), plan, loaded, key, path)
 
+    @checked
     async def why(self, checkpoint_id: str | None = None) -> Why:
         """Why the thread went on from a checkpoint as it did: which condition, with which values, took the edge."""
         from graphflow.runtime.history.why import why
@@ -152,12 +161,14 @@ class Thread:
         plan = await self._host.documents.of(loaded.machine, loaded.row.facts.document)
         return await why(await self._store(), plan, loaded)
 
+    @checked
     async def cost(self) -> Cost:
         """What the present branch has used, by run, node and model."""
         from graphflow.runtime.history.cost import cost_of
 
         return await cost_of(await self._store(), await self._load(logs=False))
 
+    @checked
     async def replay_point(self, until: str | None = None) -> CheckpointInfo:
         """The checkpoint from which `app.replay` runs again; see there."""
         from graphflow.runtime.history.replay import moment_of
@@ -177,6 +188,7 @@ class Thread:
             pruned=True,
         )
 
+    @checked
     async def events(self, run_id: str | None = None, *, whole: bool = True) -> list[Logged]:
         """The stored log of a run (default: the newest): blocks as snapshots, numbered as they were sent (E1).
 
@@ -197,6 +209,7 @@ class Thread:
 
     # --- changing
 
+    @checked
     async def rewind(
         self, checkpoint_id: str, *, effects: Choices = None, cancel: bool = False, by: str | None = None
     ) -> str:
@@ -215,6 +228,7 @@ class Thread:
         """
         return await Travel(self._host, self.id).rewind(checkpoint_id, effects, cancel, by)
 
+    @checked
     async def edit(
         self,
         values: Mapping[str, Any],
@@ -244,6 +258,7 @@ class Thread:
         edit = Edit(dict(values), as_node, path, tuple(replace))
         return await Travel(self._host, self.id).edit(edit, checkpoint_id, effects, cancel, by)
 
+    @checked
     async def fork(
         self,
         checkpoint_id: str | None = None,
@@ -260,6 +275,7 @@ class Thread:
         forked = await Travel(self._host, self.id).fork(checkpoint_id, thread_id, effects, by)
         return Thread(self._host, forked)
 
+    @checked
     async def update(self, **changes: Unpack[AboutThread]) -> ThreadInfo:
         """Changes the thread's title and metadata, also while a run drives it; the thread's line with them.
 
@@ -279,6 +295,7 @@ class Thread:
         runs = await self._host.open_runs()
         return thread_info(runs, await write_about(runs.store, self.id, changes, now=self._host.clock.now_ms()))
 
+    @checked
     async def effects(self, checkpoint_id: str) -> list[Effect]:
         """The `write` effects that going back to the checkpoint would pass over, oldest first."""
         store = await self._store()
@@ -286,6 +303,7 @@ class Thread:
 
     # --- signals and the queue
 
+    @checked
     async def signal(self, name: str, payload: Any = None) -> bool:
         """Wakes the oldest `wait` node of this name and continues; returns whether there was one.
 
@@ -297,11 +315,13 @@ class Thread:
         """
         return await deliver(self._host, self.id, Signal(name=name, payload=payload), hold_ms=0) is not None
 
+    @checked
     async def queue(self) -> list[RunRequest]:
         """The inputs that wait for their turn, in order."""
         store = await self._store()
         return [decode_queued(entry) for entry in await store.queue(self.id, kind="input", limit=10_000)]
 
+    @checked
     async def withdraw(self, run_id: str) -> bool:
         """Removes an input from the queue before its run begins; False if it is not in the queue."""
         store = await self._store()
@@ -310,6 +330,7 @@ class Thread:
                 return await store.withdraw(self.id, entry.position, run_id=run_id)
         return False
 
+    @checked
     async def migrate(
         self, names: Mapping[str, str] | None = None, *, dry_run: bool = False, by: str | None = None
     ) -> MigrationReport:
@@ -344,6 +365,7 @@ class Thread:
         runs.forget(self.id)
         return runs
 
+    @checked
     async def delete(self) -> None:
         """Removes the thread and all that no other thread shares.
 
@@ -353,6 +375,7 @@ class Thread:
         runs = await self._free()
         await runs.store.delete_thread(self.id)
 
+    @checked
     async def delete_checkpoint(self, checkpoint_id: str) -> None:
         """Removes one checkpoint from the history; later ones lose nothing. Deleting the last one removes the thread.
 
@@ -365,6 +388,7 @@ class Thread:
         runs = await self._free()
         await runs.store.delete_checkpoint(self.id, checkpoint_id)
 
+    @checked
     async def prune(
         self, *, newest: int | None = None, since: int | None = None, dry_run: bool = False
     ) -> Pruned:  # fmt: skip
@@ -385,6 +409,7 @@ class Thread:
         keep = Keep(newest=newest, since=since, records=kept_places(loaded.machine))
         return await (await self._store()).prune(self.id, keep, dry_run=dry_run)
 
+    @checked
     async def cancel(self) -> bool:
         """Cancels the run that drives or waits on the thread; whether there was one."""
         runs = await self._host.open_runs()

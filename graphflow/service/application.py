@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from graphflow.agents.registry import AgentRegistry
+from graphflow.arguments import checked
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import GraphflowError, Issue
 from graphflow.graph.engine.ports import Clock, Ids
@@ -50,6 +51,7 @@ class Application(ServiceContext):
 
     toolbox: Toolbox
 
+    @checked
     def __init__(
         self,
         settings: Settings | None = None,

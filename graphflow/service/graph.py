@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
+from graphflow.arguments import checked
 from graphflow.graph.builder import GraphBuilder, S
+from graphflow.graph.builder_types import GraphFields
 
 if TYPE_CHECKING:
     from graphflow.checkpoints.checkpointer import Checkpointer
@@ -27,19 +29,23 @@ class Graph(GraphBuilder[S]):
 
     @overload
     def __init__(
-        self, state: type[S], *, name: str | None = ..., budget: Mapping[str, Any] | None = ..., **fields: Any
-    ) -> None: ...
+        self, state: type[S], *, name: str | None = ..., budget: Mapping[str, Any] | None = ...,
+        **fields: Unpack[GraphFields],
+    ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: Graph[Any], state: Mapping[str, Any] | None = ..., *, name: str | None = ...,
-        budget: Mapping[str, Any] | None = ..., **fields: Any,
+        budget: Mapping[str, Any] | None = ..., **fields: Unpack[GraphFields],
     ) -> None: ...  # fmt: skip
+    @checked
     def __init__(
-        self, state: Any = None, *, name: str | None = None, budget: Mapping[str, Any] | None = None, **fields: Any
-    ) -> None:
+        self, state: Any = None, *, name: str | None = None, budget: Mapping[str, Any] | None = None,
+        **fields: Unpack[GraphFields],
+    ) -> None:  # fmt: skip
         super().__init__(state, name=name, budget=budget, **fields)
 
     @classmethod
+    @checked
     def from_json(
         cls,
         source: str | bytes | PathLike[str] | Mapping[str, Any],
@@ -59,6 +65,7 @@ class Graph(GraphBuilder[S]):
         graph: Graph[Any] = super().from_json(source, functions)
         return graph
 
+    @checked
     def compile(
         self,
         *,

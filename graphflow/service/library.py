@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphflow.arguments import checked, shown
 from graphflow.checkpoints.checkpointer import knows_document
-from graphflow.errors import DefinitionError, GraphflowError, Issue
+from graphflow.errors import ArgumentRefused, DefinitionError, GraphflowError, Issue
 from graphflow.graph.definition.versions import unchecked
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.compiled_graph import CompiledGraph
@@ -94,6 +95,7 @@ class _Subgraphs:
 
 
 def _kinds(tools: Sequence[Any], documents: _Subgraphs, model: ChatModel | None) -> tuple[NodeKinds, Services]:
+    _need_functions("tools", enumerate(tools), "a `@tool` function or a `Tool`; the built-in tools are there already")
     made: list[ToolRegistry] = []
 
     # Made on first use: a graph without tools loads no tool code (E20).
@@ -106,6 +108,14 @@ def _kinds(tools: Sequence[Any], documents: _Subgraphs, model: ChatModel | None)
 
     services = Services(registry, model)
     return NodeKinds(registry, agents=documents, priced=services.is_priced), services
+
+
+def _need_functions(option: str, given: Iterable[tuple[Any, Any]], what: str) -> None:
+    for place, function in given:
+        if not callable(function):
+            raise ArgumentRefused(
+                f"{option}[{place!r}] is {shown(function)}, of type {type(function).__name__}; give {what}"
+            )
 
 
 def compile_builder(
@@ -147,22 +157,39 @@ def compile_builder(
     return app
 
 
-def load(
+@checked
+def load_graph(
     source: str | PathLike[str] | Mapping[str, Any],
     *,
     checkpointer: Checkpointer | None = None,
     tools: Sequence[Any] = (),
     model: ChatModel | None = None,
-    functions: Mapping[str, Any],
-    nodes: Mapping[str, Any],
-    **options: Any,
+    functions: Mapping[str, Any] | None = None,
+    nodes: Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
 ) -> CompiledGraph:
-    """See `graphflow.load_graph`."""
+    """A graph that runs, from a file, a document, or the key of an agent in the settings' folder.
+
+    Args:
+        source: a path of a `.json` file, a document as a mapping, or a key.
+        checkpointer: where its threads live; without one nothing is kept.
+        tools: tools in addition to the built-in ones: `@tool` functions or `Tool`s.
+        model: a `ChatModel` for every `model` node; by default chosen by provider key and environment.
+        functions: Python functions behind `fn:NAME`, of nodes and of reducers.
+        nodes: Python functions behind `node:NAME`.
+        clock, ids: where times and new ids come from, for tests.
+
+    Raises:
+        DefinitionError: with all errors, each with its place.
+    """
     origin, folder = _origin(source)
     kinds, services = _kinds(tools, _Subgraphs({}, folder), model)
-    for name, function in functions.items():
+    _need_functions("functions", (functions or {}).items(), "the function behind fn:NAME")
+    _need_functions("nodes", (nodes or {}).items(), "the function behind node:NAME")
+    for name, function in (functions or {}).items():
         kinds.function(name, function)
-    for name, function in nodes.items():
+    for name, function in (nodes or {}).items():
         kinds.node(name, function)
     from graphflow.agents.loader import load_agent
     from graphflow.models.providers import known_providers
@@ -175,7 +202,8 @@ def load(
         checkpointer=checkpointer,
         services=services,
         agent_key=agent.key,
-        **options,
+        clock=clock,
+        ids=ids,
     )
 
 
@@ -183,8 +211,6 @@ def _origin(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Any, Path 
     """What to load, and the folder in which subgraphs are looked up."""
     if isinstance(source, Mapping):
         return source, None
-    if not isinstance(source, str | PathLike):
-        raise TypeError(f"a graph is loaded from a file's path, a key, or a document as a mapping, not {source!r:.80}")
     if isinstance(source, str) and source.lstrip().startswith(("{", "[")):
         hint = "give a mapping: `json.loads(text)`, or build it with `Graph.from_json(text)`"
         raise DefinitionError([Issue(pointer="", message="this is JSON text, not a file's path or a key", hint=hint)])

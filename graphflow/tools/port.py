@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol, get_args, overload
+from typing import Any, Literal, Protocol, TypedDict, Unpack, get_args, overload
 
+from graphflow.arguments import checked
 from graphflow.models.options import ToolSpec
 from graphflow.tools.context import RunnerContext, Terminated, ToolContext
 from graphflow.tools.docstring import parse_docstring
@@ -29,6 +30,27 @@ ViewportType = Literal["html", "qlc", "dqlc"]
 # Providers refuse the whole request for one name outside these characters.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _UNDO = re.compile(r"(tool|fn):.+")
+
+
+class ToolFields(TypedDict, total=False):
+    """The fields of `Tool` that `@tool` takes beside its name, description and parameters."""
+
+    effects: Effects
+    idempotent: bool
+    undo: str | None
+    prompt: str | None
+    after_call_hint: str | None
+    approval_hint: str | None
+    timeout_s: float | None
+    hold_ms: int | None
+    version: str | None
+    templates: bool
+    kind: ToolKind
+    viewport: str | None
+    viewport_type: ViewportType | None
+    payload: Mapping[str, Any] | None
+    whole_envelope: bool
+    schema: Mapping[str, Any] | None
 
 
 class ToolBody(Protocol):
@@ -164,18 +186,10 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    effects: Effects = "write",
-    idempotent: bool = False,
-    undo: str | None = None,
-    timeout_s: float | None = None,
     parameters: Mapping[str, Any] | None = None,
-    prompt: str | None = None,
-    after_call_hint: str | None = None,
-    approval_hint: str | None = None,
-    hold_ms: int | None = None,
-    version: str | None = None,
-    templates: bool = True,
+    **fields: Unpack[ToolFields],
 ) -> Callable[[Callable[..., Any]], Tool]: ...
+@checked
 def tool(
     function: Callable[..., Any] | None = None,
     /,
@@ -183,7 +197,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     parameters: Mapping[str, Any] | None = None,
-    **fields: Any,
+    **fields: Unpack[ToolFields],
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Makes a tool of a typed function: `@tool`, or `@tool(effects="read", …)`.
 

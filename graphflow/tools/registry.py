@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from graphflow.arguments import checked
 from graphflow.errors import DefinitionError, Issue
 from graphflow.models.options import ToolSpec
 from graphflow.tools.builtin import builtin_tools
@@ -20,6 +21,7 @@ class ToolRegistry:
         builtins: default: the built-in tools with their default settings; `()` for none.
     """
 
+    @checked
     def __init__(
         self, tools: Iterable[Tool | Callable[..., Any]] = (), *, builtins: Iterable[Tool] | None = None
     ) -> None:
@@ -30,6 +32,7 @@ class ToolRegistry:
         for item in tools:
             self.register(item)
 
+    @checked
     def register(self, new: Tool | Callable[..., Any], *, keywords: Iterable[str] = ()) -> Tool:
         """Adds a tool, or a plain typed function as one; agents with one of the keywords get it.
 

@@ -388,7 +388,8 @@ async def test_a_breakpoint_that_would_never_stop_a_run_is_refused(
 ) -> None:
     graph, ran = chain("a", "b")
     app = compile_graph(graph)
-    with pytest.raises(GraphflowError, match="node") as caught:
+    rule = rf"takes a list of texts: write {where}=\['a'\]" if names == "a" else "node"
+    with pytest.raises(GraphflowError, match=rule) as caught:
         await app.run({}, "t", **options_of(where, names))
     assert (caught.value.code, ran) == ("invalid_input", [])
     for right in (["a"], ["*"]):
@@ -441,15 +442,16 @@ def options_of(name: str, value: Any) -> Any:
 @pytest.mark.parametrize("call", ["run", "stream", "batch", "run_sync", "stream_sync", "batch_sync"])
 def test_a_mistyped_option_is_a_type_error_that_names_the_right_one(call: str) -> None:
     app = chain("a")[0].compile()
+    wrong, right = ("runid", "run_id") if call.startswith("batch") else ("threadid", "thread_id")
 
     def use() -> None:
-        made = getattr(app, call)([{}] if call.startswith("batch") else {}, threadid="t")
+        made = getattr(app, call)([{}] if call.startswith("batch") else {}, **{wrong: "t"})
         if hasattr(made, "send") and hasattr(made, "close") and call in ("run", "batch"):
             asyncio.run(made)
         elif call == "stream_sync":
             list(made)
 
-    with pytest.raises(TypeError, match=r"has no option 'threadid'; did you mean 'thread_id'\?"):
+    with pytest.raises(TypeError, match=rf"has no option {wrong!r}; did you mean {right!r}\?"):
         use()
 
 

@@ -16,10 +16,16 @@ DETACHED = {"launch", "launch_answer", "launch_expired", "launch_resume", "signa
 def public_async(kind: type) -> set[str]:
     return {
         name
-        for name, member in vars(kind).items()
+        for name, member in ((name, unchecked(member)) for name, member in vars(kind).items())
         if not name.startswith("_")
+        and not name.endswith("_sync")
         and (inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member) or "AsyncGenerator" in returns(member))
     }  # fmt: skip
+
+
+def unchecked(member: object) -> object:
+    """A method without the check of its arguments."""
+    return member.__wrapped__ if hasattr(member, "__arguments__") else member
 
 
 def returns(member: object) -> str:

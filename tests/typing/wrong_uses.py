@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from graphflow import CompiledGraph, Context, Graph, RunResult
+from graphflow import CompiledGraph, Context, Graph, RunResult, load_graph, tool
 
 
 def use(*values: object) -> None:
@@ -69,7 +69,18 @@ graph.parallel("both", {"a": 1})  # expect: dict-item
 graph.parallel("both", {"a": "x"}, after={"a": 1})  # expect: dict-item
 graph.ask("question", "Well?", next=1)  # expect: arg-type
 graph.ask("question", "Well?", expire="P2D")  # expect: call-arg
+graph.add("x", us="model")  # expect: call-arg
+graph.subgraph("x", "key", nxt="end")  # expect: call-arg
 Graph(5)  # expect: call-overload
+Graph(Review, descripton="x")  # expect: call-overload
+Graph(Review, interrupt_before=5)  # expect: call-overload
+graph.compile(chekpointer=None)  # expect: call-arg
+graph.compile(model="gpt-4")  # expect: arg-type
+graph.compile(validate="no")  # expect: arg-type
+load_graph("key", modle=None)  # expect: call-arg
+load_graph("key", model="gpt-4")  # expect: arg-type
+load_graph(5)  # expect: arg-type
+tool(efects="read")  # expect: call-overload
 
 
 async def run(app: CompiledGraph) -> None:
@@ -80,9 +91,38 @@ async def run(app: CompiledGraph) -> None:
     app.stream({}, durability="now")  # expect: arg-type
     await app.batch([{}], interupt_before=["a"])  # expect: call-arg
     await app.answer("t1")  # expect: call-arg
+    await app.answer("t1", {}, bye="me")  # expect: call-arg
+    await app.resume("t1", checkpoint="c")  # expect: call-arg
+    await app.resume("t1", budget=5)  # expect: arg-type
+    await app.replay("t1", untill="a")  # expect: call-arg
+    await app.recover(max_concurency=1)  # expect: call-arg
+    app.recovering(interval=1)  # expect: call-arg
+    await app.threads(state="idle")  # expect: call-arg
+    app.stream_answer("t1", {}, bye="me")  # expect: call-arg
+    app.stream_resume("t1", efects="rerun")  # expect: call-arg
+    await app.run({}, hold_ms="5")  # expect: arg-type
+    await app.batch("hi", max_concurrency="2")  # expect: arg-type
+    await app.thread("t").edit({}, as_nod="a")  # expect: call-arg
+    await app.thread("t").fork(threadid="b")  # expect: call-arg
     await app.thread(1).history()  # expect: arg-type
     await app.thread("t").rewind()  # expect: call-arg
     blocking: str = app.run_sync({})  # expect: assignment
     app.run_sync({}, threadid="t1")  # expect: call-arg
     app.stream_sync({}, "t1", on_wait="cancel")  # expect: call-arg
+    app.answer_sync("t1", {}, bye="me")  # expect: call-arg
+    app.resume_sync("t1", checkpoint="c")  # expect: call-arg
+    app.replay_sync("t1", untill="a")  # expect: call-arg
+    app.recover_sync(max_concurency=1)  # expect: call-arg
+    app.batch_sync([{}], on_wait="cancel")  # expect: call-arg
+    app.stream_answer_sync("t1", {}, bye="me")  # expect: call-arg
+    app.stream_resume_sync("t1", efects="rerun")  # expect: call-arg
+    app.threads_sync(state="idle")  # expect: call-arg
     use(blocking)
+
+
+async def inside(ctx: Context) -> None:
+    await ctx.ask("Well?", schma={})  # expect: call-arg
+    await ctx.ask(5)  # expect: arg-type
+    await ctx.step("a", lambda: 1, effect="read")  # expect: call-arg
+    await ctx.call_model("hi", shema={})  # expect: call-overload
+    ctx.open_model(modle="x")  # expect: call-arg

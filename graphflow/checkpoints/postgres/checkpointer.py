@@ -15,6 +15,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal, TypeVar
 
+from graphflow.arguments import checked
 from graphflow.checkpoints import errors
 from graphflow.checkpoints.rows import (
     ENCRYPTION_NOTE,
@@ -69,6 +70,7 @@ class PostgresCheckpointer(SqlCheckpointer):
             every acknowledged commit through a crash.
     """
 
+    @checked
     def __init__(
         self,
         url: str,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from graphflow.arguments import checked
 from graphflow.checkpoints.commit_queue import Promise, QueuedCall
 from graphflow.checkpoints.process_lock import OwnerLock
 from graphflow.checkpoints.rows import Lineage, ListedRecord, Log, Record, Stored, ThreadFacts, ThreadRow
@@ -49,6 +50,7 @@ class SqliteCheckpointer(SqlCheckpointer):
         busy_timeout_s: how long a transaction waits for another process's.
     """
 
+    @checked
     def __init__(
         self,
         path: str | os.PathLike[str],

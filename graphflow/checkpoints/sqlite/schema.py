@@ -100,7 +100,7 @@ def has_document(path: Path, digest: str, *, busy_timeout_s: float) -> bool:
         try:
             db.execute("PRAGMA query_only = ON")
             return bool(drive(db, document(digest)))
-        except FAULTS:  # no store, or a damaged one: whoever opens it reports that
+        except FAULTS:  # no store, or a damaged one: opening it reports that
             return False
 
 

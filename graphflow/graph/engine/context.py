@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, overload
 
 import msgspec
 
+from graphflow.arguments import checked
 from graphflow.errors import NodeFailed
 from graphflow.events import NodeProgress
 from graphflow.graph.core.immutable import thaw
@@ -26,6 +27,7 @@ class Goto:
 
     __slots__ = ("node", "update")
 
+    @checked
     def __init__(self, node: str, update: Mapping[str, Any] | None = None) -> None:
         self.node = node
         self.update = update
@@ -134,6 +136,7 @@ class Context:
         key: str | None = None, provider_key: str | None = None, model: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Any: ...  # fmt: skip
+    @checked
     async def call_model(
         self,
         messages: Asked,
@@ -173,6 +176,7 @@ class Context:
             options=options,
         )  # fmt: skip
 
+    @checked
     def open_model(self, provider_key: str | None = None, model: str | None = None) -> Any:
         """A `ChatModel` whose calls count against the run's limits; they are neither recorded nor shown to readers.
 
