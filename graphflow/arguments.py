@@ -89,9 +89,7 @@ class Arguments:
         Args:
             call: how the caller named it; default: the function's name.
         """
-        kinds = self._kinds
-        if kinds is None:
-            kinds = self._read()
+        kinds = self.kinds()
         for name, value in kwargs.items():
             allowed = kinds.get(name)
             if allowed is not None:
@@ -101,6 +99,10 @@ class Arguments:
                 raise ArgumentRefused(f"{self._called(call)} has no option {name!r}; {choose(name, shown)}")
         for name, value in zip(self._names[self._first :], args[self._first :], strict=False):
             self._check(name, value, kinds[name], call)
+
+    def kinds(self) -> dict[str, tuple[ValueKind, ...]]:
+        """The kinds that each parameter takes; none where any value will do."""
+        return self._read() if self._kinds is None else self._kinds
 
     def _check(self, name: str, value: Any, allowed: tuple[ValueKind, ...], call: str | None) -> None:
         if allowed and not any(kind.takes(value) for kind in allowed):

@@ -103,7 +103,9 @@ def _line(name: str, member: Any) -> str:
     if isinstance(member, property):
         return name
     call = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-    prefix = "await " if inspect.iscoroutinefunction(call) else ""
+    # The check of a call's arguments wraps it; a sync twin wraps a coroutine too.
+    waits = inspect.iscoroutinefunction(inspect.unwrap(call)) and not name.endswith("_sync")
+    prefix = "await " if waits else ""
     names = [p for p in inspect.signature(call).parameters.values() if p.name not in ("self", "cls")]
     shown = ["*" + p.name if p.kind is p.VAR_POSITIONAL else "**" + p.name if p.kind is p.VAR_KEYWORD else p.name for p in names]  # fmt: skip
     return f"{prefix}{name}({', '.join(shown)})"
