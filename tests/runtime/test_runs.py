@@ -392,8 +392,8 @@ async def test_a_breakpoint_that_would_never_stop_a_run_is_refused(
     with pytest.raises(GraphflowError, match=rule) as caught:
         await app.run({}, "t", **options_of(where, names))
     assert (caught.value.code, ran) == ("invalid_input", [])
-    for right in (["a"], ["*"]):
-        assert (await app.run({}, f"t{right}", **options_of(where, right))).status == "waiting"
+    for number, right in enumerate((["a"], ["*"])):
+        assert (await app.run({}, f"t{number}", **options_of(where, right))).status == "waiting"
 
 
 @pytest.mark.parametrize("budget", [{"maxSteps": -1}, {"maxCostUsd": float("nan")}, {"steps": 3}, 5])

@@ -331,7 +331,7 @@ def test_changed_gives_another_tool_and_leaves_the_first():
     assert forecast.spec.description != "new"
 
 
-@pytest.mark.parametrize("wrong", [{"effects": "writes"}, {"undo": "nope"}, {"undo": 5}])
+@pytest.mark.parametrize("wrong", [{"effects": "writes"}, {"undo": "nope"}])
 def test_a_word_that_effects_or_undo_does_not_have_is_refused_where_the_tool_is_made(wrong: dict[str, Any]) -> None:
     def pay() -> None:
         """Pays."""
@@ -339,3 +339,5 @@ def test_a_word_that_effects_or_undo_does_not_have_is_refused_where_the_tool_is_
     (name, value) = next(iter(wrong.items()))
     with pytest.raises(ValueError, match=f"tool 'pay': {name} is {value!r}"):
         tool(**wrong)(pay)
+    with pytest.raises(TypeError, match="got undo=5, of type int; undo takes text or None"):
+        tool(undo=5)  # type: ignore[call-overload]
