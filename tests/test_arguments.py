@@ -161,7 +161,10 @@ def test_a_wrong_value_is_named_with_what_to_write(use: Callable[[CompiledGraph]
     assert (str(refused.value), refused.value.code) == (message, "invalid_input")
 
 
-def graph() -> Graph[Any]:
+load: Any = graphflow.load_graph
+
+
+def graph() -> Any:  # what it is given here is wrong on purpose
     made = Graph({"type": "object", "properties": {"n": {"type": "integer", "default": 0}}})
 
     @made.node(next="end")
@@ -174,7 +177,7 @@ def graph() -> Graph[Any]:
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (lambda: graphflow.load_graph({}, model="gpt-4"), '{"providerKey": "openai", "model": "gpt-4"}'),
+        (lambda: load({}, model="gpt-4"), '{"providerKey": "openai", "model": "gpt-4"}'),
         (lambda: graph().compile(model="gpt-4"), '{"providerKey": "openai", "model": "gpt-4"}'),
         (lambda: graph().compile(checkpointer="threads.db"), "give an object such as SqliteCheckpointer('threads.db')"),
         (lambda: graph().compile(checkpointer=SqliteCheckpointer), "takes a checkpointer or None"),
@@ -182,7 +185,7 @@ def graph() -> Graph[Any]:
             lambda: graph().compile(tools=["bash"]),
             "tools[0] is 'bash', of type str; give a `@tool` function or a `Tool`",
         ),
-        (lambda: graphflow.load_graph({}, functions={"f": 1}), "functions['f'] is 1, of type int"),
+        (lambda: load({}, functions={"f": 1}), "functions['f'] is 1, of type int"),
         (lambda: graph().compile(validate="no"), "write True or False"),
     ],
 )

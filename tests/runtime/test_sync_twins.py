@@ -25,7 +25,7 @@ def public_async(kind: type) -> set[str]:
 
 def unchecked(member: object) -> object:
     """A method without the check of its arguments."""
-    return member.__wrapped__ if hasattr(member, "__arguments__") else member
+    return getattr(member, "__wrapped__", member) if hasattr(member, "__arguments__") else member
 
 
 def returns(member: object) -> str:
