@@ -455,6 +455,14 @@ def test_a_mistyped_option_is_a_type_error_that_names_the_right_one(call: str) -
         use()
 
 
+def test_a_thread_can_be_shown_where_no_event_loop_runs() -> None:
+    graph = Graph(Counter)
+    graph.ask("ask", "Well?")
+    app = graph.compile(checkpointer=MemoryCheckpointer())
+    app.run_sync({}, "t")
+    assert repr(app.thread("t")) == "<Thread 't': await .state(), .history(), .result()>"
+
+
 async def test_reprs_say_what_there_is_in_one_line() -> None:
     graph = Graph(Counter, name="count", result="state.n")
 

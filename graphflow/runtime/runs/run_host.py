@@ -55,9 +55,9 @@ class RunHost:
         return None if self._registry is None else self._registry.here(self.clock)
 
     def live(self, thread_id: str) -> LiveRun | None:
-        """The run of this process that drives the thread, if any."""
-        runs = self.runs
-        return None if runs is None else runs.by_thread.get(thread_id)
+        """The run of this process that drives the thread, if any, on whatever event loop."""
+        home = None if self._registry is None else self._registry.home_of(thread_id)
+        return None if home is None else home.by_thread.get(thread_id)
 
     def need_runs(self) -> LiveRuns:
         """The live runs, for what makes no sense without a store.
